@@ -1,0 +1,324 @@
+"""What a balancer costs: step time over equal weighting and peak memory, beside TorchJD in the same run.
+
+    python benchmarks/balancers.py                      # all three problems, every balancer
+    python benchmarks/balancers.py --problem own4 --balancers mgda,pcgrad,cagrad,getmtl
+
+Problems: `own4`, `own14`: 4 or 14 tasks with inputs of their own, TextCNN (20,000 x 300 embedding, 3 x 100 filters, 256
+tokens); `one10`, `one10wide`: 10 tasks on one input, MLPs of 2 x 64 and 2 x 512 units with batches of 64 and 256;
+`resnet3`: 3 tasks on one input, ResNet-18 at 64 x 64.
+
+A step is everything from the batch on the device to updated parameters (Adam). Steps of a balancer and of equal
+weighting alternate, so that what else the machine does hits both; the figure is the median of the ratios. On the CPU it
+is the time of the process's one thread, which equals the wall clock on an idle machine. TorchJD's first column is its
+default (autojac, all rows in parallel; blank where it fails), the second the fastest of that, one row at a time, and
+autogram. Peak memory is that of a process of its own which builds the network and does three steps, less what its
+libraries hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mtlscale import components
+from mtlscale.architectures import MultiTaskModule
+from mtlscale.encoders._base import EncoderModule
+from mtlscale.tasks import Batch, Samples, Task, TaskSuite
+from mtlscale.torchvision_ops import declare
+from mtlscale.training.step import Step
+
+SEVEN = ("mgda", "pcgrad", "cagrad", "getmtl")
+TORCHJD = {
+    "mgda": "MGDA",
+    "pcgrad": "PCGrad",
+    "imtl_g": "IMTLG",
+    "aligned_mtl": "AlignedMTL",
+    "upgrad": "UPGrad",
+    "graddrop": "GradDrop",
+    "gradvac": "GradVac",
+    "fairgrad": "FairGrad",
+    "equal": "Mean",
+}
+
+
+class ResNet18(EncoderModule):
+    features = 512
+
+    def __init__(self) -> None:
+        super().__init__()
+        declare()
+        from torchvision.models import resnet18
+
+        self.body = resnet18(weights=None)
+        self.body.fc = nn.Identity()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.body(inputs)
+
+
+def suite_of(tasks: int, own_inputs: bool, kind: str, shape: tuple[int, ...], vocabulary: int | None) -> TaskSuite:
+    return TaskSuite(
+        name="benchmark",
+        tasks=tuple(Task(name=f"t{i}", loss="cross_entropy", outputs=4, metrics=("accuracy",)) for i in range(tasks)),
+        inputs="per_task" if own_inputs else "shared",
+        input_kind=kind,  # type: ignore[arg-type]
+        input_shape=shape,
+        vocabulary_size=vocabulary,
+    )
+
+
+def zipf_tokens(rows: int, length: int, vocabulary: int, generator: torch.Generator) -> Tensor:
+    """Token ids whose frequencies fall like those of words."""
+    ranks = torch.exp(torch.rand(rows, length, generator=generator) * torch.log(torch.tensor(float(vocabulary))))
+    return (ranks.long() + 1).clamp(max=vocabulary - 1)
+
+
+def problem(name: str, device: str) -> tuple[TaskSuite, MultiTaskModule, list[Batch]]:
+    """A suite, a fresh HPS network and one step's batches."""
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(1)
+    if name in ("own4", "own14"):
+        tasks, rows, vocabulary = int(name[3:]), 64, 20_000
+        suite = suite_of(tasks, True, "tokens", (256,), vocabulary)
+        options = {"dimensions": 300, "filters": 100, "widths": [3, 5, 7]}
+        encoder = components.build("encoders", "textcnn", options).build(suite)
+        inputs = {stream: zipf_tokens(rows, 256, vocabulary, generator) for stream in suite.streams}
+    elif name in ("one10", "one10wide"):
+        tasks, rows, width = (10, 64, 64) if name == "one10" else (10, 256, 512)
+        suite = suite_of(tasks, False, "vector", (64,), None)
+        encoder = components.build("encoders", "mlp", {"hidden": [width, width]}).build(suite)
+        inputs = {"all": torch.randn(rows, 64, generator=generator)}
+    else:
+        tasks, rows = 3, 16
+        suite = suite_of(tasks, False, "image", (3, 64, 64), None)
+        encoder = ResNet18()
+        inputs = {"all": torch.randn(rows, 3, 64, 64, generator=generator)}
+    model = components.build("architectures", "hps").build(suite, lambda: encoder, 0.0).to(device)
+    batches = []
+    for stream, names in suite.streams.items():
+        targets = {task: torch.randint(4, (rows,), generator=generator).to(device) for task in names}
+        batches.append(Batch(stream, Samples(inputs[stream].to(device), targets), rows))
+    return suite, model, batches
+
+
+def adam(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Adam(model.parameters(), lr=1e-3, foreach=True)
+
+
+def our_step(name: str, balancer: str, device: str) -> Callable[[], None]:
+    suite, model, batches = problem(name, device)
+    options: dict[str, Any] = {"weights": [1.0 / len(suite.tasks)] * len(suite.tasks)} if balancer == "static" else {}
+    built = components.build("balancers", balancer, options)
+    state = None
+    if hasattr(built, "from_data"):
+        data = {task: batch.inputs.flatten(1).float() for batch in batches for task in batch.tasks}
+        targets = {task: target for batch in batches for task, target in batch.samples.targets.items()}
+        state = built.from_data(data, targets)
+    step = Step(model, suite, built, adam(model), state=state)
+    query = [batches] if built.needs == "validation" else None
+
+    def run() -> None:
+        step([batches], query)
+
+    return run
+
+
+def torchjd_steps(name: str, aggregator: str, device: str) -> dict[str, Callable[[], None]]:
+    """The ways TorchJD offers to do the same step; those that do not work here are left out."""
+    from torchjd import aggregation
+    from torchjd.autogram import Engine
+    from torchjd.autojac import backward, jac_to_grad, mtl_backward
+
+    def losses_of(model: MultiTaskModule, batches: Sequence[Batch]) -> tuple[list[Tensor], Tensor | None]:
+        losses, features = [], None
+        for batch in batches:
+            outputs = model(batch)
+            features = outputs.representation
+            losses += [F.cross_entropy(outputs.predictions[t], y) for t, y in batch.samples.targets.items()]
+        return losses, features
+
+    def autojac(chunk: int | None) -> Callable[[], None]:
+        suite, model, batches = problem(name, device)
+        optimizer, combine = adam(model), getattr(aggregation, aggregator)()
+        shared = model.shared_parameters()
+        heads = [model.task_parameters(task.name) for task in suite.tasks]
+
+        def run() -> None:
+            optimizer.zero_grad()
+            losses, features = losses_of(model, batches)
+            if len(batches) == 1:
+                mtl_backward(losses, features=features, parallel_chunk_size=chunk)
+            else:
+                for loss, head in zip(losses, heads, strict=True):
+                    for p, g in zip(head, torch.autograd.grad(loss, head, retain_graph=True), strict=True):
+                        p.grad = g
+                backward(losses, inputs=shared, parallel_chunk_size=chunk)
+            jac_to_grad(shared, combine)
+            optimizer.step()
+
+        return run
+
+    def autogram() -> Callable[[], None]:
+        _, model, batches = problem(name, device)
+        optimizer = adam(model)
+        weighting = getattr(aggregation, f"{aggregator}Weighting")()
+        engine = Engine(model.encoder)  # type: ignore[arg-type]
+
+        def run() -> None:
+            optimizer.zero_grad()
+            losses, _ = losses_of(model, batches)
+            stacked = torch.stack(losses)
+            weights = weighting(engine.compute_gramian(stacked))
+            stacked.backward(weights)
+            optimizer.step()
+
+        return run
+
+    found = {}
+    for way, make in (("autojac", lambda: autojac(None)), ("one row", lambda: autojac(1)), ("autogram", autogram)):
+        try:
+            run = make()
+            run()
+            found[way] = run
+        except Exception:  # not every aggregator and network is supported in every way
+            continue
+    return found
+
+
+def seconds(run: Callable[[], None], device: str) -> float:
+    if device == "cpu":
+        started = time.process_time()
+        run()
+        return time.process_time() - started
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    run()
+    torch.cuda.synchronize()
+    return time.perf_counter() - started
+
+
+def compare(run: Callable[[], None], reference: Callable[[], None], repeats: int, device: str) -> tuple[float, float]:
+    """(median of the ratios, median seconds of the reference)."""
+    for warm in (run, reference):
+        warm()
+        warm()
+    ratios, base = [], []
+    for turn in range(repeats):
+        first, second = (run, reference) if turn % 2 else (reference, run)
+        times = {first: seconds(first, device)}
+        times[second] = seconds(second, device)
+        ratios.append(times[run] / times[reference])
+        base.append(times[reference])
+    return statistics.median(ratios), statistics.median(base)
+
+
+def floor_step(name: str, device: str) -> Callable[[], None]:
+    """The floor of one-input problems: one forward pass, T backward passes, Adam's update, and nothing else."""
+    suite, model, batches = problem(name, device)
+    parameters, optimizer = list(model.parameters()), adam(model)
+
+    def run() -> None:
+        outputs = model(batches[0])
+        losses = [F.cross_entropy(outputs.predictions[t], y) for t, y in batches[0].samples.targets.items()]
+        last = len(suite.tasks) - 1
+        for index, loss in enumerate(losses):
+            found = torch.autograd.grad(loss, parameters, retain_graph=index < last, allow_unused=True)
+        for parameter, gradient in zip(parameters, found, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+
+    return run
+
+
+def peak_mib(name: str, balancer: str, device: str) -> float:
+    """Peak memory of three steps over what the process held before them."""
+    if device == "cuda":
+        run = our_step(name, balancer, device)
+        torch.cuda.reset_peak_memory_stats()
+        held = torch.cuda.memory_allocated()
+        for _ in range(3):
+            run()
+        return (torch.cuda.max_memory_allocated() - held) / 2**20
+    done = subprocess.run(
+        [sys.executable, __file__, "--problem", name, "--memory-of", balancer], capture_output=True, text=True
+    )
+    return float(json.loads(done.stdout)) if done.returncode == 0 else float("nan")
+
+
+def measure_memory(name: str, balancer: str) -> None:
+    """Print the peak of this process from here on, in MiB over what it holds now (Linux)."""
+    problem("one10", "cpu")  # libraries that load on first use
+    gc.collect()
+    before = resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    run = our_step(name, balancer, "cpu")
+    for _ in range(3):
+        run()
+    print(resident("VmHWM") - before)
+
+
+def resident(field: str) -> float:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    return int(line.split()[1]) / 2**10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problem", default="own4,own14,one10,one10wide,resnet3", help="comma-separated")
+    parser.add_argument("--balancers", default="", help="comma-separated; default: all")
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--no-torchjd", action="store_true")
+    parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.memory_of:
+        measure_memory(arguments.problem, arguments.memory_of)
+        return
+    console = Console(width=110)
+    chosen = arguments.balancers.split(",") if arguments.balancers else components.names("balancers")
+    for name in arguments.problem.split(","):
+        table = Table("balancer", "needs", "step / equal", "TorchJD", "TorchJD best", "ours / TorchJD", "/ best")
+        table.add_column("peak MiB")
+        table.add_column("/ equal")
+        equal = our_step(name, "equal", arguments.device)
+        base_memory = float("nan") if arguments.no_memory else peak_mib(name, "equal", arguments.device)
+        repeats = arguments.repeats * (10 if name == "one10" else 1)
+        base = 0.0
+        for balancer in ["equal", *(b for b in chosen if b != "equal")]:
+            needs = components.component("balancers", balancer).needs
+            run = our_step(name, balancer, arguments.device)
+            ratio, base = compare(run, equal, repeats, arguments.device)
+            default = best = float("nan")
+            if balancer in TORCHJD and not arguments.no_torchjd:
+                ways = torchjd_steps(name, TORCHJD[balancer], arguments.device)
+                found = {way: compare(s, equal, max(5, repeats // 3), arguments.device)[0] for way, s in ways.items()}
+                default, best = found.get("autojac", float("nan")), min(found.values(), default=float("nan"))
+            memory = float("nan") if arguments.no_memory else peak_mib(name, balancer, arguments.device)
+            cells = [ratio, default, best, ratio / default, ratio / best, memory, memory / base_memory]
+            texts = [f"{cell:.0f}" if cell >= 1000 else f"{cell:.2f}" for cell in cells]
+            table.add_row(balancer, needs, *("" if text == "nan" else text for text in texts))
+        table.title = f"{name}: a step of equal weighting takes {base * 1e3:.1f} ms ({arguments.device})"
+        console.print(table)
+        if not name.startswith("own"):
+            ratio, _ = compare(floor_step(name, arguments.device), equal, repeats, arguments.device)
+            console.print(f"floor: one forward pass, T backward passes and Adam take {ratio:.2f} x equal weighting\n")
+
+
+if __name__ == "__main__":
+    main()

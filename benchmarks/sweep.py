@@ -1,0 +1,178 @@
+"""Trials per minute: fused stacks beside Ray Tune, the same trials in one run, and whether all find the same.
+
+    python benchmarks/sweep.py --problem digits                   # hard parameter sharing, 10 tasks
+    python benchmarks/sweep.py --problem school --source DIR      # TOMATO-ex, 139 tasks
+    python benchmarks/sweep.py --problem digits --device cuda --trials 256 --only fused
+
+(a) Tune with a function, a new process per trial; (b) Tune with a class and reused actors; (c) the fused executor, one
+stack per worker. All have the same number of workers with one CPU each, on a Ray that is up. Times are wall clock from
+the first trial's start to the last record, with what a first trial has to import. Scores are compared trial by trial.
+Memory is the largest resident size of one worker. Tune's ways may be measured on the first of the trials alone
+(`--tune-trials`): their cost per trial does not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from mtlscale.execution import cluster
+from mtlscale.execution.pool import Job, Options, Stack, execute_pool
+from mtlscale.execution.prepare import prepare
+from mtlscale.experiment import Experiment, ResourceSpec, Run
+from mtlscale.search import score, trials
+
+PROBLEMS: dict[str, dict[str, Any]] = {
+    "digits": {
+        "datasets": ["digits"],
+        "methods": ["equal"],
+        "model": {"encoder": {"name": "mlp", "hidden": [64]}},
+        "training": {"epochs": 40, "batch_size": 32},
+        "search": {
+            "space": {
+                "training.lr": {"low": 1e-4, "high": 3e-2, "scale": "log"},
+                "training.weight_decay": {"low": 1e-6, "high": 1e-2, "scale": "log"},
+            }
+        },
+    },
+    "school": {
+        "datasets": ["school"],
+        "methods": [{"name": "tomato_ex", "architecture": {"name": "tomato", "topics": 4, "top": 16}}],
+        "model": {"encoder": {"name": "mlp", "hidden": [32]}},
+        "training": {"epochs": 100, "batch_size": 512, "optimizer": "sgd", "schedule": "exponential"},
+        "search": {
+            "space": {"training.lr": {"low": 1e-3, "high": 1e-1, "scale": "log"}},
+            "methods": {"tomato_ex": {"objective.strength": {"low": 1e-5, "high": 1e-1, "scale": "log"}}},
+        },
+    },
+}
+
+Scores = dict[str, float]  # run_id -> validation score
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problem", choices=PROBLEMS, default="digits")
+    parser.add_argument("--source", type=Path)
+    parser.add_argument("--home", type=Path)
+    parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument("--tune-trials", type=int, default=8)
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--only", choices=("function", "class", "fused"))
+    arguments = parser.parse_args()
+    home = arguments.home or Path(tempfile.mkdtemp())
+    runs, data = _trials(arguments, home)
+    gpu = 1.0 if arguments.device == "cuda" else 0.0
+    workers = 1 if gpu else arguments.workers
+    resources = ResourceSpec(gpus_per_worker=gpu)
+    few = runs[: arguments.tune_trials]
+    ways: dict[str, Callable[[], tuple[Scores, float]]] = {
+        "function": lambda: _tune(few, data, workers, gpu, home, reuse=False),
+        "class": lambda: _tune(few, data, workers, gpu, home, reuse=True),
+        "fused": lambda: _fused(runs, data, workers, resources),
+    }
+    table = Table("executor", "trials", "seconds", "trials/min", "fused is", "MB of a worker", title=arguments.problem)
+    found: dict[str, tuple[Scores, float, float]] = {}
+    with cluster.session():
+        for name, way in ways.items():
+            if arguments.only in (None, name):
+                started = time.perf_counter()
+                scores, memory = way()
+                found[name] = (scores, time.perf_counter() - started, memory)
+    fused = found.get("fused")
+    for name, (scores, seconds, memory) in found.items():
+        rate = 60 * len(scores) / seconds
+        ratio = "" if fused is None or name == "fused" else f"{60 * len(fused[0]) / fused[1] / rate:.1f} ×"
+        table.add_row(name, str(len(scores)), f"{seconds:.1f}", f"{rate:.0f}", ratio, f"{memory:.0f}")
+    console = Console()
+    console.print(table)
+    if fused is not None:
+        for name in ("function", "class"):
+            if name in found:
+                off = max(abs(fused[0][run_id] - value) for run_id, value in found[name][0].items())
+                console.print(f"largest difference in the score of a trial, fused against {name}: {off:.2g}")
+    if arguments.home is None:
+        shutil.rmtree(home)
+
+
+def _trials(arguments: argparse.Namespace, home: Path) -> tuple[list[Run], Path]:
+    content = {"name": "benchmark", "seeds": [0], **PROBLEMS[arguments.problem]}
+    content["search"] = {**content["search"], "budget": arguments.trials}
+    if arguments.epochs:
+        content["training"] = {**content["training"], "epochs": arguments.epochs}
+    experiment = Experiment.model_validate(content)
+    experiment.validate_components()
+    assert experiment.search is not None
+    dataset = experiment.datasets[0]
+    data = prepare(dataset.name, dataset.options, arguments.source, home)
+    from mtlscale.data.prepared import read_manifest
+
+    (base,) = experiment.bases(dict.fromkeys(experiment.data(), read_manifest(data).fingerprint))
+    return trials(experiment.search, base), data
+
+
+def _fused(runs: list[Run], data: Path, workers: int, resources: ResourceSpec) -> tuple[Scores, float]:
+    from mtlscale.training import stacking
+
+    folder = Path(tempfile.mkdtemp())
+    size = -(-len(runs) // workers)
+    parts = [part for group in stacking.groups(runs) for part in stacking.stacks(group, size)]
+    stacks = [Stack(tuple(Job(run, data, folder / run.run_id) for run in part)) for part in parts]
+    records = [event[2] for event in execute_pool(stacks, workers, Options(resources)) if event[0] == "record"]
+    shutil.rmtree(folder)
+    values = {record.run_id: score(record) for record in records}
+    return {k: v[0] for k, v in values.items() if v is not None}, max(record.peak_memory_mb for record in records)
+
+
+def _tune(runs: list[Run], data: Path, workers: int, gpu: float, home: Path, *, reuse: bool) -> tuple[Scores, float]:
+    os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"
+    os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
+    from ray import tune
+
+    def train_one(index: int) -> dict[str, Any]:
+        from mtlscale.execution import worker
+        from mtlscale.training.loop import train
+
+        worker.setup(1, [])
+        record = train(runs[index], worker._read(data), device="cuda" if gpu else "cpu")
+        value = score(record)
+        assert value is not None
+        return {"run_id": record.run_id, "score": value[0], "memory": record.peak_memory_mb}
+
+    def function(config: dict[str, Any]) -> None:
+        tune.report(train_one(config["index"]))
+
+    class Trial(tune.Trainable):
+        def setup(self, config: dict[str, Any]) -> None:
+            self.index = config["index"]
+
+        def reset_config(self, new_config: dict[str, Any]) -> bool:
+            self.index = new_config["index"]
+            return True
+
+        def step(self) -> dict[str, Any]:
+            return {**train_one(self.index), "done": True}
+
+    tuner = tune.Tuner(
+        tune.with_resources(Trial if reuse else function, {"cpu": 1, "gpu": gpu}),
+        param_space={"index": tune.grid_search(list(range(len(runs))))},
+        tune_config=tune.TuneConfig(metric="score", mode="max", reuse_actors=reuse, max_concurrent_trials=workers),
+        run_config=tune.RunConfig(name="class" if reuse else "function", storage_path=str(home / "tune"), verbose=0),
+    )
+    metrics = [result.metrics or {} for result in tuner.fit()]
+    return {m["run_id"]: m["score"] for m in metrics}, max(m["memory"] for m in metrics)
+
+
+if __name__ == "__main__":
+    main()

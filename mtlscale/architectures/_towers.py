@@ -1,0 +1,53 @@
+"""Pieces of the architectures with a hidden layer per task, topic or expert: towers, and banks of parallel layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from mtlscale.components import UserError
+from mtlscale.encoders._dropout import Dropout
+from mtlscale.tasks import Task
+
+
+def tower(features: int, task: Task, dropout: float, width: int) -> nn.Module:
+    """Features [B, F] -> a hidden layer of that width, dropout, the prediction [B, outputs]."""
+    return nn.Sequential(nn.Linear(features, width), nn.ReLU(), Dropout(dropout), nn.Linear(width, task.outputs))
+
+
+class Bank(nn.Module):
+    """Parallel hidden layers: [B, inputs] for all, or [layers, B, inputs] -> activations [layers, B, outputs]."""
+
+    def __init__(self, layers: int, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(uniform(inputs, layers, inputs, outputs))
+        self.bias = nn.Parameter(uniform(inputs, layers, outputs))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return parallel(inputs, self.weight, self.bias).relu()
+
+
+def parallel(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Linear layers side by side: inputs [B, I] or [G, B, I], weight [G, I, O], bias [G, O] -> [G, B, O]."""
+    return torch.baddbmm(bias.unsqueeze(1), inputs.expand(len(weight), -1, -1), weight)
+
+
+def uniform(inputs: int, *shape: int) -> Tensor:
+    """Initial weights or biases of a layer with that many inputs, distributed as those of `torch.nn.Linear`."""
+    bound = 1.0 / math.sqrt(inputs)
+    return torch.empty(shape).uniform_(-bound, bound)
+
+
+def common_outputs(name: str, tasks: Sequence[Task]) -> int:
+    """The size of the prediction that all tasks share; `UserError` where they differ."""
+    sizes = {task.outputs: task.name for task in reversed(tasks)}
+    if len(sizes) > 1:
+        (other, second), (one, first) = list(sizes.items())[-2:]
+        raise UserError(
+            f"{name} needs tasks with predictions of one size, but {first} has {one} and {second} {other}; "
+            "choose an architecture with a head per task"
+        )
+    return next(iter(sizes))

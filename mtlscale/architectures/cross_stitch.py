@@ -1,0 +1,81 @@
+"""Cross-stitch: parallel networks, one per task, that exchange features after every hidden layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from mtlscale.architectures._base import Architecture, MultiTaskModule, linear_head
+from mtlscale.architectures._towers import Bank
+from mtlscale.components import knob
+from mtlscale.encoders._base import EncoderModule
+from mtlscale.tasks import Batch, Outputs, TaskSuite
+
+
+class CrossStitchModule(MultiTaskModule):
+    """`encoders` is one bottom for all tasks, or one per task, which are then stitched as well."""
+
+    def __init__(
+        self, suite: TaskSuite, encoders: list[EncoderModule], top: int, per_channel: bool, dropout: float
+    ) -> None:
+        super().__init__()
+        size = len(suite.tasks)
+        self.names = tuple(task.name for task in suite.tasks)
+        features = encoders[0].features
+        self.encoders = nn.ModuleList(encoders)
+        self.bottom_units = nn.ParameterList(
+            [stitch(size, features if per_channel else 1)] if len(encoders) > 1 else []
+        )  # [T, T, F or 1]
+        self.hidden = Bank(size, features, top)
+        # A row per task: it is what that task's loss alone moves.
+        self.units = nn.ParameterList(stitch(size, top if per_channel else 1).unbind())  # [T, top or 1] each
+        self.heads = nn.ModuleList(linear_head(top, task, dropout) for task in suite.tasks)
+
+    def forward(self, batch: Batch) -> Outputs:
+        features: Tensor = torch.stack([encoder(batch.inputs) for encoder in self.encoders])
+        if len(self.bottom_units):
+            features = (self.bottom_units[0].unsqueeze(2) * features).sum(1)
+        hidden = self.hidden(features)  # [T, B, top]
+        predictions = {}
+        for task in batch.tasks:
+            index = self.names.index(task)
+            stitched = (self.units[index].unsqueeze(1) * hidden).sum(0)
+            predictions[task] = self.heads[index](stitched)
+        return Outputs(predictions)
+
+    def shared_parameters(self) -> list[nn.Parameter]:
+        return [*self.encoders.parameters(), *self.bottom_units.parameters(), *self.hidden.parameters()]
+
+    def task_parameters(self, task: str) -> list[nn.Parameter]:
+        index = self.names.index(task)
+        return [self.units[index], *self.heads[index].parameters()]
+
+
+def stitch(tasks: int, channels: int) -> Tensor:
+    """The first cross-stitch unit [T, T, channels]: 0.9 of a task's own features, 0.1 spread over the others."""
+    if tasks == 1:
+        return torch.ones(1, 1, channels)
+    unit = torch.full((tasks, tasks), 0.1 / (tasks - 1)).fill_diagonal_(0.9)
+    return unit.unsqueeze(-1).repeat(1, 1, channels)
+
+
+class CrossStitch(Architecture):
+    """Cross-stitch networks: a hidden layer per task, whose outputs are recombined for each task by learnt weights.
+
+    With `bottom: own` every task has an encoder as well, stitched at its output (encoders are not cut open to be
+    stitched after each of their layers); with `bottom: shared`, as in TOMATO's comparison, all tasks share one.
+    """
+
+    name: ClassVar[str] = "cross_stitch"
+    source: ClassVar[str] = "Misra et al., CVPR 2016 (METHODS §7.5, §10)"
+
+    top: int = knob(32, low=1, search=(4, 8, 16, 32, 64), help="width of the hidden layers")
+    units: str = knob("scalar", choices=("scalar", "channel"), help="a weight per pair of tasks, or per channel, too")
+    bottom: str = knob("shared", choices=("shared", "own"), help="one encoder, or one per task")
+
+    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        encoders = [encoder() for _ in (suite.tasks if self.bottom == "own" else suite.tasks[:1])]
+        return CrossStitchModule(suite, encoders, self.top, self.units == "channel", dropout)

@@ -1,0 +1,47 @@
+"""Hard parameter sharing: one encoder for all tasks, one head per task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from mtlscale.architectures._base import Architecture, HeadMaker, MultiTaskModule, linear_head
+from mtlscale.encoders._base import EncoderModule
+from mtlscale.tasks import Batch, Outputs, TaskSuite
+
+
+class HPSModule(MultiTaskModule):
+    """One encoder, and `head(features, task, dropout)` for each task."""
+
+    def __init__(self, suite: TaskSuite, encoder: EncoderModule, dropout: float, head: HeadMaker = linear_head) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.vectorised = encoder.vectorised
+        self.names = tuple(task.name for task in suite.tasks)
+        self.heads = nn.ModuleList(head(encoder.features, task, dropout) for task in suite.tasks)
+
+    def head(self, task: str) -> nn.Module:
+        return self.heads[self.names.index(task)]
+
+    def forward(self, batch: Batch) -> Outputs:
+        representation: Tensor = self.encoder(batch.inputs)
+        branches = {task: representation.view_as(representation) for task in batch.tasks}
+        return Outputs({task: self.head(task)(branches[task]) for task in batch.tasks}, representation, branches)
+
+    def shared_parameters(self) -> list[nn.Parameter]:
+        return list(self.encoder.parameters())
+
+    def task_parameters(self, task: str) -> list[nn.Parameter]:
+        return list(self.head(task).parameters())
+
+
+class HPS(Architecture):
+    """Hard parameter sharing: one encoder for all tasks, one linear head per task."""
+
+    name: ClassVar[str] = "hps"
+    source: ClassVar[str] = "Caruana 1997"
+
+    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        return HPSModule(suite, encoder(), dropout)

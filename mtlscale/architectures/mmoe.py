@@ -1,0 +1,59 @@
+"""MMoE: experts that all tasks share, mixed for each task by a gate of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from mtlscale.architectures._base import Architecture, MultiTaskModule, linear_head
+from mtlscale.architectures._towers import Bank
+from mtlscale.components import knob
+from mtlscale.encoders._base import EncoderModule
+from mtlscale.tasks import Batch, Outputs, TaskSuite
+
+
+class MMoEModule(MultiTaskModule):
+    def __init__(self, suite: TaskSuite, encoder: EncoderModule, experts: int, top: int, dropout: float) -> None:
+        super().__init__()
+        self.names = tuple(task.name for task in suite.tasks)
+        self.encoder = encoder
+        self.experts = Bank(experts, encoder.features, top)
+        self.gates = nn.ModuleList(nn.Linear(encoder.features, experts, bias=False) for _ in suite.tasks)
+        self.heads = nn.ModuleList(linear_head(top, task, dropout) for task in suite.tasks)
+
+    def forward(self, batch: Batch) -> Outputs:
+        features = self.encoder(batch.inputs)
+        experts = self.experts(features)
+        predictions = {}
+        for task in batch.tasks:
+            index = self.names.index(task)
+            predictions[task] = self.heads[index](mix(experts, self.gates[index](features)))
+        return Outputs(predictions)
+
+    def shared_parameters(self) -> list[nn.Parameter]:
+        return [*self.encoder.parameters(), *self.experts.parameters()]
+
+    def task_parameters(self, task: str) -> list[nn.Parameter]:
+        index = self.names.index(task)
+        return [*self.gates[index].parameters(), *self.heads[index].parameters()]
+
+
+def mix(experts: Tensor, gate: Tensor) -> Tensor:
+    """Mean of experts [E, B, F] weighted by the softmax of gate [B, E] -> [B, F]."""
+    return torch.einsum("ebf,be->bf", experts, gate.softmax(-1))
+
+
+class MMoE(Architecture):
+    """Multi-gate mixture of experts: hidden layers on the encoder, mixed per task by a gate, then a linear head."""
+
+    name: ClassVar[str] = "mmoe"
+    source: ClassVar[str] = "Ma et al., KDD 2018 (METHODS §7.5)"
+
+    experts: int = knob(4, low=1, search=(1, 2, 4, 8), help="number of experts")
+    top: int = knob(32, low=1, search=(4, 8, 16, 32, 64), help="width of an expert")
+
+    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        return MMoEModule(suite, encoder(), self.experts, self.top, dropout)

@@ -1,0 +1,103 @@
+"""PLE: layers of experts, shared and of each task, mixed by gates; a layer's outputs feed the next layer's experts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from mtlscale.architectures._base import Architecture, MultiTaskModule, linear_head
+from mtlscale.architectures._towers import Bank, uniform
+from mtlscale.architectures.mmoe import mix
+from mtlscale.components import knob
+from mtlscale.encoders._base import EncoderModule
+from mtlscale.tasks import Batch, Outputs, TaskSuite
+
+
+class Extraction(nn.Module):
+    """A layer below the last: it serves every task on every input, since its shared output depends on all experts.
+
+    own [T, B, I] and common [B, I] -> the same with the width of the experts.
+    """
+
+    def __init__(self, tasks: int, own: int, shared: int, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.own, self.tasks = own, tasks
+        self.task_experts = Bank(tasks * own, inputs, outputs)
+        self.shared_experts = Bank(shared, inputs, outputs)
+        self.gates = nn.ParameterList(uniform(inputs, tasks, inputs, own + shared).unbind())
+        self.shared_gate = nn.Parameter(uniform(inputs, inputs, tasks * own + shared))
+
+    def forward(self, own: Tensor, common: Tensor, index: list[int]) -> tuple[Tensor, Tensor]:
+        """Own outputs of the tasks in `index` alone, [len(index), B, O], and the shared one."""
+        of_tasks = self.task_experts(own.repeat_interleave(self.own, 0))
+        shared = self.shared_experts(common)
+        by_task = of_tasks.unflatten(0, (self.tasks, self.own))
+        mixed = [mix(torch.cat([by_task[i], shared]), own[i] @ self.gates[i]) for i in index]
+        return torch.stack(mixed), mix(torch.cat([of_tasks, shared]), common @ self.shared_gate)
+
+
+class PLEModule(MultiTaskModule):
+    def __init__(
+        self, suite: TaskSuite, encoder: EncoderModule, layers: int, own: int, shared: int, top: int, dropout: float
+    ) -> None:
+        super().__init__()
+        size = len(suite.tasks)
+        self.names = tuple(task.name for task in suite.tasks)
+        self.encoder = encoder
+        widths = [encoder.features, *[top] * layers]
+        self.extractions = nn.ModuleList(
+            Extraction(size, own, shared, inputs, outputs) for inputs, outputs in itertools.pairwise(widths[:-1])
+        )
+        self.shared_experts = Bank(shared, widths[-2], top)
+        self.task_experts = nn.ModuleList(Bank(own, widths[-2], top) for _ in suite.tasks)
+        self.gates = nn.ModuleList(nn.Linear(widths[-2], own + shared, bias=False) for _ in suite.tasks)
+        self.heads = nn.ModuleList(linear_head(top, task, dropout) for task in suite.tasks)
+
+    def forward(self, batch: Batch) -> Outputs:
+        common = self.encoder(batch.inputs)
+        index = [self.names.index(task) for task in batch.tasks]
+        own = common.expand(len(self.names), -1, -1)
+        for layer, extraction in enumerate(self.extractions):
+            below_last = layer == len(self.extractions) - 1
+            own, common = extraction(own, common, index if below_last else list(range(len(self.names))))
+        if not len(self.extractions):
+            own = own[: len(index)]
+        shared = self.shared_experts(common)
+        predictions = {}
+        for task, i, features in zip(batch.tasks, index, own.unbind(), strict=True):
+            mixed = mix(torch.cat([self.task_experts[i](features), shared]), self.gates[i](features))
+            predictions[task] = self.heads[i](mixed)
+        return Outputs(predictions)
+
+    def shared_parameters(self) -> list[nn.Parameter]:
+        own = {id(gate) for gate in self._last_gates()}
+        below = [p for extraction in self.extractions for p in extraction.parameters() if id(p) not in own]
+        return [*self.encoder.parameters(), *below, *self.shared_experts.parameters()]
+
+    def task_parameters(self, task: str) -> list[nn.Parameter]:
+        index = self.names.index(task)
+        modules = (self.task_experts[index], self.gates[index], self.heads[index])
+        return [*self._last_gates()[index : index + 1], *(p for module in modules for p in module.parameters())]
+
+    def _last_gates(self) -> list[nn.Parameter]:
+        """The tasks' gates in the layer before the last, which feed nothing but their own task's last layer."""
+        return list(self.extractions[-1].gates) if len(self.extractions) else []  # type: ignore[arg-type]
+
+
+class PLE(Architecture):
+    """Progressive layered extraction: layers of shared and task experts, gated anew in each; one layer is `cgc`."""
+
+    name: ClassVar[str] = "ple"
+    source: ClassVar[str] = "Tang et al., RecSys 2020"
+
+    layers: int = knob(2, low=1, high=8, help="layers of experts")
+    own: int = knob(1, low=1, search=(1, 2, 4), help="experts of each task, per layer")
+    shared: int = knob(2, low=1, search=(1, 2, 4), help="shared experts, per layer")
+    top: int = knob(32, low=1, search=(4, 8, 16, 32, 64), help="width of an expert")
+
+    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        return PLEModule(suite, encoder(), self.layers, self.own, self.shared, self.top, dropout)

@@ -1,0 +1,26 @@
+"""Separate: an encoder and a top with a hidden layer for every task, nothing shared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar
+
+from mtlscale.architectures._base import Architecture, MultiTaskModule
+from mtlscale.architectures._towers import tower
+from mtlscale.architectures.stl import STLModule
+from mtlscale.components import knob
+from mtlscale.encoders._base import EncoderModule
+from mtlscale.tasks import TaskSuite
+
+
+class Separate(Architecture):
+    """Separate networks: encoder and top of `shared_bottom`, one of each per task, nothing shared."""
+
+    name: ClassVar[str] = "separate"
+    source: ClassVar[str] = "baseline of TOMATO (METHODS §7.5)"
+
+    top: int = knob(32, low=1, search=(4, 8, 16, 32, 64), help="width of the tops' hidden layer")
+
+    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        return STLModule(suite, encoder, dropout, partial(tower, width=self.top))

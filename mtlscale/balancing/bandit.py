@@ -1,0 +1,31 @@
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mtlscale.balancing._base import Balancer, State
+from mtlscale.components import knob
+from mtlscale.solvers import kl_ball_log_softmax
+
+
+class Bandit(Balancer):
+    """An adversary moves weights toward large losses, inside a Kullback-Leibler ball around equal weights.
+
+    Source: BanditMTL (Mao et al., ACL 2021); METHODS §5.5. Mirror ascent before each step, in logs. ρ >= log T leaves
+    the simplex unconstrained.
+    """
+
+    name: ClassVar[str] = "bandit"
+    source: ClassVar[str] = "Mao et al., ACL 2021"
+    per_task: ClassVar[tuple[str, ...]] = ("log_weights",)
+
+    rho: float = knob(0.5, low=0, open_low=True, search=(0.05, 2.0, "log"), help="radius of the ball")
+    lr: float = knob(0.1, low=0, open_low=True, search=(0.01, 1.0, "log"), help="η_p, the adversary's step size")
+
+    def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
+        return {"log_weights": torch.full((*batch, tasks), -math.log(tasks), dtype=torch.float64)}
+
+    def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
+        log_weights = kl_ball_log_softmax(state["log_weights"] + self.lr * losses, self.rho)
+        return log_weights.exp().to(losses), {**state, "log_weights": log_weights}

@@ -1,0 +1,42 @@
+from typing import ClassVar
+
+from torch import Tensor
+
+from mtlscale.balancing._base import Balancer, Needs, State
+from mtlscale.balancing._counting import count, counters
+from mtlscale.components import knob
+from mtlscale.solvers import solve_cagrad
+
+
+class CAGrad(Balancer):
+    """The direction near the average gradient that helps the worst-off task most.
+
+    Source: Liu et al. (NeurIPS 2021); METHODS §5.3. Solved by an active-set method on the scaled problem;
+    TorchJD calls cvxpy, and answers with zero weights where the worst direction is shorter than 1e-4 (here: the average
+    where it vanishes).
+    """
+
+    name: ClassVar[str] = "cagrad"
+    source: ClassVar[str] = "Liu et al., NeurIPS 2021"
+    needs: ClassVar[Needs] = "gramian"
+    cost: ClassVar[str] = "T backwards"
+    heads = "mean"
+    counters: ClassVar[tuple[str, ...]] = ("failures",)
+
+    c: float = knob(
+        0.5,
+        low=0,
+        high=1,
+        open_high=True,
+        search=(0.1, 0.9, "linear"),
+        help="radius of the ball over ‖g₀‖",
+    )
+    rescale: int = knob(0, choices=(0, 1, 2), help="0 none, 1 divide by 1 + c², 2 divide by 1 + c")
+
+    def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
+        return counters(batch, "failures")
+
+    def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
+        assert gramian is not None
+        solution = solve_cagrad(gramian, self.c, rescale=self.rescale)
+        return solution.weights.to(losses), count(state, failures=~solution.converged)

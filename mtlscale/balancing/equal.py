@@ -1,0 +1,23 @@
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mtlscale.balancing._base import Balancer, State
+from mtlscale.components import knob
+
+
+class Equal(Balancer):
+    """Every task weighs the same: the mean of the losses, or their sum.
+
+    Source: METHODS §5 (EW). The papers differ in the convention; a run's record says which one it used.
+    """
+
+    name: ClassVar[str] = "equal"
+    source: ClassVar[str] = "common baseline (EW)"
+
+    reduction: str = knob("mean", choices=("mean", "sum"), help="mean or sum over tasks")
+
+    def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
+        value = 1.0 / losses.shape[-1] if self.reduction == "mean" else 1.0
+        return torch.full_like(losses, value), state

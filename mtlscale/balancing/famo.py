@@ -1,0 +1,43 @@
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mtlscale.balancing import _adam
+from mtlscale.balancing._base import Balancer, State
+from mtlscale.components import knob
+
+
+class FAMO(Balancer):
+    """All losses are to fall at the same rate, judged by how the logarithm of each changed over a step.
+
+    Source: Liu et al. (NeurIPS 2023). ω_t is proportional to softmax(ξ)_t / ℓ_t and sums to 1. The authors and TorchJD
+    evaluate the same batch again after the step; here the next step's losses serve, which costs no forward pass and
+    adds the noise between batches. ξ follows Adam with weight decay, as there.
+    """
+
+    name: ClassVar[str] = "famo"
+    source: ClassVar[str] = "Liu et al., NeurIPS 2023"
+    positive_losses: ClassVar[bool] = True
+    per_task: ClassVar[tuple[str, ...]] = ("logits", "log_losses", *_adam.PER_TASK)
+
+    lr: float = knob(0.025, low=0, open_low=True, search=(1e-3, 1e-1, "log"), help="step size of the logits")
+    weight_decay: float = knob(1e-3, low=0, search=(1e-5, 1e-2, "log"), help="decay of the logits")
+
+    def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
+        return {
+            "logits": torch.zeros(*batch, tasks, dtype=torch.float64),
+            "log_losses": torch.full((*batch, tasks), torch.nan, dtype=torch.float64),
+            **_adam.start(tasks, batch),
+        }
+
+    def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
+        log_losses = (losses + 1e-8).log()
+        logits = state["logits"]
+        shares = torch.softmax(logits, dim=-1)
+        fall = state["log_losses"] - log_losses
+        slope = shares * (fall - (shares * fall).sum(-1, keepdim=True)) + self.weight_decay * logits
+        change, after = _adam.step(state, slope, self.lr, active=~fall.isnan().any(-1))
+        logits = logits + change
+        weights = torch.softmax(logits - log_losses, dim=-1)
+        return weights.to(losses), {**after, "logits": logits, "log_losses": log_losses}

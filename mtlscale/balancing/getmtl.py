@@ -1,0 +1,43 @@
+from typing import ClassVar
+
+from torch import Tensor
+
+from mtlscale.balancing._base import Balancer, Needs, State
+from mtlscale.balancing._counting import count, counters
+from mtlscale.components import knob
+from mtlscale.solvers import solve_getmtl
+
+
+class GetMTL(Balancer):
+    """CAGrad's problem on gradients that MGDA has rescaled, in a ball around the raw average gradient.
+
+    Source: Chai et al. (ACL 2023), eq. 13-14; METHODS §4. Built from the paper's mathematics; the authors' public code
+    is another method (METHODS §4.3). κ = ε‖g₀‖ is cut to 0.9, counted as `clamps`; tasks with a zero MGDA weight do not
+    enter the worst case.
+    """
+
+    name: ClassVar[str] = "getmtl"
+    source: ClassVar[str] = "Chai et al., ACL 2023"
+    needs: ClassVar[Needs] = "gramian"
+    cost: ClassVar[str] = "T backwards"
+    heads = "mean"
+    counters: ClassVar[tuple[str, ...]] = ("failures", "clamps")
+    exact: ClassVar[bool] = False
+
+    eps: float = knob(
+        0.025,
+        low=0,
+        high=1,
+        open_low=True,
+        search=(0.005, 0.5, "log"),
+        help="ε, in units of 1/gradient unless relative",
+    )
+    relative: bool = knob(False, help="κ = ε instead of ε‖g₀‖, so that scaling the losses changes nothing")
+
+    def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
+        return counters(batch, "failures", "clamps")
+
+    def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
+        assert gramian is not None
+        solution = solve_getmtl(gramian, self.eps, relative=self.relative, exact=self.exact)
+        return solution.weights.to(losses), count(state, failures=~solution.converged, clamps=solution.clamped)

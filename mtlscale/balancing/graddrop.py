@@ -1,0 +1,36 @@
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mtlscale.balancing import _random
+from mtlscale.balancing._base import JacobianBalancer, State
+from mtlscale.components import knob
+
+
+class GradDrop(JacobianBalancer):
+    """In each coordinate only the positive or only the negative gradients are summed, drawn by how they outweigh.
+
+    Source: Chen et al. (NeurIPS 2020), Algorithm 1; METHODS §5. As TorchJD's GradDrop, with draws from the run's seed
+    on the gradients' device, and coordinates without any gradient left at 0 (there: NaN).
+    """
+
+    name: ClassVar[str] = "graddrop"
+    source: ClassVar[str] = "Chen et al., NeurIPS 2020"
+    cost: ClassVar[str] = "T backwards, T x P memory"
+
+    leak: float = knob(0.0, low=0, high=1, search=(0.0, 0.5, "linear"), help="part of the dropped gradients that stays")
+
+    def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
+        return _random.start(seed, batch)
+
+    def direction(self, jacobian: list[Tensor], losses: Tensor, state: State) -> tuple[list[Tensor], State]:
+        generator = _random.generator(state, jacobian[0].device)
+        result = []
+        for gradients in jacobian:
+            total, size = gradients.sum(0), gradients.abs().sum(0)
+            purity = 0.5 * (1.0 + total / torch.where(size > 0, size, 1.0))
+            drawn = torch.rand(purity.shape, dtype=purity.dtype, device=purity.device, generator=generator)
+            kept = torch.where(purity > drawn, gradients.clamp(min=0), gradients.clamp(max=0)).sum(0)
+            result.append(self.leak * total + (1.0 - self.leak) * kept)
+        return result, _random.advance(state)

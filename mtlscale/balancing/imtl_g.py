@@ -1,0 +1,30 @@
+from typing import ClassVar
+
+from torch import Tensor
+
+from mtlscale.balancing._base import Balancer, Needs, State
+from mtlscale.balancing._counting import count, counters
+from mtlscale.solvers import imtl_g_weights
+
+
+class IMTLG(Balancer):
+    """The direction whose projections on all task gradients are equal.
+
+    Source: Liu et al., "Towards Impartial Multi-task Learning" (ICLR 2021), gradient balance. As TorchJD's
+    IMTLGWeighting for independent gradients. `failures` counts the steps in which no such direction exists.
+    """
+
+    name: ClassVar[str] = "imtl_g"
+    source: ClassVar[str] = "Liu et al., ICLR 2021"
+    needs: ClassVar[Needs] = "gramian"
+    cost: ClassVar[str] = "T backwards"
+    heads = "mean"
+    counters: ClassVar[tuple[str, ...]] = ("failures",)
+
+    def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
+        return counters(batch, "failures")
+
+    def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
+        assert gramian is not None
+        solution = imtl_g_weights(gramian)
+        return solution.weights.to(losses), count(state, failures=~solution.converged)

@@ -1,0 +1,46 @@
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mtlscale.balancing._base import Balancer, Needs, State
+from mtlscale.balancing._counting import count, counters
+from mtlscale.components import knob
+from mtlscale.solvers import project_simplex, solve_min_norm
+
+
+class MetaWeighting(Balancer):
+    """Weights that lower all query losses after a look-ahead step, by MGDA in the space of weights.
+
+    Source: Mao et al. (2022); METHODS §5.6. Called with the query losses q_t(θ') [..., T] and the cross Gramian
+    C[t, s] = ⟨∇q_t(θ'), g_s(θ)⟩ at the look-ahead θ' = θ - η Σ_s v_s g_s, v = `lookahead(state)`. First order in θ.
+    """
+
+    name: ClassVar[str] = "meta_weighting"
+    source: ClassVar[str] = "Mao et al., 2022"
+    needs: ClassVar[Needs] = "validation"
+    cost: ClassVar[str] = "2T backwards"
+    counters: ClassVar[tuple[str, ...]] = ("failures",)
+    per_task: ClassVar[tuple[str, ...]] = ("weights",)
+
+    eta: float = knob(0.1, low=0, open_low=True, search=(1e-3, 1.0, "log"), help="η, the look-ahead's learning rate")
+    lr: float = knob(0.1, low=0, open_low=True, search=(1e-3, 1.0, "log"), help="η_v, the weights' step size")
+
+    def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
+        weights = torch.full((*batch, tasks), 1.0 / tasks, dtype=torch.float64)
+        return {"weights": weights, **counters(batch, "failures")}
+
+    def lookahead(self, state: State) -> Tensor:
+        """The weights v [..., T] of the look-ahead step."""
+        return state["weights"]
+
+    def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
+        assert gramian is not None
+        hypergradients = -self.eta * gramian.to(torch.float64)
+        solution = solve_min_norm(hypergradients @ hypergradients.mT)
+        parts = solution.weights.unsqueeze(-1) * hypergradients
+        common = parts.sum(-2)
+        # What is left where the parts cancel is rounding: the point is Pareto stationary in the weights.
+        common = torch.where(common.abs() > 1e-10 * parts.abs().sum((-2, -1)).unsqueeze(-1), common, 0.0)
+        weights = project_simplex(state["weights"] - self.lr * common)
+        return weights.to(losses), count({**state, "weights": weights}, failures=~solution.converged)

@@ -1,0 +1,28 @@
+from typing import ClassVar
+
+from torch import Tensor
+
+from mtlscale.balancing import _random
+from mtlscale.balancing._base import Balancer, Needs, State
+from mtlscale.solvers import pcgrad_weights
+
+
+class PCGrad(Balancer):
+    """Each gradient loses its component against every gradient it conflicts with, in random order; then all are summed.
+
+    Source: Yu et al. (NeurIPS 2020); METHODS §5.2. As TorchJD's PCGradWeighting, but for all tasks at once, with zero
+    gradients skipped and orders drawn from the run's seed instead of the global generator.
+    """
+
+    name: ClassVar[str] = "pcgrad"
+    source: ClassVar[str] = "Yu et al., NeurIPS 2020"
+    needs: ClassVar[Needs] = "gramian"
+    cost: ClassVar[str] = "T backwards"
+    heads = "sum"
+
+    def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
+        return _random.start(seed, batch)
+
+    def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
+        assert gramian is not None
+        return pcgrad_weights(gramian, _random.orders(state, gramian)).to(losses), _random.advance(state)

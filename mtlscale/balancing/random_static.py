@@ -1,0 +1,29 @@
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mtlscale.balancing import _random
+from mtlscale.balancing._base import Balancer, State
+
+
+class RandomStatic(Balancer):
+    """Fixed weights drawn once per run, uniformly from the simplex (Dirichlet with all parameters 1).
+
+    The control that any learned weighting has to beat: Xin et al., "Do Current Multi-Task Optimization Methods Even
+    Help?" (NeurIPS 2022).
+    """
+
+    name: ClassVar[str] = "random_static"
+    source: ClassVar[str] = "control; cf. Xin et al., NeurIPS 2022"
+    per_task: ClassVar[tuple[str, ...]] = ("weights",)
+
+    def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
+        drawn = _random.draw(
+            _random.start(seed, batch),
+            lambda generator: torch.empty(tasks, dtype=torch.float64).exponential_(generator=generator),
+        )
+        return {"weights": drawn / drawn.sum(-1, keepdim=True)}
+
+    def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
+        return state["weights"].to(losses), state

@@ -1,0 +1,60 @@
+"""Which samples a step sees: a pure function of the seed and the epoch, the same for any number of workers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+
+class EpochSampler:
+    """Global batches of every stream, step by step (METHODS §2: a task whose data run out starts over).
+
+    An epoch is one pass over the largest stream, whose last batch may be short. A smaller stream is cut from one fresh
+    permutation after another; a stream of less than a batch gives all its samples in every step. With `steps_per_epoch`
+    every stream is cut that way and the epoch has that many steps.
+    """
+
+    def __init__(
+        self, sizes: Mapping[str, int], batch_size: int, seed: int, *, steps_per_epoch: int | None = None
+    ) -> None:
+        if not sizes or min(sizes.values()) < 1 or batch_size < 1:
+            raise ValueError(f"every stream needs a sample and a batch: sizes {dict(sizes)}, batch_size {batch_size}")
+        self.sizes = dict(sizes)
+        self.batch_size = batch_size
+        self.seed = seed
+        self.fixed_steps = steps_per_epoch
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return self.fixed_steps or -(-max(self.sizes.values()) // self.batch_size)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[dict[str, Tensor]]:
+        """stream -> indices [≤ batch_size] (int64) of each step of this epoch, from step `start` on."""
+        orders = {stream: self._order(stream, epoch) for stream in self.sizes}
+        for step in range(start, self.steps):
+            yield {stream: orders[stream][step * size : (step + 1) * size] for stream, size in self._batches().items()}
+
+    def _batches(self) -> dict[str, int]:
+        return {stream: min(self.batch_size, size) for stream, size in self.sizes.items()}
+
+    def _order(self, stream: str, epoch: int) -> Tensor:
+        """All the indices this stream yields in the epoch, in order."""
+        size = self.sizes[stream]
+        one_pass = self.fixed_steps is None and size == max(self.sizes.values())
+        wanted = size if one_pass else self.steps * min(self.batch_size, size)
+        passes = range(-(-wanted // size))
+        return torch.cat([_permutation(size, f"{self.seed}/{epoch}/{stream}/{turn}") for turn in passes])[:wanted]
+
+
+def _permutation(size: int, key: str) -> Tensor:
+    seed = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=7).digest(), "big")
+    return torch.randperm(size, generator=torch.Generator().manual_seed(seed))
+
+
+def slice_for(index: Tensor, rank: int, world: int) -> Tensor:
+    """Worker `rank`'s contiguous part of a global batch [B]: sizes differ by at most one, empty where B < world."""
+    return index.tensor_split(world)[rank]

@@ -1,0 +1,88 @@
+"""Word vectors: prepared with a data set, or from a file in word2vec or GloVe text format (fastText's .vec is the
+former)."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mtlscale.components import UserError
+from mtlscale.tasks import TaskSuite
+
+logger = logging.getLogger(__name__)
+
+PREPARED = "prepared"
+VECTORS_HELP = "file of word vectors, word2vec or GloVe text format; prepared: the data set's own; none: random"
+
+
+def read_prepared_vectors(suite: TaskSuite, dimensions: int) -> tuple[Tensor, Tensor]:
+    """Ids [M], ascending, of the words that vectors were prepared for with the suite, and these [M, D] (float32)."""
+    import pyarrow.parquet as pq
+
+    path = suite.extras.get("vectors")
+    if path is None:
+        raise UserError(
+            f"vectors: {suite.name} was prepared without; set its option vectors to word2vec or name a file of vectors"
+        )
+    table = pq.read_table(path).combine_chunks()
+    vectors = torch.from_dlpack(table["vector"].chunk(0).flatten()).reshape(len(table), -1)
+    if vectors.shape[1] != dimensions:
+        raise UserError(
+            f"vectors: those of {suite.name} have {vectors.shape[1]} numbers, the encoder {dimensions}; set its "
+            "dimensions to it"
+        )
+    index = {word: i for i, word in enumerate(suite.extras["vocabulary"])}
+    ids = torch.tensor([index[word] for word in table["id"].to_pylist()])
+    order = ids.argsort()
+    return ids[order], vectors[order]
+
+
+def read_vectors(path: str | Path, vocabulary: Sequence[str], dimensions: int) -> tuple[Tensor, Tensor]:
+    """Ids [M], ascending, of the vocabulary's words that the file has, and their vectors [M, D] (float32).
+
+    One word and its numbers to a line, separated by spaces; a first line "count dimensions" is skipped; of a word's
+    several lines the first counts. Logs the share of the vocabulary that was found.
+    """
+    if not isinstance(path, str | Path) or not Path(path).is_file():
+        raise UserError(f"vectors: {path} is not a file; name a file of word vectors in word2vec or GloVe text format")
+    index = {word: i for i, word in enumerate(vocabulary)}
+    found: dict[int, list[float]] = {}
+    with Path(path).open(encoding="utf-8", errors="replace", newline="\n") as lines:
+        for number, line in enumerate(lines, 1):
+            if number == 1 and _is_header(line):
+                continue
+            word, _, rest = line.partition(" ")
+            i = index.get(word)
+            if number <= 2 or i is not None:
+                values = _numbers(rest, f"{path}: line {number}", dimensions)
+                if i is not None:
+                    found.setdefault(i, values)
+    if not found:
+        raise UserError(f"vectors: {path} has none of the {len(vocabulary)} words of the data set; check its language")
+    logger.info("%s: vectors for %d of %d words (%.1f %%)", path, len(found), len(index), 100 * len(found) / len(index))
+    ids = sorted(found)
+    return torch.tensor(ids), torch.tensor([found[i] for i in ids])
+
+
+def _is_header(line: str) -> bool:
+    fields = line.split()
+    return len(fields) == 2 and all(field.isdecimal() for field in fields)
+
+
+def _numbers(text: str, where: str, dimensions: int) -> list[float]:
+    try:
+        values = [float(field) for field in text.split()]
+    except ValueError:
+        raise UserError(f"vectors: {where} is not a word and its numbers; use word2vec or GloVe text format") from None
+    if len(values) != dimensions:
+        raise UserError(
+            f"vectors: {where} has {len(values)} numbers, the encoder {dimensions}; set its dimensions to it"
+        )
+    if not all(math.isfinite(value) for value in values):
+        raise UserError(f"vectors: {where} holds a number that is not finite; remove the line")
+    return values

@@ -1,0 +1,53 @@
+import itertools
+import math
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from mtlscale.components import UserError, knob
+from mtlscale.encoders._base import Encoder, EncoderModule
+from mtlscale.encoders._dropout import Dropout
+from mtlscale.tasks import TaskSuite
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU, "elu": nn.ELU}
+
+
+class MLP(Encoder):
+    """Fully connected layers over the flattened input.
+
+    Every hidden layer is linear, activation, dropout; `hidden = []` passes the flattened input through. Reads vectors
+    and images.
+    """
+
+    name: ClassVar[str] = "mlp"
+    inputs: ClassVar[tuple[str, ...]] = ("vector", "image")
+    stackable: ClassVar[bool] = True
+
+    hidden: tuple[int, ...] = knob((64,), help="sizes of the hidden layers")
+    activation: str = knob("relu", choices=tuple(ACTIVATIONS), help="after every hidden layer")
+    dropout: float = knob(0.0, low=0.0, high=1.0, open_high=True, help="after every hidden layer")
+
+    def build(self, suite: TaskSuite) -> EncoderModule:
+        if suite.input_kind not in self.inputs:
+            raise UserError(f"mlp reads vectors or images, {suite.name} has {suite.input_kind}; choose another encoder")
+        if any(size < 1 for size in self.hidden):
+            raise UserError(f"mlp: hidden = {list(self.hidden)} should hold sizes of at least 1")
+        return MLPModule(math.prod(suite.input_shape), self.hidden, ACTIVATIONS[self.activation], self.dropout)
+
+
+class MLPModule(EncoderModule):
+    """[B, *input_shape] -> [B, last hidden size]."""
+
+    vectorised = True
+
+    def __init__(self, size: int, hidden: tuple[int, ...], activation: type[nn.Module], dropout: float) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [nn.Flatten()]
+        for before, after in itertools.pairwise((size, *hidden)):
+            layers += [nn.Linear(before, after), activation(), Dropout(dropout)]
+        self.layers = nn.Sequential(*layers)
+        self.features = hidden[-1] if hidden else size
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        features: Tensor = self.layers(inputs)
+        return features

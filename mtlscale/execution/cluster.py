@@ -1,0 +1,98 @@
+"""Joining or starting Ray, and saying what it cannot give before anything starts."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from mtlscale.components import UserError
+from mtlscale.experiment import ResourceSpec
+
+CONNECT_SECONDS = 8.0
+
+
+def check_address(address: str, what: str = "Ray", default_port: int = 6379) -> None:
+    """Open and close a TCP connection; `UserError` within ten seconds where nobody answers."""
+    parts = urlsplit(address if "//" in address else f"//{address}")
+    try:
+        host, port = parts.hostname, parts.port or default_port
+    except ValueError:
+        raise UserError(f"{what} address {address!r} is not HOST:PORT") from None
+    if not host:
+        raise UserError(f"{what} address {address!r} is not HOST:PORT")
+    try:
+        with socket.create_connection((host, port), timeout=CONNECT_SECONDS):
+            pass
+    except OSError as error:
+        reason = error.strerror or str(error) or type(error).__name__
+        raise UserError(f"no {what} answers at {host}:{port} ({reason}); check the address and that it runs") from None
+
+
+def named(address: str | None) -> str | None:
+    """The cluster to join: the argument, else $RAY_ADDRESS; None for a local one. `UserError` where it does not
+    answer."""
+    address = address or os.environ.get("RAY_ADDRESS")
+    if address in (None, "", "local"):
+        return None
+    if address != "auto":
+        check_address(address)
+    return address
+
+
+@contextlib.contextmanager
+def session(address: str | None = None) -> Iterator[None]:
+    """Ray for the duration: the one already joined, the cluster at `address` (or $RAY_ADDRESS), or a local one.
+
+    A local one listens on loopback and ends with the block.
+    """
+    # Plain settings for a plain run; each may still be set from outside. Ray reads them when it is imported.
+    os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if "ray" not in sys.modules and not (address or os.environ.get("RAY_ADDRESS")):
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # a single node that listens on loopback
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    address = named(address)
+    if address is not None:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise UserError(f"cannot join Ray at {address}: {str(error).splitlines()[0]}") from None
+    else:
+        ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def slots(resources: ResourceSpec, runs: int) -> int:
+    """How many runs fit on the joined cluster at once, at most `runs`; `UserError` where not even one does."""
+    import ray
+
+    have = ray.cluster_resources()
+    wanted = {
+        "CPU": resources.workers * resources.cpus_per_worker,
+        "GPU": resources.workers * resources.gpus_per_worker,
+    }
+    fit = runs
+    for kind, amount in wanted.items():
+        if amount == 0:
+            continue
+        there = have.get(kind, 0.0)
+        if there < amount:
+            raise UserError(
+                f"a run needs {amount:g} {kind}s ({resources.workers} workers), but the cluster has {there:g}; "
+                "lower `resources` in the experiment or use a larger cluster"
+            )
+        fit = min(fit, int(there // amount))
+    return max(1, fit)

@@ -1,0 +1,116 @@
+"""From an experiment to what is still to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from mtlscale.data.prepared import Manifest, read_manifest
+from mtlscale.execution.worker import read_record
+from mtlscale.experiment import Experiment, Run
+from mtlscale.home import Home
+from mtlscale.ledger import Ledger, RunRecord
+
+RunState = Literal["done", "resume", "retry", "new"]
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run and where it stands: `done` is never run again, `resume` has a checkpoint, `retry` failed before."""
+
+    run: Run
+    state: RunState
+    record: RunRecord | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs of an experiment on its prepared data."""
+
+    experiment: Experiment
+    runs: tuple[PlannedRun, ...]
+    folders: Mapping[str, Path]  # by name of the prepared data
+    manifests: Mapping[str, Manifest]
+
+    @property
+    def todo(self) -> list[PlannedRun]:
+        return [planned for planned in self.runs if planned.state != "done"]
+
+    def steps(self, run: Run) -> int:
+        """Training steps of a run, if no early stopping cuts it short."""
+        spec = run.training
+        manifest = self.manifests[run.data]
+        largest = max(counts.get("train", 0) for counts in manifest.counts.values())
+        return spec.epochs * (spec.steps_per_epoch or -(-largest // spec.batch_size))
+
+
+@dataclass(frozen=True)
+class Datasets:
+    """The prepared data of an experiment, by name."""
+
+    folders: Mapping[str, Path]
+    manifests: Mapping[str, Manifest]
+
+    @classmethod
+    def prepare(cls, experiment: Experiment, prepare: Callable[[str], Path]) -> Datasets:
+        """`prepare`: name of the prepared data -> their folder."""
+        folders = {name: prepare(name) for name in experiment.data()}
+        return cls(folders, {name: read_manifest(folder) for name, folder in folders.items()})
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        return {name: manifest.fingerprint for name, manifest in self.manifests.items()}
+
+
+def make_plan(experiment: Experiment, runs: Iterable[Run], ledger: Path, home: Home, data: Datasets) -> Plan:
+    """Where each of these runs of the experiment stands; `ledger`: where their records are listed."""
+    known = Ledger(ledger).latest()
+    planned = []
+    for run in runs:
+        folder = home.run(run.run_id)
+        record = known.get(run.run_id)
+        if record is None or record.status == "failed":
+            record = read_record(folder) or record
+        if record is not None and record.status != "failed":
+            planned.append(PlannedRun(run, "done", _labelled(record, run)))
+        elif (folder / "checkpoint.pt").exists():
+            planned.append(PlannedRun(run, "resume", record))
+        else:
+            planned.append(PlannedRun(run, "retry" if record is not None else "new", record))
+    return Plan(experiment, tuple(planned), data.folders, data.manifests)
+
+
+def records_of(experiment: Experiment, home: Home) -> tuple[RunRecord, ...]:
+    """The newest records of the experiment as its file is now, without preparing anything: runs of earlier versions of
+    the file stay in the ledger and are left out."""
+    known = Ledger(home.ledger(experiment.name)).latest()
+    fingerprints = dict.fromkeys(experiment.data(), "")
+    datasets = {dataset.label: dataset for dataset in experiment.datasets}
+    for record in known.values():
+        if record.dataset in datasets:
+            fingerprints[datasets[record.dataset].prepared(record.seed)] = record.fingerprint
+    if experiment.search is not None:
+        return tuple(_winners(experiment, known.values(), fingerprints))
+    runs = experiment.runs(fingerprints)
+    return tuple(_labelled(known[run.run_id], run) for run in runs if run.run_id in known)
+
+
+def _winners(
+    experiment: Experiment, records: Iterable[RunRecord], fingerprints: Mapping[str, str]
+) -> Iterator[RunRecord]:
+    """Of each run the newest record, with whatever settings the search had chosen."""
+    places = {(record.dataset, record.method, record.seed): record for record in records}
+    for run in experiment.runs(fingerprints):
+        record = places.get((run.dataset, run.method, run.seed))
+        if record is not None and run.tuned(record.trial).run_id == record.run_id:
+            yield record
+
+
+def _labelled(record: RunRecord, run: Run) -> RunRecord:
+    """The same run may stand under another label in another experiment."""
+    labels = {"experiment": run.experiment, "dataset": run.dataset, "method": run.method, "trial": run.trial}
+    if all(getattr(record, key) == value for key, value in labels.items()):
+        return record
+    return record.model_copy(update=labels)

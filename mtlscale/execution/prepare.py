@@ -1,0 +1,237 @@
+"""Preparing data sets once: content-addressed folders below `<home>/data`, published whole or not at all.
+
+A preparation that exists is found without importing torch or starting Ray.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from mtlscale.components import UserError, build
+from mtlscale.data.prepared import MANIFEST, Manifest, SourceInfo, damage, read_manifest
+
+if TYPE_CHECKING:
+    from pipelines._base import Pipeline
+    from pipelines._blocks import Engine, Progress
+
+SOURCES = "MTLSCALE_DATA"  # environment variable: a folder with one sub-folder per data set
+ABANDONED_AFTER = 24 * 3600.0  # seconds after which the folder of a preparation that was killed is removed
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def prepare(
+    name: str,
+    options: dict[str, Any],
+    source: Path | None,
+    home: Path,
+    *,
+    engine: Literal["auto", "ray", "local"] = "auto",
+    skip_bad: bool = False,
+    download: bool = False,
+    progress: Progress | None = None,
+) -> Path:
+    """The folder of the prepared data set, prepared now unless it is there already.
+
+    `source` is the set's archive or folder; without one it is looked for in `$MTLSCALE_DATA`, among earlier
+    preparations and, with `download`, on the net. `skip_bad` leaves out rows that cannot be used, which otherwise stop
+    the preparation; what was left out is in the manifest, and a later call takes it as agreed. With `engine="auto"`
+    large sources go through Ray Data (a running Ray is used, else one is started for the time), small ones do not.
+    """
+    pipeline = build("datasets", name, options)
+    located = _find_source(pipeline, source, home) if pipeline.needs_source else None
+    if located is None and pipeline.needs_source:
+        if found := find_prepared(name, options, home):
+            return found
+        if not (download and pipeline.download):
+            raise UserError(_no_source(pipeline))
+        located = _download(pipeline, home)
+    fingerprint = pipeline.source_fingerprint(located)
+    folder = home / "data" / name / _key(pipeline, fingerprint)
+    if _complete(folder):
+        return folder
+    info = SourceInfo(description=located.name if located else pipeline.source, fingerprint=fingerprint)
+    with _user_errors(home):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(folder.parent)
+        _prepare_into(folder, pipeline, located, info, _engine(pipeline, located, engine), skip_bad, progress)
+    return folder
+
+
+def find_prepared(name: str, options: dict[str, Any], home: Path) -> Path | None:
+    """An earlier preparation with these options, whatever its source; `UserError` where sources with different content
+    leave a choice."""
+    pipeline = build("datasets", name, options)
+    wanted = _plain(asdict(pipeline))
+    found: dict[str, Path] = {}
+    for path in sorted((home / "data" / name).glob(f"[!.]*/{MANIFEST}")):
+        if not _complete(path.parent):
+            continue
+        manifest = read_manifest(path.parent)
+        if manifest.results_version == pipeline.results_version and _plain(manifest.options) == wanted:
+            found.setdefault(manifest.fingerprint, path.parent)
+    if len(found) > 1:
+        folders = ", ".join(str(folder) for folder in found.values())
+        raise UserError(f"{name} was prepared from {len(found)} different sources ({folders}); say which by --source")
+    return next(iter(found.values()), None)
+
+
+def _plain(options: dict[str, Any]) -> Any:
+    """As JSON has them: lists for tuples."""
+    return json.loads(json.dumps(options))
+
+
+def _key(pipeline: Pipeline, fingerprint: str) -> str:
+    parts = [pipeline.name, _plain(asdict(pipeline)), pipeline.results_version, fingerprint]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _complete(folder: Path) -> bool:
+    """Whether the folder has a readable manifest, and the files it records in their sizes."""
+    try:
+        return damage(folder, read_manifest(folder)) is None
+    except UserError:
+        return False
+
+
+def _find_source(pipeline: Pipeline, source: Path | None, home: Path) -> Path | None:
+    """What is on this machine: the named source, the set's folder in `$MTLSCALE_DATA`, an earlier download."""
+    if source is not None:
+        return pipeline.locate(source)
+    if os.environ.get(SOURCES) and pipeline.folder:
+        usual = Path(os.environ[SOURCES], pipeline.folder)
+        if usual.exists():
+            return pipeline.locate(usual)
+    if pipeline.download is not None and (archive := _downloaded(pipeline, home)).is_file():
+        return archive
+    return None
+
+
+def _downloaded(pipeline: Pipeline, home: Path) -> Path:
+    assert pipeline.download is not None
+    return home / "downloads" / pipeline.download.filename
+
+
+def _no_source(pipeline: Pipeline) -> str:
+    accepted = f"{' or '.join(pipeline.archives[:1])} or the extracted folder" if pipeline.archives else "its files"
+    also = ", or let --download fetch it" if pipeline.download else ""
+    return f"{pipeline.name} needs its files: pass --source DIR with {accepted}, or set {SOURCES}{also}"
+
+
+def _download(pipeline: Pipeline, home: Path) -> Path:
+    """Fetch the archive, whole and with the known checksum, or not at all."""
+    assert pipeline.download is not None
+    archive = _downloaded(pipeline, home)
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with _user_errors(archive.parent), tempfile.NamedTemporaryFile(dir=archive.parent, prefix=".download-") as file:
+        try:
+            with urllib.request.urlopen(pipeline.download.url, timeout=10) as response:
+                shutil.copyfileobj(response, file)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise
+            raise UserError(
+                f"{pipeline.name}: {pipeline.download.url} cannot be fetched ({error}); "
+                f"get {pipeline.download.filename} another way and pass --source DIR"
+            ) from None
+        file.flush()
+        if hashlib.sha256(Path(file.name).read_bytes()).hexdigest() != pipeline.download.sha256:
+            raise UserError(f"{pipeline.name}: what {pipeline.download.url} sent is not the known archive; try again")
+        with suppress(FileExistsError):  # another preparation fetched it meanwhile
+            os.link(file.name, archive)
+    return archive
+
+
+def _engine(pipeline: Pipeline, located: Path | None, engine: Literal["auto", "ray", "local"]) -> Engine:
+    if engine != "auto":
+        return engine
+    if located is None:
+        return "local"
+    files = [located] if located.is_file() else [path for path in located.rglob("*") if path.is_file()]
+    return "ray" if sum(path.stat().st_size for path in files) >= pipeline.ray_from_bytes else "local"
+
+
+def _prepare_into(
+    folder: Path,
+    pipeline: Pipeline,
+    located: Path | None,
+    info: SourceInfo,
+    engine: Engine,
+    skip_bad: bool,
+    progress: Progress | None,
+) -> Manifest:
+    from pipelines._base import Work
+    from pipelines._write import write_prepared
+
+    work = Work(engine, skip_bad, progress or Work.progress)
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+    try:
+        with _ray() if engine == "ray" else nullcontext():
+            prepared = pipeline.prepare(located, work)
+        manifest = write_prepared(temporary, pipeline, info, prepared)
+        temporary.chmod(0o777 & ~_umask())  # mkdtemp's folders are the owner's alone
+        _publish(temporary, folder)
+        return manifest
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _ray() -> AbstractContextManager[None]:
+    from mtlscale.execution.cluster import session  # imported late: finding an earlier preparation is quick
+
+    return session()
+
+
+def _publish(temporary: Path, folder: Path) -> None:
+    """Give the finished folder its name; where another preparation was faster, its result stands."""
+    while True:
+        try:
+            temporary.rename(folder)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        if _complete(folder):
+            return
+        # Damaged since: out of the way, under a name nobody takes for done.
+        folder.rename(Path(tempfile.mkdtemp(dir=folder.parent, prefix=".damaged-")) / folder.name)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for path in parent.glob(".*"):
+        with suppress(FileNotFoundError):  # somebody else removes it, too
+            if time.time() - path.stat().st_mtime > ABANDONED_AFTER:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@contextmanager
+def _user_errors(home: Path) -> Iterator[None]:
+    """A full disk, or a folder that may not be written, in one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise UserError(
+                f"no space left below {home} ({error.strerror}); free some or choose another --home"
+            ) from None
+        if isinstance(error, PermissionError | NotADirectoryError):
+            where = error.filename or home
+            raise UserError(f"{where} cannot be read or written ({error.strerror}); choose another --home") from None
+        raise

@@ -1,0 +1,263 @@
+"""An experiment from its file to its leaderboard: prepare, search, plan, execute, record, track, report."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from mtlscale.execution import cluster
+from mtlscale.execution.plan import Datasets, Plan, PlannedRun, make_plan
+from mtlscale.execution.pool import Job, Options, execute_pool
+from mtlscale.execution.prepare import prepare as prepare_dataset
+from mtlscale.execution.sweep import SweepPlan, execute_sweep, plan_sweep
+from mtlscale.execution.worker import Event, failed
+from mtlscale.experiment import Experiment, Run
+from mtlscale.home import Home
+from mtlscale.ledger import Epoch, Ledger, RunRecord
+from mtlscale.report.sweeps import Sweep
+from mtlscale.results import Results
+from mtlscale.search import Score
+from mtlscale.tracking import Tracker
+
+
+class Observer(Protocol):
+    """Whoever watches an experiment: the command line's progress bar, or nobody."""
+
+    def prepared(self, dataset: str, folder: Path) -> None: ...
+    def searching(self, plan: SweepPlan, slots: int) -> None: ...
+    def advanced(self, run: Run, epoch: int) -> None: ...
+    def trial(self, run: Run, record: RunRecord, score: Score | None) -> None: ...
+    def planned(self, plan: Plan, slots: int) -> None: ...
+    def epoch(self, run: Run, epoch: Epoch) -> None: ...
+    def finished(self, run: Run, record: RunRecord) -> None: ...
+    def note(self, text: str) -> None: ...
+
+
+class Silent:
+    """Watches nothing."""
+
+    def prepared(self, dataset: str, folder: Path) -> None: ...
+    def searching(self, plan: SweepPlan, slots: int) -> None: ...
+    def advanced(self, run: Run, epoch: int) -> None: ...
+    def trial(self, run: Run, record: RunRecord, score: Score | None) -> None: ...
+    def planned(self, plan: Plan, slots: int) -> None: ...
+    def epoch(self, run: Run, epoch: Epoch) -> None: ...
+    def finished(self, run: Run, record: RunRecord) -> None: ...
+    def note(self, text: str) -> None: ...
+
+
+def plan(
+    experiment: Experiment,
+    *,
+    home: Home | None = None,
+    source: Path | None = None,
+    download: bool = True,
+) -> Plan | SweepPlan:
+    """Prepare what is not prepared yet, and say of every run whether it is done, to be resumed, or new.
+
+    Of an experiment with a search, the same of its trials: the runs depend on what they find.
+    """
+    home = home or Home.default()
+    data = _prepare(experiment, home, source, download, Silent())
+    if experiment.search is not None:
+        return plan_sweep(experiment, home, data)
+    return make_plan(experiment, experiment.runs(data.fingerprints), home.ledger(experiment.name), home, data)
+
+
+def run(
+    experiment: Experiment,
+    *,
+    home: Home | Path | None = None,
+    source: Path | None = None,
+    address: str | None = None,
+    download: bool = True,
+    observer: Observer | None = None,
+) -> Results:
+    """Run what is not done yet and return all results; with a search, tune first and train the winners.
+
+    source: where the raw data are, if they have to be prepared. address: a Ray cluster to join; default is
+    $RAY_ADDRESS, or a local Ray for the time. A run that fails is recorded with its cause and the others go on; one
+    that was cut off resumes from its last checkpoint. Raises `UserError` for what can be known before anything starts.
+    """
+    home, observer = _home(home), observer or Silent()
+    data = _prepare(experiment, home, source, download, observer)
+    with _Services(experiment, home, address, observer) as services:
+        found = None if experiment.search is None else _search(experiment, home, data, services)
+        runs = experiment.runs(data.fingerprints, {} if found is None else found.chosen())
+        the_plan = make_plan(experiment, runs, home.ledger(experiment.name), home, data)
+        ledger = Ledger(home.ledger(experiment.name))
+        records = {p.run.run_id: p.record for p in the_plan.runs if p.state == "done" and p.record is not None}
+        in_ledger = ledger.latest()
+        for run_id, record in records.items():
+            if run_id not in in_ledger or in_ledger[run_id].status == "failed":
+                ledger.append(record)  # finished in another experiment, or just before a crash
+        if the_plan.todo:
+            services.start()
+            _execute(the_plan, home, ledger, records, services, found)
+        else:
+            observer.planned(the_plan, 0)
+        # Every planned run has its record by now.
+        results = Results(
+            experiment, tuple(records[p.run.run_id] for p in the_plan.runs), home.experiment(experiment.name), found
+        )
+        reports = {**results.write_report(), **({} if found is None else found.write_report())}
+        services.artefacts = list(reports.values())
+        return results
+
+
+def sweep(
+    experiment: Experiment,
+    *,
+    home: Home | Path | None = None,
+    source: Path | None = None,
+    address: str | None = None,
+    download: bool = True,
+    observer: Observer | None = None,
+) -> Sweep:
+    """The search of an experiment alone: run the trials that are not done yet and return all of them."""
+    home, observer = _home(home), observer or Silent()
+    data = _prepare(experiment, home, source, download, observer)
+    with _Services(experiment, home, address, observer) as services:
+        found = _search(experiment, home, data, services)
+        services.artefacts = list(found.write_report().values())
+        return found
+
+
+def _home(home: Home | Path | None) -> Home:
+    return home if isinstance(home, Home) else Home.default() if home is None else Home(Path(home).absolute())
+
+
+def _prepare(experiment: Experiment, home: Home, source: Path | None, download: bool, observer: Observer) -> Datasets:
+    wanted = experiment.data()
+
+    def folder(name: str) -> Path:
+        dataset, seed = wanted[name]
+        options = dataclasses.asdict(dataset.build(seed))
+        result = prepare_dataset(dataset.name, options, source, home.root, download=download)
+        observer.prepared(name, result)
+        return result
+
+    return Datasets.prepare(experiment, folder)
+
+
+class _Services:
+    """Ray and MLflow, started when there is something to do, ended with the block."""
+
+    def __init__(self, experiment: Experiment, home: Home, address: str | None, observer: Observer) -> None:
+        self._experiment, self._home, self._address = experiment, home, address
+        self.observer = observer
+        self.tracker: Tracker | None = None
+        self.artefacts: list[Path] = []
+        self._stack = contextlib.ExitStack()
+
+    def start(self) -> None:
+        """`UserError` where a service does not answer; nothing where they run already."""
+        if self.tracker is None and self._experiment.tracking.enabled:
+            cluster.named(self._address)  # before MLflow's database is made
+            self.tracker = Tracker(self._experiment, self._home)
+        self._stack.enter_context(cluster.session(self._address))
+
+    def __enter__(self) -> _Services:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._stack.close()
+        if self.tracker is not None:
+            problem = self.tracker.close(self.artefacts, "FINISHED" if kind is None else "FAILED")
+            if problem:
+                where = self._home.experiment(self._experiment.name)
+                self.observer.note(f"MLflow was not written completely ({problem}); the results are in {where}")
+
+
+def _search(experiment: Experiment, home: Home, data: Datasets, services: _Services) -> Sweep:
+    """Run the trials that are not done, and put every record where it belongs as it comes."""
+    the_plan = plan_sweep(experiment, home, data)
+    records, ledger = the_plan.records(), Ledger(home.trials(experiment.name, the_plan.search.ledger))
+    in_ledger = ledger.latest()
+    for run_id, record in records.items():
+        if run_id not in in_ledger or in_ledger[run_id].status == "failed":
+            ledger.append(record)
+    if not the_plan.complete:
+        services.start()
+        slots = cluster.slots(experiment.resources, the_plan.jobs)
+        services.observer.searching(the_plan, slots)
+        for run, event in execute_sweep(the_plan, home, slots):
+            if isinstance(event, int):
+                services.observer.advanced(run, event)
+                continue
+            records[run.run_id] = event
+            ledger.append(event)
+            score = the_plan.score(event)
+            services.observer.trial(run, event, score)
+            if services.tracker is not None:
+                services.tracker.trial(run, event, None if score is None else score[0])
+    return the_plan.result(records, home.experiment(experiment.name))
+
+
+def _execute(
+    the_plan: Plan,
+    home: Home,
+    ledger: Ledger,
+    records: dict[str, RunRecord],
+    services: _Services,
+    found: Sweep | None,
+) -> None:
+    """Run what is to do, and put every record where it belongs as it comes."""
+    experiment, observer, tracker = the_plan.experiment, services.observer, services.tracker
+    todo = {planned.run.run_id: planned for planned in the_plan.todo}
+    hopeless = {} if found is None else found.hopeless()
+    jobs = [
+        Job(p.run, the_plan.folders[p.run.data], home.run(p.run.run_id))
+        for p in todo.values()
+        if (p.run.dataset, p.run.method) not in hopeless
+    ]
+    options = Options(
+        experiment.resources,
+        tuple(str(Path(plugin).absolute()) for plugin in experiment.plugins),
+        experiment.tracking.models,
+    )
+    seen: set[str] = set()
+    slots = cluster.slots(experiment.resources, len(jobs))
+    observer.planned(the_plan, slots)
+    for event in _events(_untrained(the_plan.todo, hopeless), jobs, slots, options, home):
+        if event[0] == "progress":
+            continue  # of stacks, which only searches have
+        run_id = event[1]
+        planned: PlannedRun = todo[run_id]
+        if tracker is not None and run_id not in seen:
+            tracker.started(planned.run)
+        seen.add(run_id)
+        if event[0] == "epoch":
+            observer.epoch(planned.run, event[2])
+            if tracker is not None:
+                tracker.epoch(planned.run, event[2])
+        else:
+            record = event[2]
+            records[run_id] = record
+            ledger.append(record)
+            observer.finished(planned.run, record)
+            if tracker is not None:
+                tracker.finished(planned.run, record, home.run(run_id))
+
+
+def _untrained(todo: Iterable[PlannedRun], hopeless: dict[tuple[str, str], str]) -> Iterator[Event]:
+    """Failed records of methods none of whose trials finished: there is no winner to train."""
+    for planned in todo:
+        cause = hopeless.get((planned.run.dataset, planned.run.method))
+        if cause is not None:
+            yield ("record", planned.run.run_id, failed(planned.run, cause))
+
+
+def _events(first: Iterator[Event], jobs: list[Job], slots: int, options: Options, home: Home) -> Iterator[Event]:
+    yield from first
+    if not jobs:
+        return
+    if options.resources.workers == 1:
+        yield from execute_pool(jobs, slots, options)
+    else:
+        from mtlscale.execution.group import execute_group
+
+        yield from execute_group(jobs, options, home.root / "ray_train")

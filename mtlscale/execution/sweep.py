@@ -1,0 +1,192 @@
+"""The trials of a search: which there are, which are done, and how the others are run.
+
+Every trial is an ordinary run with the seed of the search, so it has a run id and a record, is run once, and goes on
+from its checkpoint. Records go to a ledger of their own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mtlscale.components import UserError
+from mtlscale.execution.plan import Datasets, Plan, PlannedRun, make_plan
+from mtlscale.execution.pool import Job, Options, Stack, execute_pool
+from mtlscale.experiment import Experiment, Run
+from mtlscale.home import Home
+from mtlscale.ledger import Ledger, RunRecord
+from mtlscale.report.sweeps import Sweep
+from mtlscale.search import Score, SearchSpec, check_metric, score, space_of, trials
+
+Key = tuple[str, str]  # dataset and method
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """All trials of an experiment's search and where they stand; of one that adapts to results, those there are."""
+
+    plan: Plan
+    search: SearchSpec
+    bases: tuple[Run, ...]
+    items: tuple[Job | Stack, ...]  # what the workers take from the queue
+    reasons: tuple[str, ...] = ()  # why it is cut that way
+
+    @property
+    def total(self) -> int:
+        """Trials when the search is over."""
+        return len(self.bases) * self.search.budget if self.search.adaptive else len(self.plan.runs)
+
+    @property
+    def jobs(self) -> int:
+        """How many workers can have something to do at once."""
+        return self.search.budget if self.search.adaptive else len(self.items)
+
+    @property
+    def complete(self) -> bool:
+        done = sum(planned.state == "done" for planned in self.plan.runs)
+        return done >= self.total
+
+    def of(self, base: Run) -> list[PlannedRun]:
+        """The trials of one dataset and method."""
+        key = (base.dataset, base.method)
+        return [planned for planned in self.plan.runs if (planned.run.dataset, planned.run.method) == key]
+
+    def records(self) -> dict[str, RunRecord]:
+        """run_id -> record of the trials that are done."""
+        return {p.run.run_id: p.record for p in self.plan.runs if p.state == "done" and p.record is not None}
+
+    def explain(self) -> list[str]:
+        """How the trials that are not done will be executed."""
+        if self.complete:
+            return ["all trials are done"]
+        if self.search.adaptive:
+            names = {"optuna": "Optuna", "random": "random search", "grid": "grid search"}
+            end = "" if self.search.scheduler == "none" else f" with {self.search.scheduler}"
+            return [f"{names[self.search.algorithm]}{end} through Ray Tune, trials one by one on warm actors"]
+        return [*self.reasons] or [f"{len(self.items)} trials one by one"]
+
+    def score(self, record: RunRecord) -> Score | None:
+        return score(record, self.search.metric)
+
+    def result(self, records: dict[str, RunRecord], folder: Path) -> Sweep:
+        """What the search has found, given all records (run_id -> record) in the order they were tried."""
+        order = list(records) if self.search.adaptive else [planned.run.run_id for planned in self.plan.runs]
+        found: dict[Key, list[RunRecord]] = {(base.dataset, base.method): [] for base in self.bases}
+        for record in (records[run_id] for run_id in order if run_id in records):
+            found[record.dataset, record.method].append(record)
+        return Sweep(self.plan.experiment, {key: tuple(group) for key, group in found.items()}, folder)
+
+
+def plan_sweep(experiment: Experiment, home: Home, data: Datasets) -> SweepPlan:
+    """Draw the trials and say of each whether it is done. Raises `UserError` for what cannot be searched."""
+    search = experiment.search
+    assert search is not None
+    search.check_installed()
+    for manifest in data.manifests.values():
+        check_metric(search, manifest.suite)
+    bases = experiment.bases(data.fingerprints)
+    runs = (
+        _tried(search, bases, home.trials(experiment.name, search.ledger))
+        if search.adaptive
+        else _interleaved(search, bases)
+    )
+    the_plan = make_plan(experiment, runs, home.trials(experiment.name, search.ledger), home, data)
+    items, reasons = ([], []) if search.adaptive else _items(the_plan, home, search)
+    return SweepPlan(the_plan, search, tuple(bases), tuple(items), tuple(reasons))
+
+
+def _interleaved(search: SearchSpec, bases: list[Run]) -> list[Run]:
+    """The first trial of every method, then the second: all are compared from early on."""
+    drawn = [trials(search, base) for base in bases]
+    return [runs[index] for index in range(search.budget) for runs in drawn if index < len(runs)]
+
+
+def _tried(search: SearchSpec, bases: list[Run], ledger: Path) -> list[Run]:
+    """The trials in the ledger that belong to the search as it is now."""
+    of_key = {(base.dataset, base.method): base for base in bases}
+    found = {}
+    for record in Ledger(ledger):
+        base = of_key.get((record.dataset, record.method))
+        if base is not None and set(record.trial) == set(space_of(search, base)):
+            run = base.tuned(record.trial)
+            if run.run_id == record.run_id:
+                found[run.run_id] = run
+    return list(found.values())
+
+
+def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | Stack], list[str]]:
+    """What the workers take from the queue, the costliest first, and why it is cut that way."""
+
+    def job(run: Run) -> Job:
+        return Job(run, the_plan.folders[run.data], home.run(run.run_id))
+
+    resources = the_plan.experiment.resources
+    if search.executor == "pool" or resources.workers > 1 or not the_plan.todo:
+        return [job(planned.run) for planned in the_plan.todo], []
+    from mtlscale.training import stacking
+
+    workers = max(1, int((os.cpu_count() or 1) // resources.cpus_per_worker))
+    single = [planned.run for planned in the_plan.todo if planned.state == "resume"]
+    fresh = [planned.run for planned in the_plan.todo if planned.state != "resume"]
+    queue: list[tuple[float, Job | Stack]] = []
+    reasons = []
+    for group in stacking.groups(fresh):
+        run, manifest = group[0], the_plan.manifests[group[0].data]
+        name = f"{run.dataset} · {run.method}: {len(group)} trials"
+        problem = stacking.obstacle(run, manifest.suite)
+        if problem is not None:
+            if search.executor == "fused":
+                raise UserError(f"search.executor fused: {run.method}: {problem}; set it to auto")
+            single += group
+            reasons.append(f"{name} one by one ({problem})")
+            continue
+        found = stacking.estimate(run, manifest, len(fresh), workers)
+        if search.executor == "auto" and not stacking.worth_it(found, len(group)):
+            single += group
+            reasons.append(f"{name} one by one (stacking would gain {found.gain:.1f} ×)")
+            continue
+        parts = stacking.stacks(group, found.size)
+        steps = the_plan.steps(run)
+        queue += [(found.stacked * steps * len(part), Stack(tuple(map(job, part)))) for part in parts]
+        sizes = " + ".join(str(len(part)) for part in parts)
+        reasons.append(
+            f"{name} in stacks of {sizes}: {found.stacked * 1e3:.2g} ms per trial and step, "
+            f"alone {found.alone * 1e3:.2g} ms ({found.gain:.1f} ×)"
+        )
+    queue.sort(key=lambda entry: -entry[0])
+    return [item for _, item in queue] + [job(run) for run in single], reasons
+
+
+def execute_sweep(sweep: SweepPlan, home: Home, slots: int) -> Iterator[tuple[Run, int | RunRecord]]:
+    """Run the trials that are not done: how many epochs each has behind it, and its record."""
+    experiment = sweep.plan.experiment
+    plugins = tuple(str(path.absolute()) for path in experiment.plugins)
+    if sweep.search.adaptive:
+        yield from _tuned(sweep, home, slots, plugins)
+        return
+    run_of = {planned.run.run_id: planned.run for planned in sweep.plan.runs}
+    for event in execute_pool(sweep.items, slots, Options(experiment.resources, plugins, models=False)):
+        if event[0] == "progress":
+            yield from ((run_of[run_id], event[2]) for run_id in event[1])
+        elif event[0] == "epoch":
+            yield run_of[event[1]], event[2].epoch
+        else:
+            yield run_of[event[1]], event[2]
+
+
+def _tuned(sweep: SweepPlan, home: Home, slots: int, plugins: tuple[str, ...]) -> Iterator[tuple[Run, int | RunRecord]]:
+    """One search by Ray Tune after the other, a method and data set at a time."""
+    from mtlscale.execution.tune import execute_tune, setup_of
+
+    experiment, search = sweep.plan.experiment, sweep.search
+    folder = home.experiment(experiment.name)
+    journal = folder / f"begun-{search.algorithm}-{search.scheduler}.jsonl"
+    for base in sweep.bases:
+        done = [planned.record for planned in sweep.of(base) if planned.state == "done" and planned.record is not None]
+        shared = setup_of(
+            base, search, sweep.plan.folders[base.data], home.root / "runs", journal, experiment.resources, plugins
+        )
+        manifest = sweep.plan.manifests[base.data]
+        yield from execute_tune(search, shared, done, manifest, experiment.resources, slots, folder / "tune")

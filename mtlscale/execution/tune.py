@@ -1,0 +1,439 @@
+"""Searches whose trials depend on each other, by Ray Tune: Optuna, ASHA, median stopping, population-based training.
+
+Trials are class trainables on reused actors, so that a trial costs its training and no start of a process. What a sweep
+remembers is its ledger of trials, not Tune's own files: after a crash the finished trials are told to the searcher
+anew, and those that had begun are the first to go on, from their checkpoints. (A searcher's state can be lost in
+`Tuner.restore`, ray#58179.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtlscale.components import UserError
+from mtlscale.data.prepared import Manifest
+from mtlscale.execution.worker import failed, setup
+from mtlscale.experiment import ResourceSpec, Run
+from mtlscale.ledger import Epoch, Metrics, RunRecord, write_atomically
+from mtlscale.search import Dimension, Knobs, SearchSpec, best_so_far, score, score_of, space_of, trials, whole_number
+
+_WORST = -1e12  # what a trial that diverged reports
+
+Settings = dict[str, Any]  # what Tune sees of a trial: path -> number, or the place in a list of choices
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What every trial of one method and data set shares."""
+
+    base: Run
+    data: Path
+    runs: Path  # folder of all runs
+    journal: Path  # settings of the trials that have begun, one JSON object a line
+    space: dict[str, Dimension]
+    whole: dict[str, bool]
+    metric: str | None
+    plugins: tuple[str, ...]
+    threads: int
+    use_gpu: bool
+    population: bool = False  # settings change within a trial
+
+    def knobs(self, settings: Settings) -> Knobs:
+        """What a run is tuned to: choices by their place, ranges to six digits."""
+        found: Knobs = {}
+        for path, dimension in self.space.items():
+            value = settings[path]
+            if dimension.choices is not None:
+                found[path] = dimension.choices[int(value)]
+            else:
+                inside = min(max(value, dimension.low), dimension.high)
+                found[path] = round(inside) if self.whole[path] else float(f"{inside:.6g}")
+        return found
+
+    def settings(self, knobs: Knobs) -> Settings:
+        return {
+            path: knobs[path] if dimension.choices is None else dimension.choices.index(knobs[path])
+            for path, dimension in self.space.items()
+        }
+
+
+def _trainable() -> type[Any]:
+    """The class of the trials; Ray is imported late."""
+    from ray import tune
+
+    class Trial(tune.Trainable):
+        """One trial, an epoch a step."""
+
+        def setup(self, config: Settings, shared: Setup | None = None) -> None:
+            assert shared is not None
+            self._shared = shared
+            setup(shared.threads, list(shared.plugins))
+            self._begin(config)
+
+        def reset_config(self, new_config: Settings) -> bool:
+            self._begin(new_config)
+            return True
+
+        def _begin(self, config: Settings) -> None:
+            from mtlscale.execution import worker
+            from mtlscale.training.loop import Trainer
+
+            shared = self._shared
+            self._run = shared.base.tuned(shared.knobs(config))
+            folder = shared.runs / self._run.run_id
+            self._folder = None if shared.population else folder
+            self._known = None if shared.population else worker.read_record(folder)
+            data = worker._read(shared.data)
+            device = worker.device() if shared.use_gpu else "cpu"
+            self._trainer = Trainer(self._run, data, folder=self._folder, device=device)
+            self._steps = self._trainer.train()
+            self._best: float | None = None
+
+        def step(self) -> dict[str, Any]:
+            if self._known is not None:  # it had ended when the driver died
+                return self._end(self._known)
+            try:
+                epoch = next(self._steps)
+            except StopIteration as stop:
+                return self._end(stop.value)
+            if epoch.val:
+                main = {task.name: task.metrics[0] for task in self._trainer.suite.tasks}
+                now = score_of(epoch.val, main, _directions(main, self._shared.metric), self._metric())[0]
+                self._best = now if self._best is None else max(self._best, now)
+            return {
+                "score": _WORST if self._best is None else self._best,
+                "epoch": epoch.epoch,
+                "entry": epoch.model_dump_json(),
+                "run_id": self._run.run_id,
+            }
+
+        def _metric(self) -> str | None:
+            if self._shared.metric is None and self._run.training.selection == "loss":
+                return "loss"
+            return self._shared.metric
+
+        def _end(self, record: RunRecord) -> dict[str, Any]:
+            if self._folder is not None:
+                write_atomically(self._folder / "record.json", record.model_dump_json().encode())
+                (self._folder / "checkpoint.pt").unlink(missing_ok=True)
+            found = score(record, self._shared.metric)
+            return {
+                "score": _WORST if found is None else found[0],
+                "epoch": len(record.epochs),
+                "record": record.model_dump_json(),
+                "run_id": self._run.run_id,
+                "done": True,
+            }
+
+        def save_checkpoint(self, checkpoint_dir: str) -> None:
+            self._trainer.save(Path(checkpoint_dir) / "checkpoint.pt")
+
+        def load_checkpoint(self, checkpoint_dir: str | None) -> None:
+            assert checkpoint_dir is not None
+            self._trainer.adopt(Path(checkpoint_dir) / "checkpoint.pt")
+
+    return Trial
+
+
+def _directions(main: dict[str, str], metric: str | None) -> dict[str, bool]:
+    from mtlscale.metrics import higher_is_better
+
+    names = {*main.values(), *([metric] if metric else [])} - {"loss"}
+    return {**{name: higher_is_better(name) for name in names}, "loss": False}
+
+
+def execute_tune(
+    search: SearchSpec,
+    shared: Setup,
+    done: Sequence[RunRecord],
+    manifest: Manifest,
+    resources: ResourceSpec,
+    slots: int,
+    folder: Path,
+) -> Iterator[tuple[Run, int | RunRecord]]:
+    """Run the trials that one method still has in its budget: how many epochs each has behind it, and its record."""
+    from ray import tune
+
+    left = search.budget - len(done)
+    if left <= 0 or (done and search.scheduler == "pbt"):  # members of a population may end with the same settings
+        return
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+    os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
+    events: queue.Queue[tuple[Run, int | RunRecord] | None] = queue.Queue()
+    callback = _Recorder(shared, manifest, search, events)
+    begun = _begun(shared, done)
+    algorithm = _algorithm(search, shared, done, begun, left)
+    shutil.rmtree(folder, ignore_errors=True)
+    tuner = tune.Tuner(
+        tune.with_resources(
+            tune.with_parameters(_trainable(), shared=shared),
+            {"cpu": resources.cpus_per_worker, "gpu": resources.gpus_per_worker},
+        ),
+        param_space={} if search.algorithm == "optuna" else _domains(shared),
+        tune_config=tune.TuneConfig(
+            metric="score",
+            mode="max",
+            search_alg=algorithm,
+            scheduler=_scheduler(search, shared),
+            num_samples=left,
+            max_concurrent_trials=None if search.scheduler == "pbt" else slots,
+            reuse_actors=True,
+        ),
+        run_config=tune.RunConfig(
+            name=folder.name,
+            storage_path=str(folder.parent),
+            verbose=0,
+            callbacks=[callback.as_callback()],
+            failure_config=tune.FailureConfig(max_failures=resources.max_failures),
+            checkpoint_config=tune.CheckpointConfig(num_to_keep=3),
+        ),
+    )
+    trouble: list[BaseException] = []
+
+    def fit() -> None:
+        try:
+            tuner.fit()
+        except BaseException as error:
+            trouble.append(error)
+        finally:
+            events.put(None)
+
+    thread = threading.Thread(target=fit, name="ray-tune", daemon=True)
+    thread.start()
+    while (event := events.get()) is not None:
+        yield event
+    thread.join()
+    shutil.rmtree(folder, ignore_errors=True)
+    if trouble:
+        raise UserError(f"Ray Tune ended early: {str(trouble[0]).strip().splitlines()[-1]}") from trouble[0]
+
+
+class _Recorder:
+    """Turns what Tune tells of trials into records: of those that ended their own, of those cut short what they had."""
+
+    def __init__(self, shared: Setup, manifest: Manifest, search: SearchSpec, events: queue.Queue[Any]) -> None:
+        self._shared, self._suite, self._search, self._events = shared, manifest.suite, search, events
+        self._epochs: dict[str, dict[int, Epoch]] = {}
+        self._ended: set[str] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Tune writes its callbacks to a file, which nobody reads here
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Recorder:
+        return self
+
+    def as_callback(self) -> Any:
+        from ray.tune import Callback
+
+        recorder = self
+
+        class Recording(Callback):
+            def on_trial_start(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+                recorder._start(trial)
+
+            def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **_: Any) -> None:
+                recorder._result(trial, result)
+
+            def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+                recorder._complete(trial)
+
+            def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+                recorder._error(trial)
+
+        return Recording()
+
+    def _run(self, trial: Any) -> Run:
+        return self._shared.base.tuned(self._shared.knobs(trial.config))
+
+    def _start(self, trial: Any) -> None:
+        self._shared.journal.parent.mkdir(parents=True, exist_ok=True)
+        entry = {
+            "method": self._shared.base.method,
+            "dataset": self._shared.base.dataset,
+            "trial": self._run(trial).trial,
+        }
+        with self._shared.journal.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def _result(self, trial: Any, result: dict[str, Any]) -> None:
+        run = self._run(trial)
+        if "record" in result:
+            self._put(trial, run, RunRecord.model_validate_json(result["record"]))
+            return
+        if "entry" in result:
+            entry = Epoch.model_validate_json(result["entry"])
+            self._epochs.setdefault(trial.trial_id, {})[entry.epoch] = entry
+            self._events.put((run, entry.epoch))
+
+    def _complete(self, trial: Any) -> None:
+        """A scheduler has ended it: what it had on validation counts."""
+        if trial.trial_id in self._ended:
+            return
+        run = self._run(trial)
+        epochs = list(self._epochs.get(trial.trial_id, {}).values())
+        self._put(
+            trial, run, cut_short(run, epochs, {task.name: task.metrics[0] for task in self._suite.tasks}, self._search)
+        )
+
+    def _error(self, trial: Any) -> None:
+        if trial.trial_id in self._ended:
+            return
+        cause = trial.get_error()
+        text = str(getattr(cause, "cause", None) or cause).strip().splitlines()
+        self._put(trial, self._run(trial), failed(self._run(trial), text[-1] if text else "its worker died"))
+
+    def _put(self, trial: Any, run: Run, record: RunRecord) -> None:
+        if trial.trial_id not in self._ended:
+            self._ended.add(trial.trial_id)
+            self._events.put((run, record))
+
+
+def cut_short(run: Run, epochs: Sequence[Epoch], main: dict[str, str], search: SearchSpec) -> RunRecord:
+    """The record of a trial that a scheduler ended: its best epoch on validation, nothing on test."""
+    directions = _directions(main, search.metric)
+    chosen = best_so_far(epochs, main, directions, search.metric)
+    if chosen is None:
+        return failed(run, f"ended by {search.scheduler} before its first evaluation")
+    metrics: dict[str, Metrics] = {"val": chosen.val}
+    return failed(run, f"ended by {search.scheduler} after {len(epochs)} epochs").model_copy(
+        update={
+            "status": "finished",
+            "metrics": metrics,
+            "last": metrics,
+            "chosen_epoch": chosen.epoch,
+            "epochs": list(epochs),
+            "main_metrics": main,
+            "higher_is_better": directions,
+            "seconds": sum(epoch.seconds for epoch in epochs),
+        }
+    )
+
+
+def _begun(shared: Setup, done: Sequence[RunRecord]) -> list[Knobs]:
+    """The settings of trials that had begun when an earlier sweep was cut off."""
+    finished = {json.dumps(record.trial, sort_keys=True) for record in done}
+    found: dict[str, Knobs] = {}
+    with contextlib.suppress(OSError):
+        for line in shared.journal.read_text().splitlines():
+            with contextlib.suppress(ValueError):
+                entry = json.loads(line)
+                key = json.dumps(entry["trial"], sort_keys=True)
+                mine = entry["method"] == shared.base.method and entry["dataset"] == shared.base.dataset
+                if mine and key not in finished and set(entry["trial"]) == set(shared.space):
+                    found[key] = entry["trial"]
+    return list(found.values())
+
+
+def _algorithm(search: SearchSpec, shared: Setup, done: Sequence[RunRecord], begun: list[Knobs], left: int) -> Any:
+    if search.algorithm == "optuna":
+        import optuna
+        from ray.tune.search.optuna import OptunaSearch
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        searcher = OptunaSearch(
+            _distributions(shared),
+            metric="score",
+            mode="max",
+            seed=search.seed + len(done),
+            points_to_evaluate=[shared.settings(knobs) for knobs in begun][:left] or None,
+        )
+        for record in done:
+            found = score(record, search.metric)
+            searcher.add_evaluated_point(shared.settings(record.trial), _WORST if found is None else found[0])
+        return searcher
+    from ray.tune.search import BasicVariantGenerator
+
+    finished = {json.dumps(record.trial, sort_keys=True) for record in done}
+    drawn = [run.trial for run in trials(search, shared.base)]
+    open_ = [knobs for knobs in drawn if json.dumps(knobs, sort_keys=True) not in finished]
+    return BasicVariantGenerator(points_to_evaluate=[shared.settings(knobs) for knobs in open_][:left])
+
+
+def _distributions(shared: Setup) -> dict[str, Any]:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    found: dict[str, Any] = {}
+    for path, dimension in shared.space.items():
+        log = dimension.scale == "log"
+        if dimension.choices is not None:
+            found[path] = CategoricalDistribution(list(range(len(dimension.choices))))
+        elif shared.whole[path]:
+            found[path] = IntDistribution(round(dimension.low), round(dimension.high), log=log)
+        else:
+            found[path] = FloatDistribution(dimension.low, dimension.high, log=log)
+    return found
+
+
+def _domains(shared: Setup) -> dict[str, Any]:
+    from ray import tune
+
+    found: dict[str, Any] = {}
+    for path, dimension in shared.space.items():
+        if dimension.choices is not None:
+            found[path] = tune.choice(list(range(len(dimension.choices))))
+        else:
+            found[path] = (tune.loguniform if dimension.scale == "log" else tune.uniform)(dimension.low, dimension.high)
+    return found
+
+
+def _scheduler(search: SearchSpec, shared: Setup) -> Any:
+    from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule, PopulationBasedTraining
+
+    epochs = shared.base.training.epochs
+    if search.scheduler == "asha":
+        # One more step than epochs: the last one hands in the record.
+        return ASHAScheduler("training_iteration", max_t=epochs + 1, grace_period=min(search.grace, epochs))
+    if search.scheduler == "median":
+        return MedianStoppingRule("training_iteration", grace_period=search.grace)
+    if search.scheduler == "pbt":
+        domains = {
+            path: domain
+            for path, domain in _domains(shared).items()
+            if moves(path, shared.space[path], shared.whole[path])
+        }
+        if not domains:
+            raise UserError(f"search.scheduler pbt: {shared.base.method} has no numbers to change while it trains")
+        return PopulationBasedTraining(
+            "training_iteration", perturbation_interval=search.interval, hyperparam_mutations=domains
+        )
+    return FIFOScheduler()
+
+
+def moves(path: str, dimension: Dimension, whole: bool) -> bool:
+    """Whether a setting may change within a trial: a number on a range that no tensor's shape depends on."""
+    return dimension.choices is None and not whole and not path.startswith("architecture.")
+
+
+def setup_of(
+    base: Run,
+    search: SearchSpec,
+    data: Path,
+    runs: Path,
+    journal: Path,
+    resources: ResourceSpec,
+    plugins: Sequence[str],
+) -> Setup:
+    space = space_of(search, base)
+    return Setup(
+        base=base,
+        data=data,
+        runs=runs,
+        journal=journal,
+        space=space,
+        whole={path: whole_number(base, path) for path in space},
+        metric=search.metric,
+        plugins=tuple(plugins),
+        threads=int(resources.cpus_per_worker),
+        use_gpu=resources.gpus_per_worker > 0,
+        population=search.scheduler == "pbt",
+    )

@@ -1,0 +1,158 @@
+"""What runs inside a Ray worker: one run at a time, its epochs and its record as a stream of events."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from mtlscale.components import UserError, load_plugin
+from mtlscale.experiment import Run
+from mtlscale.ledger import Epoch, RunRecord, write_atomically
+
+if TYPE_CHECKING:
+    from mtlscale.data.prepared import PreparedData
+
+# What a run says while it goes on: its epochs, then its record. Runs of a stack: now and then how many epochs they have
+# behind them, then their records.
+Event = (
+    tuple[Literal["epoch"], str, Epoch]
+    | tuple[Literal["record"], str, RunRecord]
+    | tuple[Literal["progress"], tuple[str, ...], int]
+)
+
+_PROGRESS_SECONDS = 0.5
+_DATA: dict[str, PreparedData] = {}  # the data sets this process has read
+
+
+def setup(threads: int, plugins: list[str]) -> None:
+    """Once per worker process: threads, and the user's own components."""
+    import torch
+
+    torch.set_num_threads(max(1, threads))
+    for plugin in plugins:
+        load_plugin(Path(plugin))
+
+
+def device() -> str:
+    """The GPU Ray gave this worker, or the CPU."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() and os.environ.get("CUDA_VISIBLE_DEVICES", "all") != "" else "cpu"
+
+
+def failed(run: Run, error: str) -> RunRecord:
+    """The record of a run that could not be finished."""
+    return RunRecord(
+        run_id=run.run_id,
+        experiment=run.experiment,
+        dataset=run.dataset,
+        method=run.method,
+        seed=run.seed,
+        status="failed",
+        error=error,
+        spec=run.spec,
+        fingerprint=run.fingerprint,
+        higher_is_better={},
+        main_metrics={},
+        trial=run.trial,
+    )
+
+
+def execute(run: Run, data_folder: Path, folder: Path, *, models: bool, use_gpu: bool) -> Iterator[Event]:
+    """Train one run; errors of the run become a failed record with the traceback kept beside it."""
+    import torch
+
+    from mtlscale.training import checkpoint
+    from mtlscale.training.distributed import Workers
+    from mtlscale.training.loop import Trainer
+
+    workers = Workers.current()
+    lead = workers.rank == 0
+    try:
+        trainer = Trainer(
+            run,
+            _read(data_folder),
+            folder=folder,
+            workers=workers,
+            device=device() if use_gpu else "cpu",
+        )
+        steps = trainer.train()
+        while True:
+            try:
+                epoch = next(steps)
+            except StopIteration as stop:
+                record: RunRecord = stop.value
+                break
+            if lead:
+                yield ("epoch", run.run_id, epoch)
+        if lead:
+            if models and record.status == "finished":
+                checkpoint.save(folder / "model.pt", trainer.chosen_state)
+            write_atomically(folder / "record.json", record.model_dump_json().encode())
+            (folder / "checkpoint.pt").unlink(missing_ok=True)
+    except (torch.distributed.DistError, ConnectionError):
+        raise  # another worker died: the group restarts and resumes
+    except Exception as error:
+        if workers.size > 1 and not isinstance(error, UserError):
+            raise  # the other workers wait in a collective; only a restart of the group frees them
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "error.txt").write_text(traceback.format_exc())
+        record = failed(run, f"{type(error).__name__}: {error}".splitlines()[0])
+    if lead:
+        yield ("record", run.run_id, record)
+
+
+def execute_stack(
+    runs: Sequence[tuple[Run, Path]], data_folder: Path, *, models: bool, use_gpu: bool
+) -> Iterator[Event]:
+    """Train several runs on the same data as one batched model; an error of the whole stack is each run's."""
+    import torch
+
+    from mtlscale.training import checkpoint
+    from mtlscale.training.fused import StackTrainer
+
+    folders = {run.run_id: folder for run, folder in runs}
+    left = {run.run_id: run for run, _ in runs}
+    try:
+        place = torch.device(device() if use_gpu else "cpu")
+        trainer = StackTrainer([run for run, _ in runs], _read(data_folder), device=place, keep_states=models)
+        told = time.monotonic()
+        for event in trainer.train():
+            if isinstance(event, int):
+                if time.monotonic() - told >= _PROGRESS_SECONDS:
+                    told = time.monotonic()
+                    yield ("progress", tuple(left), event)
+                continue
+            run, record = event
+            if run.run_id in trainer.states:
+                checkpoint.save(folders[run.run_id] / "model.pt", trainer.states.pop(run.run_id))
+            write_atomically(folders[run.run_id] / "record.json", record.model_dump_json().encode())
+            del left[run.run_id]
+            yield ("record", run.run_id, record)
+    except Exception as error:
+        for run_id, run in left.items():
+            folders[run_id].mkdir(parents=True, exist_ok=True)
+            (folders[run_id] / "error.txt").write_text(traceback.format_exc())
+            yield ("record", run_id, failed(run, f"{type(error).__name__}: {error}".splitlines()[0]))
+
+
+def _read(folder: Path) -> PreparedData:
+    """The prepared data, kept for the next run on them."""
+    from mtlscale.data.prepared import load_prepared
+
+    if str(folder) not in _DATA:
+        _DATA.clear()
+        _DATA[str(folder)] = load_prepared(folder)
+    return _DATA[str(folder)]
+
+
+def read_record(folder: Path) -> RunRecord | None:
+    """The record a run left in its folder, if it came to an end."""
+    try:
+        return RunRecord.model_validate_json((folder / "record.json").read_bytes())
+    except (OSError, ValueError):
+        return None

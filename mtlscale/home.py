@@ -1,0 +1,40 @@
+"""Where things are kept: prepared data, runs, ledgers and MLflow below one home folder."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Home:
+    """The folder layout. Runs are shared by all experiments, so what one finished no other runs again."""
+
+    root: Path
+
+    @classmethod
+    def default(cls) -> Home:
+        """$MTLSCALE_HOME, or `outputs` in the working folder."""
+        return cls(Path(os.environ.get("MTLSCALE_HOME", "outputs")).absolute())
+
+    def run(self, run_id: str) -> Path:
+        return self.root / "runs" / run_id
+
+    def experiment(self, name: str) -> Path:
+        return self.root / "experiments" / name
+
+    def ledger(self, name: str) -> Path:
+        return self.experiment(name) / "ledger.jsonl"
+
+    def trials(self, name: str, file: str = "trials.jsonl") -> Path:
+        """The ledger of a search's trials, apart from the runs that the leaderboard compares."""
+        return self.experiment(name) / file
+
+    @property
+    def tracking_uri(self) -> str:
+        return f"sqlite:///{self.root / 'mlflow.db'}"
+
+    @property
+    def artifacts(self) -> Path:
+        return self.root / "mlartifacts"

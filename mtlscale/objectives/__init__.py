@@ -1,0 +1,21 @@
+"""Extra terms of the training objective. One module per objective, named as in experiment files."""
+
+from mtlscale.objectives._adversarial import reverse_gradient
+from mtlscale.objectives._base import EpochView, Objective, ObjectiveModule
+from mtlscale.objectives._relatedness import (
+    adversarial_value,
+    next_multiplier,
+    relatedness_matrix,
+    relatedness_weights,
+)
+
+__all__ = [
+    "EpochView",
+    "Objective",
+    "ObjectiveModule",
+    "adversarial_value",
+    "next_multiplier",
+    "relatedness_matrix",
+    "relatedness_weights",
+    "reverse_gradient",
+]

@@ -1,0 +1,35 @@
+from typing import Any, ClassVar
+
+from mtlscale.architectures._base import MultiTaskModule
+from mtlscale.components import knob
+from mtlscale.objectives._adversarial import Adversarial, AdversarialModule
+from mtlscale.objectives._base import ObjectiveModule
+from mtlscale.tasks import TaskSuite
+
+
+class AMTRL(Adversarial):
+    """Adversarial multi-task learning: the encoder hides the task from a discriminator, with fixed strength λ.
+
+    Source: METHODS §6.1. With `strength: 0` the discriminator only watches: the network is trained exactly as without
+    the objective, and how related its representation makes the tasks is recorded.
+    """
+
+    name: ClassVar[str] = "amtrl"
+    source: ClassVar[str] = "METHODS §6.1"
+
+    strength: float = knob(1.0, low=0.0, search=(0.01, 10.0, "log"), help="λ; 0: watch only")
+
+    def build(self, suite: TaskSuite, model: MultiTaskModule) -> ObjectiveModule:
+        return AMTRLModule(suite, self.check(suite, model), self.form, self.strength)
+
+
+class AMTRLModule(AdversarialModule):
+    def __init__(self, suite: TaskSuite, features: int, form: str, strength: float) -> None:
+        super().__init__(suite, features, form)
+        self.fixed = strength
+
+    def strength(self) -> float:
+        return self.fixed
+
+    def traces(self) -> dict[str, Any]:
+        return {**super().traces(), "lambda": self.fixed}

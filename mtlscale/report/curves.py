@@ -1,0 +1,99 @@
+"""What happened during training, as data frames for the figures: losses, validation, weights and traces by epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from mtlscale.ledger import RunRecord
+from mtlscale.report.statistics import half_width
+
+MOST_SEEDS = 10  # of a method that curves are read from: reading epochs costs more than all the rest
+
+# Of one hue family each, told apart on white and on black; the baseline is grey.
+COLORS = (
+    "#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#d9a514", "#ff7f9d", "#9d755d", "#6b6ecf",
+    "#2ca6a4", "#c05b1c", "#8c9c2f", "#a13d63", "#3f5d9e",
+)  # fmt: skip
+GREY = "#8a8f98"
+
+
+def colors(methods: Sequence[str], baseline: str | None) -> dict[str, str]:
+    """One colour per method, the same in every figure."""
+    others = [method for method in methods if method != baseline]
+    result = {method: COLORS[index % len(COLORS)] for index, method in enumerate(others)}
+    return result if baseline is None else {**result, baseline: GREY}
+
+
+def epoch_frame(records: Sequence[RunRecord], methods: Sequence[str]) -> pd.DataFrame:
+    """One row per method, seed, epoch and task: `train_loss`, `val` (the main metric) and `weight`, NaN where absent.
+
+    Of the first finished runs of each method.
+    """
+    rows = []
+    for record in _first_finished(records, methods):
+        for epoch in record.epochs:
+            for task, metric in record.main_metrics.items():
+                rows.append(
+                    (
+                        record.method,
+                        record.seed,
+                        epoch.epoch,
+                        task,
+                        epoch.train_loss.get(task, np.nan),
+                        epoch.val.get(task, {}).get(metric, np.nan),
+                        epoch.weights.get(task, np.nan),
+                    )
+                )
+    names = ["method", "seed", "epoch", "task", "train_loss", "val", "weight"]
+    return pd.DataFrame(rows, columns=names).astype({"train_loss": float, "val": float, "weight": float})
+
+
+def trace_frame(records: Sequence[RunRecord], trace: str) -> pd.DataFrame:
+    """One row per method, seed and epoch of a number that objectives or balancers recorded: `value`."""
+    rows = [
+        (record.method, record.seed, epoch.epoch, float(epoch.traces[trace]))
+        for record in records
+        for epoch in record.epochs
+        if trace in epoch.traces
+    ]
+    return pd.DataFrame(rows, columns=["method", "seed", "epoch", "value"])
+
+
+def traced(records: Sequence[RunRecord]) -> list[str]:
+    """Names of the numbers, not lists, that objectives or balancers recorded."""
+    last = [record.epochs[-1].traces for record in records if record.epochs]
+    return list(dict.fromkeys(name for traces in last for name, v in traces.items() if isinstance(v, int | float)))
+
+
+def over_seeds(frame: pd.DataFrame, value: str, reduce: str = "mean") -> pd.DataFrame:
+    """`mean` and half its 95 % interval `ci` over seeds for each method and epoch, of the tasks' mean or variance.
+
+    The variance is the one over tasks itself (ddof 0), GetMTL's task variance where `value` is the training loss.
+    """
+    grouped = frame.dropna(subset=value).groupby(["method", "seed", "epoch"], sort=False)[value]
+    of_run = grouped.mean() if reduce == "mean" else grouped.var(ddof=0)
+    of_method = of_run.groupby(["method", "epoch"], sort=False).agg(["mean", "std", "count"]).reset_index()
+    of_method["ci"] = half_width(of_method["std"], of_method["count"])
+    return of_method[["method", "epoch", "mean", "ci"]].sort_values("epoch", kind="stable")
+
+
+def varying_weights(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Method -> mean weights over seeds [epochs, tasks], of methods whose weights are not the same in all epochs."""
+    result = {}
+    for method, rows in frame.dropna(subset="weight").groupby("method", sort=False):
+        tasks = list(dict.fromkeys(rows["task"]))
+        weights = rows.pivot_table(index="epoch", columns="task", values="weight", aggfunc="mean")[tasks]
+        if np.ptp(weights.to_numpy(), axis=0).max() > 1e-6:
+            result[str(method)] = weights
+    return result
+
+
+def _first_finished(records: Sequence[RunRecord], methods: Sequence[str]) -> list[RunRecord]:
+    chosen: dict[str, list[RunRecord]] = {method: [] for method in methods}
+    for record in records:
+        if record.status == "finished" and record.method in chosen and len(chosen[record.method]) < MOST_SEEDS:
+            chosen[record.method].append(record)
+    return [record for runs in chosen.values() for record in runs]

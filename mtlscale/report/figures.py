@@ -1,0 +1,287 @@
+"""The interactive figures of the HTML report, as plotly figures of one data set.
+
+Plotly reads labels as a small HTML of its own, so what the user named is escaped here.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from mtlscale.ledger import RunRecord
+from mtlscale.report import layout
+from mtlscale.report.curves import GREY, colors, epoch_frame, over_seeds, trace_frame, traced, varying_weights
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from mtlscale.report.leaderboard import Table
+
+MOST_CURVES = 12  # methods with curves and weights; the tables hold all
+MOST_PANELS = 6
+MOST_LINES = 20  # tasks in a panel of weights
+
+
+def figures(table: Table, records: Sequence[RunRecord]) -> list[tuple[str, str, Figure]]:
+    """(title, what it shows, figure) of everything there is something to draw for."""
+    rows, base = table.rows, table.baseline
+    shades = colors(list(dict.fromkeys(record.method for record in records)), base)
+    score = "average" if rows["average"].notna().any() else table.order
+    found: list[tuple[str, str, Figure]] = []
+    if score != "mean_rank":
+        name, dots = _score_name(table, score), _dots(table, score, shades)
+        found.append((name, "Mean and 95 % interval over seeds; small dots are single runs.", dots))
+    if rows["delta_i"].notna().any() and score != "delta_i":
+        found.append((_score_name(table, "delta_i"), "Mean within each task, then over tasks.", _bars(table, shades)))
+    if base is not None and len(table.tasks) > 1:
+        found.append((f"Difference to {base} by task", "In the metric's own unit; blue is better.", _heat(table, base)))
+    if score != "mean_rank":
+        cost = _cost(table, score, shades)
+        found.append(("Quality and cost", f"{name} against the seconds a whole run takes.", cost))
+    drawn = _drawn(table)
+    epochs = epoch_frame(records, drawn)
+    if epochs["train_loss"].notna().any():
+        curves = over_seeds(epochs, "train_loss")
+        found.append(("Training loss", "Mean over tasks and seeds.", _curves({"": curves}, shades)))
+    if epochs["val"].notna().any():
+        metrics = set(table.main_metrics.values())
+        if len(metrics) == 1:
+            panels = {"": over_seeds(epochs, "val")}
+            what = f"Main metric ({metrics.pop()}), mean over tasks and seeds."
+        else:
+            tasks = table.tasks[:MOST_PANELS]
+            panels = {f"{t} {table.main_metrics[t]}": over_seeds(epochs[epochs["task"] == t], "val") for t in tasks}
+            what = "Main metric of each task, mean over seeds."
+        found.append(("Validation", what, _curves(panels, shades)))
+    traces = traced(records)[:MOST_PANELS]
+    if traces:
+        panels = {trace: over_seeds(trace_frame(records, trace), "value") for trace in traces}
+        found.append(("Traces", "What objectives recorded, mean over seeds.", _curves(panels, shades)))
+    weights = dict(list(varying_weights(epochs).items())[:MOST_PANELS])
+    if weights:
+        found.append(("Task weights", "Mean over the steps of an epoch and over seeds.", _weights(weights)))
+    return found
+
+
+def _drawn(table: Table) -> list[str]:
+    """The best methods, and those that the others are compared with."""
+    finished = [str(method) for method in table.rows.index[table.rows["finished"] > 0]]
+    always = [method for method in (table.baseline, table.reference) if method in finished[MOST_CURVES:]]
+    return finished[:MOST_CURVES] + always
+
+
+def _dots(table: Table, score: str, shades: dict[str, str]) -> Figure:
+    rows = table.rows.dropna(subset=score)[::-1]
+    figure = _figure(90 + 30 * len(rows))
+    singles = table.runs[table.runs["method"].isin(rows.index)]
+    names = {method: _name(method) for method in rows.index}
+    figure.add_scatter(
+        x=singles[score].tolist(),
+        y=[names[method] for method in singles["method"]],
+        mode="markers",
+        marker={"size": 5, "opacity": 0.55, "color": [shades[method] for method in singles["method"]]},
+        customdata=singles["seed"].tolist(),
+        hovertemplate="%{y}, seed %{customdata}: %{x:.4g}<extra></extra>",
+    )
+    figure.add_scatter(
+        x=rows[score].tolist(),
+        y=list(names.values()),
+        mode="markers",
+        marker={"size": 10, "color": [shades[method] for method in rows.index]},
+        error_x=_interval(rows[f"{score}_ci"]),
+        hovertemplate="%{y}: %{x:.4g}<extra></extra>",
+    )
+    figure.update_yaxes(categoryorder="array", categoryarray=list(names.values()))
+    if table.reference is not None:
+        line = {"dash": "dot", "width": 1, "color": GREY}
+        figure.add_vline(x=float(table.rows[score][table.reference]), line=line)
+    return figure
+
+
+def _bars(table: Table, shades: dict[str, str]) -> Figure:
+    rows = table.rows.dropna(subset="delta_i")[::-1]
+    figure = _figure(90 + 30 * len(rows))
+    figure.add_bar(
+        x=rows["delta_i"].tolist(),
+        y=[_name(method) for method in rows.index],
+        orientation="h",
+        marker={"color": [shades[method] for method in rows.index]},
+        error_x=_interval(rows["delta_i_ci"]),
+        hovertemplate="%{y}: %{x:+.3g} %<extra></extra>",
+    )
+    figure.update_xaxes(ticksuffix=" %")
+    return figure
+
+
+def _heat(table: Table, against: str) -> Figure:
+    rows = table.rows[table.rows["finished"] > 0][::-1]
+    gains, scaled = (frame.loc[rows.index] for frame in table.task_gains(against))
+    digits = layout.decimals(pd.Series(gains.to_numpy().flatten()), figures=2, least=1)
+    figure = _figure(110 + 30 * len(rows))
+    figure.add_heatmap(
+        z=_grid(scaled.to_numpy()),
+        x=[_name(task) for task in table.tasks],
+        y=[_name(method) for method in rows.index],
+        customdata=_grid(gains.to_numpy()),
+        text=[[layout.signed(gain, f"+.{digits}f") for gain in row] for row in gains.to_numpy()],
+        texttemplate="%{text}" if len(table.tasks) <= MOST_LINES else None,
+        zmin=-1.1,
+        zmax=1.1,
+        colorscale="RdBu",
+        showscale=False,
+        xgap=1,
+        ygap=1,
+        hovertemplate="%{y}, %{x}: %{customdata:+.4g}<extra></extra>",
+    )
+    return figure
+
+
+def _cost(table: Table, score: str, shades: dict[str, str]) -> Figure:
+    rows = table.rows.dropna(subset=[score, "seconds"])
+    figure = _figure(330)
+    figure.add_scatter(
+        x=rows["seconds"].tolist(),
+        y=rows[score].tolist(),
+        text=[_name(method) for method in rows.index],
+        textposition="top center",
+        mode="markers+text" if len(rows) <= MOST_LINES else "markers",
+        marker={"size": 10, "color": [shades[method] for method in rows.index]},
+        hovertemplate="%{text}: %{y:.4g} in %{x:.3g} s<extra></extra>",
+    )
+    figure.update_xaxes(title="seconds per run", rangemode="tozero")
+    figure.update_yaxes(title=_score_name(table, score))
+    return figure
+
+
+def _curves(panels: dict[str, pd.DataFrame], shades: dict[str, str]) -> Figure:
+    """One line per method in each panel, with a band for the interval over seeds."""
+    figure = _panels(list(panels))
+    for index, lines in enumerate(panels.values()):
+        place = _place(index, len(panels))
+        for method, rows in lines.groupby("method", sort=False):
+            color, epochs = shades[str(method)], rows["epoch"].tolist()
+            group = {"legendgroup": _name(method), "name": _name(method)}
+            low, high = _numbers(rows["mean"] - rows["ci"]), _numbers(rows["mean"] + rows["ci"])
+            if None not in low:
+                figure.add_scatter(
+                    x=epochs + epochs[::-1],
+                    y=high + low[::-1],
+                    fill="toself",
+                    fillcolor=_faint(color),
+                    line={"width": 0},
+                    hoverinfo="skip",
+                    showlegend=False,
+                    **group,
+                    **place,
+                )
+            figure.add_scatter(
+                x=epochs,
+                y=rows["mean"].tolist(),
+                mode="lines+markers" if len(epochs) == 1 else "lines",
+                line={"color": color, "width": 2},
+                hovertemplate="%{y:.4g}",
+                showlegend=index == 0,
+                **group,
+                **place,
+            )
+    return _with_legend(figure)
+
+
+def _weights(weights: dict[str, pd.DataFrame]) -> Figure:
+    """A panel per method, a line per task; of many tasks those whose weights move most."""
+    figure = _panels(list(weights))
+    tasks = list(dict.fromkeys(task for values in weights.values() for task in values.columns))
+    shades = colors(tasks, None)
+    shown: set[str] = set()
+    for index, values in enumerate(weights.values()):
+        moving = np.ptp(values.to_numpy(), axis=0).argsort()[::-1][:MOST_LINES]
+        for task in values.columns[np.sort(moving)]:
+            figure.add_scatter(
+                x=values.index.tolist(),
+                y=_numbers(values[task]),
+                mode="lines",
+                line={"color": shades[task], "width": 2},
+                name=_name(task),
+                legendgroup=_name(task),
+                showlegend=task not in shown,
+                hovertemplate="%{y:.3f}",
+                **_place(index, len(weights)),
+            )
+            shown.add(task)
+    return _with_legend(figure)
+
+
+def _figure(height: int) -> Figure:
+    from plotly.graph_objects import Figure
+
+    axis = {"automargin": True, "zeroline": False}
+    base = {"template": "none", "height": height, "showlegend": False, "margin": _margin(top=16)}
+    return Figure(layout={**base, "xaxis": axis, "yaxis": axis})
+
+
+def _panels(titles: Sequence[str]) -> Figure:
+    """Panels side by side, three in a row, over epochs."""
+    from plotly.subplots import make_subplots
+
+    columns = min(3, len(titles))
+    rows = -(-len(titles) // columns)
+    named = [_name(title) for title in titles]
+    figure = make_subplots(rows, columns, subplot_titles=named, vertical_spacing=0.3 / rows, horizontal_spacing=0.07)
+    figure.update_layout(template="none", height=60 + 260 * rows, margin=_margin(top=36 if any(titles) else 16))
+    figure.update_xaxes(automargin=True, zeroline=False)
+    figure.update_yaxes(automargin=True, zeroline=False)
+    for index in range(max(0, len(titles) - columns), len(titles)):
+        figure.update_xaxes(title={"text": "epoch", "standoff": 6}, **_place(index, len(titles)))
+    return figure
+
+
+def _with_legend(figure: Figure) -> Figure:
+    """A legend below the panels, with room for its lines."""
+    names = [trace.name for trace in figure.data if trace.showlegend]
+    lines = 1 + sum(len(name) + 7 for name in names) // 60
+    room = 46 + 20 * lines
+    figure.update_layout(hovermode="x unified", showlegend=True, height=figure.layout.height + room)
+    legend = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"}
+    figure.update_layout(margin={"b": room}, legend=legend)
+    return figure
+
+
+def _interval(widths: pd.Series[float]) -> dict[str, Any]:
+    return {"type": "data", "array": _numbers(widths), "thickness": 1.4, "width": 4, "color": GREY}
+
+
+def _margin(top: int) -> dict[str, int]:
+    return {"l": 10, "r": 16, "t": top, "b": 30}
+
+
+def _place(index: int, count: int) -> dict[str, int]:
+    columns = min(3, count)
+    return {"row": index // columns + 1, "col": index % columns + 1}
+
+
+def _score_name(table: Table, score: str) -> str:
+    if score == "delta_i":
+        return f"Δ over {table.baseline}, %"
+    return f"{table.split.capitalize()} {next(iter(table.main_metrics.values()))}"
+
+
+def _name(text: Any) -> str:
+    return html.escape(str(text))
+
+
+def _numbers(values: pd.Series[float]) -> list[float | None]:
+    """For JSON, which has no NaN."""
+    return [None if np.isnan(value) else float(value) for value in values]
+
+
+def _grid(values: np.ndarray) -> list[list[float | None]]:
+    return [_numbers(pd.Series(row)) for row in values]
+
+
+def _faint(color: str) -> str:
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.14)"

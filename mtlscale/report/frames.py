@@ -1,0 +1,59 @@
+"""Run records as data frames: one row per run, one column per task and metric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from mtlscale.ledger import Metrics, RunRecord
+
+
+def newest(records: Iterable[RunRecord]) -> list[RunRecord]:
+    """The last record of each data set, method and seed: of runs that were changed and run again, the old ones go."""
+    return list({(record.dataset, record.method, record.seed): record for record in records}.values())
+
+
+def by_dataset(records: Iterable[RunRecord]) -> dict[str, list[RunRecord]]:
+    """Data set label -> its records, in order of first appearance."""
+    groups: dict[str, list[RunRecord]] = {}
+    for record in records:
+        groups.setdefault(record.dataset, []).append(record)
+    return groups
+
+
+def run_frame(records: Sequence[RunRecord]) -> pd.DataFrame:
+    """What a run cost and how it ended; counters are columns named `counter.<name>`."""
+    fields = ("method", "seed", "status", "error", "run_id", "seconds", "peak_memory_mb", "parameters")
+    frame = pd.DataFrame([[getattr(record, field) for field in fields] for record in records], columns=list(fields))
+    frame["shared_parameters"] = [record.shared_parameters for record in records]
+    frame["samples_per_second"] = [record.samples_per_second or np.nan for record in records]
+    frame["step_seconds"] = [record.train_seconds / record.steps if record.steps else np.nan for record in records]
+    for name in dict.fromkeys(name for record in records for name in record.counters):
+        frame[f"counter.{name}"] = [record.counters.get(name, 0) for record in records]
+    return frame
+
+
+def metric_columns(records: Sequence[RunRecord], split: str) -> list[tuple[str, str]]:
+    """Every (task, metric) with a known direction that any of the records has on that split.
+
+    The loss that a run records beside its metrics is none of them: it would count in Δ and η.
+    """
+    found = dict.fromkeys(
+        (task, metric)
+        for record in records
+        for task, values in record.metrics.get(split, {}).items()
+        for metric in values
+        if metric in record.higher_is_better and metric != "loss"
+    )
+    return list(found)
+
+
+def value_frame(metrics: Sequence[Metrics], columns: Sequence[tuple[str, str]]) -> pd.DataFrame:
+    """[runs, (task, metric)] values; NaN where a run has none or one that is not finite."""
+    nothing: dict[str, float] = {}
+    rows = [[run.get(task, nothing).get(metric, np.nan) for task, metric in columns] for run in metrics]
+    values = np.array(rows, dtype=float).reshape(len(metrics), len(columns))
+    values[~np.isfinite(values)] = np.nan
+    return pd.DataFrame(values, columns=pd.MultiIndex.from_tuples(columns, names=["task", "metric"]))

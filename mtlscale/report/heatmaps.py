@@ -1,0 +1,65 @@
+"""Heat maps of matrices that objectives leave with the last epoch: TOMATO's norms of θˢ by topic and task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mtlscale.ledger import RunRecord
+from mtlscale.report.plots import MOST_LINES, _figure, _style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_PANELS = 12  # methods
+
+
+def matrices(records: Sequence[RunRecord]) -> list[str]:
+    """Names of the matrices that the last epochs of finished runs hold."""
+    last = [record.epochs[-1].traces for record in _finished(records)]
+    return list(dict.fromkeys(name for traces in last for name, value in traces.items() if _is_matrix(value)))
+
+
+def heat_figure(records: Sequence[RunRecord], trace: str) -> Figure:
+    """The matrix of each method's first finished run, one panel per method: rows need not correspond between runs."""
+    first: dict[str, RunRecord] = {}
+    for record in _finished(records):
+        if _is_matrix(record.epochs[-1].traces.get(trace)):
+            first.setdefault(record.method, record)
+    shown = list(first.values())[:MOST_PANELS]
+    heights = [0.9 + 0.22 * min(len(record.epochs[-1].traces[trace]), 20) for record in shown]
+    with _style():
+        figure = _figure(7.0, sum(heights))
+        panels = figure.subplots(len(shown), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for panel, record in zip(panels, shown, strict=True):
+            _draw(panel, np.array(record.epochs[-1].traces[trace], dtype=float), record, trace)
+    return figure
+
+
+def _draw(panel: Axes, values: np.ndarray, record: RunRecord, trace: str) -> None:
+    image = panel.imshow(values, aspect="auto", cmap="viridis", vmin=0.0 if values.min() >= 0 else None)
+    panel.figure.colorbar(image, ax=panel, fraction=0.04, pad=0.01)
+    panel.set_title(f"{record.method}, seed {record.seed}: {trace}")
+    panel.grid(visible=False)
+    tasks = list(record.main_metrics)
+    for axis, size in ((panel.xaxis, values.shape[1]), (panel.yaxis, values.shape[0])):
+        if size == len(tasks) and size <= 2 * MOST_LINES:
+            axis.set_ticks(range(size), tasks)
+        elif size <= MOST_LINES:
+            axis.set_ticks(range(size), [str(place + 1) for place in range(size)])
+    if values.shape[1] == len(tasks) <= 2 * MOST_LINES:
+        panel.tick_params(axis="x", rotation=40)
+
+
+def _finished(records: Sequence[RunRecord]) -> list[RunRecord]:
+    return [record for record in records if record.status == "finished" and record.epochs]
+
+
+def _is_matrix(value: object) -> bool:
+    """Rows of equally many finite numbers."""
+    if not (isinstance(value, list) and value and all(isinstance(row, list) and row for row in value)):
+        return False
+    return len({len(row) for row in value}) == 1 and bool(np.isfinite(np.array(value, dtype=float)).all())

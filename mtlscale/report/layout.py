@@ -1,0 +1,378 @@
+"""A leaderboard's table in words: columns of texts, laid out for the terminal and as Markdown, and its summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pandas as pd
+
+from mtlscale.metrics import METRICS
+from mtlscale.report.statistics import BETTER, FEW, LEVEL, SAME, WORSE
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from mtlscale.report.leaderboard import Table
+
+Block = Literal["quality", "tasks", "cost"]
+MOST_TASKS = 5  # beside the other columns of quality; more go to a table of their own
+EMPTY = "–"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column of the printed leaderboard, best method first."""
+
+    block: Block
+    header: str
+    help: str
+    texts: list[str]
+    keys: list[float]  # what sorting by this column goes by
+    best: frozenset[int] = frozenset()  # rows to emphasise
+    gains: frozenset[int] = frozenset()  # of differences, the rows whose interval lies above zero
+    losses: frozenset[int] = frozenset()  # … and below
+
+
+def columns(table: Table) -> list[Column]:
+    """Every column that has something to say, in order: quality, tasks, cost."""
+    rows, base, ref = table.rows, table.baseline, table.reference
+    unit = _shared_unit(table)
+    higher = _main_higher(table)
+    found = [
+        _measure(rows, "average", "average", f"mean over tasks{unit}, at the epoch chosen on validation", higher),
+        _measure(rows, "delta_i", "Δ %", f"gain over {base}: mean within each task, then over tasks", True, sign="+"),
+        _number(rows, "safeness", "η %", f"share of metrics no worse than {base}", True, digits=0),
+        _number(rows, "mean_rank", "rank", "mean over tasks of the rank by the main metric", False, digits=1),
+        _verdicts(table),
+        _p_values(table),
+        _runs(rows),
+        _measure(rows, "last", "last epoch", f"mean over tasks{unit}, after the last epoch", higher),
+    ]
+    # With as many metrics in every task, or one, definitions of Δ are the same number.
+    for name, header, what in (
+        ("delta_flat", "Δ flat %", "mean over all metrics"),
+        ("delta_main", "Δ main %", "one main metric per task"),
+    ):
+        if not np.allclose(rows[name], rows["delta_i"], equal_nan=True):
+            found.append(_measure(rows, name, header, f"gain over {base}: {what}", True, sign="+"))
+    what = f"mean error over tasks, as a ratio to that of {base}; below 1 is better"
+    found.append(_measure(rows, "relative_error", "e_rel", what, False))
+    for task, metric in table.main_metrics.items():
+        header, help = task if unit else f"{task} {metric}", f"{task}: {metric}{_unit(metric)}"
+        better = table.higher_is_better[metric]
+        found.append(_measure(rows, table.main_column(task), header, help, better, block="tasks"))
+    costs = (
+        ("seconds", "s/run", "wall clock of a run, training and validation, in seconds"),
+        ("samples_per_second", "samples/s", "training samples per second of steps"),
+        ("step_ratio", "step ×", f"median time of a step, as a ratio to {ref}"),
+        ("peak_memory_mb", "MB", "peak memory"),
+        ("parameters", "params", "number of parameters"),
+    )
+    found += [_number(rows, name, header, help, None, block="cost") for name, header, help in costs]
+    found.append(_events(rows))
+    return [column for column in found if any(text != EMPTY for text in column.texts)]
+
+
+def by_block(found: Sequence[Column]) -> list[list[Column]]:
+    """The columns of quality, tasks and cost."""
+    blocks: tuple[Block, ...] = ("quality", "tasks", "cost")
+    return [[column for column in found if column.block == block] for block in blocks]
+
+
+def summary(table: Table) -> str:
+    """What the table says, in one line of plain words."""
+    rows = table.rows
+    total = int(rows[["finished", "failed", "diverged"]].to_numpy().sum())
+    unfinished = len(table.failures)
+    parts = []
+    if rows[table.order].notna().any():
+        parts.append(_best(table))
+    others = rows.iloc[1:].drop(index=table.reference or [], errors="ignore")  # of the best it is said already
+    also = "also " if rows["verdict"].iloc[0] == BETTER else ""
+    for verdict, adverb in ((BETTER, also), (WORSE, "")):
+        named = list(others.index[others["verdict"] == verdict])
+        if named:
+            parts.append(f"{adverb}{verdict} than {table.reference}: {_names(named)}")
+    if unfinished:
+        parts.append(f"{unfinished} of {total} runs did not finish ({_names(list(table.failures['method'].unique()))})")
+    return "; ".join(parts or ["no run has reported a metric"]) + "."
+
+
+def markdown(table: Table) -> str:
+    """The data set's section of leaderboard.md."""
+    lines = [f"## {markdown_cell(table.dataset)}", "", markdown_cell(summary(table)), ""]
+    quality, tasks, cost = by_block(columns(table))
+    together = len(tasks) <= MOST_TASKS
+    for block in filter(None, ([*tasks, *quality], cost) if together else (quality, tasks, cost)):
+        header = ["method", *(column.header for column in block)]
+        lines += ["| " + " | ".join(markdown_cell(text) for text in header) + " |"]
+        lines += ["| --- |" + " ---: |" * len(block)]
+        for index, method in enumerate(table.rows.index):
+            cells = [markdown_cell(method)]
+            for column in block:
+                text = markdown_cell(column.texts[index])
+                cells.append(f"**{text}**" if index in column.best else text)
+            lines.append("| " + " | ".join(cells) + " |")
+        lines.append("")
+    if len(table.failures):
+        lines += ["Runs that did not finish:", ""]
+        lines += [
+            f"- {markdown_cell(f'{method}, seed {seed}: {status}')} — {markdown_cell(error)}"
+            for method, seed, status, error in failures(table)
+        ]
+        lines.append("")
+    lines += [f"<sub>{markdown_cell(legend(table))}</sub>", ""]
+    return "\n".join(lines)
+
+
+def terminal(table: Table, width: int) -> Iterator[RenderableType]:
+    """Tables no wider than `width`, then failures, summary and legend."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    methods = [str(method) for method in table.rows.index]
+    names = min(_METHOD_WIDTH, max(len(method) for method in ("method", *methods)))
+    title = table.dataset
+    quality, tasks, cost = by_block(columns(table))
+    together = len(tasks) <= MOST_TASKS and _width([*tasks, *quality]) <= width - names
+    for block in ([*tasks, *quality], cost) if together else ([*quality, *cost], tasks):
+        for part in _fitting(block, width - names - 1):
+            grid = RichTable(
+                title=escape(title),
+                box=box.SIMPLE_HEAD,
+                show_edge=False,
+                padding=(0, 1, 0, 0),
+                title_justify="left",
+                title_style="bold" if title else "",
+            )
+            title = ""
+            grid.add_column("method", no_wrap=True, overflow="ellipsis", max_width=_METHOD_WIDTH)
+            for column in part:
+                grid.add_column(escape(column.header), justify="right", no_wrap=True)
+            for index, method in enumerate(methods):
+                cells = [Text(method)]
+                for column in part:
+                    style = "bold green" if index in column.best else "dim" if column.texts[index] == EMPTY else ""
+                    cells.append(Text(column.texts[index], style=style))
+                grid.add_row(*cells)
+            yield grid
+            yield Text()
+    for method, seed, status, error in failures(table):
+        yield Text.assemble((f"{status} ", "red"), f"{method}, seed {seed}: {error}")
+    yield Text(summary(table), style="bold")
+    yield Text(legend(table) + "\n", style="dim")
+
+
+def failures(table: Table) -> list[tuple[str, int, str, str]]:
+    """(method, seed, status, cause) of each run that did not finish."""
+    rows = table.failures[["method", "seed", "status", "error"]].values.tolist()
+    return [(method, seed, status, error or "no cause recorded") for method, seed, status, error in rows]
+
+
+def legend(table: Table) -> str:
+    """What the figures are: split, metric, intervals, tests, and what is missing."""
+    metrics = dict.fromkeys(table.main_metrics.values())
+    seeds = table.rows["finished"].max()
+    parts = [
+        f"{table.split} {', '.join(metrics)}; mean ± 95 % t-interval over {seeds} seed{'s' if seeds != 1 else ''}"
+        if metrics
+        else "no metric to show"
+    ]
+    if table.baseline:
+        parts.append(f"Δ and η against {table.baseline} of the same seed")
+    if table.reference and table.order != "mean_rank":
+        what = "Δ" if table.order == "delta_i" else "the average"
+        parts.append(f"paired t-tests of {what} against {table.reference}, Holm-corrected, level {LEVEL}")
+    return "; ".join([*parts, *table.notes]) + "."
+
+
+_METHOD_WIDTH = 28
+_GAP = 2
+
+
+def _width(block: Sequence[Column]) -> int:
+    return sum(_GAP + max(map(len, (column.header, *column.texts))) for column in block)
+
+
+def _fitting(block: Sequence[Column], width: int) -> Iterator[list[Column]]:
+    """The columns cut into tables that are no wider, if a single column is not."""
+    part: list[Column] = []
+    for column in block:
+        if part and _width([*part, column]) > width:
+            yield part
+            part = []
+        part.append(column)
+    if part:
+        yield part
+
+
+def _best(table: Table) -> str:
+    rows, order = table.rows, table.order
+    best = str(rows.index[0])
+    what = {"delta_i": "Δ", "average": "average", "mean_rank": "mean rank"}[order]
+    value = {"delta_i": f" ({signed(rows[order].iloc[0], '+.2f')} %)"}.get(order, f" ({rows[order].iloc[0]:.4g})")
+    sentence = f"{best} is best by {what}{value}"
+    reference, verdict = table.reference, rows["verdict"].iloc[0]
+    if reference is None:
+        return f"{sentence}; there is no row to test it against"
+    if best == reference:
+        return f"{sentence}; it is the reference of the tests"
+    pairs = rows["pairs"].iloc[0]
+    seeds = f"{pairs:.0f} seed{'s' if pairs != 1 else ''}"
+    if verdict in (SAME, BETTER, WORSE):
+        comparison = SAME + " from" if verdict == SAME else f"{verdict} than"
+        return f"{sentence}; {comparison} {reference} (Holm p = {rows['p_holm'].iloc[0]:.2g}, {seeds})"
+    if verdict == FEW:
+        return f"{sentence}; not tested against {reference}: {seeds} in common, 3 are needed"
+    return sentence
+
+
+def _names(names: Sequence[str], most: int = 6) -> str:
+    shown = ", ".join(map(str, names[:most]))
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def _main_higher(table: Table) -> bool | None:
+    metrics = set(table.main_metrics.values())
+    return table.higher_is_better[metrics.pop()] if len(metrics) == 1 else None
+
+
+def _shared_unit(table: Table) -> str:
+    """ ", test accuracy in %" where all tasks share one main metric."""
+    metrics = list(dict.fromkeys(table.main_metrics.values()))
+    return f" of {table.split} {metrics[0]}{_unit(metrics[0])}" if len(metrics) == 1 else ""
+
+
+def _unit(metric: str) -> str:
+    return f" in {METRICS[metric].unit}" if metric in METRICS and METRICS[metric].unit else ""
+
+
+def decimals(values: pd.Series[float], figures: int = 4, least: int = 2) -> int:
+    """Digits after the point that show so many figures of the column's largest value."""
+    largest = values.abs().max()
+    if not np.isfinite(largest) or largest == 0:
+        return least
+    return int(np.clip(figures - 1 - np.floor(np.log10(largest)), least, 6))
+
+
+def _measure(
+    rows: pd.DataFrame,
+    name: str,
+    header: str,
+    help: str,
+    higher: bool | None,
+    *,
+    sign: str = "",
+    block: Block = "quality",
+) -> Column:
+    """A mean with its interval; `sign` "+" is for differences."""
+    digits = 2 if sign else decimals(rows[name])
+    low, high = rows[name] - rows[f"{name}_ci"], rows[name] + rows[f"{name}_ci"]
+    texts = []
+    for value, width in zip(rows[name], rows[f"{name}_ci"], strict=True):
+        text = EMPTY if np.isnan(value) else signed(value, f"{sign}.{digits}f")
+        texts.append(text if np.isnan(width) else f"{text} ± {width:.{digits}f}")
+    return Column(
+        block=block,
+        header=header,
+        help=help,
+        texts=texts,
+        keys=rows[name].tolist(),
+        best=_best_rows(rows[name], higher),
+        gains=frozenset(np.flatnonzero(low > 0).tolist() if sign else ()),
+        losses=frozenset(np.flatnonzero(high < 0).tolist() if sign else ()),
+    )
+
+
+def _number(
+    rows: pd.DataFrame,
+    name: str,
+    header: str,
+    help: str,
+    higher: bool | None,
+    *,
+    digits: int | None = None,
+    block: Block = "quality",
+) -> Column:
+    digits = decimals(rows[name], figures=3, least=0) if digits is None else digits
+    texts = [EMPTY if np.isnan(value) else signed(value, f",.{digits}f") for value in rows[name]]
+    best = _best_rows(rows[name], higher)
+    return Column(block=block, header=header, help=help, texts=texts, keys=rows[name].tolist(), best=best)
+
+
+def _best_rows(values: pd.Series[float], higher: bool | None) -> frozenset[int]:
+    if higher is None or values.notna().sum() < 2:
+        return frozenset()
+    best = values.max() if higher else values.min()
+    return frozenset(np.flatnonzero(values == best).tolist())
+
+
+def _runs(rows: pd.DataFrame) -> Column:
+    """Finished runs of all, and what became of the others: "2/3, 1 diverged"."""
+    texts = []
+    for finished, failed, diverged in zip(rows["finished"], rows["failed"], rows["diverged"], strict=True):
+        others = [f"{count} {what}" for count, what in ((failed, "failed"), (diverged, "diverged")) if count]
+        texts.append(", ".join([f"{finished}/{finished + failed + diverged}", *others]))
+    return Column(
+        block="quality",
+        header="runs",
+        help="finished of all",
+        texts=texts,
+        keys=rows["finished"].astype(float).tolist(),
+    )
+
+
+def _verdicts(table: Table) -> Column:
+    texts = [text if isinstance(text, str) and text else EMPTY for text in table.rows["verdict"]]
+    rank = {BETTER: 3.0, SAME: 2.0, FEW: 1.0, WORSE: 0.0}
+    return Column(
+        block="quality",
+        header=f"vs {table.reference}",
+        help=f"by a paired t-test over seeds, Holm-corrected, level {LEVEL}",
+        texts=texts,
+        keys=[rank.get(text, np.nan) for text in texts],
+    )
+
+
+def _p_values(table: Table) -> Column:
+    values = table.rows["p_holm"]
+    texts = [EMPTY if np.isnan(value) else f"{value:.2g}" for value in values]
+    help = "two-sided p-value of that test, Holm-corrected over all methods"
+    return Column(block="quality", header="p", help=help, texts=texts, keys=values.tolist())
+
+
+def _events(rows: pd.DataFrame) -> Column:
+    """Counters that are not zero, summed over runs: solver failures, clamps, skipped steps."""
+    events = rows.filter(regex=r"^counter\.").rename(columns=lambda name: name.removeprefix("counter."))
+    texts = [
+        ", ".join(f"{name} {count:,.0f}" for name, count in row.items() if count > 0) or EMPTY
+        for row in events.to_dict("records")
+    ]
+    return Column(
+        block="cost",
+        header="events",
+        help="solver failures, clamps and skipped steps, over all runs",
+        texts=texts,
+        keys=events.sum(axis=1).astype(float).tolist(),
+    )
+
+
+def signed(value: float, form: str) -> str:
+    """Formatted with a true minus sign, so that signs line up; no sign before a rounded zero, nothing for NaN."""
+    text = format(value, form)
+    if np.isnan(value):
+        return ""
+    return text.lstrip("+-") if float(text.replace(",", "")) == 0 else text.replace("-", "−")
+
+
+def markdown_cell(text: object) -> str:
+    """For a cell of a Markdown table: no markup of the user's takes effect."""
+    cell = str(text).replace("\\", "\\\\").replace("\n", " ")
+    for mark in "|<*`[":
+        cell = cell.replace(mark, f"\\{mark}")
+    return cell

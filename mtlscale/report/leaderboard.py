@@ -1,0 +1,272 @@
+"""The leaderboard: one table per data set that says how good each method is, what it costs, and what is real.
+
+Source: METHODS §13 for Δ and η; DESIGN §4, "A fair comparison".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+from rich.console import RenderableType
+
+from mtlscale.components import UserError
+from mtlscale.ledger import RunRecord
+from mtlscale.metrics import relative_gain
+from mtlscale.report import layout, statistics
+from mtlscale.report.frames import by_dataset, metric_columns, newest, run_frame, value_frame
+from mtlscale.report.published import Comparison, Published, compare
+
+# Of one run; mean ± interval of a row.
+SCORES = ("average", "last", "delta_i", "delta_flat", "delta_main", "safeness", "relative_error")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """The leaderboard of one data set, best method first.
+
+    `rows` has one row per method: means over the seeds of finished runs, `<column>_ci` half their 95 % interval, NaN
+    below two seeds. `runs` has one row per finished run. A metric of a task is the column `<task>.<metric>`.
+    """
+
+    dataset: str
+    split: str
+    main_metrics: dict[str, str]  # task -> its main metric
+    higher_is_better: dict[str, bool]
+    baseline: str | None  # the method Δ is taken to, None without a finished run of it
+    reference: str | None  # the method the tests compare with, likewise
+    order: str  # the column that rows are sorted by and tests are made on: delta_i, average or mean_rank
+    rows: pd.DataFrame
+    runs: pd.DataFrame
+    failures: pd.DataFrame  # method, seed, status, error, run_id
+    notes: tuple[str, ...]
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(self.main_metrics)
+
+    @property
+    def ascending(self) -> bool:
+        """Whether lower is better in the column that rows are sorted by."""
+        if self.order == "average":
+            return not self.higher_is_better[next(iter(self.main_metrics.values()))]
+        return self.order == "mean_rank"
+
+    def main_column(self, task: str) -> str:
+        return f"{task}.{self.main_metrics[task]}"
+
+    def task_gains(self, against: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """[methods, tasks] difference of main metrics to those of a method, positive is better, and the same scaled to
+        [-1, 1]: all by the largest where the tasks share a metric, else each task by its own."""
+        columns = [self.main_column(task) for task in self.tasks]
+        signs = [1.0 if self.higher_is_better[metric] else -1.0 for metric in self.main_metrics.values()]
+        gains = (self.rows[columns] - self.rows[columns].loc[against]) * signs
+        sizes = gains.abs().max()
+        if len(set(self.main_metrics.values())) == 1:
+            sizes[:] = sizes.max()
+        gains.columns = sizes.index = pd.Index(self.tasks)
+        return gains, gains / sizes.where(sizes > 0, 1.0)
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """The tables of an experiment, by data set label."""
+
+    tables: dict[str, Table]
+    comparisons: dict[str, Comparison] = field(default_factory=dict)  # with published numbers, where there are some
+
+    @classmethod
+    def from_records(
+        cls,
+        records: Iterable[RunRecord],
+        baseline: str = "stl",
+        reference: str = "equal",
+        published: Published | None = None,
+    ) -> Leaderboard:
+        """Of the newest record of every data set, method and seed. `baseline`: label of the method Δ is taken to;
+        `reference`: label of the method the paired tests and step times compare with."""
+        groups = by_dataset(records)
+        if not groups:
+            raise UserError("there are no runs to report yet; start some with `mtlscale run`")
+        tables = {dataset: _table(dataset, runs, baseline, reference) for dataset, runs in groups.items()}
+        comparisons = {}
+        for dataset, runs in groups.items():
+            if published is not None and runs[0].spec.get("dataset", {}).get("name") == published.dataset:
+                comparison = compare(tables[dataset], published)
+                if comparison is not None:
+                    comparisons[dataset] = comparison
+        return cls(tables, comparisons)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All tables below each other, one row per data set and method, best first."""
+        frames = []
+        for table in self.tables.values():
+            frame = table.rows.reset_index()
+            frame.insert(0, "dataset", table.dataset)
+            frames.append(frame)
+        return pd.concat(frames, ignore_index=True)
+
+    def to_csv(self) -> str:
+        return self.to_pandas().to_csv(index=False)
+
+    def to_markdown(self) -> str:
+        parts = []
+        for dataset, table in self.tables.items():
+            parts.append(layout.markdown(table))
+            if dataset in self.comparisons:
+                parts.append(self.comparisons[dataset].to_markdown())
+        return "\n".join(parts)
+
+    def to_rich(self, width: int = 100) -> RenderableType:
+        """Tables for a terminal of that width."""
+        from rich.console import Group
+
+        parts: list[RenderableType] = []
+        for dataset, table in self.tables.items():
+            parts += layout.terminal(table, width)
+            if dataset in self.comparisons:
+                parts.append(self.comparisons[dataset].to_rich())
+        return Group(*parts)
+
+
+def _table(dataset: str, all_records: Sequence[RunRecord], baseline: str, reference: str) -> Table:
+    records = newest(all_records)
+    done = [record for record in records if record.status == "finished"]
+    everything = run_frame(records)
+    finished = everything["status"] == "finished"
+    base, ref = (_label(name, everything["method"][finished]) for name in (baseline, reference))
+
+    # Records of failed runs may know neither metrics nor directions.
+    directions = {metric: higher for record in reversed(records) for metric, higher in record.higher_is_better.items()}
+    declared = next((record.main_metrics for record in (*done, *records) if record.main_metrics), {})
+    split = "test" if any(record.metrics.get("test") for record in done) else "val"
+    columns = metric_columns(done, split)
+    values = value_frame([record.metrics.get(split, {}) for record in done], columns)
+    last = value_frame([record.last.get(split, {}) for record in done], columns)
+    main = {task: metric for task, metric in declared.items() if (task, metric) in columns}
+
+    runs = everything[finished].reset_index(drop=True)
+    scores = pd.DataFrame(np.nan, index=runs.index, columns=list(SCORES))
+    if len(set(main.values())) == 1:
+        scores["average"], scores["last"] = (_task_mean(frame, main) for frame in (values, last))
+    notes: list[str] = []
+    if older := len({record.run_id for record in all_records}) - len({record.run_id for record in records}):
+        notes.append(f"{older} older run{'s' if older > 1 else ''} with other settings left out")
+    if base is None:
+        notes.append(f"no Δ and η: no finished run of {baseline}")
+    else:
+        references = _of_same_seed(values, runs["seed"], runs["method"] == base)
+        zero = (references == 0).any().to_numpy()
+        notes += [f"no Δ: {columns[i][1]} of {columns[i][0]} is 0 for {base}" for i in np.flatnonzero(zero)]
+        scores.update(_gains(values, references, directions, main))
+        if set(main.values()) == {"accuracy"}:
+            ours, theirs = (100.0 - _task_mean(frame, main) for frame in (values, references))
+            scores["relative_error"] = ours / theirs.where(theirs > 0)
+    values.columns = measured = pd.Index([f"{task}.{metric}" for task, metric in columns])
+    runs = pd.concat([runs, scores, values], axis=1)
+
+    order = next((score for score in ("delta_i", "average") if runs[score].notna().any()), "mean_rank")
+    table = Table(
+        dataset=dataset,
+        split=split,
+        main_metrics=main,
+        higher_is_better=directions,
+        baseline=base,
+        reference=ref,
+        order=order,
+        rows=pd.DataFrame(),
+        runs=runs,
+        failures=everything.loc[~finished, ["method", "seed", "status", "error", "run_id"]].reset_index(drop=True),
+        notes=tuple(notes),
+    )
+    rows = _rows(table, everything, list(measured))
+    rows = rows.sort_values(order, ascending=table.ascending, na_position="last", kind="stable")
+    return replace(table, rows=rows)
+
+
+def _label(name: str, labels: pd.Series[str]) -> str | None:
+    """The label that says this name, in whatever case."""
+    return next((label for label in labels.unique() if label.lower() == name.lower()), None)
+
+
+def _task_mean(values: pd.DataFrame, main: dict[str, str]) -> pd.Series[float]:
+    """Mean over tasks of the main metric of each run [runs]; tasks that no run has labels of don't count."""
+    return values[list(main.items())].dropna(axis=1, how="all").mean(axis=1, skipna=False)
+
+
+def _of_same_seed(values: pd.DataFrame, seeds: pd.Series[int], chosen: pd.Series[bool]) -> pd.DataFrame:
+    """For each run the values of the chosen method's run of the same seed; where it has none, its mean over seeds."""
+    of_seed = values[chosen].set_index(seeds[chosen])
+    return of_seed.reindex(seeds).fillna(of_seed.mean()).set_axis(values.index)
+
+
+def _gains(
+    values: pd.DataFrame, references: pd.DataFrame, directions: dict[str, bool], main: dict[str, str]
+) -> pd.DataFrame:
+    """Δ under its three definitions and η of each run, in percent: mtlscale.metrics over all runs at once."""
+    known = references.columns[references.notna().any()]
+    values, references = values[known], references[known]
+    tasks, metrics = known.get_level_values("task"), known.get_level_values("metric")
+    sign = np.where([directions[metric] for metric in metrics], 1.0, -1.0)
+    gains: pd.DataFrame = relative_gain(values, references.where(references != 0), sign)
+    safe = ((values - references) * sign >= 0).astype(float).where(values.notna()) * 100.0
+    share = 1.0 / (tasks.value_counts()[tasks].to_numpy() * tasks.nunique())  # of each metric within its task
+    is_main = np.array([main.get(task) == metric for task, metric in zip(tasks, metrics, strict=True)], dtype=bool)
+    return pd.DataFrame(
+        {
+            "delta_i": gains.mul(share).sum(axis=1, skipna=False),
+            "delta_flat": gains.mean(axis=1, skipna=False),
+            "delta_main": gains.loc[:, is_main].mean(axis=1, skipna=False),
+            "safeness": safe.mul(share).sum(axis=1, skipna=False),
+        }
+    )
+
+
+def _rows(table: Table, everything: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
+    """One row per method, in order of first appearance."""
+    runs, methods = table.runs, pd.Index(everything["method"].unique(), name="method")
+    grouped = runs.groupby("method", sort=False)
+    measured = grouped[[*SCORES, *metrics]]
+    mean = measured.mean()
+    width = pd.DataFrame(
+        statistics.half_width(measured.std(), measured.count()), index=mean.index, columns=mean.columns
+    ).add_suffix("_ci")
+    interleaved = [name for score in mean.columns for name in (score, f"{score}_ci")]
+    measures = pd.concat([mean, width], axis=1)[interleaved].reindex(methods)
+
+    status = pd.crosstab(everything["method"], everything["status"]).reindex(methods)
+    counts = status.reindex(columns=["finished", "failed", "diverged"], fill_value=0)
+
+    main = [table.main_column(task) for task in table.tasks]
+    higher = [table.higher_is_better[metric] for metric in table.main_metrics.values()]
+    ranks = statistics.mean_ranks(measures[main], higher) if main else pd.Series(np.nan, index=methods)
+
+    costs = grouped[["seconds", "samples_per_second", "peak_memory_mb", "parameters", "shared_parameters"]].mean()
+    step = grouped["step_seconds"].median()
+    costs.insert(2, "step_ratio", step / step[table.reference] if table.reference else np.nan)
+    counters = [column for column in everything.columns if column.startswith("counter.")]
+    events = everything.groupby("method")[counters].sum().reindex(methods)
+
+    return pd.concat(
+        [
+            measures[interleaved[: 2 * len(SCORES)]],
+            ranks.rename("mean_rank"),
+            counts,
+            _tests(table).reindex(methods),
+            costs.reindex(methods),
+            events,
+            measures[interleaved[2 * len(SCORES) :]],
+        ],
+        axis=1,
+    )
+
+
+def _tests(table: Table) -> pd.DataFrame:
+    """Paired tests of the column that rows are sorted by, seed by seed; empty columns without something to compare."""
+    if table.reference is None or table.order == "mean_rank":
+        columns = ["pairs", "difference", "p_t", "p_wilcoxon", "p_holm", "p_wilcoxon_holm"]
+        return pd.DataFrame(np.nan, index=pd.Index([], name="method"), columns=columns).assign(verdict="")
+    scores = table.runs.pivot(index="seed", columns="method", values=table.order)
+    return statistics.paired_tests(scores, table.reference, not table.ascending)

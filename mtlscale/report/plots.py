@@ -1,0 +1,318 @@
+"""Pictures of results as files: the leaderboard for a README, curves, weights, radar charts, traces.
+
+Every function draws the records of one data set and returns a matplotlib figure, which `save` writes as PNG or SVG.
+Figures are made without pyplot: no global state, no display.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from mtlscale.ledger import RunRecord, write_atomically
+from mtlscale.report.curves import GREY, colors, epoch_frame, over_seeds, trace_frame, traced, varying_weights
+from mtlscale.report.frames import by_dataset, newest
+from mtlscale.report.layout import decimals, legend, signed, summary
+from mtlscale.report.statistics import BETTER, WORSE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from mtlscale.report.leaderboard import Leaderboard, Table
+
+MOST_ROWS = 30  # methods in a picture
+MOST_LINES = 12  # tasks with a line, or numbers in the cells of a heat map
+_VERDICT_COLORS = {BETTER: "#2f8f4e", WORSE: "#c8443c"}
+_PLAIN = "#44608a"
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write the figure whole or not at all; the suffix says the format, .png or .svg."""
+    buffer = io.BytesIO()
+    with _style():
+        figure.savefig(buffer, format=path.suffix.removeprefix("."), dpi=150, facecolor="white")
+    write_atomically(path, buffer.getvalue())
+    return path
+
+
+def pictures(records: Sequence[RunRecord], board: Leaderboard) -> Iterator[tuple[str, Figure]]:
+    """(file name without suffix, figure) of all there is to draw besides the leaderboard: weights that move, the
+    variance over tasks of their losses, a radar chart, and every number and matrix that was traced."""
+    from mtlscale.report.heatmaps import heat_figure, matrices
+
+    for number, (dataset, runs) in enumerate(by_dataset(newest(records)).items(), 1):
+        table = board.tables[dataset]
+        suffix = "" if len(board.tables) == 1 else f"_{number}_{re.sub(r'[^0-9A-Za-z.-]+', '_', dataset)}"
+        alike = len(set(table.main_metrics.values())) == 1  # losses and metrics of one unit
+        epochs = epoch_frame(runs, _methods(runs))
+        if varying_weights(epochs):
+            yield f"weights{suffix}", weight_figure(runs)
+        if alike and len(table.tasks) > 1 and epochs["train_loss"].notna().any():
+            yield f"loss_variance{suffix}", loss_variance_figure(runs, table.baseline)
+        if alike and 3 <= len(table.tasks) <= 2 * MOST_LINES and len(table.runs):
+            yield f"radar{suffix}", radar_figure(table)
+        for trace in traced(runs):
+            yield f"trace_{trace}{suffix}", trace_figure(runs, trace, table.baseline)
+        for trace in matrices(runs):
+            yield f"heatmap_{trace}{suffix}", heat_figure(runs, trace)
+
+
+def leaderboard_figure(board: Leaderboard) -> Figure:
+    """Every data set's methods, best on top: score with interval and single seeds, and the gain on each task."""
+    tables = list(board.tables.values())
+    heights = [1.5 + 0.34 * min(len(table.rows), MOST_ROWS) for table in tables]
+    with _style():
+        figure = _figure(11.0, sum(heights))
+        parts = figure.subfigures(len(tables), 1, height_ratios=heights, squeeze=False)
+        for table, part in zip(tables, parts[:, 0], strict=True):
+            _draw_table(part, table)
+    return figure
+
+
+def curve_figure(records: Sequence[RunRecord], quantity: str = "val", baseline: str | None = "stl") -> Figure:
+    """`train_loss`, or `val`, the main metric on validation, by epoch: mean over tasks, interval over seeds."""
+    label = "training loss" if quantity == "train_loss" else f"validation {_main_metric(records)}"
+    return _curves(records, quantity, "mean", f"{label}, mean over tasks", baseline)
+
+
+def loss_variance_figure(records: Sequence[RunRecord], baseline: str | None = "stl") -> Figure:
+    """Variance over tasks of the training losses by epoch (GetMTL's task variance)."""
+    return _curves(records, "train_loss", "variance", "variance over tasks of the training losses", baseline, log=True)
+
+
+def weight_figure(records: Sequence[RunRecord]) -> Figure:
+    """Each task's mean weight by epoch, one panel per method whose weights move."""
+    weights = varying_weights(epoch_frame(records, _methods(records)))
+    columns = min(3, max(1, len(weights)))
+    rows = -(-max(1, len(weights)) // columns)
+    with _style():
+        figure = _figure(3.6 * columns + 1.4, 2.6 * rows)
+        axes = figure.subplots(rows, columns, squeeze=False).flatten()
+        for panel in axes[max(1, len(weights)) :]:
+            panel.remove()
+        if not weights:
+            _say_nothing(axes[0], "no method moved its weights")
+        for panel, (method, values) in zip(axes, weights.items(), strict=False):
+            moving = np.ptp(values.to_numpy(), axis=0).argsort()[::-1][:MOST_LINES]
+            for index in sorted(moving):
+                panel.plot(values.index, values.iloc[:, index], label=str(values.columns[index]))
+            panel.set_title(method)
+            _epochs(panel)
+            panel.axhline(1 / values.shape[1], color=GREY, linewidth=0.8, linestyle=":")
+        if weights:
+            axes[0].set_ylabel("weight")
+            handles, labels = axes[0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside right upper", frameon=False)
+    return figure
+
+
+def radar_figure(table: Table) -> Figure:
+    """Radar chart of the main metric per task, one line per method; smaller is better.
+
+    Accuracies are drawn as error rates, as in AAMTRL's charts.
+    """
+    values, label = _errors(table)
+    angles = np.linspace(0, 2 * np.pi, len(table.tasks), endpoint=False)
+    shades = colors(list(table.rows.index), table.baseline)
+    with _style():
+        figure = _figure(6.6 + 0.16 * max(map(len, table.tasks)), 5.4)
+        panel: Any = figure.subplots(subplot_kw={"projection": "polar"})
+        for method in values.dropna().index[:MOST_LINES]:
+            ring = values.loc[method].to_numpy()
+            panel.plot(np.append(angles, angles[:1]), np.append(ring, ring[:1]), label=method, color=shades[method])
+        panel.set_theta_offset(np.pi / 2)
+        panel.set_theta_direction(-1)
+        # Ticks' own labels would be centred on their place, across the chart.
+        panel.set_xticks(angles, [""] * len(angles))
+        edge = panel.get_rmax()
+        for angle, task, side in zip(angles, table.tasks, np.sin(angles).round(6), strict=True):
+            panel.text(angle, 1.05 * edge, task, ha={0: "center", 1: "left", -1: "right"}[np.sign(side)], va="center")
+        panel.set_rmax(edge)
+        panel.set_title(f"{table.dataset}: {table.split} {label}", pad=18)
+        figure.legend(loc="outside right upper", frameon=False)
+    return figure
+
+
+def trace_figure(records: Sequence[RunRecord], trace: str, baseline: str | None = "stl") -> Figure:
+    """A number that objectives or balancers recorded by epoch (`R_mean`, `lambda`, …), mean and interval over seeds."""
+    lines = over_seeds(trace_frame(records, trace), "value")
+    return _lines(lines, trace, _methods(records), baseline)
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    import matplotlib
+
+    settings: dict[Any, Any] = {
+        "font.size": 9,
+        "axes.titlesize": 10,
+        "axes.titlelocation": "left",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.edgecolor": "#b5b9c0",
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": "#e6e8ec",
+        "xtick.color": "#4a4f57",
+        "ytick.color": "#4a4f57",
+        "text.color": "#1f2328",
+        "axes.labelcolor": "#4a4f57",
+        "text.parse_math": False,  # names are the user's and may hold a dollar
+        "svg.hashsalt": "mtlscale",
+    }
+    with matplotlib.rc_context(settings):
+        yield
+
+
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _draw_table(part: Any, table: Table) -> None:
+    rows = table.rows.iloc[:MOST_ROWS][::-1]
+    hidden = len(table.rows) - len(rows)
+    more = f" · {hidden} more methods" if hidden else ""
+    part.suptitle(f"{table.dataset}{more}", x=0.01, ha="left", fontweight="bold", fontsize=12)
+    key = f" Green: better than {table.reference}, red: worse." if table.reference else ""
+    part.supxlabel(
+        f"{summary(table)}\n{legend(table)}{key}", x=0.01, ha="left", fontsize=7.5, color="#6b7280", wrap=True
+    )
+    dots, heat = part.subplots(1, 2, width_ratios=[1.0, 1.25])
+    _dots(dots, table, rows)
+    _heat(heat, table, rows)
+
+
+def _dots(panel: Axes, table: Table, rows: pd.DataFrame) -> None:
+    """Score of each method with its interval, single seeds as faint dots, the mean in figures at the right."""
+    column = "average" if rows["average"].notna().any() else table.order
+    if not rows[column].notna().any():
+        _say_nothing(panel, "no finished run")
+        return
+    digits = decimals(rows[column])
+    heights = np.arange(len(rows))
+    for height, (method, row) in zip(heights, rows.iterrows(), strict=True):
+        color = _VERDICT_COLORS.get(row["verdict"], GREY if method == table.baseline else _PLAIN)
+        if column in table.runs:
+            seeds = table.runs.loc[table.runs["method"] == method, column]
+            panel.scatter(seeds, np.full(len(seeds), height), s=9, color=color, alpha=0.35, linewidths=0)
+        width = row.get(f"{column}_ci", np.nan)
+        panel.errorbar(row[column], height, xerr=None if np.isnan(width) else width, fmt="o", color=color, capsize=2.5)
+        text = "did not finish" if np.isnan(row[column]) else f"{row[column]:.{digits}f}"
+        text += "" if np.isnan(width) else f" ± {width:.{digits}f}"
+        if 0 < row["finished"] < (total := row["finished"] + row["failed"] + row["diverged"]):
+            text += f" ({row['finished']}/{total})"
+        place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (4, 0), "textcoords": "offset points"}
+        panel.annotate(text, (1.0, height), va="center", **place)
+    if table.reference is not None:
+        panel.axvline(float(table.rows[column][table.reference]), color=GREY, linewidth=0.8, linestyle="--", zorder=0)
+    panel.set_yticks(heights, [str(method) for method in rows.index])
+    panel.set_ylim(-0.6, len(rows) - 0.4)
+    panel.grid(axis="y", visible=False)
+    metrics = "/".join(dict.fromkeys(table.main_metrics.values()))
+    names = {"average": f"{table.split} {metrics}, mean over tasks", "delta_i": f"Δ over {table.baseline}, %"}
+    panel.set_title(names.get(column, "mean rank"))
+
+
+def _heat(panel: Axes, table: Table, rows: pd.DataFrame) -> None:
+    """Gain of each method on each task over the baseline in the metric's own unit, positive is better."""
+    against = table.baseline or table.reference
+    if against is None or not table.tasks:
+        _say_nothing(panel, "no row to compare the tasks with")
+        return
+    from matplotlib.colors import TwoSlopeNorm
+
+    gains, scaled = (frame.loc[rows.index].to_numpy() for frame in table.task_gains(against))
+    panel.imshow(scaled, aspect="auto", cmap="RdBu", norm=TwoSlopeNorm(0, -1.15, 1.15), origin="lower")
+    panel.set_yticks([])
+    panel.set_ylim(-0.6, len(rows) - 0.4)
+    panel.grid(visible=False)
+    for side in panel.spines.values():
+        side.set_visible(False)
+    panel.tick_params(length=0)
+    panel.set_title(f"difference to {against} by task (blue is better)")
+    count = len(table.tasks)
+    if count > 2 * MOST_LINES:
+        panel.set_xticks([])
+        panel.set_xlabel(f"{count} tasks")
+        return
+    long = max(len(task) for task in table.tasks) * count > 70
+    panel.set_xticks(np.arange(count), table.tasks, rotation=40 if long else 0, ha="right" if long else "center")
+    if count > MOST_LINES:
+        return
+    digits = decimals(pd.Series(gains.flatten()), figures=2, least=1)
+    for (row, column), gain in np.ndenumerate(gains):
+        if not np.isnan(gain):
+            ink = "white" if abs(scaled[row, column]) > 0.75 else "#1f2328"
+            text = signed(gain, f"+.{digits}f")
+            panel.text(column, row, text, ha="center", va="center", fontsize=7.5, color=ink)
+
+
+def _curves(
+    records: Sequence[RunRecord], value: str, reduce: str, label: str, baseline: str | None, log: bool = False
+) -> Figure:
+    methods = _methods(records)
+    return _lines(over_seeds(epoch_frame(records, methods), value, reduce), label, methods, baseline, log)
+
+
+def _lines(lines: pd.DataFrame, label: str, methods: Sequence[str], baseline: str | None, log: bool = False) -> Figure:
+    """One line per method over epochs, with a band for the interval over seeds."""
+    shades = colors(methods, baseline if baseline in methods else None)
+    with _style():
+        figure = _figure(7.0, 3.6)
+        panel = figure.subplots()
+        for method, rows in lines.groupby("method", sort=False):
+            color = shades[str(method)]
+            dot = "o" if len(rows) == 1 else None  # one epoch makes no line
+            panel.plot(rows["epoch"], rows["mean"], label=str(method), color=color, marker=dot)
+            if not log:  # an interval may reach below zero
+                low, high = rows["mean"] - rows["ci"], rows["mean"] + rows["ci"]
+                panel.fill_between(rows["epoch"], low, high, color=color, alpha=0.12, linewidth=0)
+        if lines.empty:
+            _say_nothing(panel, "nothing recorded")
+        else:
+            if log and (lines["mean"] > 0).any():
+                panel.set_yscale("log")
+                panel.yaxis.set_major_formatter("{x:g}")
+            panel.set_title(label)
+            _epochs(panel)
+            figure.legend(loc="outside right upper", frameon=False)
+    return figure
+
+
+def _errors(table: Table) -> tuple[pd.DataFrame, str]:
+    """[methods, tasks] where smaller is better, and what they are."""
+    values = table.rows[[table.main_column(task) for task in table.tasks]].set_axis(list(table.tasks), axis=1)
+    metrics = set(table.main_metrics.values())
+    if metrics == {"accuracy"}:
+        return 100.0 - values, "error in %"
+    return values, ", ".join(sorted(metrics))
+
+
+def _methods(records: Sequence[RunRecord]) -> list[str]:
+    return list(dict.fromkeys(record.method for record in records))
+
+
+def _main_metric(records: Sequence[RunRecord]) -> str:
+    return ", ".join(dict.fromkeys(metric for record in records for metric in record.main_metrics.values()))
+
+
+def _epochs(panel: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    panel.set_xlabel("epoch")
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _say_nothing(panel: Axes, why: str) -> None:
+    panel.set_axis_off()
+    panel.text(0.5, 0.5, why, ha="center", va="center", transform=panel.transAxes, color="#6b7280")

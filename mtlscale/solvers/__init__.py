@@ -1,0 +1,45 @@
+"""Pure mathematics: min-norm points, simplex problems, proximal operators. Tensors in, tensors out.
+
+Gramians are [..., T, T]; all computation is in float64, answers have the input's type and device. A function that can
+fail returns a `Solution` with flags, or has a `solve_` twin that does.
+"""
+
+from mtlscale.solvers._common import Solution
+from mtlscale.solvers.cagrad import cagrad_weights, solve_cagrad
+from mtlscale.solvers.closed_forms import aligned_weights, imtl_g_weights
+from mtlscale.solvers.fairness import fair_weights, nash_weights
+from mtlscale.solvers.getmtl import GetMTLSolution, getmtl_weights, solve_getmtl
+from mtlscale.solvers.gradvac import gradvac_weights
+from mtlscale.solvers.linear_plus_norm import linear_plus_norm
+from mtlscale.solvers.min_norm import min_norm_weights, solve_min_norm
+from mtlscale.solvers.pcgrad import pcgrad_weights
+from mtlscale.solvers.prox import prox_element, prox_exclusive
+from mtlscale.solvers.simplex import kl_ball_log_softmax, project_simplex
+from mtlscale.solvers.transfer import covariance_similarity, subspace_norms, svd_task_weights
+from mtlscale.solvers.upgrad import upgrad_weights
+
+__all__ = [
+    "GetMTLSolution",
+    "Solution",
+    "aligned_weights",
+    "cagrad_weights",
+    "covariance_similarity",
+    "fair_weights",
+    "getmtl_weights",
+    "gradvac_weights",
+    "imtl_g_weights",
+    "kl_ball_log_softmax",
+    "linear_plus_norm",
+    "min_norm_weights",
+    "nash_weights",
+    "pcgrad_weights",
+    "project_simplex",
+    "prox_element",
+    "prox_exclusive",
+    "solve_cagrad",
+    "solve_getmtl",
+    "solve_min_norm",
+    "subspace_norms",
+    "svd_task_weights",
+    "upgrad_weights",
+]

@@ -1,0 +1,35 @@
+"""Proximal operators of TOMATO's penalties (METHODS §7.2). Groups are the rows θ[k, t] of a [K, T, P] tensor."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def prox_element(theta: Tensor, step: float | Tensor) -> Tensor:
+    """argmin of ‖Θ - theta‖²/(2 step) + Σ_kt ‖Θ_kt‖: theta [..., K, T, P], step [...] -> [..., K, T, P]."""
+    norms = _norms(theta)
+    return _shrink(theta, norms, _step(theta, step))
+
+
+def prox_exclusive(theta: Tensor, step: float | Tensor) -> Tensor:
+    """argmin of ‖Θ - theta‖²/(2 step) + ½ Σ_k (Σ_t ‖Θ_kt‖)²: theta [..., K, T, P], step [...] -> [..., K, T, P]."""
+    norms = _norms(theta)
+    counts = torch.arange(1, norms.shape[-1] + 1, dtype=norms.dtype, device=norms.device)
+    sums = norms.sort(dim=-1, descending=True).values.cumsum(-1)
+    threshold = (sums / (1.0 / _step(theta, step) + counts)).amax(-1, keepdim=True)
+    return _shrink(theta, norms, threshold)
+
+
+def _norms(theta: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(theta, dim=-1, dtype=torch.float64)
+
+
+def _step(theta: Tensor, step: float | Tensor) -> Tensor:
+    """The step as float64 that broadcasts against norms [..., K, T]."""
+    return torch.as_tensor(step, dtype=torch.float64, device=theta.device)[..., None, None]
+
+
+def _shrink(theta: Tensor, norms: Tensor, threshold: Tensor) -> Tensor:
+    factors = torch.where(norms > threshold, 1.0 - threshold / norms, 0.0)
+    return factors.unsqueeze(-1).to(theta.dtype) * theta

@@ -1,0 +1,69 @@
+"""The simplex, and the Kullback-Leibler ball around its centre."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from scipy.special import log_softmax
+from torch import Tensor
+
+from mtlscale.solvers._common import Array, to_numpy
+
+
+def project_simplex(points: Tensor) -> Tensor:
+    """points [..., T] -> the nearest points of the probability simplex."""
+    values = points.to(torch.float64)
+    values = values - values.amax(-1, keepdim=True)
+    descending = values.sort(dim=-1, descending=True).values
+    counts = torch.arange(1, points.shape[-1] + 1, dtype=torch.float64, device=points.device)
+    excess = (descending.cumsum(-1) - 1.0) / counts
+    kept = (descending > excess).sum(-1, keepdim=True)
+    return (values - excess.gather(-1, kept - 1)).clamp(min=0.0).to(points)
+
+
+def kl_ball_log_softmax(logits: Tensor, radius: float | Tensor) -> Tensor:
+    """logits [..., T], radius ρ > 0 [...] -> log p [..., T], p = softmax(τ logits) with the largest τ in [0, 1] for
+    which KL(p ‖ uniform) <= ρ. METHODS §5.5, τ = 1/(1 + η λ)."""
+    values = to_numpy(logits)
+    values = values - values.max(-1, keepdims=True)
+    log_p = log_softmax(values, axis=-1)
+    outside = _divergence(log_p) > to_numpy(radius)
+    if outside.any():
+        factors = np.where(outside, _temper(values, to_numpy(radius)), 1.0)
+        log_p = log_softmax(factors[..., None] * values, axis=-1)
+    return torch.from_numpy(log_p).to(logits)
+
+
+def _divergence(log_p: Array) -> Array:
+    """KL(p ‖ uniform) [...] from log p [..., T]."""
+    result: Array = (np.exp(log_p) * log_p).sum(-1) + math.log(log_p.shape[-1])
+    return result
+
+
+def _temper(logits: Array, radius: Array) -> Array:
+    """The τ in [0, 1] [...] with KL(softmax(τ logits) ‖ uniform) = radius, where it exists.
+
+    Newton's method on √KL, nearly linear in τ where τ is small, bisecting where a step leaves the bracket.
+    """
+    low, high = np.zeros(logits.shape[:-1]), np.ones(logits.shape[:-1])
+    spread = logits.std(-1)
+    factor = np.minimum(1.0, np.sqrt(2.0 * radius) / np.where(spread > 0.0, spread, 1.0))
+    goal = np.sqrt(radius)
+    for _ in range(200):
+        log_p = log_softmax(factor[..., None] * logits, axis=-1)
+        share = np.exp(log_p)
+        root = np.sqrt(_divergence(log_p).clip(min=0.0))
+        above = root > goal
+        low, high = np.where(above, low, factor), np.where(above, factor, high)
+        centred = logits - (share * logits).sum(-1, keepdims=True)
+        slope = factor * (share * centred**2).sum(-1)
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            stepped = factor - (root - goal) * 2.0 * root / slope
+        inside = (stepped > low) & (stepped < high)
+        moved = np.where(inside, stepped, 0.5 * (low + high))
+        if not (np.abs(moved - factor) > 1e-15 * factor).any():
+            break
+        factor = moved
+    return factor

@@ -1,0 +1,46 @@
+"""How alike tasks are before training: SVD re-weighting and the covariance similarity score (METHODS §8)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def svd_task_weights(X: Tensor, Y: Tensor, rank: int) -> Tensor:
+    """X [N, d], Y [N, T] -> [T]: the norm of each XᵀY_t in the span of their `rank` leading left singular vectors.
+
+    Raw norms: they scale with N and the labels. METHODS §8, Algorithm 2.
+    """
+    correlation = X.to(torch.float64).T @ Y.to(torch.float64)
+    return subspace_norms(list(correlation.unsqueeze(-1).unbind(1)), rank).to(X)
+
+
+def subspace_norms(directions: Sequence[Tensor], rank: int) -> Tensor:
+    """directions: one [d, c_t] per task -> [T]: the Frobenius norm of each in the leading `rank`-dimensional subspace
+    of all their columns."""
+    basis = torch.linalg.svd(torch.cat(list(directions), dim=1), full_matrices=False).U[:, :rank]
+    return torch.stack([torch.linalg.matrix_norm(basis.T @ direction) for direction in directions])
+
+
+def covariance_similarity(X1: Tensor, X2: Tensor, energy: float = 0.99) -> float:
+    """X1 [N1, d], X2 [N2, d] -> score in [0, 1]: how much the leading covariance directions of both overlap.
+
+    Uncentred covariances, cut at `energy` of their trace (ties at the cut included); NaN for zero input. METHODS §8.
+    """
+    first, second = (_leading(X.to(torch.float64), energy) for X in (X1, X2))
+    size = torch.linalg.matrix_norm(first) * torch.linalg.matrix_norm(second)
+    return float(torch.linalg.matrix_norm(first.T @ second) / size) if size > 0 else math.nan
+
+
+def _leading(data: Tensor, energy: float) -> Tensor:
+    """U D^½ [d, r] of the covariance dataᵀdata: its leading eigenvectors times their singular values."""
+    largest = data.abs().max()
+    _, values, vectors = torch.linalg.svd(data / largest if largest > 0 else data, full_matrices=False)
+    spectrum = values**2
+    reached = spectrum.cumsum(0) >= energy * spectrum.sum() * (1.0 - 1e-12)
+    cut = spectrum[reached.int().argmax()]
+    kept = spectrum >= cut * (1.0 - 1e-9)
+    return vectors[kept].T * values[kept]

@@ -1,0 +1,78 @@
+"""torch's optimisers for many trials at once: the same formulas with a learning rate, decay and momentum per trial.
+
+Every parameter is a tensor [B, ...] of B trials; settings are [B] tensors. What `torch.optim` computes for one trial
+comes out for each, up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # torch's defaults
+
+
+class BatchedOptimizer:
+    """Adam, AdamW, or SGD with momentum.
+
+    weight_decay, momentum: [B]. A parameter whose gradient is None in a step is left as it is.
+    """
+
+    def __init__(self, kind: Literal["adam", "adamw", "sgd"], weight_decay: Tensor, momentum: Tensor) -> None:
+        self.kind, self.weight_decay, self.momentum = kind, weight_decay, momentum
+        self.steps = 0
+        self.first: dict[int, Tensor] = {}  # position of the parameter -> momentum or first moment
+        self.second: dict[int, Tensor] = {}
+
+    @torch.no_grad()
+    def step(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None], lr: Tensor) -> None:
+        """Update the parameters in place; lr: [B], of this step."""
+        self.steps += 1
+        decays = bool((self.weight_decay != 0).any())
+        for position, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
+            if gradient is None:
+                continue
+            if decays and self.kind == "adamw":
+                parameter.mul_(_like(1.0 - lr * self.weight_decay, parameter))
+            elif decays:
+                gradient = torch.addcmul(gradient, parameter, _like(self.weight_decay, parameter))
+            if self.kind == "sgd":
+                self._sgd(position, parameter, gradient, lr)
+            else:
+                self._adam(position, parameter, gradient, lr)
+
+    def _sgd(self, position: int, parameter: Tensor, gradient: Tensor, lr: Tensor) -> None:
+        if bool((self.momentum != 0).any()):
+            before = self.first.get(position)
+            if before is None:
+                self.first[position] = gradient.clone()
+            else:
+                before.mul_(_like(self.momentum, parameter)).add_(gradient)
+            gradient = self.first[position]
+        parameter.addcmul_(gradient, _like(lr, parameter), value=-1.0)
+
+    def _adam(self, position: int, parameter: Tensor, gradient: Tensor, lr: Tensor) -> None:
+        if position not in self.first:
+            self.first[position] = torch.zeros_like(parameter)
+            self.second[position] = torch.zeros_like(parameter)
+        mean, square = self.first[position], self.second[position]
+        mean.lerp_(gradient, 1.0 - BETA1)
+        square.mul_(BETA2).addcmul_(gradient, gradient, value=1.0 - BETA2)
+        size = lr / (1.0 - BETA1**self.steps)
+        spread = square.sqrt().div_((1.0 - BETA2**self.steps) ** 0.5).add_(EPS)
+        parameter.sub_(_like(size, parameter) * mean.div(spread))
+
+    def keep(self, trials: Tensor) -> None:
+        """Go on with these trials alone: indices [B']."""
+        self.weight_decay, self.momentum = self.weight_decay[trials], self.momentum[trials]
+        for state in (self.first, self.second):
+            for position in state:
+                state[position] = state[position][trials]
+
+
+def _like(setting: Tensor, parameter: Tensor) -> Tensor:
+    """[B] that broadcasts against [B, ...]."""
+    return setting.to(parameter.dtype).reshape(-1, *[1] * (parameter.ndim - 1))

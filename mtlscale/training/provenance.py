@@ -1,0 +1,62 @@
+"""Where a result came from: versions, revision, hardware, memory."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import platform
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+import mtlscale
+
+_LIBRARIES = ("torch", "ray", "mlflow", "numpy", "scipy", "pyarrow", "torchmetrics", "torchvision")
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Installed versions of what results may depend on, without importing it."""
+    result = {"python": platform.python_version(), "mtlscale": mtlscale.__version__}
+    for name in _LIBRARIES:
+        try:
+            result[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return result
+
+
+@functools.cache
+def revision() -> str:
+    """Git revision of this checkout, with "+" where it has uncommitted changes; "" outside a checkout."""
+    folder = Path(mtlscale.__file__).parent
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    try:
+        if not git("ls-files", "--error-unmatch", "__init__.py"):
+            return ""
+        head = git("rev-parse", "--short=12", "HEAD")
+        return head + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def hardware(device: torch.device) -> str:
+    """One line: the accelerator or the processor, and the threads in use."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}"
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    """Peak memory in MiB: allocated on the GPU, or resident of this process since it started."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)

@@ -1,0 +1,93 @@
+"""Reading the files of an archive or a folder, one after the other, without unpacking anything to disk."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from mtlscale.components import UserError
+
+_DAMAGED = (tarfile.ReadError, zipfile.BadZipFile, EOFError, lzma.LZMAError, zlib.error, RuntimeError, OSError)
+_COMPRESSED: tuple[tuple[bytes, Callable[..., Any]], ...] = (
+    (b"\x1f\x8b", gzip.open),
+    (b"\xfd7zXZ\x00", lzma.open),
+    (b"BZh", bz2.open),
+)
+_TAR_BLOCK = 512
+
+
+def read_members(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """(name, content) of the wanted files of a tar (any compression), a zip or a folder.
+
+    Names are relative, with forward slashes. A folder is read in the order of names, an archive in its own. Every
+    member's name is checked, wanted or not: an archive with absolute names, `..`, links or devices is refused whole.
+    """
+    if source.is_dir():
+        for path in sorted(source.rglob("*")):
+            name = path.relative_to(source).as_posix()
+            if path.is_file() and wanted(name):
+                yield name, path.read_bytes()
+        return
+    if not source.is_file():
+        raise UserError(f"{source} does not exist")
+    try:
+        yield from (_zip_members if zipfile.is_zipfile(source) else _tar_members)(source, wanted)
+    except PermissionError:
+        raise
+    except _DAMAGED as error:
+        raise UserError(f"{source} is truncated or is no tar or zip archive ({error}); fetch it again") from None
+
+
+def _tar_members(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    with _decompressed(source) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        for member in archive:
+            plain = member.isfile() or member.isdir()
+            _check_name(source, member.name, "" if plain else f"a {'device' if member.isdev() else 'link'}")
+            if member.isfile() and wanted(_normal(member.name)):
+                file = archive.extractfile(member)
+                assert file is not None
+                yield _normal(member.name), file.read()
+        # tarfile takes an end in the middle of a header for the end of the archive; the decompressor does not.
+        while stream.read(1 << 20):
+            pass
+
+
+def _decompressed(source: Path) -> IO[bytes]:
+    with source.open("rb") as file:
+        start = file.read(8)
+    for magic, open_compressed in _COMPRESSED:
+        if start.startswith(magic):
+            return open_compressed(source)
+    if source.stat().st_size % _TAR_BLOCK:
+        raise tarfile.ReadError("its size is not that of whole blocks")
+    return source.open("rb")
+
+
+def _zip_members(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(source) as archive:
+        for member in archive.infolist():
+            mode = member.external_attr >> 16  # 0 where the archive was not made on Unix
+            kind = "" if stat.S_IFMT(mode) in (0, stat.S_IFREG, stat.S_IFDIR) else "a link or a device"
+            _check_name(source, member.filename, kind)
+            if not member.is_dir() and wanted(_normal(member.filename)):
+                yield _normal(member.filename), archive.read(member)
+
+
+def _normal(name: str) -> str:
+    return PurePosixPath(name).as_posix()
+
+
+def _check_name(source: Path, name: str, kind: str) -> None:
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or (path.parts[:1] and path.parts[0].endswith(":")):
+        raise UserError(f"{source} has the unsafe member {name!r}, outside its own folder; do not trust this archive")
+    if kind:
+        raise UserError(f"{source} has the member {name!r}, {kind}; repack it with plain files alone")

@@ -1,0 +1,113 @@
+"""The contract of a pipeline: raw files of one data set to tables of samples, ready to be written."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from mtlscale.components import Component, UserError
+from mtlscale.tasks import TaskSuite
+from pipelines._blocks import Blocks, Engine, Progress, blocks
+
+
+@dataclass(frozen=True)
+class Download:
+    """Where a set's archive can be had without an account."""
+
+    url: str
+    filename: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Work:
+    """How to work: the engine, what to do about rows that cannot be used, whom to tell."""
+
+    engine: Engine = "local"
+    skip_bad: bool = False
+    progress: Progress = lambda stage, done, total: None
+    rows_per_block: int = 2048
+
+    def blocks(self, table: pa.Table) -> Blocks:
+        """The table in blocks, where `map` runs on the chosen engine."""
+        parts = [table.slice(start, self.rows_per_block) for start in range(0, len(table), self.rows_per_block)]
+        return blocks(parts, self.engine, self.progress)
+
+    def settle(self, problems: Iterable[tuple[str, str]], what: str) -> dict[str, Any]:
+        """Rows that cannot be used, as (name, problem): a `UserError` naming the first, or a note with `skip_bad`."""
+        found = sorted(problems)
+        if found and not self.skip_bad:
+            name, problem = found[0]
+            raise UserError(f"{len(found)} {what} cannot be used, the first: {name} {problem}; mend or pass --skip-bad")
+        return {"skipped": {"count": len(found), "first": [" ".join(row) for row in found[:20]]}} if found else {}
+
+
+@dataclass
+class Prepared:
+    """What a pipeline hands over: tables as `mtlscale.data.prepared` describes them, rows in any order."""
+
+    suite: TaskSuite
+    tables: dict[str, dict[str, pa.Table]]  # split -> stream -> id, input, target.<task>
+    target_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    vocabulary: list[str] | None = None
+    extra: dict[str, pa.Table] = field(default_factory=dict)  # file name -> table with an id
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+class Pipeline(Component):
+    """A data set: where its files are, and how they become tables. Its knobs are the options of an experiment file."""
+
+    kind: ClassVar[str] = "datasets"
+    needs_source: ClassVar[bool] = True
+    folder: ClassVar[str] = ""  # below $MTLSCALE_DATA, where no source is named
+    archives: ClassVar[tuple[str, ...]] = ()  # file names the set is known by
+    roots: ClassVar[tuple[str, ...]] = ("",)  # where an extracted archive has its files, below the source folder
+    download: ClassVar[Download | None] = None
+    # A source of at least this many bytes goes through Ray Data, a smaller one through this process: starting Ray
+    # costs more than small sets do.
+    ray_from_bytes: ClassVar[float] = float("inf")
+
+    def expected(self) -> tuple[str, ...]:
+        """Paths an extracted archive must have, relative to its root."""
+        return ()
+
+    def locate(self, source: Path) -> Path:
+        """The archive, or the folder with the expected files, that `source` is or holds."""
+        if not source.exists():
+            raise UserError(f"{self.name}: source {source} does not exist")
+        if source.is_file():
+            return source
+        for archive in self.archives:
+            if (source / archive).is_file():
+                return source / archive
+        expected = self.expected()
+        for root in (source / root for root in self.roots):
+            missing = [path for path in expected if not (root / path).exists()]
+            if len(missing) < len(expected):
+                if missing:
+                    raise UserError(f"{self.name}: {missing[0]} is missing in {root}")
+                return root
+        if not expected and not self.archives:
+            return source
+        raise UserError(f"{self.name}: {source} has neither {' nor '.join([*expected[:1], *self.archives])}")
+
+    def source_fingerprint(self, located: Path | None) -> str:
+        """A hash of the source: of an archive's bytes, of the names and sizes in a folder (not their content)."""
+        digest = hashlib.sha256()
+        if located is None:
+            return digest.hexdigest()
+        if located.is_file():
+            with located.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        for path in sorted(path for path in located.rglob("*") if path.is_file()):
+            digest.update(f"{path.relative_to(located).as_posix()}\0{path.stat().st_size}\n".encode())
+        return digest.hexdigest()
+
+    def prepare(self, source: Path | None, work: Work) -> Prepared:
+        """Read what `locate` found. The same rows whatever the engine and the size of its blocks."""
+        raise NotImplementedError

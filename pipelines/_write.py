@@ -1,0 +1,127 @@
+"""Writing a prepared data set: the same tables give the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from mtlscale.components import UserError
+from mtlscale.data.prepared import MANIFEST, FileEntry, Manifest, SourceInfo
+from mtlscale.tasks import SPLITS, Task
+from pipelines._base import Pipeline, Prepared
+
+VOCABULARY = "vocabulary.txt"
+
+
+def write_prepared(out: Path, pipeline: Pipeline, source: SourceInfo, prepared: Prepared) -> Manifest:
+    """Write the tables, the vocabulary and, last, the manifest into the existing folder `out`."""
+    suite = prepared.suite
+    tables = {
+        split: {stream: _sorted(pipeline.name, prepared.tables[split][stream]) for stream in suite.streams}
+        for split in SPLITS
+    }
+    _check_disjoint(pipeline.name, tables)
+    counts, class_counts = {}, {}
+    for stream, tasks in suite.streams.items():
+        for task in (task for task in suite.tasks if task.name in tasks):
+            targets = {split: tables[split][stream][f"target.{task.name}"] for split in SPLITS}
+            counts[task.name] = {split: _labelled(column) for split, column in targets.items()}
+            if task.name not in prepared.target_shapes and pa.types.is_integer(targets["train"].type):
+                class_counts[task.name] = {split: _classes(task, column) for split, column in targets.items()}
+    _check_counts(pipeline.name, counts, class_counts)
+
+    files = [
+        _write_table(out, f"{split}/{stream}.parquet", table)
+        for split, streams in tables.items()
+        for stream, table in streams.items()
+    ]
+    files += [_write_table(out, name, _sorted(pipeline.name, table)) for name, table in prepared.extra.items()]
+    if prepared.vocabulary is not None:
+        (out / VOCABULARY).write_text("".join(f"{word}\n" for word in prepared.vocabulary), encoding="utf-8")
+        files.append(_entry(out, VOCABULARY, len(prepared.vocabulary)))
+    manifest = Manifest(
+        name=pipeline.name,
+        results_version=pipeline.results_version,
+        options=asdict(pipeline),
+        source=source,
+        fingerprint=hashlib.sha256("".join(f"{f.path}\0{f.sha256}\n" for f in files).encode()).hexdigest(),
+        suite=suite,
+        target_shapes=prepared.target_shapes,
+        counts=counts,
+        class_counts=class_counts,
+        files=files,
+        vocabulary=VOCABULARY if prepared.vocabulary is not None else None,
+        notes=prepared.notes,
+    )
+    (out / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    return manifest
+
+
+def _sorted(name: str, table: pa.Table) -> pa.Table:
+    """By id, which must be unique: then the order does not depend on who computed the rows."""
+    table = table.sort_by("id").combine_chunks()
+    if len(pc.unique(table["id"])) < len(table):
+        counted = pc.value_counts(table["id"])
+        twice = counted.field("values").filter(pc.greater(counted.field("counts"), 1))[0]
+        raise UserError(f"{name}: the source has two samples named {twice}; remove one")
+    return table
+
+
+def _check_disjoint(name: str, tables: dict[str, dict[str, pa.Table]]) -> None:
+    """No id in two splits, whatever its stream."""
+    seen: dict[str, str] = {}
+    for split, streams in tables.items():
+        for table in streams.values():
+            for id in table["id"].to_pylist():
+                if seen.setdefault(id, split) != split:
+                    raise ValueError(f"pipeline {name}: sample {id} is in {seen[id]} and in {split}")
+
+
+def _labelled(column: pa.ChunkedArray) -> int:
+    """Samples with a label."""
+    if pa.types.is_integer(column.type):
+        return pc.sum(pc.greater_equal(column, 0)).as_py() or 0
+    if pa.types.is_floating(column.type):
+        return pc.sum(pc.invert(pc.is_nan(column))).as_py() or 0
+    return len(column)
+
+
+def _classes(task: Task, column: pa.ChunkedArray) -> dict[str, int]:
+    values = column.to_numpy()
+    counted = np.bincount(values[values >= 0], minlength=task.outputs)
+    names = task.classes or tuple(str(label) for label in range(len(counted)))
+    return {name: int(count) for name, count in zip(names, counted, strict=True)}
+
+
+def _check_counts(
+    name: str, counts: dict[str, dict[str, int]], class_counts: dict[str, dict[str, dict[str, int]]]
+) -> None:
+    """Every task has samples in every split, every class in train: else training fails later and says less."""
+    for task, splits in class_counts.items():
+        for label, count in splits["train"].items():
+            if count == 0:
+                raise UserError(f"{name}: class {label} of task {task} is empty: it has no training sample")
+    for task, by_split in counts.items():
+        for split, count in by_split.items():
+            if count == 0:
+                raise UserError(f"{name}: task {task} has no sample in {split}; the source is too small to split")
+
+
+def _write_table(out: Path, path: str, table: pa.Table) -> FileEntry:
+    (out / path).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(
+        table, out / path, compression="zstd", compression_level=3, use_dictionary=False, write_statistics=False
+    )
+    return _entry(out, path, len(table))
+
+
+def _entry(out: Path, path: str, rows: int) -> FileEntry:
+    with (out / path).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return FileEntry(path=path, bytes=file.tell(), rows=rows, sha256=digest)

@@ -1,0 +1,96 @@
+"""MNIST as ten one-against-rest tasks on principal components (TOMATO's MNIST-MTL)."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from mtlscale.components import UserError, knob
+from mtlscale.tasks import Task, TaskSuite
+from pipelines._base import Pipeline, Prepared, Work
+from pipelines._features import one_against_rest, vector_tables
+
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+
+
+class MnistMtl(Pipeline):
+    """MNIST: is it this digit? Ten binary tasks of 1,800 images on 64 principal components.
+
+    Task `digit3` has `positives` images of a 3 and `negatives` of each other digit, out of the 60,000 of MNIST's own
+    training part; no image is in two tasks. The PCA sees the training images of all tasks. Source: idx files, plain or
+    .gz, also as torchvision keeps them (`MNIST/raw`).
+    """
+
+    name: ClassVar[str] = "mnist_mtl"
+    source: ClassVar[str] = "LeCun, Cortes, Burges; Zhang & Lee, CIKM 2020 (METHODS §14)"
+    folder: ClassVar[str] = "mnist"
+
+    positives: int = knob(900, low=2, high=7000, help="images of the task's digit")
+    negatives: int = knob(100, low=1, high=7000, help="images of each other digit in a task")
+    components: int = knob(64, low=1, high=784, help="principal components")
+    split: int = knob(0, low=0, help="which random split")
+
+    def locate(self, source: Path) -> Path:
+        """The folder of the idx files."""
+        if not source.is_dir():
+            raise UserError(f"mnist_mtl: source {source} is no folder; name the one with {IMAGES}.gz")
+        for folder in (source, source / "MNIST" / "raw", source / "raw"):
+            found = [name for name in (IMAGES, LABELS) if _idx_file(folder, name)]
+            if len(found) == 1:
+                missing = LABELS if found == [IMAGES] else IMAGES
+                raise UserError(f"mnist_mtl: {missing}.gz is missing in {folder}")
+            if found:
+                return folder
+        raise UserError(f"mnist_mtl: {source} has neither {IMAGES}.gz nor {IMAGES}")
+
+    def prepare(self, source: Path | None, work: Work) -> Prepared:
+        assert source is not None
+        images, labels = _read_idx(source, IMAGES, 3), _read_idx(source, LABELS, 1)
+        if len(images) != len(labels):
+            raise UserError(f"mnist_mtl: {len(images)} images but {len(labels)} labels in {source}; fetch them again")
+        tasks = one_against_rest(
+            self.name,
+            images.reshape(len(images), -1) / 255.0,
+            labels,
+            {f"digit{digit}": digit for digit in range(10)},
+            positives=self.positives,
+            negatives=self.negatives,
+            components=self.components,
+            split=self.split,
+        )
+        suite = TaskSuite(
+            name=self.name,
+            tasks=tuple(
+                Task(name=task, loss="cross_entropy", outputs=2, metrics=("error",), classes=("rest", task[-1]))
+                for task in tasks
+            ),
+            inputs="per_task",
+            input_kind="vector",
+            input_shape=(self.components,),
+        )
+        return Prepared(suite, vector_tables(tasks))
+
+
+def _idx_file(folder: Path, name: str) -> Path | None:
+    return next((path for path in (folder / f"{name}.gz", folder / name) if path.is_file()), None)
+
+
+def _read_idx(folder: Path, name: str, dimensions: int) -> np.ndarray:
+    """The array of bytes in an idx file: two zeros, the type (8: bytes), the number of dimensions, their sizes."""
+    path = _idx_file(folder, name)
+    assert path is not None
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"mnist_mtl: {path} is damaged ({error}); fetch it again") from None
+    start = 4 + 4 * dimensions
+    shape = np.frombuffer(content[4:start].ljust(start - 4, b"\0"), ">u4")
+    if content[:4] != bytes((0, 0, 8, dimensions)) or len(content) != start + int(np.prod(shape, dtype=np.int64)):
+        raise UserError(
+            f"mnist_mtl: {path} is no idx file of {dimensions}-dimensional bytes, or cut off; fetch it again"
+        )
+    return np.frombuffer(content[start:], np.uint8).reshape(shape)

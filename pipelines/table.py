@@ -1,0 +1,227 @@
+"""Anybody's table as a multi-task problem: a CSV or Parquet file with a column that names each row's task."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from mtlscale.components import UserError, knob, nearest
+from mtlscale.tasks import Task, TaskSuite
+from pipelines._base import Pipeline, Prepared, Work
+from pipelines._features import TEST, VALIDATION, Vectors, random_split, standardise, vector_tables
+
+SUFFIXES = (".csv", ".parquet")
+MOST_CLASSES = 1000
+ROW = "\0row"
+
+
+class Table(Pipeline):
+    """A CSV or Parquet file, one row per sample: a task column, a target column, numeric features.
+
+    Every task is split by itself, in classification also by class; one sample of each class stays in training. The
+    split goes by the id column or, without one, by the row number. Text targets are class names; numbers are classes
+    where they are whole. Rows with an empty cell stop the preparation, or are left out with --skip-bad.
+    """
+
+    name: ClassVar[str] = "table"
+    source: ClassVar[str] = "a file of yours"
+    folder: ClassVar[str] = "table"
+
+    file: str = knob("", help="the file's name, where the source is a folder with several")
+    task: str = knob("task", help="column that names the task")
+    target: str = knob("target", help="column to predict")
+    id: str = knob("", help="column that names the sample; none: the row number")
+    features: tuple[str, ...] = knob((), help="feature columns; none: all others")
+    problem: str = knob("auto", choices=("auto", "classification", "regression"), help="auto: by the target's type")
+    classes: str = knob("shared", choices=("shared", "own"), help="the same classes in all tasks, or each task its own")
+    constant: str = knob("refuse", choices=("refuse", "drop"), help="what to do about a constant feature")
+    standardise: bool = knob(True, help="features to mean 0 and variance 1 over the training part")
+    test: float = knob(TEST, low=0.0, high=1.0, open_low=True, open_high=True, help="share of the samples for test")
+    validation: float = knob(
+        VALIDATION, low=0.0, high=1.0, open_low=True, open_high=True, help="share of the rest for validation"
+    )
+    split: int = knob(0, low=0, help="which random split")
+
+    def locate(self, source: Path) -> Path:
+        """The file itself, or the one in the folder."""
+        if not source.exists():
+            raise UserError(f"table: source {source} does not exist")
+        found = [source]
+        if source.is_dir():
+            files = sorted(path for path in source.iterdir() if path.suffix in SUFFIXES)
+            found = [path for path in files if not self.file or path.name == self.file]
+            if len(found) != 1:
+                names = ", ".join(path.name for path in files) or "none"
+                raise UserError(f"table: {source} holds {names}; name one by option `file` or --source")
+        if found[0].suffix not in SUFFIXES:
+            raise UserError(f"table: {found[0].name} is neither .csv nor .parquet; convert it")
+        return found[0]
+
+    def prepare(self, source: Path | None, work: Work) -> Prepared:
+        assert source is not None
+        table = _read(source)
+        names = self._feature_names(table)
+        table, notes = self._complete(table, names, work)
+        features = np.column_stack([table[name].to_numpy().astype(float) for name in names])
+        targets, classes = self._targets(table[self.target].combine_chunks())
+        ids = _texts(table[self.id]) if self.id else np.array([f"{row:09d}" for row in table[ROW].to_pylist()])
+        if len(np.unique(ids)) < len(ids):
+            raise UserError(f"table: a value of the id column {self.id!r} occurs twice; it must name one row")
+        places = self._tasks(_texts(table[self.task]))
+        labels, classes_of, splits = {}, {}, {}
+        for task, rows in places.items():
+            labels[task], classes_of[task] = self._labels(task, targets[rows], classes)
+            splits[task] = random_split(
+                self.name,
+                task,
+                ids[rows],
+                f"{self.name}/{self.split}",
+                labels[task] if classes else None,
+                test=self.test,
+                validation=self.validation,
+            )
+        train = np.concatenate([places[task][split["train"]] for task, split in splits.items()])
+        varying = self._varying(features[train], names)
+        features = features[:, varying]
+        if self.standardise:
+            features = standardise(features, train)
+        samples = {
+            task: Vectors(ids[rows], features[rows], labels[task], splits[task]) for task, rows in places.items()
+        }
+        suite = TaskSuite(
+            name=self.name,
+            tasks=tuple(_task(task, of_task) for task, of_task in classes_of.items()),
+            inputs="per_task",
+            input_kind="vector",
+            input_shape=(features.shape[1],),
+        )
+        notes["features"] = [name for name, kept in zip(names, varying, strict=True) if kept]
+        return Prepared(suite, vector_tables(samples), notes=notes)
+
+    def _feature_names(self, table: pa.Table) -> list[str]:
+        """The feature columns; `UserError` where a named column is missing or a feature is no number."""
+        known = [name for name in table.column_names if name != ROW]
+        for option, name in (("task", self.task), ("target", self.target), ("id", self.id)):
+            if (name or option != "id") and name not in known:
+                raise UserError(f"table: there is no column {name!r}; {nearest(name, known)}; set the option {option}")
+        roles = {self.task, self.target, self.id}
+        names = list(self.features) or [name for name in known if name not in roles]
+        if not names:
+            raise UserError("table: there is no feature column beside task, target and id")
+        for name in names:
+            if name not in known:
+                raise UserError(f"table: there is no column {name!r}; {nearest(name, known)}; correct `features`")
+            if name in roles:
+                raise UserError(f"table: column {name!r} is task, target or id and a feature as well; drop one role")
+            if not _is_number(table[name].type):
+                raise UserError(
+                    f"table: feature {name!r} holds {table[name].type}, no numbers; encode it or list `features`"
+                )
+        return names
+
+    def _complete(self, table: pa.Table, names: list[str], work: Work) -> tuple[pa.Table, dict[str, Any]]:
+        """The rows without an empty cell (or NaN, or infinity) in the columns that count."""
+        problems: dict[int, str] = {}
+        for name in (*names, self.task, self.target, *([self.id] if self.id else [])):
+            empty = table[name].is_null()
+            if pa.types.is_floating(table[name].type):
+                empty = pc.or_(empty, pc.invert(pc.fill_null(pc.is_finite(table[name]), False)))
+            for row in np.flatnonzero(empty.to_numpy()):
+                problems.setdefault(int(row), name)
+        notes = work.settle(((f"row {row + 1}", f"has no value in {name}") for row, name in problems.items()), "rows")
+        kept = np.ones(len(table), dtype=bool)
+        kept[list(problems)] = False
+        if not kept.any():
+            raise UserError("table: there is no complete row")
+        return table.filter(pa.array(kept)), notes
+
+    def _targets(self, column: pa.Array) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Numbers and no classes, or the code of each row's class and the classes in order."""
+        number = _is_number(column.type)
+        if self.problem == "regression" or (self.problem == "auto" and pa.types.is_floating(column.type)):
+            if not number:
+                raise UserError(
+                    f"table: target {self.target!r} holds {column.type}, no numbers; set `problem` to classification"
+                )
+            return column.to_numpy(zero_copy_only=False).astype(np.float32), ()
+        values, codes = np.unique(column.to_numpy(zero_copy_only=False), return_inverse=True)
+        if len(values) > MOST_CLASSES:
+            raise UserError(f"table: target {self.target!r} has {len(values)} classes; set `problem` to regression")
+        return codes, tuple(str(value) for value in values)
+
+    def _tasks(self, column: np.ndarray) -> dict[str, np.ndarray]:
+        """Task -> its rows. Names become file names, so odd characters become underscores."""
+        tasks: dict[str, np.ndarray] = {}
+        for value in np.unique(column):
+            name = re.sub(r"[^\w.-]", "_", str(value))
+            if name in tasks:
+                raise UserError(
+                    f"table: task {str(value)!r} and another are both called {name} in file names; rename it"
+                )
+            tasks[name] = np.flatnonzero(column == value)
+        return tasks
+
+    def _labels(self, task: str, codes: np.ndarray, classes: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
+        """A task's targets and classes."""
+        if not classes:
+            return codes, ()
+        found, own = np.unique(codes, return_inverse=True)
+        if self.classes == "own":
+            return own, tuple(classes[code] for code in found)
+        if len(found) < len(classes):
+            missing = next(name for code, name in enumerate(classes) if code not in found)
+            raise UserError(
+                f"table: task {task} has no sample of class {missing}; leave the task out or set `classes` to own"
+            )
+        return codes, classes
+
+    def _varying(self, train: np.ndarray, names: list[str]) -> np.ndarray:
+        """Mask of the features that are not constant over the training samples; `UserError` unless they may go."""
+        varying = train.max(0) > train.min(0)
+        constant = [name for name, varies in zip(names, varying, strict=True) if not varies]
+        if constant and self.constant == "refuse":
+            raise UserError(
+                f"table: feature {constant[0]!r} is constant over the training samples; leave it out of `features` or "
+                "set `constant` to drop"
+            )
+        if not varying.any():
+            raise UserError(
+                "table: every feature is constant over the training samples; there is nothing to learn from"
+            )
+        return varying
+
+
+def _task(name: str, classes: tuple[str, ...]) -> Task:
+    if not classes:
+        return Task(name=name, loss="mse", outputs=1, metrics=("rmse", "mae"))
+    return Task(name=name, loss="cross_entropy", outputs=len(classes), metrics=("accuracy",), classes=classes)
+
+
+def _read(path: Path) -> pa.Table:
+    """The file with its row numbers as the column `ROW`."""
+    try:
+        table = _read_csv(path) if path.suffix == ".csv" else pyarrow.parquet.read_table(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(f"table: {path.name} cannot be read: {str(error).splitlines()[0]}") from None
+    if not len(table):
+        raise UserError(f"table: {path.name} has no row")
+    return table.append_column(ROW, pa.array(range(len(table))))
+
+
+def _read_csv(path: Path) -> pa.Table:
+    return pyarrow.csv.read_csv(path, convert_options=pyarrow.csv.ConvertOptions(strings_can_be_null=True))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+
+
+def _texts(column: pa.ChunkedArray) -> np.ndarray:
+    return np.array([str(value) for value in column.to_pylist()])

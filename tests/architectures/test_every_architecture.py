@@ -1,0 +1,130 @@
+"""What holds for every architecture: whose parameters are whose, and that a task's prediction is its own affair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+from torch.nn import functional as F
+
+from mtlscale import components
+from mtlscale.architectures import MultiTaskModule
+from mtlscale.tasks import Batch, Outputs
+
+Build = Callable[..., MultiTaskModule]
+MakeBatch = Callable[..., Batch]
+
+# Architectures whose options change what is shared; of all others the defaults.
+MORE: list[tuple[str, dict[str, Any]]] = [
+    ("cross_stitch", {"units": "channel", "bottom": "own"}),
+    ("dmtrl", {"warmup": 0}),
+    ("ple", {"layers": 1}),
+    ("ple", {"layers": 3, "own": 2}),
+    ("tomato", {"layers": 2, "task_layer": False}),
+    ("tomato", {"layers": 2}),
+    ("tomato", {"layers": 1, "task_layer": False}),
+    ("topicwise", {"within": "stl"}),
+    ("topicwise", {"within": "mmoe", "options": {"experts": 2}}),
+]
+EVERY = [(name, {}) for name in components.names("architectures")] + MORE
+every = pytest.mark.parametrize(("name", "options"), EVERY, ids=[f"{n}{list(o.values()) or ''}" for n, o in EVERY])
+
+
+def gradients(model: MultiTaskModule, batch: Batch, task: str) -> dict[str, Tensor | None]:
+    """Parameter -> gradient of one task's loss."""
+    loss = F.cross_entropy(model(batch).predictions[task], batch.samples.targets[task])
+    named = dict(model.named_parameters())
+    return dict(zip(named, torch.autograd.grad(loss, list(named.values()), allow_unused=True), strict=True))
+
+
+@every
+def test_parameters_are_shared_or_of_one_task(name: str, options: dict[str, Any], build: Build) -> None:
+    model = build(name, **options)
+    groups = [model.shared_parameters(), *(model.task_parameters(task) for task in "abc")]
+    ids = [id(p) for group in groups for p in group]
+    assert len(set(ids)) == len(ids)
+    assert set(ids) == {id(p) for p in model.parameters()}
+
+
+@every
+def test_a_loss_moves_nothing_of_another_task(
+    name: str, options: dict[str, Any], build: Build, batch: MakeBatch
+) -> None:
+    model = build(name, **options)
+    names = {id(p): key for key, p in model.named_parameters()}
+    for task in "abc":
+        moved = {key for key, g in gradients(model, batch(), task).items() if g is not None and bool((g != 0).any())}
+        others = {names[id(p)] for other in "abc" if other != task for p in model.task_parameters(other)}
+        assert not moved & others
+
+
+@every
+def test_what_is_shared_is_moved_by_more_than_one_task(
+    name: str, options: dict[str, Any], build: Build, batch: MakeBatch
+) -> None:
+    model = build(name, **options)
+    found = [gradients(model, batch(), task) for task in "abc"]
+    shared = {id(p) for p in model.shared_parameters()}
+    for key, parameter in model.named_parameters():
+        if id(parameter) in shared:
+            moving = [g[key] is not None and bool((g[key] != 0).any()) for g in found]  # type: ignore[union-attr]
+            assert sum(moving) > 1 or (name == "dmtrl" and not options and key in FACTORS), key
+
+
+FACTORS = ("inputs", "outputs")  # Tucker factors, not in use before the factorisation
+
+
+@every
+def test_a_prediction_does_not_depend_on_the_other_tasks_of_the_batch(
+    name: str, options: dict[str, Any], build: Build, batch: MakeBatch
+) -> None:
+    model = build(name, **options)
+    together = model(batch()).predictions
+    assert set(together) == set("abc")
+    for task in "abc":
+        alone = model(batch(task)).predictions
+        assert set(alone) == {task} and alone[task].shape == (9, 4)
+        torch.testing.assert_close(alone[task], together[task], rtol=1e-12, atol=1e-14)
+
+
+@every
+def test_networks_of_several_trials_run_as_one_batched_network(
+    name: str, options: dict[str, Any], build: Build, batch: MakeBatch
+) -> None:
+    models = [build(name, seed, **options) for seed in (0, 1)]
+    parameters, buffers = stack_module_state(models)  # type: ignore[arg-type]
+    given = batch()
+
+    def run(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> dict[str, Tensor]:
+        outputs: Outputs = functional_call(models[0], (parameters, buffers), (given,))
+        return outputs.predictions
+
+    stacked = vmap(run)(parameters, buffers)
+    for index, model in enumerate(models):
+        for task, prediction in model(given).predictions.items():
+            torch.testing.assert_close(stacked[task][index], prediction, rtol=1e-10, atol=1e-12)
+
+
+@every
+def test_every_parameter_travels_in_the_state(
+    name: str, options: dict[str, Any], build: Build, batch: MakeBatch
+) -> None:
+    one, other = build(name, 0, **options), build(name, 1, **options)
+    other.load_state_dict(one.state_dict())
+    for task, prediction in one(batch()).predictions.items():
+        assert torch.equal(other(batch()).predictions[task], prediction)
+
+
+@pytest.mark.parametrize("name", ["separate", "shared_bottom", "single"])
+def test_dropout_reaches_the_tops(name: str, suite: Any, batch: MakeBatch) -> None:
+    encoder = components.build("encoders", "mlp", {"hidden": [5]})
+    model: nn.Module = components.build("architectures", name).build(suite, lambda: encoder.build(suite), 0.5)
+    first, second = (model(batch()).predictions["a"] for _ in range(2))
+    assert not torch.equal(first, second)
+    model.eval()
+    first, second = (model(batch()).predictions["a"] for _ in range(2))
+    assert torch.equal(first, second)

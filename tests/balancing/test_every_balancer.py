@@ -1,0 +1,159 @@
+"""What holds for every method: DESIGN §6.4, purity, batching, and steps in which tasks have no labels."""
+
+import io
+
+import pytest
+import torch
+from gramians import jacobians, permutation
+from hypothesis import given, settings
+from torch import Tensor
+
+from mtlscale.balancing import Balancer, JacobianBalancer, State, balance
+from mtlscale.components import build, component, names
+
+ALL = [name for name in names("balancers") if name != "svd_reweighting"]  # it has no init: test_validation_balancers.py
+WEIGHTING = [name for name in ALL if not issubclass(component("balancers", name), JacobianBalancer)]
+RANDOM = {"pcgrad", "gradvac", "rlw", "random_static"}  # another order of tasks meets other numbers
+# Optimal weights are not unique there (only the direction is), or the method jumps (METHODS §4.4).
+UNIQUE = ("gaussian", "agreeing", "all zero", "zeros")
+
+few = settings(max_examples=25, deadline=None, derandomize=True)
+
+
+def make(name: str, tasks: int) -> Balancer:
+    options = {"weights": [1.0 + task for task in range(tasks)]} if name == "static" else {}
+    balancer: Balancer = build("balancers", name, options)
+    return balancer
+
+
+def losses_of(gramian: Tensor) -> Tensor:
+    """Positive losses [..., T] as large as the gradients."""
+    scale = gramian.diagonal(dim1=-2, dim2=-1).sqrt()
+    return scale + scale.amax(-1, keepdim=True) + 1e-9
+
+
+def steps(balancer: Balancer, gramian: Tensor, state: State, count: int = 3) -> tuple[Tensor, State]:
+    losses = losses_of(gramian)
+    for _ in range(count):
+        weights, state = balancer(losses, gramian, state)
+        state = balancer.on_epoch_end(losses, state)
+    return weights, state
+
+
+@pytest.mark.parametrize("name", WEIGHTING)
+@given(jacobian=jacobians(min_tasks=1, max_tasks=12))
+@few
+def test_weights_and_state_are_finite(name: str, jacobian: Tensor) -> None:
+    balancer = make(name, len(jacobian))
+    start = balancer.init(len(jacobian), seed=1)
+    weights, state = steps(balancer, jacobian @ jacobian.T, start)
+    assert weights.shape == (len(jacobian),)
+    assert weights.dtype == torch.float64
+    assert bool(weights.isfinite().all())
+    assert {key: value.shape for key, value in state.items()} == {key: value.shape for key, value in start.items()}
+    assert all(bool(value.isfinite().all()) for value in state.values())
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("name", WEIGHTING)
+def test_one_task_is_plain_training(name: str, scale: float) -> None:
+    balancer = make(name, 1)
+    weights, _ = steps(balancer, torch.tensor([[scale**2]], dtype=torch.float64), balancer.init(1))
+    torch.testing.assert_close(weights, torch.ones(1, dtype=torch.float64), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("name", [name for name in WEIGHTING if name not in RANDOM])
+@given(jacobian=jacobians(max_tasks=10, kinds=UNIQUE))
+@few
+def test_permuting_tasks_permutes_weights(name: str, jacobian: Tensor) -> None:
+    order, gramian = permutation(len(jacobian)), jacobian @ jacobian.T
+    balancer = make(name, len(jacobian))
+    state = balancer.init(len(jacobian))
+    weights, _ = steps(balancer, gramian, state)
+    renamed = {key: value[order] if key in balancer.per_task else value for key, value in state.items()}
+    permuted, _ = steps(balancer, gramian[order][:, order], renamed)
+    tolerance = 1e-6 * max(1.0, float(weights.abs().max()))
+    torch.testing.assert_close(permuted, weights[order], rtol=1e-5, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", WEIGHTING)
+def test_a_batch_of_trials_is_the_trials_one_by_one(name: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    jacobian = torch.randn(2, 3, 4, 6, dtype=torch.float64, generator=generator)
+    gramian = jacobian @ jacobian.mT
+    balancer = make(name, 4)
+    weights, state = steps(balancer, gramian, balancer.init(4, seed=5, batch=(2, 3)))
+    assert weights.shape == (2, 3, 4)
+    for index in ((0, 0), (1, 2)):
+        alone, after = steps(balancer, gramian[index], balancer.init(4, seed=5))
+        torch.testing.assert_close(weights[index], alone, rtol=1e-12, atol=1e-14)
+        for key, value in after.items():
+            torch.testing.assert_close(state[key][index], value, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["rlw", "pcgrad", "gradvac"])
+def test_trials_with_different_seeds_draw_as_they_would_alone(name: str) -> None:
+    jacobian = torch.randn(8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    gramian = jacobian @ jacobian.T
+    balancer = make(name, 8)
+    alone = [balancer.init(8, seed=seed) for seed in (3, 4)]
+    together = {key: torch.stack([state[key] for state in alone]) for key in alone[0]}
+    weights, _ = steps(balancer, torch.stack([gramian, gramian]), together)
+    for row, state in zip(weights, alone, strict=True):
+        assert torch.equal(row, steps(balancer, gramian, state)[0])
+    assert not torch.equal(weights[0], weights[1])
+
+
+@pytest.mark.parametrize("name", WEIGHTING)
+def test_pure_and_resumable(name: str) -> None:
+    """The same call twice answers alike, inputs stay as they were, and a saved state goes on as if never cut."""
+    jacobian = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    gramian = jacobian @ jacobian.T
+    balancer = make(name, 5)
+    _, state = steps(balancer, gramian, balancer.init(5, seed=2), count=2)
+    before = {key: value.clone() for key, value in state.items()}
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    buffer.seek(0)
+    one, after = steps(balancer, gramian, state)
+    two, other = steps(balancer, gramian, torch.load(buffer, weights_only=True))
+    assert torch.equal(one, two)
+    assert all(torch.equal(after[key], other[key]) for key in after)
+    assert all(torch.equal(state[key], before[key]) for key in before)
+
+
+@pytest.mark.parametrize("name", WEIGHTING)
+def test_tasks_without_labels_keep_their_state_and_weigh_nothing(name: str) -> None:
+    jacobian = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    gramian = jacobian @ jacobian.T
+    balancer = make(name, 4)
+    _, state = steps(balancer, gramian, balancer.init(4))
+    present = torch.tensor([True, False, True, True])
+    weights, after = balance(balancer, losses_of(gramian), gramian, state, present)
+    assert weights[1] == 0
+    assert bool(weights.isfinite().all())
+    for key in balancer.per_task:
+        assert torch.equal(after[key][1], state[key][1])
+    for key in balancer.per_pair:
+        assert torch.equal(after[key][1], state[key][1])
+        assert torch.equal(after[key][:, 1], state[key][:, 1])
+
+
+@pytest.mark.parametrize("name", names("balancers"))
+def test_declares_itself(name: str) -> None:
+    """What `mtlscale list balancers` and the loop read."""
+    cls = component("balancers", name)
+    assert cls.name == name
+    assert cls.source
+    assert cls.summary().endswith(".")
+    assert cls.needs in ("losses", "gramian", "jacobian", "validation")
+    for default, knob in cls.knobs().values():
+        assert default in ((), None) or knob.admits(default)
+        assert knob.help
+        numeric = [value for value in knob.search if isinstance(value, int | float)]
+        assert all(knob.admits(value) for value in numeric)
+    if name != "svd_reweighting":
+        state = make(name, 3).init(3)
+        assert {*cls.per_task, *cls.per_pair, *cls.counters} <= set(state)
+        sized = {key for key, value in state.items() if value.shape[-1:] == (3,)}
+        assert sized == {*cls.per_task, *cls.per_pair}

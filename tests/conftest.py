@@ -1,0 +1,100 @@
+"""Shared fixtures: real data where they are at hand, a small real experiment, a local Ray."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtlscale.data.prepared import PreparedData, load_prepared
+from mtlscale.execution.prepare import prepare
+from mtlscale.experiment import Experiment, Run, load_experiment
+
+PLUGIN = Path(__file__).parent / "plugins" / "uneven.py"
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data sets: $MTLSCALE_DATA, or `../shared/data` beside the checkout."""
+    named = os.environ.get("MTLSCALE_DATA")
+    folder = Path(named) if named else Path(__file__).parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("no real data: set MTLSCALE_DATA to a folder of data sets")
+    return folder
+
+
+@pytest.fixture
+def experiment_file(tmp_path: Path) -> Callable[..., Path]:
+    """Writes an experiment on the small uneven data set; keywords replace its lines."""
+
+    def write(name: str = "small", **lines: str) -> Path:
+        content = {
+            "name": name,
+            "plugins": f"[{PLUGIN}]",
+            "datasets": "[uneven]",
+            "methods": "[stl, equal, mgda]",
+            "seeds": "[0]",
+            "model": "{encoder: {name: mlp, hidden: [8]}}",
+            "training": "{epochs: 3, batch_size: 16, lr: 1e-2, dtype: float64}",
+            **lines,
+        }
+        path = tmp_path / f"{name}.yaml"
+        path.write_text("".join(f"{key}: {value}\n" for key, value in content.items()))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def small(experiment_file: Callable[..., Path]) -> Callable[..., Experiment]:
+    """Loads such an experiment."""
+
+    def load(**lines: str) -> Experiment:
+        return load_experiment(experiment_file(**lines))
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def uneven(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., PreparedData]:
+    """The small uneven data set, prepared and read."""
+    from mtlscale.components import load_plugin
+
+    load_plugin(PLUGIN)
+    home = tmp_path_factory.mktemp("home")
+
+    def load(**options: bool) -> PreparedData:
+        return load_prepared(prepare("uneven", options, None, home))
+
+    return load
+
+
+@pytest.fixture
+def run_of() -> Callable[..., Run]:
+    """The first run of an experiment on prepared data."""
+
+    def make(experiment: Experiment, data: PreparedData) -> Run:
+        label = experiment.datasets[0].label
+        return next(experiment.runs({label: data.manifest.fingerprint}))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def local_ray() -> Iterator[None]:
+    """One local Ray with four logical CPUs for all tests that need one."""
+    import logging
+
+    import ray
+
+    from mtlscale.execution import cluster  # noqa: F401 (its settings come first)
+
+    os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    yield
+    ray.shutdown()

@@ -1,0 +1,47 @@
+import pytest
+import torch
+
+from mtlscale.components import UserError, build
+from mtlscale.tasks import TaskSuite
+
+
+def suite(kind: str, *shape: int) -> TaskSuite:
+    return TaskSuite(name="numbers", tasks=(), inputs="shared", input_kind=kind, input_shape=shape)
+
+
+@pytest.mark.parametrize("shape", [(6,), (3, 4, 5)])
+@pytest.mark.parametrize("hidden", [[], [7], [7, 2]])
+def test_flattens_any_input(shape, hidden):
+    encoder = build("encoders", "mlp", {"hidden": hidden}).build(suite("image" if len(shape) > 1 else "vector", *shape))
+    inputs = torch.randn(5, *shape)
+    assert encoder(inputs).shape == (5, encoder.features)
+    assert encoder.features == (hidden[-1] if hidden else inputs[0].numel())
+
+
+def test_is_linear_activation_linear_activation():
+    encoder = build("encoders", "mlp", {"hidden": [4, 3], "activation": "tanh"}).build(suite("vector", 6)).double()
+    inputs = torch.randn(5, 6, dtype=torch.float64)
+    first, first_bias, second, second_bias = encoder.parameters()
+    expected = ((inputs @ first.T + first_bias).tanh() @ second.T + second_bias).tanh()
+    torch.testing.assert_close(encoder(inputs), expected)
+
+
+def test_dropout_acts_in_training_only():
+    encoder = build("encoders", "mlp", {"dropout": 0.5, "activation": "tanh"}).build(suite("vector", 6))
+    inputs = torch.randn(5, 6)
+    assert (encoder(inputs) == 0).any()
+    assert (encoder.eval()(inputs) != 0).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "mistake"),
+    [
+        ({"hidden": [4, 0]}, "vector", "sizes of at least 1"),
+        ({"activation": "sine"}, "vector", "relu | tanh"),
+        ({"dropout": 1.0}, "vector", "dropout"),
+        ({}, "tokens", "mlp reads vectors or images"),
+    ],
+)
+def test_mistakes_are_named(options, kind, mistake):
+    with pytest.raises(UserError, match=mistake):
+        build("encoders", "mlp", options).build(suite(kind, 6))

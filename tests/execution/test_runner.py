@@ -1,0 +1,209 @@
+"""Whole experiments through Ray, the ledger and MLflow: skipping, failing, dying, resuming."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mtlscale.components import UserError
+from mtlscale.execution.runner import Silent, run
+from mtlscale.experiment import Experiment, Run, load_experiment
+from mtlscale.home import Home
+from mtlscale.ledger import Epoch, Ledger, RunRecord
+from mtlscale.results import Results
+
+pytestmark = pytest.mark.ray
+
+
+class Watching(Silent):
+    """Counts what is told."""
+
+    def __init__(self) -> None:
+        self.epochs: list[str] = []
+        self.ended: list[str] = []
+
+    def epoch(self, run: Run, epoch: Epoch) -> None:
+        self.epochs.append(run.method)
+
+    def finished(self, run: Run, record: RunRecord) -> None:
+        self.ended.append(run.method)
+
+
+def comparable(results: Results) -> list[dict[str, object]]:
+    """What must not depend on interruptions, machines or time."""
+    keys = (
+        "run_id",
+        "method",
+        "seed",
+        "status",
+        "metrics",
+        "last",
+        "chosen_epoch",
+        "chosen_epochs",
+        "steps",
+        "samples",
+    )
+    return [{key: getattr(record, key) for key in keys} for record in results.records]
+
+
+def test_an_experiment_runs_once_and_is_tracked(
+    experiment_file: Callable[..., Path], tmp_path: Path, local_ray: None
+) -> None:
+    import mlflow
+
+    experiment = load_experiment(experiment_file(seeds="[0, 1]"))
+    home = tmp_path / "home"
+    first, second = Watching(), Watching()
+    results = run(experiment, home=home, observer=first)
+    assert sorted(first.ended) == ["equal", "equal", "mgda", "mgda", "stl", "stl"]
+    assert len(first.epochs) == 6 * 3
+    again = run(experiment, home=home, observer=second)
+    assert second.ended == [] and comparable(again) == comparable(results)
+
+    frame = results.to_pandas()
+    assert set(frame["split"]) == {"train", "val", "test"}
+    assert len(frame[(frame["split"] == "test") & (frame["metric"] == "accuracy")]) == 6 * 2
+
+    client = mlflow.MlflowClient(tracking_uri=Home(home).tracking_uri)
+    found = client.search_runs([client.get_experiment_by_name("small").experiment_id])
+    parents = [r for r in found if r.data.tags["mtlscale.kind"] == "experiment"]
+    children = [r for r in found if r.data.tags["mtlscale.kind"] == "run"]
+    assert len(parents) == 1 and len(children) == 6
+    assert {r.data.tags["mlflow.parentRunId"] for r in children} == {parents[0].info.run_id}
+    assert {r.info.status for r in found} == {"FINISHED"}
+    one = next(r for r in children if r.data.tags["mtlscale.run_id"] == results.records[0].run_id)
+    assert one.data.metrics["test.accuracy.a"] == pytest.approx(results.records[0].metrics["test"]["a"]["accuracy"])
+    assert one.data.params["training.epochs"] == "3" and one.data.tags["version.torch"]
+    assert [m.step for m in client.get_metric_history(one.info.run_id, "val.loss.a")] == [1, 2, 3]
+    assert {f.path for f in client.list_artifacts(one.info.run_id)} == {"record.json", "model.pt"}
+    assert any(f.path == "leaderboard.html" for f in client.list_artifacts(parents[0].info.run_id))
+
+
+def test_a_failing_and_a_diverging_run_leave_the_others_alone(
+    experiment_file: Callable[..., Path], tmp_path: Path, local_ray: None
+) -> None:
+    """GetMTL's weights of the wrong length fail; a NaN in the data diverges every method that meets it."""
+    methods = "[equal, {name: static, weights: [1.0]}, mgda]"
+    results = run(load_experiment(experiment_file(methods=methods)), home=tmp_path / "home")
+    assert [r.status for r in results.records] == ["finished", "failed", "finished"]
+    assert "static" in str(results.records[1].error) and "\n" not in str(results.records[1].error)
+    poisoned = experiment_file(name="poisoned", datasets="[{name: uneven, options: {poison: true}}]")
+    diverged = run(load_experiment(poisoned), home=tmp_path / "home")
+    assert {r.status for r in diverged.records} == {"diverged"}
+    board = diverged.leaderboard().to_markdown()
+    assert "diverged" in board
+
+
+def test_a_killed_worker_is_replaced_and_its_run_goes_on(
+    experiment_file: Callable[..., Path], tmp_path: Path, local_ray: None
+) -> None:
+    training = "{epochs: 12, batch_size: 4, lr: 1e-2, dtype: float64, checkpoint_seconds: 0}"
+    experiment = load_experiment(experiment_file(methods="[aamtrl, mgda]", training=training))
+    undisturbed = run(experiment, home=tmp_path / "calm")
+
+    class Killing(Watching):
+        def epoch(self, run: Run, epoch: Epoch) -> None:
+            super().epoch(run, epoch)
+            if len(self.epochs) == 5:
+                _kill_a_run_worker()
+
+    observer = Killing()
+    results = run(experiment, home=tmp_path / "shaken", observer=observer)
+    assert comparable(results) == comparable(undisturbed)
+
+
+def _run_workers(parent: psutil.Process) -> list[psutil.Process]:
+    """The processes below this one that train runs; other clusters on the machine are none of ours."""
+    found = []
+    for process in parent.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "ray::_RunWorker" in " ".join(process.cmdline()):
+                found.append(process)
+    return found
+
+
+def _kill_a_run_worker() -> None:
+    workers = _run_workers(psutil.Process())
+    assert workers, "no worker process found"
+    workers[0].send_signal(signal.SIGKILL)
+
+
+def test_kill_9_of_the_driver_loses_nothing(experiment_file: Callable[..., Path], tmp_path: Path) -> None:
+    """The same command goes on: finished runs are not repeated, the broken one resumes, the end is the same."""
+    path = experiment_file(
+        methods="[equal, aamtrl, pcgrad, cagrad]",
+        training="{epochs: 60, batch_size: 4, lr: 1e-2, checkpoint_seconds: 0}",
+        tracking="{enabled: false}",
+    )
+    home = tmp_path / "home"
+    command = [sys.executable, "-m", "mtlscale.cli", "run", str(path), "--home", str(home)]
+    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    ledger = Ledger(Home(home).ledger("small"))
+
+    def started() -> bool:
+        return bool(ledger.latest()) and bool(list(home.glob("runs/*/checkpoint.pt")))
+
+    deadline = time.monotonic() + 120
+    while not started():
+        assert driver.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    workers = _run_workers(psutil.Process(driver.pid))
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait()
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    assert not alive  # Ray's processes go with their driver
+    before = {run_id: line.finished for run_id, line in ledger.latest().items()}
+    broken = {p.parent.name for p in home.glob("runs/*/checkpoint.pt")} - set(before)
+    assert before and broken
+
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    after = ledger.latest()
+    assert {run_id: after[run_id].finished for run_id in before} == before
+    assert [r.run_id for r in ledger].count(next(iter(before))) == 1
+    calm = subprocess.run([*command[:-1], str(tmp_path / "calm")], capture_output=True, text=True)
+    assert calm.returncode == 0, calm.stderr
+    undisturbed = Ledger(Home(tmp_path / "calm").ledger("small")).latest()
+    keys = ("metrics", "last", "chosen_epoch", "steps", "samples")
+    for run_id, line in undisturbed.items():
+        assert {k: getattr(after[run_id], k) for k in keys} == {k: getattr(line, k) for k in keys}
+
+
+def test_what_the_cluster_cannot_give_is_said_before_anything_starts(
+    small: Callable[..., Experiment], tmp_path: Path, local_ray: None
+) -> None:
+    with pytest.raises(UserError, match=r"a run needs 64 CPUs .* but the cluster has 4"):
+        run(small(resources="{cpus_per_worker: 64}"), home=tmp_path)
+    with pytest.raises(UserError, match=r"needs 1 GPUs .* has 0"):
+        run(small(resources="{gpus_per_worker: 1}"), home=tmp_path)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--address", "127.0.0.1:1"], "no Ray answers at 127.0.0.1:1"),
+        (["--set", "tracking.uri=http://127.0.0.1:1"], "no MLflow answers at http://127.0.0.1:1"),
+        (["--set", "tracking.uri=file:///tmp/x"], "MLflow keeps no plain folders"),
+    ],
+)
+def test_services_that_do_not_answer_are_named_within_ten_seconds(
+    arguments: list[str], expected: str, experiment_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    started = time.monotonic()
+    command = [sys.executable, "-m", "mtlscale.cli", "run", str(experiment_file()), "--home", str(tmp_path), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2 and expected in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert time.monotonic() - started < 10
+    assert json.dumps(sorted(p.name for p in tmp_path.glob("runs/*"))) == "[]"

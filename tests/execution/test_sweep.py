@@ -1,0 +1,200 @@
+"""Whole searches: the same budget for all, nothing run twice, the same end whatever happens in between."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mtlscale.execution.runner import Silent, run, sweep
+from mtlscale.experiment import Run, load_experiment
+from mtlscale.home import Home
+from mtlscale.ledger import Ledger, RunRecord
+from mtlscale.report.sweeps import Sweep
+from mtlscale.search import Score
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]  # minutes on two cores: python -m pytest -m slow
+
+File = Callable[..., Path]
+SEARCH = (
+    "{{budget: 6, {more}space: {{training.lr: {{low: 1e-4, high: 1e-1, scale: log}}, model.dropout: [0, 0.3]}}, "
+    "methods: {{mgda: {{}}}}}}"
+)
+
+
+class Watching(Silent):
+    def __init__(self) -> None:
+        self.trials: list[str] = []
+
+    def trial(self, run: Run, record: RunRecord, score: Score | None) -> None:
+        self.trials.append(run.run_id)
+
+
+def ranking(found: Sweep) -> dict[tuple[str, str], list[tuple[str, float]]]:
+    frame = found.to_pandas()
+    return {
+        key: [(r.run_id, r.score) for r in group.sort_values(["score", "trial"]).itertuples()]
+        for key, group in frame.groupby(["dataset", "method"])
+    }
+
+
+def test_a_search_then_its_winners_on_fresh_seeds(experiment_file: File, tmp_path: Path, local_ray: None) -> None:
+    import mlflow
+
+    experiment = load_experiment(
+        experiment_file(methods="[stl, equal, mgda]", seeds="[0, 1]", search=SEARCH.format(more=""))
+    )
+    home, watching = tmp_path / "home", Watching()
+    results = run(experiment, home=home, observer=watching)
+    assert len(watching.trials) == len(set(watching.trials)) == 18
+    found = results.search
+    assert found is not None
+    table = found.table().set_index("method")
+    assert (table["trials"] == 6).all() and (table["finished"] == 6).all()
+    assert [r.status for r in results.records] == ["finished"] * 6
+    for record in results.records:
+        winner = found.best(record.dataset, record.method)
+        assert winner is not None and record.trial == winner.trial and record.seed in (0, 1)
+        assert record.spec["training"]["lr"] == winner.trial["training.lr"]
+        scores = found.to_pandas().query("method == @record.method")["score"]
+        assert found.to_pandas().set_index("run_id")["score"][winner.run_id] == scores.max()
+    assert len(list(Ledger(Home(home).trials("small")))) == 18 and len(list(Ledger(Home(home).ledger("small")))) == 6
+    again = Watching()
+    assert [r.run_id for r in run(experiment, home=home, observer=again).records] == [r.run_id for r in results.records]
+    assert again.trials == []
+
+    client = mlflow.MlflowClient(tracking_uri=Home(home).tracking_uri)
+    written = client.search_runs([client.get_experiment_by_name("small").experiment_id])
+    kinds = [r.data.tags["mtlscale.kind"] for r in written]
+    assert {kind: kinds.count(kind) for kind in set(kinds)} == {"experiment": 1, "trial": 18, "run": 6}
+    parent = next(r for r in written if r.data.tags["mtlscale.kind"] == "experiment")
+    children = [r for r in written if r is not parent]
+    assert {r.data.tags["mlflow.parentRunId"] for r in children} == {parent.info.run_id}
+    assert {r.info.status for r in written} == {"FINISHED"}
+
+
+def test_stacks_and_single_runs_find_the_same(experiment_file: File, tmp_path: Path, local_ray: None) -> None:
+    found = {}
+    for executor in ("pool", "fused"):
+        path = experiment_file(methods="[uncertainty, mgda]", search=SEARCH.format(more=f"executor: {executor}, "))
+        found[executor] = sweep(load_experiment(path), home=tmp_path / executor)
+    pool, fused = (ranking(found[executor]) for executor in ("pool", "fused"))
+    for key, trials in pool.items():
+        assert [run_id for run_id, _ in trials] == [run_id for run_id, _ in fused[key]]
+        assert [score for _, score in trials] == pytest.approx([score for _, score in fused[key]], rel=1e-9)
+
+
+def test_a_method_without_a_finished_trial_fails_and_the_others_go_on(
+    experiment_file: File, tmp_path: Path, local_ray: None
+) -> None:
+    search = "{budget: 2, space: {training.lr: [0.01, 0.1]}, methods: {mgda: {}}}"
+    path = experiment_file(methods="[{name: static, weights: [1.0]}, mgda]", search=search, seeds="[5]")
+    results = run(load_experiment(path), home=tmp_path / "home")
+    assert [(r.method, r.status) for r in results.records] == [("static", "failed"), ("mgda", "finished")]
+    assert "none of its 2 trials finished" in str(results.records[0].error)
+
+
+@pytest.mark.parametrize("executor", ["pool", "fused"])
+def test_kill_9_in_the_middle_repeats_no_finished_trial(executor: str, experiment_file: File, tmp_path: Path) -> None:
+    path = experiment_file(
+        methods="[equal, mgda]",
+        training="{epochs: 60, batch_size: 4, dtype: float64}",
+        tracking="{enabled: false}",
+        search=SEARCH.format(more=f"executor: {executor}, "),
+    )
+    home = tmp_path / "home"
+    command = [sys.executable, "-m", "mtlscale.cli", "sweep", str(path), "--home", str(home)]
+    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    ledger = Ledger(Home(home).trials("small"))
+    deadline = time.monotonic() + 200
+    while not ledger.latest():
+        assert driver.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    others = psutil.Process(driver.pid).children(recursive=True)
+    workers = [p for p in others if "ray::_RunWorker" in " ".join(p.cmdline())]
+    assert workers
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait()
+    before = {run_id: record.finished for run_id, record in ledger.latest().items()}
+    assert 0 < len(before) < 12
+    _wait_for_end(workers)
+
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    after = ledger.latest()
+    assert len(after) == 12
+    assert {run_id: after[run_id].finished for run_id in before} == before
+    calm = sweep(load_experiment(path), home=tmp_path / "calm")
+    resumed = sweep(load_experiment(path), home=home)
+    if executor == "pool":
+        assert ranking(resumed) == ranking(calm)
+    else:  # other stacks add up in another order
+        for key, trials in ranking(calm).items():
+            assert dict(ranking(resumed)[key]) == pytest.approx(dict(trials), rel=1e-9)
+    assert resumed.chosen() == calm.chosen()
+
+
+def _wait_for_end(processes: list[psutil.Process]) -> None:
+    """Ray ends the workers of a dead driver; two sweeps at once would write the same files."""
+    _, alive = psutil.wait_procs(processes, timeout=60)
+    assert not alive
+
+
+@pytest.mark.parametrize(
+    ("settings", "methods"),
+    [
+        ("algorithm: optuna, ", "[stl, mgda]"),
+        ("scheduler: asha, grace: 1, ", "[mgda]"),
+        ("scheduler: median, grace: 1, ", "[mgda]"),
+        ("scheduler: pbt, interval: 2, ", "[mgda]"),
+    ],
+)
+def test_searches_that_adapt_to_results_end_with_a_record_for_every_trial(
+    settings: str, methods: str, experiment_file: File, tmp_path: Path, local_ray: None
+) -> None:
+    training = "{epochs: 6, batch_size: 32, dtype: float64}"
+    path = experiment_file(methods=methods, training=training, search=SEARCH.format(more=settings))
+    experiment = load_experiment(path)
+    found = sweep(experiment, home=tmp_path / "home")
+    assert all(len(records) == 6 for records in found.trials.values())
+    assert {record.status for records in found.trials.values() for record in records} == {"finished"}
+    lengths = {len(record.epochs) for records in found.trials.values() for record in records}
+    assert max(lengths) == 6 and (min(lengths) < 6) == ("grace" in settings)
+    again = Watching()
+    assert sweep(experiment, home=tmp_path / "home", observer=again).chosen() == found.chosen()
+    assert again.trials == []
+    assert not list(tmp_path.glob("home/**/tune/*"))
+
+
+def test_an_adaptive_search_goes_on_with_what_it_knows(experiment_file: File, tmp_path: Path, local_ray: None) -> None:
+    """Stopped in the middle: finished trials stay, the one that had begun is the next, the searcher learns of all."""
+    path = experiment_file(methods="[mgda]", search=SEARCH.format(more="algorithm: optuna, "))
+    experiment = load_experiment(path)
+
+    class Interrupted(Exception):
+        pass
+
+    class Stopping(Watching):
+        def trial(self, run: Run, record: RunRecord, score: Score | None) -> None:
+            super().trial(run, record, score)
+            if len(self.trials) == 3:
+                raise Interrupted
+
+    stopping = Stopping()
+    with pytest.raises(Interrupted):
+        sweep(experiment, home=tmp_path / "home", observer=stopping)
+    ledger = Ledger(Home(tmp_path / "home").trials("small", experiment.search.ledger))  # type: ignore[union-attr]
+    before = {run_id: record.finished for run_id, record in ledger.latest().items()}
+    assert len(before) == 3
+    rest = Watching()
+    found = sweep(experiment, home=tmp_path / "home", observer=rest)
+    assert len(found.trials["uneven", "mgda"]) == 6 and len(rest.trials) == 3
+    assert not set(rest.trials) & set(before)
+    assert {run_id: ledger.latest()[run_id].finished for run_id in before} == before

@@ -1,0 +1,130 @@
+import io
+import lzma
+import stat
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from mtlscale.components import UserError
+from pipelines._archive import read_members
+
+FILES = {f"set/{number:03d}.txt": f"content of {number} ".encode() * (number + 1) for number in range(40)}
+
+
+def write_tar(path: Path, mode: str, files: dict[str, bytes], odd: tarfile.TarInfo | None = None) -> Path:
+    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
+        archive.addfile(directory("set"))
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+        if odd is not None:
+            archive.addfile(odd)
+    return path
+
+
+def directory(name: str) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type = tarfile.DIRTYPE
+    return member
+
+
+def write_zip(path: Path, files: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+def write_folder(path: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(content)
+    return path
+
+
+def everything(source: Path) -> dict[str, bytes]:
+    return dict(read_members(source, lambda name: True))
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz", "w:bz2"])
+def test_a_tar_is_read_whole(tmp_path: Path, mode: str) -> None:
+    assert everything(write_tar(tmp_path / "a", mode, FILES)) == FILES
+
+
+def test_a_zip_and_a_folder_are_read_whole(tmp_path: Path) -> None:
+    assert everything(write_zip(tmp_path / "a.zip", FILES)) == FILES
+    assert everything(write_folder(tmp_path / "folder", FILES)) == FILES
+
+
+def test_only_wanted_files_are_read(tmp_path: Path) -> None:
+    source = write_tar(tmp_path / "a", "w:xz", FILES)
+    assert [name for name, _ in read_members(source, lambda name: name.endswith("7.txt"))] == [
+        *("set/007.txt", "set/017.txt", "set/027.txt", "set/037.txt")
+    ]
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz", "w:bz2"])
+def test_a_truncated_tar_is_named_wherever_it_ends(tmp_path: Path, mode: str) -> None:
+    source = write_tar(tmp_path / "a", mode, FILES)
+    content = source.read_bytes()
+    for end in range(1, len(content), len(content) // 23):
+        if mode == "w" and end % 512 == 0:
+            continue
+        source.write_bytes(content[:end])
+        with pytest.raises(UserError, match=f"{source} is truncated or is no"):
+            everything(source)
+
+
+def test_an_end_inside_a_header_is_no_end_of_the_archive(tmp_path: Path) -> None:
+    """tarfile alone takes it for one."""
+    plain = write_tar(tmp_path / "a", "w", FILES).read_bytes()
+    source = tmp_path / "a.xz"
+    compressor = lzma.LZMACompressor()
+    # A sync point after the first half header, so that a cut gives the reader exactly this much.
+    source.write_bytes((compressor.compress(plain[:1700]) + compressor.flush())[:-12])
+    with pytest.raises(UserError, match="truncated"):
+        everything(source)
+
+
+def test_a_truncated_zip_is_named(tmp_path: Path) -> None:
+    source = write_zip(tmp_path / "a.zip", FILES)
+    source.write_bytes(source.read_bytes()[:-300])
+    with pytest.raises(UserError, match="truncated"):
+        everything(source)
+
+
+def test_what_is_no_archive_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_text("not an archive")
+    with pytest.raises(UserError, match="no tar or zip archive"):
+        everything(tmp_path / "a.tar")
+    with pytest.raises(UserError, match="does not exist"):
+        everything(tmp_path / "b.tar")
+
+
+@pytest.mark.parametrize("name", ["../evil", "set/../../evil", "/etc/evil", "..\\evil", "C:/evil"])
+def test_members_outside_the_folder_are_refused_wanted_or_not(tmp_path: Path, name: str) -> None:
+    tar = write_tar(tmp_path / "a.tar", "w:gz", {**FILES, name: b""})
+    archive = write_zip(tmp_path / "a.zip", {name: b""})
+    for source in (tar, archive):
+        with pytest.raises(UserError, match="unsafe member"):
+            list(read_members(source, lambda name: False))
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
+def test_links_and_devices_are_refused(tmp_path: Path, kind: bytes) -> None:
+    odd = tarfile.TarInfo("set/odd")
+    odd.type, odd.linkname = kind, "000.txt"
+    with pytest.raises(UserError, match=r"'set/odd', a (link|device)"):
+        everything(write_tar(tmp_path / "a", "w:xz", FILES, odd))
+
+
+def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
+    link = zipfile.ZipInfo("set/odd")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(link, "/etc/passwd")
+    with pytest.raises(UserError, match="'set/odd', a link"):
+        everything(tmp_path / "a.zip")

@@ -1,0 +1,100 @@
+"""The two sets that are not to be had here, on files generated in their layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mtlscale.components import UserError
+from mtlscale.data.prepared import load_prepared, read_manifest
+from mtlscale.execution.prepare import prepare
+
+SMALL = {"positives": 8, "negatives": 2, "components": 3}
+
+
+def write_awa2(folder: Path) -> Path:
+    rng = np.random.default_rng(0)
+    labels = rng.permutation(np.repeat(np.arange(1, 5), 20))
+    folder.mkdir(parents=True)
+    np.savetxt(folder / "AwA2-labels.txt", labels, fmt="%d")
+    np.savetxt(folder / "AwA2-features.txt", rng.normal(size=(80, 6)) + labels[:, None], fmt="%.4f")
+    return folder
+
+
+@pytest.mark.parametrize("below", ["", "Animals_with_Attributes2/Features/ResNet101"])
+def test_awa2_has_a_balanced_task_per_class(below: str, tmp_path: Path) -> None:
+    write_awa2(tmp_path / "awa2" / below)
+    manifest = read_manifest(prepare("awa2", SMALL, tmp_path / "awa2", tmp_path))
+    assert list(manifest.counts) == ["class01", "class02", "class03", "class04"]
+    assert manifest.suite.input_shape == (3,)
+    for counts in manifest.class_counts.values():
+        assert sum(split["1"] for split in counts.values()) == 8
+        assert sum(split["0"] for split in counts.values()) == 6
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (lambda f: (f / "AwA2-labels.txt").unlink(), "AwA2-labels.txt is missing in"),
+        (lambda f: (f / "AwA2-labels.txt").write_text("1\n2\n"), "AwA2-features.txt has 80 lines, AwA2-labels.txt 2"),
+        (lambda f: _append(f / "AwA2-features.txt", "1 2\n"), "does not hold as many numbers in every line"),
+        (lambda f: _append(f / "AwA2-features.txt", "1 2 3 nan 5 6\n"), "line 81 of .* that is not finite"),
+    ],
+)
+def test_bad_files_of_awa2_are_one_line(damage: Callable[[Path], object], expected: str, tmp_path: Path) -> None:
+    source = write_awa2(tmp_path / "awa2")
+    damage(source)
+    with pytest.raises(UserError, match=f"^awa2: .*{expected}"):
+        prepare("awa2", SMALL, source, tmp_path)
+
+
+def _append(path: Path, line: str) -> None:
+    path.write_text(path.read_text() + line)
+
+
+def write_mcsem(folder: Path, **changes: Any) -> Path:
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    for channel, size in (("email", 40), ("phone", 25)):
+        content = {"features": rng.normal(size=(size, 7)), "shares": rng.integers(1, 9, (size, 5)).astype(float)}
+        if channel == "phone":
+            content |= changes
+        np.savez(folder / f"{channel}.npz", **content)
+    return folder
+
+
+def test_mcsem_has_a_task_per_channel_with_distributions(tmp_path: Path) -> None:
+    data = load_prepared(prepare("mcsem", {}, write_mcsem(tmp_path / "mcsem"), tmp_path))
+    assert data.manifest.counts["email"] == {"train": 26, "val": 6, "test": 8}
+    samples = data.splits["train"]["phone"]
+    assert samples.inputs.shape == (16, 7)
+    torch.testing.assert_close(samples.targets["phone"].sum(1), torch.ones(16))
+    assert data.suite.tasks[0].metrics[0] == "cross_entropy"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"shares": np.ones((25, 4))}, r"features \(25, 7\) and shares \(25, 4\), not \[N, D\] and \[N, 5\]"),
+        ({"shares": np.zeros((25, 5))}, "row 0 of .* has no valid features and shares"),
+        ({"features": np.full((25, 7), np.inf)}, "row 0 of .* has no valid features and shares"),
+        ({"features": np.zeros((25, 8))}, "phone.npz has 8 features, email.npz 7"),
+        ({"features": np.zeros((3, 7)), "shares": np.ones((3, 5))}, "task phone has 3 samples, too few"),
+    ],
+)
+def test_bad_files_of_mcsem_are_one_line(changes: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"^mcsem: .*{expected}"):
+        prepare("mcsem", {}, write_mcsem(tmp_path / "mcsem", **changes), tmp_path)
+
+
+def test_a_folder_without_channels_and_a_file_of_another_kind(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"mcsem: .* holds no <channel>.npz"):
+        prepare("mcsem", {}, tmp_path, tmp_path / "home")
+    (tmp_path / "email.npz").write_bytes(b"nothing of the kind")
+    with pytest.raises(UserError, match=r"mcsem: .* has no arrays `features` and `shares`"):
+        prepare("mcsem", {}, tmp_path, tmp_path / "home")

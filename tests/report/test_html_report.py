@@ -1,0 +1,173 @@
+import json
+from html.parser import HTMLParser
+
+import pytest
+
+from mtlscale.report import Leaderboard, write_report
+from mtlscale.report.html import page
+
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, texts by enclosing element, scripts; fails on tags that don't match."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.elements, self.scripts, self.words = [], [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+        elif not self.open or self.open[-1] != "style":
+            self.words.append(data)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.words).split())
+
+    def figures(self):
+        sources = [attrs for tag, attrs in self.elements if tag == "script" and "data-for" in attrs]
+        data = [json.loads(script) for script in self.scripts if script.startswith('{"data"')]
+        return dict(zip([source["data-for"] for source in sources], data, strict=True))
+
+
+@pytest.fixture(scope="module")
+def written(board_records):
+    return Page(page(board_records, Leaderboard.from_records(board_records), "quick <start>"))
+
+
+def test_the_page_fetches_nothing(written):
+    for tag, attributes in written.elements:
+        for name in ("src", "href", "action", "srcset", "data"):
+            assert not (attributes.get(name) or "#").startswith(("http:", "https:", "//")), (tag, attributes)
+        assert tag not in ("link", "iframe", "img")
+    assert "@import" not in "".join(written.words)
+
+
+def test_it_holds_the_tables_the_failures_and_where_they_come_from(written):
+    assert "quick <start>" in written.text
+    for words in (
+        "getmtl is best by Δ",
+        "11 of 13 runs finished",
+        "loss is NaN",
+        "worker died",
+        "torch 2.13.0",
+        "abc1234",
+    ):
+        assert words in written.text
+    assert "balancer: name: getmtl" in written.text  # the spec as YAML
+
+
+def test_cells_carry_what_sorting_goes_by(written):
+    keys = [attributes["data-key"] for tag, attributes in written.elements if tag == "td" and "data-key" in attributes]
+    assert any(key == "" for key in keys)
+    assert all(key == "" or float(key) is not None for key in keys)
+
+
+def test_only_differences_whose_interval_leaves_out_zero_are_coloured(record):
+    accuracy = {
+        "stl": (90.0, 90.0, 90.0),
+        "equal": (89.0, 91.0, 90.5),
+        "up": (92.0, 92.1, 92.2),
+        "down": (80.0, 80.5, 80.2),
+    }
+    runs = [record(m, seed, {"a": {"accuracy": v}}) for m, values in accuracy.items() for seed, v in enumerate(values)]
+    parsed = Page(page(runs, Leaderboard.from_records(runs), "colours"))
+    kinds = [attributes["class"] for tag, attributes in parsed.elements if tag == "td" and "class" in attributes]
+    assert [sum(kind.endswith(tone) for kind in kinds) for tone in ("gain", "loss")] == [1, 1]
+
+
+def test_every_figure_has_its_place(written):
+    places = {attributes["id"] for tag, attributes in written.elements if attributes.get("class") == "plot"}
+    figures = written.figures()
+    assert places == set(figures) and len(places) >= 6
+    assert all(figure["data"] for figure in figures.values())
+
+
+def test_plotly_is_there_once(written):
+    assert sum(len(script) > 1_000_000 for script in written.scripts) == 1
+
+
+@pytest.mark.parametrize("name", ["</script><script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "@@STYLE@@"])
+def test_names_stay_text(record, name):
+    runs = [
+        record(
+            method,
+            seed,
+            {name: {"accuracy": 90.0 + seed}, "b": {"accuracy": 80.0}},
+            dataset=name,
+            spec={"note": name},
+            hardware=name,
+            versions={name: name},
+        )
+        for method in ("stl", "equal", name)
+        for seed in range(2)
+    ]
+    runs.append(record(name, 2, {}, dataset=name, status="failed", error=name, main_metrics={}))
+    plain = [record(method, seed, {"a": {"accuracy": 90.0}}) for method in ("stl", "equal") for seed in range(2)]
+    parsed = Page(page(runs, Leaderboard.from_records(runs), name))
+    usual = Page(page(plain, Leaderboard.from_records(plain), "plain"))
+    figures = parsed.figures()
+    scripts = [tag for tag, _ in parsed.elements].count("script")
+    assert scripts - len(figures) == [tag for tag, _ in usual.elements].count("script") - len(usual.figures())
+    assert "img" not in {tag for tag, _ in parsed.elements}
+    assert " ".join(name.split()) in parsed.text
+    # Plotly reads labels as HTML of its own.
+    assert "<img" not in json.dumps(figures) and "<script" not in json.dumps(figures)
+
+
+def test_tasks_in_different_units_get_a_panel_each(record):
+    runs = [
+        record(method, seed, {"seg": {"mIoU": 50.0 + seed}, "depth": {"abs_err": 0.1}})
+        for method in ("stl", "equal")
+        for seed in range(2)
+    ]
+    parsed = Page(page(runs, Leaderboard.from_records(runs), "units"))
+    titles = [note["text"] for figure in parsed.figures().values() for note in figure["layout"].get("annotations", ())]
+    assert {"seg mIoU", "depth abs_err"} <= set(titles)
+
+
+def test_what_objectives_traced_is_drawn_but_not_their_lists(board_records, record):
+    traces = {"A": 0.25, "weights": [0.5, 0.5]}
+    epochs = [epoch.model_copy(update={"traces": traces}) for epoch in board_records[0].epochs]
+    runs = [*board_records, record("aamtrl", 0, {"a": {"accuracy": 91.0}, "b": {"accuracy": 80.0}}, epochs=epochs)]
+    figures = Page(page(runs, Leaderboard.from_records(runs), "traced")).figures()
+    [traced] = [figure for figure in figures.values() if "R_mean" in json.dumps(figure["layout"])]
+    assert [note["text"] for note in traced["layout"]["annotations"]] == ["R_mean", "A"]
+    assert [line["y"] for line in traced["data"] if line["name"] == "aamtrl"] == [[0.25] * 3]
+
+
+def test_one_seed_and_no_epochs_make_a_page_too(record):
+    run = record("equal", 0, {"a": {"accuracy": 90.0}}, epochs=[])
+    parsed = Page(page([run], Leaderboard.from_records([run]), "small"))
+    assert "equal is best by average (90)" in parsed.text
+
+
+def test_write_report_leaves_whole_files_and_pictures_of_what_there_is(board_records, tmp_path):
+    files = write_report(board_records, tmp_path / "reports", "quickstart")
+    assert {what: file.name for what, file in files.items()} == {
+        "markdown": "leaderboard.md",
+        "csv": "leaderboard.csv",
+        "html": "leaderboard.html",
+        "png": "leaderboard.png",
+        "weights": "weights.png",
+        "loss_variance": "loss_variance.png",
+        "trace_R_mean": "trace_R_mean.png",
+    }
+    written = {path for path in (tmp_path / "reports").rglob("*") if path.is_file()}
+    assert written == set(files.values())
+    assert files["weights"].parent == tmp_path / "reports" / "pictures"
+    assert files["markdown"].read_text().startswith("# quickstart\n\n## digits\n")
+    assert files["html"].read_text().startswith("<!doctype html>")

@@ -1,0 +1,260 @@
+import io
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from mtlscale.components import UserError
+from mtlscale.metrics import delta_flat, delta_i, delta_main, relative_error, safeness
+from mtlscale.report.leaderboard import Leaderboard
+from mtlscale.report.statistics import half_width
+
+DIRECTIONS = {"accuracy": True, "cross_entropy": False, "mIoU": True, "abs_err": False}
+
+
+def rows_of(records, **names):
+    board = Leaderboard.from_records(records, **names)
+    return next(iter(board.tables.values())).rows
+
+
+def dense(record, method, seed, iou, error, depth):
+    """Segmentation with two metrics, depth with one, in different units."""
+    return record(method, seed, {"seg": {"mIoU": iou, "cross_entropy": error}, "depth": {"abs_err": depth}})
+
+
+def printed(board, width):
+    console = Console(width=width, file=io.StringIO())
+    console.print(board.to_rich(width))
+    return console.file.getvalue()
+
+
+def unwrapped(text):
+    return " ".join(text.split())
+
+
+def test_means_intervals_and_order(board_records):
+    rows = rows_of(board_records)
+    assert list(rows.index) == ["getmtl", "equal", "stl", "mgda"]
+    averages = np.array([(94 + 84) / 2, (95 + 85.6) / 2, (95.6 + 85) / 2])
+    assert rows["average"]["getmtl"] == pytest.approx(averages.mean())
+    assert rows["average_ci"]["getmtl"] == pytest.approx(half_width(averages.std(ddof=1), 3))
+    assert rows["a.accuracy"]["equal"] == pytest.approx((92 + 93 + 93.5) / 3)
+    assert rows["mean_rank"].tolist() == [1, 2, 3, 4]
+
+
+def test_figures_of_a_run_are_those_of_the_metrics_module(record):
+    figures = {
+        "stl": [(60.0, 1.0, 0.02), (61.0, 1.1, 0.021)],
+        "equal": [(62.0, 0.9, 0.022), (60.5, 1.2, 0.020)],
+    }
+    records = [dense(record, m, seed, *values) for m, runs in figures.items() for seed, values in enumerate(runs)]
+    rows = rows_of(records)
+    pairs = [(of.metrics["test"], base.metrics["test"]) for of, base in zip(records[2:], records[:2], strict=True)]
+    main = {"seg": "mIoU", "depth": "abs_err"}
+    for column, figure in (
+        ("delta_i", lambda m, s: delta_i(m, s, DIRECTIONS)),
+        ("delta_flat", lambda m, s: delta_flat(m, s, DIRECTIONS)),
+        ("delta_main", lambda m, s: delta_main(m, s, DIRECTIONS, main)),
+        ("safeness", lambda m, s: safeness(m, s, DIRECTIONS)),
+    ):
+        assert rows[column]["equal"] == pytest.approx(np.mean([figure(*pair) for pair in pairs]))
+    assert rows["delta_i"]["stl"] == 0 and rows["safeness"]["stl"] == 100
+    assert rows["average"].isna().all()  # units differ
+    assert rows["mean_rank"]["equal"] == pytest.approx((1 + 2) / 2)
+
+
+def test_errors_relative_to_single_task_models_are_of_the_same_seed(board_records, record):
+    def errors(method, seed):
+        run = next(run for run in board_records if (run.method, run.seed) == (method, seed))
+        return {task: 100 - values["accuracy"] for task, values in run.metrics["test"].items()}
+
+    expected = [relative_error(errors("getmtl", seed), errors("stl", seed)) for seed in range(3)]
+    rows = rows_of(board_records)
+    assert rows["relative_error"]["getmtl"] == pytest.approx(np.mean(expected))
+    assert rows["relative_error"]["stl"] == 1
+    perfect = [record(method, 0, {"a": {"accuracy": 100.0}}) for method in ("stl", "equal")]
+    assert rows_of(perfect)["relative_error"].isna().all()
+    assert rows_of([dense(record, "stl", 0, 60.0, 1.0, 0.02)])["relative_error"].isna().all()
+
+
+def test_without_a_baseline_run_of_that_seed_its_mean_is_taken(record):
+    records = [record("stl", seed, {"a": {"accuracy": value}}) for seed, value in enumerate((80.0, 90.0))]
+    records += [record("equal", seed, {"a": {"accuracy": 88.0}}) for seed in (0, 5)]
+    expected = [100 * (88 - 80) / 80, 100 * (88 - 85) / 85]
+    assert rows_of(records)["delta_i"]["equal"] == pytest.approx(np.mean(expected))
+
+
+def test_the_loss_beside_the_metrics_does_not_count(board_records):
+    rows = rows_of(board_records)
+    assert not any("loss" in column for column in rows.columns)
+    assert rows["delta_i"].tolist() == pytest.approx(rows["delta_main"].tolist(), nan_ok=True)
+
+
+def test_without_a_baseline_the_average_decides(board_records):
+    board = Leaderboard.from_records([r for r in board_records if r.method != "stl"])
+    table = board.tables["digits"]
+    assert table.order == "average" and list(table.rows.index) == ["getmtl", "equal", "mgda"]
+    assert table.rows["delta_i"].isna().all()
+    assert "no finished run of stl" in board.to_markdown()
+
+
+def test_an_average_of_errors_is_better_when_smaller(record):
+    runs = [("good", 1.0), ("bad", 9.0)]
+    rows = rows_of([record(method, 0, {"a": {"abs_err": value}}) for method, value in runs])
+    assert list(rows.index) == ["good", "bad"]
+
+
+def test_different_units_and_no_baseline_leave_the_mean_rank(record):
+    runs = [("first", (70.0, 1.0, 0.01)), ("second", (60.0, 1.0, 0.02))]
+    board = Leaderboard.from_records([dense(record, method, 0, *values) for method, values in runs[::-1]])
+    assert board.tables["digits"].order == "mean_rank"
+    assert list(board.tables["digits"].rows.index) == ["first", "second"]
+    assert "first is best by mean rank (1)" in printed(board, 100)
+
+
+def test_unfinished_runs_stay_visible_and_count_in_no_mean(board_records):
+    board = Leaderboard.from_records(board_records)
+    rows = board.tables["digits"].rows
+    assert rows.loc["mgda", ["finished", "failed", "diverged"]].tolist() == [2, 1, 1]
+    assert rows["average"]["mgda"] == pytest.approx((89 + 79 + 90 + 80) / 4)
+    for text in (board.to_markdown(), unwrapped(printed(board, 120))):
+        assert "2/4, 1 failed, 1 diverged" in text
+        assert "loss is NaN" in text and "worker died" in text
+        assert "2 of 13 runs did not finish (mgda)" in text
+
+
+def test_a_method_without_a_finished_run_comes_last(record):
+    records = [record("stl", 0, {"a": {"accuracy": 90.0}}), record("equal", 0, {"a": {"accuracy": 80.0}})]
+    lost = record("lost", 0, {}, main_metrics={}, higher_is_better={}, status="failed", error="out of memory")
+    rows = rows_of([lost, *records])
+    assert list(rows.index) == ["stl", "equal", "lost"]
+    assert math.isnan(rows["average"]["lost"]) and rows["failed"]["lost"] == 1
+
+
+def test_nothing_but_failures_is_a_table_too(record):
+    lost = record("lost", 0, {}, main_metrics={}, higher_is_better={}, status="failed", error="out of memory")
+    board = Leaderboard.from_records([lost])
+    assert "1 of 1 runs did not finish (lost)" in unwrapped(printed(board, 80))
+    assert "out of memory" in board.to_markdown()
+
+
+def test_a_run_without_metrics_is_a_table_too(record):
+    board = Leaderboard.from_records([record("equal", 0, {})])
+    assert "no run has reported a metric" in printed(board, 80)
+
+
+def test_no_record_at_all_is_a_users_mistake():
+    with pytest.raises(UserError, match="no runs to report"):
+        Leaderboard.from_records([])
+
+
+def test_a_baseline_value_of_zero_is_said_and_leaves_the_average(record):
+    runs = [("stl", 0.0, 0), ("stl", 0.0, 1), ("equal", 1.0, 0), ("equal", 1.0, 1)]
+    records = [record(method, seed, {"a": {"abs_err": value}}) for method, value, seed in runs]
+    board = Leaderboard.from_records(records)
+    assert board.tables["digits"].rows["delta_i"].isna().all()
+    assert board.tables["digits"].order == "average"
+    assert "no Δ: abs_err of a is 0 for stl" in board.to_markdown()
+
+
+def test_a_run_done_again_counts_once(record):
+    old, new = (record("equal", 0, {"a": {"accuracy": value}}, run_id=str(value)) for value in (10.0, 90.0))
+    board = Leaderboard.from_records([old, new])
+    rows = board.tables["digits"].rows
+    assert rows["average"]["equal"] == 90 and rows["finished"]["equal"] == 1
+    assert "1 older run with other settings left out" in board.to_markdown()
+    assert "older" not in Leaderboard.from_records([new, new]).to_markdown()
+
+
+def test_verdicts_name_the_reference(board_records):
+    board = Leaderboard.from_records(board_records)
+    rows = board.tables["digits"].rows
+    assert rows["verdict"].to_dict() == {
+        "getmtl": "better",
+        "equal": "",
+        "stl": "worse",
+        "mgda": "too few seeds",
+    }
+    assert "getmtl is best by Δ" in board.to_markdown()
+    assert "better than equal (Holm p = " in board.to_markdown()
+    swapped = Leaderboard.from_records(board_records, reference="getmtl").to_markdown()
+    assert "it is the reference of the tests" in swapped
+
+
+def test_names_are_found_in_any_case(board_records):
+    table = Leaderboard.from_records(board_records, baseline="STL", reference="Equal").tables["digits"]
+    assert (table.baseline, table.reference) == ("stl", "equal")
+
+
+def test_costs_are_ratios_to_the_reference(record):
+    fast = record("equal", 0, {"a": {"accuracy": 90.0}}, train_seconds=2.0, steps=100)
+    slow = record("mgda", 0, {"a": {"accuracy": 91.0}}, train_seconds=3.0, steps=100, counters={"clamps": 3, "none": 0})
+    board = Leaderboard.from_records([fast, slow])
+    rows = board.tables["digits"].rows
+    assert rows["step_ratio"].to_dict() == {"equal": 1.0, "mgda": 1.5}
+    assert rows["samples_per_second"]["mgda"] == pytest.approx(6400 / 3)
+    assert rows["counter.clamps"]["mgda"] == 3
+    assert "clamps 3" in board.to_markdown() and "none 0" not in board.to_markdown()
+
+
+def test_chosen_and_last_epoch_stand_beside_each_other(record):
+    run = record("equal", 0, {"a": {"accuracy": 90.0}}, last={"test": {"a": {"accuracy": 88.0}}})
+    rows = rows_of([run])
+    assert (rows["average"]["equal"], rows["last"]["equal"]) == (90.0, 88.0)
+
+
+def test_figures_that_are_not_numbers_are_missing(record):
+    runs = [record("equal", seed, {"a": {"accuracy": value}}) for seed, value in enumerate((90.0, math.inf, math.nan))]
+    rows = rows_of(runs)
+    assert rows["average"]["equal"] == 90.0 and math.isnan(rows["average_ci"]["equal"])
+
+
+def test_validation_stands_in_where_there_is_no_test_split(record):
+    run = record("equal", 0, {"a": {"accuracy": 0.0}}, metrics={"val": {"a": {"accuracy": 70.0}}}, last={})
+    table = Leaderboard.from_records([run]).tables["digits"]
+    assert table.split == "val" and table.rows["average"]["equal"] == 70.0
+
+
+def test_csv_round_trip(board_records, record):
+    other = [record("stl", 0, {"x": {"mIoU": 50.0}}, dataset="streets, wet"), *board_records]
+    board = Leaderboard.from_records(other)
+    read = pd.read_csv(io.StringIO(board.to_csv()), keep_default_na=True)
+    expected = board.to_pandas()
+    assert list(read.columns) == list(expected.columns)
+    assert read["dataset"].tolist() == expected["dataset"].tolist()
+    numbers = expected.select_dtypes("number").columns
+    pd.testing.assert_frame_equal(read[numbers], expected[numbers], check_dtype=False, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("tasks", [2, 14])
+def test_terminal_tables_fit_and_hold_every_task(record, width, tasks):
+    names = [f"domain{index}" for index in range(tasks)]
+    records = [
+        record(method, seed, {name: {"accuracy": 80.0 + seed + index} for index, name in enumerate(names)})
+        for method in ("stl", "equal", "a method with a fairly long name")
+        for seed in range(3)
+    ]
+    text = printed(Leaderboard.from_records(records), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert all(name in text for name in names)
+    assert "…" not in text.replace("a method with a fairly long…", "")
+
+
+def test_few_tasks_stand_beside_the_average_and_many_apart(record):
+    def first_header(tasks):
+        test = {f"t{index}": {"accuracy": 90.0} for index in range(tasks)}
+        lines = Leaderboard.from_records([record("equal", 0, test)]).to_markdown().splitlines()
+        return next(line for line in lines if line.startswith("| method"))
+
+    assert "t4" in first_header(5) and "average" in first_header(5)
+    assert "t5" not in first_header(6) and "average" in first_header(6)
+
+
+def test_names_cannot_break_a_markdown_table(record):
+    board = Leaderboard.from_records([record("a|b\n<img>", 0, {"a": {"accuracy": 90.0}})])
+    row = next(line for line in board.to_markdown().splitlines() if line.startswith("| a"))
+    assert r"a\|b \<img>" in row
+    assert row.replace(r"\|", "").count("|") == row.count(" |") + 1

@@ -1,0 +1,80 @@
+import pytest
+from PIL import Image
+
+from mtlscale.report import plots
+from mtlscale.report.leaderboard import Leaderboard
+
+
+def texts(figure):
+    from matplotlib.text import Text
+
+    return [text.get_text() for text in figure.findobj(Text)]
+
+
+def test_the_leaderboards_picture_names_every_method_and_its_figure(board_records, tmp_path):
+    figure = plots.leaderboard_figure(Leaderboard.from_records(board_records))
+    found = texts(figure)
+    assert {"getmtl", "equal", "stl", "mgda", "digits", "a", "b"} <= set(found)
+    assert any("(2/4)" in text for text in found)
+    with Image.open(plots.save(figure, tmp_path / "leaderboard.png")) as image:
+        assert image.format == "PNG" and image.width > 1000
+
+
+def test_two_data_sets_stand_below_each_other(board_records, record):
+    other = record("equal", 0, {"x": {"mIoU": 50.0}}, dataset="streets")
+    figure = plots.leaderboard_figure(Leaderboard.from_records([*board_records, other]))
+    assert len(figure.subfigs) == 2
+
+
+def test_every_picture_can_be_written_as_svg(board_records, tmp_path):
+    table = Leaderboard.from_records(board_records).tables["digits"]
+    for name, figure in {
+        "val": plots.curve_figure(board_records),
+        "train": plots.curve_figure(board_records, "train_loss"),
+        "variance": plots.loss_variance_figure(board_records),
+        "weights": plots.weight_figure(board_records),
+        "radar": plots.radar_figure(table),
+        "trace": plots.trace_figure(board_records, "R_mean"),
+        "absent": plots.trace_figure(board_records, "nobody recorded this"),
+    }.items():
+        assert plots.save(figure, tmp_path / f"{name}.svg").read_text().startswith("<?xml")
+
+
+def test_curves_show_what_was_recorded(board_records):
+    lines = plots.trace_figure(board_records, "R_mean").axes[0].get_lines()
+    assert {line.get_label() for line in lines} == {"stl", "equal", "getmtl", "mgda"}
+    for line in lines:
+        assert list(line.get_xdata()) == [1, 2, 3]
+        assert list(line.get_ydata()) == pytest.approx([0, 0.5, 2 / 3])
+
+
+def test_radar_draws_errors_around_a_closed_ring(board_records):
+    table = Leaderboard.from_records(board_records).tables["digits"]
+    lines = {line.get_label(): line.get_ydata() for line in plots.radar_figure(table).axes[0].get_lines()}
+    means = table.rows.loc["equal", ["a.accuracy", "b.accuracy"]]
+    assert list(lines["equal"]) == pytest.approx([100 - means.iloc[0], 100 - means.iloc[1], 100 - means.iloc[0]])
+
+
+def test_names_are_taken_as_they_are(record, tmp_path):
+    runs = [record(r"$\frac{broken", seed, {"$x": {"accuracy": 90.0}, "y^": {"accuracy": 80.0}}) for seed in range(2)]
+    figure = plots.leaderboard_figure(Leaderboard.from_records(runs))
+    plots.save(figure, tmp_path / "a.png")
+    plots.save(plots.curve_figure(runs), tmp_path / "b.png")
+    assert r"$\frac{broken" in texts(figure)
+
+
+def test_failures_alone_are_a_picture_too(record, tmp_path):
+    lost = record("lost", 0, {}, main_metrics={}, higher_is_better={}, status="failed", error="out of memory")
+    figure = plots.leaderboard_figure(Leaderboard.from_records([lost]))
+    plots.save(figure, tmp_path / "a.png")
+    assert "no finished run" in texts(figure)
+
+
+def test_pictures_are_of_what_there_is_and_named_by_data_set(board_records, record):
+    alone = dict(plots.pictures(board_records, Leaderboard.from_records(board_records)))
+    assert list(alone) == ["weights", "loss_variance", "trace_R_mean"]
+    three = {task: {"accuracy": 90.0} for task in "abc"}
+    bare = [record("equal", 0, three, dataset=label, epochs=[]) for label in ("a/b", "a b")]
+    found = dict(plots.pictures(bare, Leaderboard.from_records(bare)))
+    assert list(found) == ["radar_1_a_b", "radar_2_a_b"]
+    assert {"a", "b", "c"} <= set(texts(found["radar_1_a_b"]))

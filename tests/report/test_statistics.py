@@ -1,0 +1,90 @@
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from mtlscale.report.statistics import BETTER, FEW, SAME, WORSE, half_width, holm, mean_ranks, paired_tests
+
+
+def test_interval_against_scipy():
+    values = np.array([91.2, 90.4, 92.8, 91.9])
+    low, high = stats.t.interval(0.95, 3, loc=values.mean(), scale=stats.sem(values))
+    assert values.mean() - half_width(values.std(ddof=1), 4) == pytest.approx(low)
+    assert values.mean() + half_width(values.std(ddof=1), 4) == pytest.approx(high)
+
+
+def test_one_seed_has_no_interval():
+    assert np.isnan(half_width(np.nan, 1)) and np.isnan(half_width([0.0, 1.0], [0, 1])).all()
+
+
+def test_holm_worked_by_hand():
+    # sorted: .005 × 4, .01 × 3, .03 × 2, .04 × 1 = .02, .03, .06, .04; the last may not be smaller than the third.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, np.nan, 0.9]) == pytest.approx([1.0, np.nan, 1.0], nan_ok=True)
+    assert holm([]).shape == (0,)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_holm_corrects_upwards_and_keeps_the_order(p_values):
+    adjusted = holm(p_values)
+    assert (adjusted >= np.array(p_values)).all() and (adjusted <= 1).all()
+    assert adjusted.min() == min(1, min(p_values) * len(p_values))
+    assert (np.diff(adjusted[np.argsort(p_values, kind="stable")]) >= 0).all()
+
+
+def scores(seeds=6):
+    generator = np.random.default_rng(0)
+    equal = generator.normal(90, 1, seeds)
+    noise = generator.normal(0, 0.2, (3, seeds))
+    return pd.DataFrame(
+        {"equal": equal, "up": equal + 2 + noise[0], "down": equal - 2 + noise[1], "like": equal + noise[2]}
+    )
+
+
+def test_paired_tests_against_scipy():
+    frame = scores()
+    table = paired_tests(frame, "equal")
+    for method in ("up", "down", "like"):
+        assert table["p_t"][method] == pytest.approx(stats.ttest_rel(frame[method], frame["equal"]).pvalue)
+        expected = stats.wilcoxon(frame[method], frame["equal"]).pvalue
+        assert table["p_wilcoxon"][method] == pytest.approx(expected)
+    assert table["p_holm"].drop("equal").tolist() == pytest.approx(holm(table["p_t"].drop("equal")).tolist())
+    assert table["verdict"].to_dict() == {"equal": "", "up": BETTER, "down": WORSE, "like": SAME}
+    assert table["difference"]["up"] == pytest.approx((frame["up"] - frame["equal"]).mean())
+
+
+def test_verdicts_turn_around_where_lower_is_better():
+    assert paired_tests(scores(), "equal", higher_is_better=False)["verdict"]["up"] == WORSE
+
+
+def test_only_shared_seeds_are_compared():
+    frame = scores()
+    frame.loc[[0, 1], "up"] = np.nan
+    table = paired_tests(frame, "equal")
+    assert table["pairs"]["up"] == 4
+    assert table["p_t"]["up"] == pytest.approx(stats.ttest_rel(frame["up"][2:], frame["equal"][2:]).pvalue)
+    frame.loc[[2, 3], "up"] = np.nan
+    table = paired_tests(frame, "equal")
+    assert table["verdict"]["up"] == FEW and np.isnan(table["p_t"]["up"])
+    # A method that is not tested does not make the others' correction harder.
+    assert table["p_holm"]["down"] == pytest.approx(2 * table["p_t"]["down"])
+
+
+def test_differences_without_spread():
+    equal = np.array([90.0, 91.0, 92.0])
+    frame = pd.DataFrame({"equal": equal, "same": equal, "shifted": equal + 1})
+    table = paired_tests(frame, "equal")
+    assert table["p_t"].drop("equal").tolist() == [1.0, 0.0]
+    assert table["p_wilcoxon"]["same"] == 1.0
+    assert table["verdict"].tolist() == ["", SAME, BETTER]
+
+
+def test_mean_ranks_by_hand():
+    values = pd.DataFrame({"a": [90.0, 91.0, 91.0], "b": [0.3, 0.2, 0.1]}, index=["x", "y", "z"])
+    # a, higher is better: 3, 1.5, 1.5; b, lower is better: 3, 2, 1
+    assert mean_ranks(values, [True, False]).to_dict() == {"x": 3.0, "y": 1.75, "z": 1.25}
+    values.loc["y", "a"] = np.nan
+    ranks = mean_ranks(values, [True, False])
+    assert np.isnan(ranks["y"]) and ranks["x"] == 2.0 and ranks["z"] == 1.0

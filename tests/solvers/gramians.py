@@ -1,0 +1,61 @@
+"""Task gradients of every rank, conflict and scale for property tests: what a balancer may meet."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+few = settings(max_examples=60, deadline=None, derandomize=True)
+
+KINDS = (
+    "gaussian",
+    "duplicates",
+    "opposed",
+    "zeros",
+    "graded",
+    "nearly parallel",
+    "agreeing",
+    "stationary",
+    "all zero",
+)
+
+
+@st.composite
+def jacobians(draw: st.DrawFn, min_tasks: int = 2, max_tasks: int = 50, kinds: tuple[str, ...] = KINDS) -> Tensor:
+    """J [T, P], float64: P from 1 to 2T, entries of size 1e-12 to 1e12."""
+    tasks = draw(st.integers(min_tasks, min(max_tasks, 8)) | st.integers(min_tasks, max_tasks))
+    parameters = draw(st.integers(1, 2 * tasks))
+    kind = draw(st.sampled_from(kinds))
+    scale = 10.0 ** draw(st.sampled_from((-12, -3, 0, 3, 12)))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
+    matrix = torch.randn(tasks, parameters, dtype=torch.float64, generator=generator)
+    other = int(torch.randint(1, tasks, (), generator=generator)) if tasks > 1 else 0
+    if kind == "duplicates":
+        matrix[other:] = matrix[:1]
+    elif kind == "opposed":
+        matrix[other:] = -0.5 * matrix[:1]
+    elif kind == "zeros":
+        matrix[other:] = 0.0
+    elif kind == "graded":
+        matrix *= torch.logspace(-6, 0, tasks, dtype=torch.float64).unsqueeze(-1)
+    elif kind == "nearly parallel":
+        matrix = matrix[:1] + 1e-3 * matrix
+    elif kind == "agreeing":
+        matrix = matrix.abs()
+    elif kind == "stationary":
+        matrix[-1] = -matrix[:-1].sum(0)
+    elif kind == "all zero":
+        matrix *= 0.0
+    return scale * matrix
+
+
+def permutation(tasks: int) -> Tensor:
+    """A fixed permutation [T] without symmetries of its own."""
+    return torch.randperm(tasks, generator=torch.Generator().manual_seed(tasks))
+
+
+def relative(difference: Tensor, scale: Tensor | float) -> float:
+    """The largest entry of `difference` in units of `scale`."""
+    return float(difference.abs().max() / max(float(scale), 1e-300))

@@ -1,0 +1,93 @@
+import pytest
+import torch
+from gramians import few, jacobians, permutation, relative
+from hypothesis import given
+from torch import Tensor
+from torchjd.aggregation import AlignedMTLWeighting, IMTLGWeighting
+
+from mtlscale.solvers import aligned_weights, imtl_g_weights
+
+
+def tensor(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("gramian", "expected"),
+    [
+        # K⁻¹(2, 1) = ⅓ [[1, 1], [1, 4]] (2, 1) = (1, 2), over its sum
+        ([[4.0, -1.0], [-1.0, 1.0]], (1 / 3, 2 / 3)),
+        # orthogonal: w_i proportional to 1/‖g_i‖
+        ([[1.0, 0.0], [0.0, 16.0]], (0.8, 0.2)),
+        # a duplicated task shares its weight
+        ([[1.0, 0, 0], [0, 1, 1], [0, 1, 1]], (0.5, 0.25, 0.25)),
+        # g and 2g: every w does; K⁺ gives the shortest, proportional to (1, 2)
+        ([[1.0, 2.0], [2.0, 4.0]], (1 / 3, 2 / 3)),
+        ([[0.0, 0.0], [0.0, 0.0]], (0.5, 0.5)),
+        ([[4.0]], (1.0,)),
+    ],
+)
+def test_imtl_g_by_hand(gramian: list[list[float]], expected: tuple[float, ...]) -> None:
+    weights, converged = imtl_g_weights(torch.tensor(gramian, dtype=torch.float64))
+    torch.testing.assert_close(weights, tensor(*expected), rtol=1e-12, atol=1e-12)
+    assert bool(converged)
+
+
+def test_imtl_g_fails_aloud_where_no_direction_has_equal_projections() -> None:
+    weights, converged = imtl_g_weights(torch.tensor([[1.0, -1.0], [-1.0, 1.0]], dtype=torch.float64))
+    assert not bool(converged)
+    assert torch.equal(weights, tensor(0.0, 0.0))
+
+
+@given(jacobian=jacobians())
+@few
+def test_imtl_g_projections_are_equal_or_the_failure_is_flagged(jacobian: Tensor) -> None:
+    weights, converged = imtl_g_weights(jacobian @ jacobian.T)
+    assert bool(weights.isfinite().all())
+    sizes = jacobian.norm(dim=1)
+    if bool(converged) and sizes.max() > 0:
+        live = sizes > 0
+        projections = (jacobian @ (jacobian.T @ weights))[live] / sizes[live]
+        assert relative(projections - projections.mean(), (weights.abs() * sizes).sum()) <= 1e-5
+
+
+def test_imtl_g_agrees_with_torchjd_for_independent_gradients() -> None:
+    jacobian = torch.randn(5, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    gramian = jacobian @ jacobian.T
+    torch.testing.assert_close(imtl_g_weights(gramian).weights, IMTLGWeighting()(gramian))
+
+
+@pytest.mark.parametrize(
+    ("scale", "expected"),
+    [
+        # K = diag(4, 1): every component brought to √1, √1 (torch's lower median), √2.5
+        ("min", (0.25, 0.5)),
+        ("median", (0.25, 0.5)),
+        ("rmse", (0.25 * 2.5**0.5, 0.5 * 2.5**0.5)),
+    ],
+)
+def test_aligned_by_hand(scale: str, expected: tuple[float, ...]) -> None:
+    torch.testing.assert_close(aligned_weights(torch.diag(tensor(4.0, 1.0)), scale), tensor(*expected))
+
+
+@pytest.mark.parametrize("scale", ["min", "median", "rmse"])
+def test_aligned_agrees_with_torchjd_and_batches(scale: str) -> None:
+    jacobian = torch.randn(3, 5, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    gramian = jacobian @ jacobian.mT
+    expected = torch.stack([AlignedMTLWeighting(scale_mode=scale)(part) for part in gramian])
+    torch.testing.assert_close(aligned_weights(gramian, scale), expected)
+
+
+@given(jacobian=jacobians(kinds=("gaussian", "duplicates", "zeros", "all zero")))
+@few
+def test_aligned_is_equivariant_and_blind_to_scale(jacobian: Tensor) -> None:
+    gramian, order = jacobian @ jacobian.T, permutation(len(jacobian))
+    weights = aligned_weights(gramian)
+    assert bool(weights.isfinite().all())
+    torch.testing.assert_close(aligned_weights(gramian[order][:, order]), weights[order], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(aligned_weights(16.0 * gramian), weights, rtol=1e-5, atol=1e-6)
+
+
+def test_aligned_of_zero_gradients_is_equal_and_of_one_task_itself() -> None:
+    assert torch.equal(aligned_weights(torch.zeros(2, 2).double()), tensor(0.5, 0.5))
+    torch.testing.assert_close(aligned_weights(torch.full((1, 1), 9.0).double()), tensor(1.0))

@@ -1,0 +1,119 @@
+"""The loop on real (small) data: resuming, choosing an epoch, stopping early, diverging."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtlscale.components import UserError
+from mtlscale.data.prepared import PreparedData
+from mtlscale.experiment import Experiment, Run
+from mtlscale.training.loop import Trainer, train
+
+Small = Callable[..., Experiment]
+Uneven = Callable[..., PreparedData]
+RunOf = Callable[[Experiment, PreparedData], Run]
+
+
+def finish(trainer: Trainer) -> object:
+    steps = trainer.train()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return stop.value
+
+
+@pytest.mark.parametrize("method", ["stl", "equal", "uncertainty", "mgda", "pcgrad", "getmtl", "rlw", "dwa"])
+def test_a_run_cut_off_after_any_epoch_ends_as_if_it_had_not_been(
+    method: str, small: Small, uneven: Uneven, run_of: RunOf, tmp_path: Path
+) -> None:
+    training = "{epochs: 4, batch_size: 16, lr: 1e-2, checkpoint_seconds: 0}"
+    experiment = small(
+        methods=f"[{method}]", training=training, model="{encoder: {name: mlp, hidden: [8]}, dropout: 0.3}"
+    )
+    data = uneven()
+    run = run_of(experiment, data)
+    whole = Trainer(run, data)
+    expected = finish(whole)
+    for cut in (1, 2, 3):
+        folder = tmp_path / str(cut)
+        first = Trainer(run, data, folder=folder).train()
+        list(itertools.islice(first, cut + 1))  # the checkpoint of an epoch is written before it is told
+        resumed = Trainer(run, data, folder=folder)
+        record = finish(resumed)
+        for key, value in whole.model.state_dict().items():
+            assert torch.equal(value, resumed.model.state_dict()[key]), key
+        for key in ("metrics", "last", "chosen_epoch", "chosen_epochs", "steps", "samples"):
+            assert getattr(record, key) == getattr(expected, key), key
+        assert [e.train_loss for e in record.epochs] == [e.train_loss for e in expected.epochs]  # type: ignore[attr-defined]
+
+
+def test_the_chosen_epoch_is_the_best_on_validation_and_its_metrics_are_reported(
+    small: Small, uneven: Uneven, run_of: RunOf
+) -> None:
+    data = uneven()
+    record = train(run_of(small(methods="[equal]", training="{epochs: 12, batch_size: 16, lr: 0.05}"), data), data)
+    assert record.chosen_epoch is not None
+    chosen = record.epochs[record.chosen_epoch - 1]
+    for task, metrics in record.metrics["val"].items():
+        assert metrics == pytest.approx(chosen.val[task])
+    assert set(record.metrics) == {"train", "val", "test"} and set(record.last) == {"val", "test"}
+
+
+def test_a_single_task_model_keeps_the_epoch_that_is_best_for_its_task(
+    small: Small, uneven: Uneven, run_of: RunOf
+) -> None:
+    data = uneven()
+    record = train(run_of(small(methods="[stl]", training="{epochs: 12, batch_size: 16, lr: 0.05}"), data), data)
+    for task in ("a", "b"):
+        best = max(epoch.val[task]["accuracy"] for epoch in record.epochs)
+        assert record.metrics["val"][task]["accuracy"] == pytest.approx(best)
+    assert record.metrics["val"]["c"]["mse"] == pytest.approx(min(epoch.val["c"]["mse"] for epoch in record.epochs))
+
+
+def test_single_task_models_do_not_see_each_other(small: Small, uneven: Uneven, run_of: RunOf) -> None:
+    """Weights of the other tasks' losses cannot matter: nothing is shared and optimisers work per element."""
+    data = uneven()
+    results = []
+    for balancer in ("equal", "{name: equal, reduction: sum}", "mgda"):
+        methods = f"[{{architecture: stl, balancer: {balancer}}}]"
+        trainer = Trainer(run_of(small(methods=methods), data), data)
+        finish(trainer)
+        results.append(trainer.model.state_dict())
+    for other in results[1:]:
+        assert all(torch.equal(results[0][key], other[key]) for key in other)
+
+
+def test_early_stopping_ends_a_run_that_no_longer_improves(small: Small, uneven: Uneven, run_of: RunOf) -> None:
+    data = uneven()
+    spec = "{epochs: 200, batch_size: 16, lr: 0.05, patience: 3}"
+    record = train(run_of(small(methods="[equal]", training=spec), data), data)
+    assert record.chosen_epoch is not None
+    assert len(record.epochs) == record.chosen_epoch + 3 < 200
+
+
+def test_a_nan_marks_the_run_diverged_and_names_method_task_and_step(
+    small: Small, uneven: Uneven, run_of: RunOf
+) -> None:
+    data = uneven(poison=True)
+    record = train(run_of(small(methods="[mgda]", datasets="[{name: uneven, options: {poison: true}}]"), data), data)
+    assert record.status == "diverged"
+    assert record.error is not None and "mgda" in record.error and "task b" in record.error and "step" in record.error
+
+
+def test_an_encoder_that_cannot_read_the_inputs_is_named(small: Small, uneven: Uneven, run_of: RunOf) -> None:
+    data = uneven()
+    run = run_of(small(methods="[equal]", model="{encoder: textcnn}"), data)
+    with pytest.raises(UserError, match="textcnn reads tokens"):
+        Trainer(run, data)
+
+
+def test_the_same_seed_gives_every_method_the_same_start(small: Small, uneven: Uneven, run_of: RunOf) -> None:
+    data = uneven()
+    starts = [Trainer(run_of(small(methods=f"[{m}]"), data), data).model.state_dict() for m in ("equal", "mgda")]
+    assert all(torch.equal(starts[0][key], starts[1][key]) for key in starts[0])
