@@ -1,8 +1,4 @@
-import json
 import math
-import subprocess
-import sys
-import textwrap
 
 import numpy as np
 import pytest
@@ -10,9 +6,11 @@ import sklearn.metrics
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from two_workers import two_workers
 
 from mtlscale.metrics import task_metrics
 from mtlscale.tasks import MISSING_CLASS, Task
+from mtlscale.training.distributed import Workers
 
 torch.set_num_threads(1)
 
@@ -180,43 +178,27 @@ def test_sizes_that_do_not_fit_are_an_error():
         task_metrics(TASKS["mse"]).update(torch.zeros(4, 1), torch.zeros(3))
 
 
-def test_workers_without_a_common_share_agree_on_one_workers_figures(tmp_path):
-    """Two workers, one with all batches but one task's: the other has nothing to add, and both know the whole."""
-    script = tmp_path / "worker.py"
-    script.write_text(
-        textwrap.dedent(
-            """
-            import json, sys
-            import torch, torch.distributed as dist
-            from mtlscale.metrics import task_metrics
-            from mtlscale.tasks import Task
-
-            rank, folder = int(sys.argv[1]), sys.argv[2]
-            torch.set_num_threads(1)
-            dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-            names = ("accuracy", "cross_entropy", "f1", "auroc")
-            found = []
-            for shares in ((13, 30), (30, 30)):  # the second time, worker 1 has no sample at all
-                generator = torch.Generator().manual_seed(0)
-                logits = torch.randn(30, 4, generator=generator)
-                target = torch.randint(0, 4, (30,), generator=generator)
-                mine = slice(0, shares[0]) if rank == 0 else slice(*shares)
-                metrics = task_metrics(Task(name="t", loss="cross_entropy", outputs=4, metrics=names))
-                for logit, label in zip(logits[mine].split(7), target[mine].split(7)):
-                    if len(label):
-                        metrics.update(logit, label)
-                found.append(metrics.compute())
-            open(f"{folder}/{rank}.json", "w").write(json.dumps(found))
-            dist.destroy_process_group()
-            """
-        )
-    )
-    workers = [subprocess.Popen([sys.executable, str(script), str(rank), str(tmp_path)]) for rank in range(2)]
-    assert [worker.wait(timeout=120) for worker in workers] == [0, 0]
+def logits_and_target() -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
-    logits, target = torch.randn(30, 4, generator=generator), torch.randint(0, 4, (30,), generator=generator)
-    task = Task(name="t", loss="cross_entropy", outputs=4, metrics=("accuracy", "cross_entropy", "f1", "auroc"))
-    alone = compute(task, (logits, target))
-    for rank in range(2):
-        for figures in json.loads((tmp_path / f"{rank}.json").read_text()):
-            same(figures, alone)
+    return torch.randn(30, 4, generator=generator), torch.randint(0, 4, (30,), generator=generator)
+
+
+SHARED_TASK = Task(name="t", loss="cross_entropy", outputs=4, metrics=("accuracy", "cross_entropy", "f1", "auroc"))
+
+
+def _figures(share: int, workers: Workers) -> dict[str, float]:
+    """Worker 0 has the first `share` samples, worker 1 the rest."""
+    mine = slice(0, share) if workers.rank == 0 else slice(share, 30)
+    metrics = task_metrics(SHARED_TASK)
+    for logit, label in zip(*(part[mine].split(7) for part in logits_and_target()), strict=True):
+        if len(label):
+            metrics.update(logit, label)
+    return metrics.compute()
+
+
+def test_workers_without_a_common_share_agree_on_one_workers_figures(tmp_path):
+    """Unequal shares, and one where worker 1 has no sample at all: both know the whole."""
+    alone = compute(SHARED_TASK, logits_and_target())
+    for figures in two_workers(_figures, [13, 30], tmp_path):
+        for found in figures:
+            same(found, alone)

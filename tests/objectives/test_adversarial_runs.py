@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
+from two_workers import two_workers
 
-from mtlscale.components import load_plugin
 from mtlscale.data.prepared import PreparedData
 from mtlscale.experiment import Experiment, Run
 from mtlscale.ledger import Epoch
@@ -55,23 +54,14 @@ def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor], what: st
         assert error <= 1e-9, f"{what}: {key} differs by {error:.1e}"
 
 
-def _one_of_two(rank: int, meeting: str, jobs: list[tuple[Run, PreparedData]], out: str) -> None:
-    load_plugin(Path(__file__).parents[1] / "plugins" / "uneven.py")
-    torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
-    results = [state_after(run, data, Workers(rank, 2)) for run, data in jobs]
-    if rank == 0:
-        torch.save(results, out)
-    torch.distributed.destroy_process_group()
+def _trained(job: tuple[Run, PreparedData], workers: Workers) -> dict[str, Tensor]:
+    return state_after(*job, workers)
 
 
 def test_two_workers_end_where_one_does(small: Small, uneven: Uneven, run_of: RunOf, tmp_path: Path) -> None:
     data = uneven()
     jobs = [(run_of(small(methods=f"[{method}]", training=EXACT % ""), data), data) for method in METHODS]
-    out = tmp_path / "two.pt"
-    torch.multiprocessing.spawn(_one_of_two, (str(tmp_path / "meeting"), jobs, str(out)), nprocs=2)
-    for (run, _), found in zip(jobs, torch.load(out, weights_only=True), strict=True):
+    for (run, _), found in zip(jobs, two_workers(_trained, jobs, tmp_path)[0], strict=True):
         assert_close(found, state_after(run, data), run.method)
 
 

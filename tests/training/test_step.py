@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
+from two_workers import two_workers
 
 from mtlscale import components
 from mtlscale.components import UserError
@@ -96,22 +96,8 @@ def test_accumulation_at_the_representation_is_refused(small: Small, uneven: Une
         parameters_after(run, data)
 
 
-def _one_of_two(rank: int, meeting: str, jobs: list[tuple[Run, PreparedData]], out: str) -> None:
-    from mtlscale.components import load_plugin
-
-    load_plugin(Path(__file__).parents[1] / "plugins" / "uneven.py")
-    torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
-    results = []
-    for run, data in jobs:
-        try:
-            results.append(parameters_after(run, data, Workers(rank, 2)))
-        except Exception as error:
-            raise RuntimeError(run.method) from error
-    if rank == 0:
-        torch.save(results, out)
-    torch.distributed.destroy_process_group()
+def _trained(job: tuple[Run, PreparedData], workers: Workers) -> dict[str, Tensor]:
+    return parameters_after(*job, workers)
 
 
 def test_two_workers_end_with_the_parameters_of_one_for_every_balancer(
@@ -125,9 +111,7 @@ def test_two_workers_end_with_the_parameters_of_one_for_every_balancer(
         for name in BALANCERS:
             experiment = small(methods=method(name), datasets=options, training=EXACT % ", clip: 0.5")
             jobs.append((run_of(experiment, data), data))
-    out = tmp_path / "two.pt"
-    torch.multiprocessing.spawn(_one_of_two, (str(tmp_path / "meeting"), jobs, str(out)), nprocs=2)
-    for (run, data), found in zip(jobs, torch.load(out, weights_only=True), strict=True):
+    for (run, data), found in zip(jobs, two_workers(_trained, jobs, tmp_path)[0], strict=True):
         one = parameters_after(run, data)
         for key, value in one.items():
             error = (value - found[key]).norm() / value.norm().clamp(min=1e-12)

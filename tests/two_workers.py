@@ -1,0 +1,38 @@
+"""Two real processes joined by gloo on loopback, for tests of "workers don't matter"."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mtlscale.components import load_plugin
+from mtlscale.training.distributed import Workers
+
+PLUGIN = Path(__file__).parent / "plugins" / "uneven.py"
+
+
+def two_workers(task: Callable[[Any, Workers], Any], jobs: list[Any], folder: Path) -> list[list[Any]]:
+    """What each of two processes finds for every job: `[rank][job]`, as `task(job, workers)` gave it."""
+    torch.multiprocessing.spawn(_worker, (task, jobs, str(folder)), nprocs=2)
+    return [torch.load(folder / f"found_{rank}.pt", weights_only=True) for rank in range(2)]
+
+
+def _worker(rank: int, task: Callable[[Any, Workers], Any], jobs: list[Any], folder: str) -> None:
+    load_plugin(PLUGIN)
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    found = []
+    for number, job in enumerate(jobs):
+        try:
+            found.append(task(job, Workers(rank, 2)))
+        except Exception as error:
+            raise RuntimeError(f"job {number}: {getattr(job, 'method', job)}") from error
+    torch.save(found, f"{folder}/found_{rank}.pt")
+    torch.distributed.barrier()
+    # No teardown: gloo's threads, torn down while the other process still talks, abort the interpreter now and then.
+    os._exit(0)
