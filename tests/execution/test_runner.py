@@ -148,7 +148,7 @@ def test_kill_9_of_the_driver_loses_nothing(experiment_file: Callable[..., Path]
     """The same command goes on: finished runs are not repeated, the broken one resumes, the end is the same."""
     path = experiment_file(
         methods="[equal, aamtrl, pcgrad, cagrad]",
-        training="{epochs: 300, batch_size: 4, lr: 1e-2, checkpoint_seconds: 0}",
+        training="{epochs: 80, batch_size: 4, lr: 1e-2, checkpoint_seconds: 0}",
         tracking="{enabled: false}",
     )
     home = tmp_path / "home"
