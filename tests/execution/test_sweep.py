@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from processes import run_workers, wait_until_gone
 
 from mtlscale.execution.runner import Silent, run, sweep
 from mtlscale.experiment import Run, load_experiment
@@ -117,14 +118,13 @@ def test_kill_9_in_the_middle_repeats_no_finished_trial(executor: str, experimen
     while not ledger.latest():
         assert driver.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
-    others = psutil.Process(driver.pid).children(recursive=True)
-    workers = [p for p in others if "ray::_RunWorker" in " ".join(p.cmdline())]
+    workers = run_workers(psutil.Process(driver.pid))
     assert workers
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()
+    wait_until_gone(workers)  # two sweeps at once would write the same files
     before = {run_id: record.finished for run_id, record in ledger.latest().items()}
     assert 0 < len(before) < 12
-    _wait_for_end(workers)
 
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -139,12 +139,6 @@ def test_kill_9_in_the_middle_repeats_no_finished_trial(executor: str, experimen
         for key, trials in ranking(calm).items():
             assert dict(ranking(resumed)[key]) == pytest.approx(dict(trials), rel=1e-9)
     assert resumed.chosen() == calm.chosen()
-
-
-def _wait_for_end(processes: list[psutil.Process]) -> None:
-    """Ray ends the workers of a dead driver; two sweeps at once would write the same files."""
-    _, alive = psutil.wait_procs(processes, timeout=60)
-    assert not alive
 
 
 @pytest.mark.parametrize(
