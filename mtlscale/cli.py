@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mtlscale import cluster_cli
 from mtlscale.components import UserError
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ app = typer.Typer(
     help="mtlscale: benchmark multi-task learning methods under one protocol.\n\n"
     "Start with [bold]mtlscale run quickstart[/bold].",
 )
+
+_TELL_SECONDS = 1.0  # between two lines of progress
 
 HomeOption = Annotated[
     Path | None, typer.Option("--home", help="Folder for data, runs and reports [default: $MTLSCALE_HOME or ./outputs]")
@@ -285,6 +289,7 @@ class _Progress:
         self._task: Any = None
         self._left: dict[str, int] = {}
         self._done = self._runs = 0
+        self._told = float("-inf")
         self._what = "runs"
 
     def __enter__(self) -> _Progress:
@@ -362,6 +367,17 @@ class _Progress:
         before = self._left.get(run.run_id, run.training.epochs)
         self._left[run.run_id] = left
         self._bar.update(self._task, advance=max(0, before - left), description=self._label())
+        self._tell()
+
+    def _tell(self) -> None:
+        """In a job, the bar as a line for whoever follows its log."""
+        now = time.monotonic()
+        if os.environ.get("MTLSCALE_PROGRESS") == "lines" and now - self._told >= _TELL_SECONDS:
+            from mtlscale.progress import Progress
+
+            self._told = now
+            task = self._bar.tasks[-1]
+            print(Progress(int(task.completed), int(task.total or 0), self._done, self._runs), flush=True)
 
     def epoch(self, run: Run, epoch: Epoch) -> None:
         self._advance(run, run.training.epochs - epoch.epoch)
@@ -395,6 +411,31 @@ def leaderboard(
     home: HomeOption = None,
 ) -> None:
     """Compare the methods of an experiment on the runs there are."""
+    results = _results(experiment, set_, home)
+    board = results.leaderboard()
+    if format == "markdown":
+        print(board.to_markdown())
+    elif format == "csv":
+        print(board.to_csv(), end="")
+    elif format == "table":
+        _print_results(_console(), results, results.write_report())
+    else:
+        raise UserError(f"--format {format}: choose table, markdown or csv")
+
+
+@app.command(epilog="Example: mtlscale report quickstart")
+def report(
+    experiment: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped experiment")],
+    set_: SetOption = None,
+    home: HomeOption = None,
+) -> None:
+    """Write the page, tables and pictures of the runs there are, and say where they are."""
+    for path in _results(experiment, set_, home).write_report().values():
+        print(path)
+
+
+def _results(experiment: str, set_: list[str] | None, home: Path | None) -> Results:
+    """The finished runs of an experiment; `UserError` where there are none."""
     from mtlscale.execution.plan import records_of
     from mtlscale.experiment import load_experiment
     from mtlscale.results import Results
@@ -406,16 +447,7 @@ def leaderboard(
         raise UserError(
             f"no runs of {spec.name} in {place.root}; start them with `mtlscale run {experiment}` or name their --home"
         )
-    results = Results(spec, records, place.experiment(spec.name))
-    board = results.leaderboard()
-    if format == "markdown":
-        print(board.to_markdown())
-    elif format == "csv":
-        print(board.to_csv(), end="")
-    elif format == "table":
-        _print_results(_console(), results, results.write_report())
-    else:
-        raise UserError(f"--format {format}: choose table, markdown or csv")
+    return Results(spec, records, place.experiment(spec.name))
 
 
 @app.command(epilog="Example: mtlscale doctor --address 127.0.0.1:6379")
@@ -437,6 +469,9 @@ def doctor(
     _console().print(table)
     if any(finding.level == "bad" for finding in findings):
         raise typer.Exit(1)
+
+
+cluster_cli.register(app)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import importlib
 import importlib.util
 import math
@@ -125,11 +126,17 @@ class Component:
 
 def names(kind: str) -> list[str]:
     """All names of one kind, without importing their modules."""
+    return sorted({*_shipped(kind), *_PLUGINS[kind]})
+
+
+@functools.cache
+def _shipped(kind: str) -> tuple[str, ...]:
+    """The names of the files there are; asked for many times a run."""
     package = importlib.util.find_spec(PACKAGES[kind])
     if package is None or package.submodule_search_locations is None:
         raise UserError(f"package {PACKAGES[kind]!r} is not installed; reinstall mtlscale")
-    found = [m.name for m in pkgutil.iter_modules(package.submodule_search_locations) if not m.name.startswith("_")]
-    return sorted({*found, *_PLUGINS[kind]})
+    modules = pkgutil.iter_modules(package.submodule_search_locations)
+    return tuple(module.name for module in modules if not module.name.startswith("_"))
 
 
 def nearest(name: str, candidates: Sequence[str]) -> str:

@@ -171,6 +171,8 @@ class TrainingSpec(_Model):
     decay_steps: int = Field(1000, ge=1)
     clip: float | None = Field(None, gt=0)  # norm of the whole gradient
     amp: Literal["off", "bf16", "fp16"] = "off"
+    augment: Literal["none", "flip", "scale_crop"] = "none"  # of training images, with their maps
+    channels_last: bool = False  # memory layout of convolutions: the order of the results' last digits changes
     accumulate: int = Field(1, ge=1)  # micro-batches a step is cut into
     gramian_every: int = Field(1, ge=1)  # balance anew every so many steps (an approximation when > 1)
     dtype: Literal["float32", "float64"] = "float32"
@@ -187,7 +189,8 @@ class ResourceSpec(_Model):
     workers: int = Field(1, ge=1)
     cpus_per_worker: float = Field(1, gt=0)
     gpus_per_worker: float = Field(0, ge=0)
-    max_failures: int = Field(2, ge=0)  # restarts of a run whose worker died
+    max_failures: int = Field(2, ge=0)  # restarts of a run whose worker died or hung
+    timeout_minutes: float = Field(120, gt=0)  # without a sign of life (an epoch's end) a worker is taken for hung
 
 
 class TrackingSpec(_Model):
@@ -303,8 +306,17 @@ def _without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) ->
 
 def _told(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """A component's part of a spec without what is at its default."""
-    knobs = components.component(kind, entry["name"]).knobs()
-    return _without_defaults(entry, json.loads(json.dumps({key: default for key, (default, _) in knobs.items()})))
+    return _without_defaults(entry, _defaults(components.component(kind, entry["name"])))
+
+
+def _defaults(component: Any) -> dict[str, Any]:
+    """Each knob's default as JSON has it; asked for many times a run."""
+    if component not in _DEFAULTS:
+        _DEFAULTS[component] = json.loads(json.dumps({key: default for key, (default, _) in component.knobs().items()}))
+    return _DEFAULTS[component]
+
+
+_DEFAULTS: dict[Any, dict[str, Any]] = {}  # component class -> its defaults
 
 
 _TRAINING_DEFAULTS = TrainingSpec().model_dump(mode="json")
@@ -428,18 +440,8 @@ def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experi
     nobody knows, or of a value that does not fit.
     """
     file = find_experiment(str(path))
-    text = file.read_text(encoding="utf-8")
-    try:
-        data = yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader)
-        root = yaml.compose(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        at = f":{mark.line + 1}" if mark else ""
-        raise UserError(f"{file}{at}: not valid YAML: {getattr(error, 'problem', error)}") from None
-    if not isinstance(data, dict):
-        raise UserError(f"{file}: an experiment file is a mapping with `name`, `datasets` and `methods`")
-    for override in overrides:
-        _set(data, override)
+    data = read_settings(file, overrides)
+    root = yaml.compose(file.read_text(encoding="utf-8"), Loader=_Loader)
     data.setdefault("name", file.stem)
     plugins = tuple(file.parent / plugin for plugin in data.get("plugins", ()))
     for plugin in plugins:
@@ -457,6 +459,21 @@ def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experi
         raise UserError(f"{file}{f':{line}' if line else ''}: {_describe(error, Experiment)}") from None
     experiment.validate_components()
     return experiment
+
+
+def read_settings(file: Path, overrides: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What an experiment file says, unchecked, with the overrides applied; `UserError` where it is no YAML mapping."""
+    try:
+        data = yaml.load(file.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 (a SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f":{mark.line + 1}" if mark else ""
+        raise UserError(f"{file}{at}: not valid YAML: {getattr(error, 'problem', error)}") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{file}: an experiment file is a mapping with `name`, `datasets` and `methods`")
+    for override in overrides:
+        _set(data, override)
+    return data
 
 
 def parse_override(text: str, flag: str = "--set") -> tuple[str, Any]:

@@ -15,8 +15,12 @@ class Home:
 
     @classmethod
     def default(cls) -> Home:
-        """$MTLSCALE_HOME, or `outputs` in the working folder."""
-        return cls(Path(os.environ.get("MTLSCALE_HOME", "outputs")).absolute())
+        """$MTLSCALE_HOME, or `outputs` in the working folder; `~/mtlscale` in a Ray job, whose working folder is
+        removed with it."""
+        in_job = "runtime_resources" in Path.cwd().parts
+        return cls(
+            Path(os.environ.get("MTLSCALE_HOME") or (Path.home() / "mtlscale" if in_job else "outputs")).absolute()
+        )
 
     def run(self, run_id: str) -> Path:
         return self.root / "runs" / run_id

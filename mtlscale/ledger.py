@@ -6,6 +6,7 @@ own record. Plain JSON, so results outlive this program.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -123,9 +124,19 @@ class Ledger:
         with self.path.open("rb") as file:
             for line in file:
                 try:
-                    yield RunRecord.model_validate(json.loads(line))
+                    yield RunRecord.model_validate_json(line)
                 except ValueError:
                     continue
+
+    def outcomes(self) -> Iterator[tuple[str, str, str]]:
+        """(run_id, status, when it ended) of whole records in order of writing, without reading the rest of them."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            for line in file:
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    content = json.loads(line)
+                    yield content["run_id"], content["status"], content.get("finished", "")
 
     def latest(self) -> dict[str, RunRecord]:
         """run_id -> its newest record."""

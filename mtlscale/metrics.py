@@ -59,6 +59,35 @@ METRICS: dict[str, Metric] = {
     "mse": Metric(higher_is_better=False, losses=_NUMBERS, help="mean squared error"),
     "rmse": Metric(higher_is_better=False, losses=_NUMBERS, help="root of the mean squared error over the split"),
     "mae": Metric(higher_is_better=False, losses=_NUMBERS, help="mean absolute error"),
+    "miou": Metric(
+        higher_is_better=True,
+        losses=("cross_entropy",),
+        unit="%",
+        help="mean over classes of intersection over union, from one confusion matrix over the split",
+    ),
+    "pixel_accuracy": Metric(
+        higher_is_better=True, losses=("cross_entropy",), unit="%", help="right pixels among those with a label"
+    ),
+    "pixel_error": Metric(higher_is_better=False, losses=("cross_entropy",), unit="%", help="100 − pixel accuracy"),
+    "abs_err": Metric(higher_is_better=False, losses=_NUMBERS, help="mean absolute depth error over valid pixels"),
+    "rel_err": Metric(higher_is_better=False, losses=_NUMBERS, help="mean of the depth error over the true depth"),
+    "angle_mean": Metric(higher_is_better=False, losses=("cosine",), unit="°", help="mean angle to the true normal"),
+    "angle_median": Metric(
+        higher_is_better=False, losses=("cosine",), unit="°", help="exact median of the angles of all valid pixels"
+    ),
+    "angle_rmse": Metric(higher_is_better=False, losses=("cosine",), unit="°", help="root of the mean squared angle"),
+    **{
+        f"within_{bound}": Metric(
+            higher_is_better=True, losses=("cosine",), unit="%", help=f"normals less than {bound}° off"
+        )
+        for bound in ("11.25", "22.5", "30")
+    },
+    "max_f": Metric(
+        higher_is_better=True,
+        losses=("cross_entropy", "bce"),
+        unit="%",
+        help="largest F (β² = 0.3) over 256 thresholds on the saliency map, pooled over the split",
+    ),
 }
 
 
@@ -128,6 +157,11 @@ def safeness(method: Values, single_task: Values, higher_is_better: Directions) 
         difference = sign * (value - reference)
         shares.append((task, math.nan if math.isnan(difference) else float(difference >= 0)))
     return 100.0 * _mean([_mean([share for of, share in shares if of == task]) for task in single_task])
+
+
+def total_error(values: Values, metric: str = "error") -> float:
+    """Sum over tasks of the error in percent: CelebA's total test error, from {task: {metric: value}}."""
+    return float(sum(_value(values, task, metric) for task in values))
 
 
 def relative_error(method: Mapping[str, float], single_task: Mapping[str, float]) -> float:

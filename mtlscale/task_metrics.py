@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import itemgetter
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mtlscale.dense_metrics import WITHIN, Angles, Confusion, DepthErrors, MaxF, SumsAccumulator
+from mtlscale.metrics import METRICS
 from mtlscale.tasks import MISSING_CLASS, Task
 from mtlscale.torchvision_ops import declare
 
@@ -34,7 +38,8 @@ class TaskMetrics:
         self.task = task
         statistics = dict.fromkeys(_POOLED[name][0] for name in task.metrics if name in _POOLED)
         self._means = PooledMeans(tuple(statistics))
-        self._others = {name: _OTHERS[name](task) for name in task.metrics if name in _OTHERS}
+        keys = dict.fromkeys(_OTHERS[name][0] for name in task.metrics if name in _OTHERS)
+        self._others = {key: _ACCUMULATORS[key](task) for key in keys}
 
     def to(self, device: torch.device | str) -> TaskMetrics:
         """Keep the states there: where the worker group's backend sends from (NCCL: the worker's GPU)."""
@@ -65,13 +70,15 @@ class TaskMetrics:
             # A worker without a batch takes part in the exchange with empty states of the right types.
             self.update(*_nothing(self.task, self._means.device))
         count, means = self._means.compute()
+        found = {key: metric.compute() for key, metric in self._others.items()}
         values = {}
         for name in self.task.metrics:
             if name in _POOLED:
                 statistic, read = _POOLED[name]
                 values[name] = read(means[statistic])
             else:
-                value = 100.0 * float(self._others[name].compute())
+                key, read = _OTHERS[name]
+                value = (100.0 if METRICS[name].unit == "%" else 1.0) * float(read(found[key]))
                 values[name] = value if count else math.nan
         return values
 
@@ -204,13 +211,36 @@ def _f1(task: Task) -> torchmetrics.Metric:
     return BinaryF1() if task.outputs == 1 else MultilabelF1(task)
 
 
-# metric -> how its accumulator is built; it is fed with `_rows` and answers with a fraction
-_OTHERS: dict[str, Callable[[Task], torchmetrics.Metric]] = {"f1": _f1, "auroc": lambda task: Auroc()}
+# How an accumulator is built; it is fed with `_rows`.
+_ACCUMULATORS: dict[str, Callable[[Task], torchmetrics.Metric | SumsAccumulator]] = {
+    "f1": _f1,
+    "auroc": lambda task: Auroc(),
+    "confusion": Confusion,
+    "depth": DepthErrors,
+    "angles": Angles,
+    "max_f": MaxF,
+}
+
+# metric -> the accumulator it is read from, and how: rates as fractions
+_OTHERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "f1": ("f1", lambda found: found),
+    "auroc": ("auroc", lambda found: found),
+    "miou": ("confusion", itemgetter("miou")),
+    "abs_err": ("depth", itemgetter("abs")),
+    "rel_err": ("depth", itemgetter("rel")),
+    "max_f": ("max_f", itemgetter("f")),
+    "angle_mean": ("angles", itemgetter("mean")),
+    "angle_median": ("angles", itemgetter("median")),
+    "angle_rmse": ("angles", itemgetter("rmse")),
+    **{f"within_{bound:g}": ("angles", itemgetter(str(bound))) for bound in WITHIN},
+}
 
 # metric -> the pooled statistic it is read from, and how
 _POOLED: dict[str, tuple[str, Callable[[float], float]]] = {
     "accuracy": ("correct", lambda mean: 100.0 * mean),
+    "pixel_accuracy": ("correct", lambda mean: 100.0 * mean),
     "error": ("correct", lambda mean: 100.0 * (1.0 - mean)),
+    "pixel_error": ("correct", lambda mean: 100.0 * (1.0 - mean)),
     "soft_error": ("correct", lambda mean: 100.0 * (1.0 - mean)),
     "cross_entropy": ("nats", lambda mean: mean),
     "mse": ("squared", lambda mean: mean),
@@ -264,7 +294,9 @@ def _present(task: Task, target: Tensor) -> Tensor:
     """Mask of the rows, or of the single entries, whose label is there."""
     if task.loss == "cross_entropy":
         return target != MISSING_CLASS
-    return ~target.isnan().any(-1) if task.loss == "soft_cross_entropy" else ~target.isnan()
+    if task.loss in ("soft_cross_entropy", "cosine"):  # a label of several numbers is there as a whole, or not
+        return ~target.isnan().any(-1)
+    return ~target.isnan()
 
 
 def _nothing(task: Task, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -1,11 +1,12 @@
 """Everything MLflow: one parent run per experiment, one child per run, written by one thread of the driver.
 
 Results live in the ledger; MLflow is a view of them. Where it stops answering in the middle of an experiment the runs
-go on, and what could not be written is said at the end.
+go on, that is said once, and `mtlscale.sync` writes the rest later.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -25,6 +26,8 @@ from mtlscale.home import Home
 from mtlscale.ledger import Epoch, RunRecord, write_atomically
 
 _METRICS_PER_BATCH = 1000  # MLflow's limit
+_RUNS_PER_PAGE = 1000
+_OURS = "tags.`mtlscale.run_id` != ''"
 _FLUSH_SECONDS = 1.0  # a run's epochs are written at most this often
 
 
@@ -62,57 +65,70 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 class Tracker:
-    """Queues what happens; a thread writes it. Every method returns at once."""
+    """Queues what happens; a thread writes it. Every method returns at once.
 
-    def __init__(self, experiment: Experiment, home: Home) -> None:
-        self._experiment, self._home = experiment, home
-        self._uri = experiment.tracking.uri or home.tracking_uri
-        check_uri(self._uri)
+    tell: is told once, from that thread, when MLflow cannot be written any more.
+    """
+
+    def __init__(self, experiment: Experiment, home: Home, tell: Callable[[str], None] = lambda text: None) -> None:
+        self._writer = Writer(experiment, home)
+        self._tell = tell
         self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue()
-        self._parent: str | None = None  # MLflow's id of the experiment's own run
-        self._runs: dict[str, str] = {}  # our run_id -> MLflow's
-        self._pending: dict[str, list[Epoch]] = {}
-        self._flushed: dict[str, float] = {}
-        self._written: dict[str, int] = {}  # our run_id -> last epoch written
         self.error: str | None = None
         self._thread = threading.Thread(target=self._work, name="mlflow-writer", daemon=True)
         self._thread.start()
 
     def started(self, run: Run) -> None:
-        self._queue.put(lambda: self._start(run))
+        self._queue.put(lambda: self._writer.start(run))
 
     def epoch(self, run: Run, epoch: Epoch) -> None:
-        self._queue.put(lambda: self._epoch(run, epoch))
+        self._queue.put(lambda: self._writer.epoch(run, epoch))
 
     def finished(self, run: Run, record: RunRecord, folder: Path) -> None:
-        self._queue.put(lambda: self._finish(run, record, folder))
+        self._queue.put(lambda: self._writer.finish(run, record, folder))
 
     def trial(self, run: Run, record: RunRecord, score: float | None) -> None:
         """A finished trial of a search: its settings and how good it was, without its epochs."""
-        self._queue.put(lambda: self._trial(run, record, score))
+        self._queue.put(lambda: self._writer.trial(run, record, score))
 
     def close(self, artefacts: list[Path], status: str = "FINISHED") -> str | None:
         """Write what is left, the parent's artefacts and status; what went wrong, if something did."""
-        self._queue.put(lambda: self._close(artefacts, status))
+        self._queue.put(lambda: self._writer.close(artefacts, status))
         self._queue.put(None)
         self._thread.join(timeout=120)
         return self.error
 
-    # -- on the thread ---------------------------------------------------------------------------------------------
-
     def _work(self) -> None:
-        try:
-            self._connect()
-        except Exception as error:
-            self.error = f"{type(error).__name__}: {error}".splitlines()[0]
+        self._try(self._writer.connect)
         while (action := self._queue.get()) is not None:
             if self.error is None:
-                try:
-                    action()
-                except Exception as error:
-                    self.error = f"{type(error).__name__}: {error}".splitlines()[0]
+                self._try(action)
 
-    def _connect(self) -> None:
+    def _try(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:
+            self.error = f"{type(error).__name__}: {error}".splitlines()[0]
+            self._tell(
+                f"MLflow is behind from here on ({self.error[:200]}); the runs go on, the ledger has everything, and "
+                "`mtlscale sync` with the same experiment writes it later"
+            )
+
+
+class Writer:
+    """Writes one experiment to MLflow, call by call; whatever MLflow raises passes through."""
+
+    def __init__(self, experiment: Experiment, home: Home) -> None:
+        self._experiment, self._home = experiment, home
+        self._uri = experiment.tracking.uri or home.tracking_uri
+        check_uri(self._uri)
+        self._parent: str | None = None  # MLflow's id of the experiment's own run
+        self._runs: dict[str, str] = {}  # our run_id -> MLflow's
+        self._pending: dict[str, list[Epoch]] = {}
+        self._flushed: dict[str, float] = {}
+        self._written: dict[str, int] = {}  # our run_id -> last epoch written
+
+    def connect(self) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
@@ -136,6 +152,8 @@ class Tracker:
             self._id = found.experiment_id
         self._book = self._home.experiment(name) / "mlflow.json"
         self._load_book()
+        if self._parent is not None and not self._known(self._parent):
+            self._parent, self._runs = None, {}  # the server has lost its database since
         if self._parent is None:
             tags = {
                 "mlflow.runName": name,
@@ -144,24 +162,71 @@ class Tracker:
             }
             self._parent = self._client.create_run(self._id, tags=tags).info.run_id
             self._client.log_text(self._parent, self._experiment.model_dump_json(indent=2), "experiment.json")
-            self._save_book()
         else:
             self._client.update_run(self._parent, status="RUNNING")
+        self._save_book()
 
     def _load_book(self) -> None:
         """Which MLflow runs are ours: written beside the ledger, so that a resumed experiment goes on in them."""
         try:
-            book = json.loads(self._book.read_bytes())
+            head, *lines = self._book.read_text().splitlines()
+            book = json.loads(head)
         except (OSError, ValueError):
             return
-        if book.get("uri") == self._uri:
-            self._parent, self._runs = book["parent"], book["runs"]
+        if book.get("uri") != self._uri:
+            return
+        self._parent, self._runs = book["parent"], book["runs"]
+        for line in lines:  # of runs since
+            with contextlib.suppress(ValueError):  # the last one may have been cut off
+                run_id, mine = json.loads(line)
+                self._runs[run_id] = mine
+
+    def _known(self, run: str) -> bool:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self._client.get_run(run)
+        except MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                return False
+            raise
+        return True
+
+    def there(self) -> dict[str, str]:
+        """run_id -> status of the runs and trials that are written whole.
+
+        `finish` goes on in the runs that are written in part; such trials are removed.
+        """
+        whole: dict[str, str] = {}
+        token = None
+        while True:
+            page = self._client.search_runs([self._id], _OURS, max_results=_RUNS_PER_PAGE, page_token=token)
+            for run in page:
+                run_id, status = run.data.tags["mtlscale.run_id"], run.data.tags.get("mtlscale.status")
+                # The status of MLflow is written last.
+                if status is not None and run.info.status in ("FINISHED", "FAILED"):
+                    whole[run_id] = status
+                    self._runs[run_id] = run.info.run_id
+                elif run.data.tags["mtlscale.kind"] == "trial":
+                    self._client.delete_run(run.info.run_id)
+                    self._runs.pop(run_id, None)
+                else:
+                    self._runs.setdefault(run_id, run.info.run_id)
+            token = page.token
+            if not token:
+                return whole
 
     def _save_book(self) -> None:
         content = {"uri": self._uri, "parent": self._parent, "runs": self._runs}
-        write_atomically(self._book, json.dumps(content).encode())
+        write_atomically(self._book, json.dumps(content).encode() + b"\n")
 
-    def _start(self, run: Run) -> None:
+    def _note(self, run_id: str, mine: str) -> None:
+        """A new run, at the end of the book: writing it anew for each would cost the square of the runs."""
+        self._runs[run_id] = mine
+        with self._book.open("a") as file:
+            file.write(json.dumps([run_id, mine]) + "\n")
+
+    def start(self, run: Run) -> None:
         if run.run_id in self._runs:
             self._client.update_run(self._runs[run.run_id], status="RUNNING")
             history = self._client.get_metric_history(self._runs[run.run_id], "epoch_seconds")
@@ -179,10 +244,10 @@ class Tracker:
         mine = self._client.create_run(self._id, tags=tags).info.run_id
         params = [self._param(key, value) for key, value in _flat(run.spec).items()]
         self._client.log_batch(mine, params=params)
-        self._runs[run.run_id] = mine
-        self._save_book()
+        self._written[run.run_id] = 0
+        self._note(run.run_id, mine)
 
-    def _epoch(self, run: Run, epoch: Epoch) -> None:
+    def epoch(self, run: Run, epoch: Epoch) -> None:
         self._pending.setdefault(run.run_id, []).append(epoch)
         if time.monotonic() - self._flushed.get(run.run_id, 0.0) >= _FLUSH_SECONDS:
             self._flush(run.run_id)
@@ -208,11 +273,10 @@ class Tracker:
             self._client.log_batch(self._runs[run_id], metrics=metrics[start : start + _METRICS_PER_BATCH])
         self._flushed[run_id] = time.monotonic()
 
-    def _finish(self, run: Run, record: RunRecord, folder: Path) -> None:
-        if run.run_id not in self._runs:
-            self._start(run)
-        if not self._written.get(run.run_id):
-            self._pending[run.run_id] = list(record.epochs)
+    def finish(self, run: Run, record: RunRecord, folder: Path) -> None:
+        if run.run_id not in self._written:
+            self.start(run)
+        self._pending[run.run_id] = list(record.epochs)  # those written already are left out
         self._flush(run.run_id)
         mine = self._runs[run.run_id]
         now = int(time.time() * 1000)
@@ -247,12 +311,12 @@ class Tracker:
             metrics=[self._metric(key, float(value), now, len(record.epochs)) for key, value in values.items()],
             tags=[self._tag(key, str(value)) for key, value in tags.items()],
         )
-        for name in ("record.json", "model.pt", "error.txt"):
+        for name in ("record.json", "model.pt", "pictures.png", "error.txt"):
             if (folder / name).exists():
                 self._client.log_artifact(mine, str(folder / name))
         self._client.set_terminated(mine, status="FINISHED" if record.status == "finished" else "FAILED")
 
-    def _trial(self, run: Run, record: RunRecord, score: float | None) -> None:
+    def trial(self, run: Run, record: RunRecord, score: float | None) -> None:
         if run.run_id in self._runs:
             return
         tags = {
@@ -276,9 +340,9 @@ class Tracker:
             params=[self._param(key, str(value)) for key, value in run.trial.items()],
         )
         self._client.set_terminated(mine, status="FINISHED" if record.status == "finished" else "FAILED")
-        self._runs[run.run_id] = mine
+        self._note(run.run_id, mine)
 
-    def _close(self, artefacts: list[Path], status: str) -> None:
+    def close(self, artefacts: list[Path], status: str) -> None:
         for path in artefacts:
             self._client.log_artifact(str(self._parent), str(path))
         self._client.set_terminated(str(self._parent), status=status)

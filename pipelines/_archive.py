@@ -50,11 +50,11 @@ def _tar_members(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[
     with _decompressed(source) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
             plain = member.isfile() or member.isdir()
-            _check_name(source, member.name, "" if plain else f"a {'device' if member.isdev() else 'link'}")
-            if member.isfile() and wanted(_normal(member.name)):
+            check_name(source, member.name, "" if plain else f"a {'device' if member.isdev() else 'link'}")
+            if member.isfile() and wanted(normal_name(member.name)):
                 file = archive.extractfile(member)
                 assert file is not None
-                yield _normal(member.name), file.read()
+                yield normal_name(member.name), file.read()
         # tarfile takes an end in the middle of a header for the end of the archive; the decompressor does not.
         while stream.read(1 << 20):
             pass
@@ -76,16 +76,16 @@ def _zip_members(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[
         for member in archive.infolist():
             mode = member.external_attr >> 16  # 0 where the archive was not made on Unix
             kind = "" if stat.S_IFMT(mode) in (0, stat.S_IFREG, stat.S_IFDIR) else "a link or a device"
-            _check_name(source, member.filename, kind)
-            if not member.is_dir() and wanted(_normal(member.filename)):
-                yield _normal(member.filename), archive.read(member)
+            check_name(source, member.filename, kind)
+            if not member.is_dir() and wanted(normal_name(member.filename)):
+                yield normal_name(member.filename), archive.read(member)
 
 
-def _normal(name: str) -> str:
+def normal_name(name: str) -> str:
     return PurePosixPath(name).as_posix()
 
 
-def _check_name(source: Path, name: str, kind: str) -> None:
+def check_name(source: Path, name: str, kind: str) -> None:
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or (path.parts[:1] and path.parts[0].endswith(":")):
         raise UserError(f"{source} has the unsafe member {name!r}, outside its own folder; do not trust this archive")

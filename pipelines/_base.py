@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -47,9 +47,22 @@ class Work:
         return {"skipped": {"count": len(found), "first": [" ".join(row) for row in found[:20]]}} if found else {}
 
 
+class Pieces(Protocol):
+    """The rows of a set with shared inputs that is too large to hold: computed while they are read, once."""
+
+    def __iter__(self) -> Iterator[tuple[str, pa.Table]]:
+        """(split, rows of the stream "all"), every split's rows in the order of their ids."""
+        ...
+
+    def finish(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the suite's extras and the notes gain; after the last row."""
+        ...
+
+
 @dataclass
 class Prepared:
-    """What a pipeline hands over: tables as `mtlscale.data.prepared` describes them, rows in any order."""
+    """What a pipeline hands over: tables as `mtlscale.data.prepared` describes them, rows in any order; or `pieces`
+    in their place."""
 
     suite: TaskSuite
     tables: dict[str, dict[str, pa.Table]]  # split -> stream -> id, input, target.<task>
@@ -57,6 +70,7 @@ class Prepared:
     vocabulary: list[str] | None = None
     extra: dict[str, pa.Table] = field(default_factory=dict)  # file name -> table with an id
     notes: dict[str, Any] = field(default_factory=dict)
+    pieces: Pieces | None = None
 
 
 class Pipeline(Component):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -73,6 +73,36 @@ def blocks(tables: Iterable[pa.Table], engine: Engine, progress: Progress) -> Bl
     """These tables as blocks, where the engine can work on them."""
     if engine == "local":
         return LocalBlocks(list(tables), progress)
+    return RayBlocks(_dataset(list(tables)), progress)
+
+
+def stream(
+    tables: Iterable[pa.Table], function: TableFunction, engine: Engine, progress: Progress, stage: str
+) -> Iterator[pa.Table]:
+    """The function of each table, in their order and as they are asked for: never more than a few at a time in memory.
+
+    The function is held to what `Blocks.map` says. A result may come in several pieces.
+    """
+    blocks = list(tables)
+    total, done = sum(map(len, blocks)), 0
+    progress(stage, 0, total)
+    for result in map(function, blocks) if engine == "local" else _streamed(blocks, function):
+        yield result
+        done += len(result)
+        progress(stage, done, total)
+
+
+def _streamed(tables: list[pa.Table], function: TableFunction) -> Iterator[pa.Table]:
+    if not tables:
+        return iter(())
+    _ship_plugin(function)
+    lazy = _dataset(tables, ordered=True).map_batches(
+        function, batch_format="pyarrow", batch_size=None, zero_copy_batch=True
+    )
+    return iter(lazy.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1))
+
+
+def _dataset(tables: list[pa.Table], ordered: bool = False) -> ray.data.Dataset:
     import ray.data
     from ray.data.context import DataContext
 
@@ -81,8 +111,9 @@ def blocks(tables: Iterable[pa.Table], engine: Engine, progress: Progress) -> Bl
             handler.setLevel(logging.ERROR)
     context = DataContext.get_current().copy()
     context.enable_progress_bars = False  # the bar is ours
+    context.execution_options.preserve_order = ordered
     with DataContext.current(context):  # a data set keeps the context it was made in
-        return RayBlocks(ray.data.from_arrow(list(tables)), progress)
+        return ray.data.from_arrow(tables)
 
 
 def _ship_plugin(function: Any) -> None:

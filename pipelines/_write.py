@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +14,16 @@ import pyarrow.parquet as pq
 from mtlscale.components import UserError
 from mtlscale.data.prepared import MANIFEST, FileEntry, Manifest, SourceInfo
 from mtlscale.tasks import SPLITS, Task
-from pipelines._base import Pipeline, Prepared
+from pipelines._base import Pieces, Pipeline, Prepared
+from pipelines._write_pieces import write_pieces
 
 VOCABULARY = "vocabulary.txt"
 
 
 def write_prepared(out: Path, pipeline: Pipeline, source: SourceInfo, prepared: Prepared) -> Manifest:
     """Write the tables, the vocabulary and, last, the manifest into the existing folder `out`."""
+    if prepared.pieces is not None:
+        return _write_streamed(out, pipeline, source, prepared, prepared.pieces)
     suite = prepared.suite
     tables = {
         split: {stream: _sorted(pipeline.name, prepared.tables[split][stream]) for stream in suite.streams}
@@ -45,13 +48,40 @@ def write_prepared(out: Path, pipeline: Pipeline, source: SourceInfo, prepared: 
     if prepared.vocabulary is not None:
         (out / VOCABULARY).write_text("".join(f"{word}\n" for word in prepared.vocabulary), encoding="utf-8")
         files.append(_entry(out, VOCABULARY, len(prepared.vocabulary)))
+    return _write_manifest(out, pipeline, source, prepared, files, counts, class_counts)
+
+
+def _write_streamed(out: Path, pipeline: Pipeline, source: SourceInfo, prepared: Prepared, pieces: Pieces) -> Manifest:
+    """The same for a set that arrives piece by piece: one stream, and what is learnt from the last row."""
+    (stream,) = prepared.suite.streams
+    written, counts, class_counts = write_pieces(out, pipeline.name, prepared.suite, stream, pieces)
+    extras, notes = pieces.finish()
+    _check_counts(pipeline.name, counts, class_counts)
+    prepared = replace(
+        prepared,
+        suite=replace(prepared.suite, extras={**prepared.suite.extras, **extras}),
+        notes={**prepared.notes, **notes},
+    )
+    files = [_entry(out, path, rows) for path, rows in written.items()]
+    return _write_manifest(out, pipeline, source, prepared, files, counts, class_counts)
+
+
+def _write_manifest(
+    out: Path,
+    pipeline: Pipeline,
+    source: SourceInfo,
+    prepared: Prepared,
+    files: list[FileEntry],
+    counts: dict[str, dict[str, int]],
+    class_counts: dict[str, dict[str, dict[str, int]]],
+) -> Manifest:
     manifest = Manifest(
         name=pipeline.name,
         results_version=pipeline.results_version,
         options=asdict(pipeline),
         source=source,
         fingerprint=hashlib.sha256("".join(f"{f.path}\0{f.sha256}\n" for f in files).encode()).hexdigest(),
-        suite=suite,
+        suite=prepared.suite,
         target_shapes=prepared.target_shapes,
         counts=counts,
         class_counts=class_counts,

@@ -15,7 +15,7 @@ def mtlscale(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPr
     )
 
 
-@pytest.mark.parametrize("command", ["list", "prepare", "run", "leaderboard", "doctor"])
+@pytest.mark.parametrize("command", ["list", "prepare", "run", "leaderboard", "report", "doctor"])
 def test_every_command_shows_an_example(command: str) -> None:
     done = mtlscale(command, "--help")
     assert done.returncode == 0
@@ -48,6 +48,7 @@ def test_everything_can_be_listed(what: str) -> None:
         (["prepare", "newsgroups", "--source", "/nowhere"], "source /nowhere does not exist"),
         (["prepare", "digits", "--option", "negatives=many"], "negatives = 'many' should be a number"),
         (["leaderboard", "quickstart"], "no runs of quickstart"),
+        (["report", "quickstart"], "no runs of quickstart"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_status_two(arguments: list[str], expected: str, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ def write_examples(folder: Path) -> None:
     ("name", "methods"),
     [
         ("first.yaml", {"stl", "equal", "mgda", "getmtl", "weighted"}),
+        ("tuned.yaml", {"stl", "equal", "getmtl"}),
         ("with_my_method.yaml", {"stl", "equal", "mgda", "inverse_norm"}),
         ("with_my_data.yaml", {"stl", "equal", "cagrad"}),
     ],

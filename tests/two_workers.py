@@ -12,7 +12,7 @@ import torch
 from mtlscale.components import load_plugin
 from mtlscale.training.distributed import Workers
 
-PLUGIN = Path(__file__).parent / "plugins" / "uneven.py"
+PLUGINS = sorted((Path(__file__).parent / "plugins").glob("*.py"))
 
 
 def two_workers(task: Callable[[Any, Workers], Any], jobs: list[Any], folder: Path) -> list[list[Any]]:
@@ -22,7 +22,8 @@ def two_workers(task: Callable[[Any, Workers], Any], jobs: list[Any], folder: Pa
 
 
 def _worker(rank: int, task: Callable[[Any, Workers], Any], jobs: list[Any], folder: str) -> None:
-    load_plugin(PLUGIN)
+    for plugin in PLUGINS:
+        load_plugin(plugin)
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)

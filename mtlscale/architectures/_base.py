@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
-from mtlscale.components import Component
-from mtlscale.encoders._base import EncoderModule
-from mtlscale.encoders._dropout import Dropout
+from mtlscale.components import Component, UserError
+from mtlscale.encoders import _heads
+from mtlscale.encoders._base import EncoderModule, StagedModule
 from mtlscale.tasks import Batch, Outputs, Task, TaskSuite
 
-HeadMaker = Callable[[int, Task, float], nn.Module]  # (features, task, dropout) -> [B, features] to [B, outputs]
+HeadMaker = Callable[[EncoderModule, Task, float], nn.Module]  # (encoder, task, dropout) -> features to predictions
 
 
 class MultiTaskModule(nn.Module):
@@ -22,6 +22,8 @@ class MultiTaskModule(nn.Module):
     independent: bool = False
     # True where the backward passes of several tasks from the representation down may run as one batched pass.
     vectorised: bool = False
+    # True where the gradients of all tasks have to come back in one backward pass, as one combination of the losses.
+    joint_backward: bool = False
 
     def forward(self, batch: Batch) -> Outputs:
         """One stream's batch -> a prediction [B, outputs] for each of the batch's tasks."""
@@ -35,6 +37,10 @@ class MultiTaskModule(nn.Module):
         """What this task's loss alone moves."""
         raise NotImplementedError
 
+    def after_step(self, lr: float, sum: Callable[[Tensor], Tensor]) -> None:
+        """After the optimiser's step at learning rate `lr`, on every worker: what the network updates by a rule of its
+        own. `sum` over workers, in place, what was gathered in the backward pass."""
+
     def on_epoch_end(self, epoch: int) -> None:
         """After the steps of an epoch, counted from 1, and before it is evaluated."""
 
@@ -43,6 +49,7 @@ class Architecture(Component):
     """A recipe of a multi-task network."""
 
     kind: ClassVar[str] = "architectures"
+    needs_stages: ClassVar[bool] = False  # works between the stages of an encoder, hence on none without stages
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         """A fresh network; `encoder()` makes one freshly initialised encoder, `dropout` precedes the heads."""
@@ -51,4 +58,28 @@ class Architecture(Component):
 
 def linear_head(features: int, task: Task, dropout: float) -> nn.Module:
     """Dropout and one linear layer: features [B, F] -> prediction [B, outputs]."""
-    return nn.Sequential(Dropout(dropout), nn.Linear(features, task.outputs))
+    return _heads.linear_head(features, task.outputs, dropout)
+
+
+def encoder_head(encoder: EncoderModule, task: Task, dropout: float) -> nn.Module:
+    """The head that goes with the encoder: linear on vectors; convolutions, or a pyramid, and upsampling on maps."""
+    return encoder.head(task, dropout)
+
+
+def staged(encoder: EncoderModule, name: str) -> StagedModule:
+    """The encoder, where it has stages to work between; `UserError` where it has none."""
+    if not isinstance(encoder, StagedModule):
+        raise UserError(f"{name} works between the stages of an encoder; choose resnet18, deeplab_resnet18 or segnet")
+    return encoder
+
+
+def of_vectors(encoder: EncoderModule, name: str) -> EncoderModule:
+    """The encoder, where it gives vectors; `UserError` where it gives maps."""
+    if encoder.spatial:
+        raise UserError(f"{name} has layers for vectors, this encoder gives maps; choose hps, mmoe or cross_stitch")
+    return encoder
+
+
+def pooled(features: Tensor) -> Tensor:
+    """[B, F], or the mean over places of [B, F, h, w]."""
+    return features if features.ndim == 2 else features.flatten(2).mean(2)

@@ -8,13 +8,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from mtlscale.architectures._base import of_vectors
 from mtlscale.components import UserError
+from mtlscale.encoders._base import EncoderModule
+from mtlscale.encoders._batch_norm import conv_block
 from mtlscale.encoders._dropout import Dropout
 from mtlscale.tasks import Task
 
 
-def tower(features: int, task: Task, dropout: float, width: int) -> nn.Module:
+def tower(encoder: EncoderModule, task: Task, dropout: float, width: int) -> nn.Module:
     """Features [B, F] -> a hidden layer of that width, dropout, the prediction [B, outputs]."""
+    features = of_vectors(encoder, "a top with a hidden layer").features
     return nn.Sequential(nn.Linear(features, width), nn.ReLU(), Dropout(dropout), nn.Linear(width, task.outputs))
 
 
@@ -28,6 +32,26 @@ class Bank(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return parallel(inputs, self.weight, self.bias).relu()
+
+
+class ConvBank(nn.Module):
+    """The same of convolutions: [B, inputs, h, w] for all, or [layers, B, …], to [layers, B, outputs, h, w].
+
+    A layer is a 3x3 convolution, batch normalisation and ReLU.
+    """
+
+    def __init__(self, layers: int, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(conv_block(inputs, outputs) for _ in range(layers))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        each = inputs.expand(len(self.layers), *inputs.shape[-4:])
+        return torch.stack([layer(part) for layer, part in zip(self.layers, each, strict=True)])
+
+
+def bank(encoder: EncoderModule, layers: int, inputs: int, outputs: int) -> nn.Module:
+    """Parallel layers for features like the encoder's: linear on vectors, convolutions on maps."""
+    return (ConvBank if encoder.spatial else Bank)(layers, inputs, outputs)
 
 
 def parallel(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -8,10 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures._base import Architecture, MultiTaskModule, linear_head
+from mtlscale.architectures._base import Architecture, MultiTaskModule, linear_head, of_vectors, staged
+from mtlscale.architectures._parallel import ParallelModule
 from mtlscale.architectures._towers import Bank
 from mtlscale.components import knob
-from mtlscale.encoders._base import EncoderModule
+from mtlscale.encoders._base import EncoderModule, StagedModule
 from mtlscale.tasks import Batch, Outputs, TaskSuite
 
 
@@ -54,6 +55,24 @@ class CrossStitchModule(MultiTaskModule):
         return [self.units[index], *self.heads[index].parameters()]
 
 
+class StagedCrossStitchModule(ParallelModule):
+    """An encoder per task; after every stage each task's features become a learnt sum of all tasks' features."""
+
+    def __init__(self, suite: TaskSuite, encoders: list[StagedModule], per_channel: bool, dropout: float) -> None:
+        super().__init__(suite, encoders, dropout)
+        self.units = nn.ModuleList(  # a row [T, C or 1] per task, after every stage
+            nn.ParameterList(stitch(len(encoders), width if per_channel else 1).unbind())
+            for width in encoders[0].widths
+        )
+
+    def exchange(self, stage: int, task: int, features: Tensor) -> Tensor:
+        row: Tensor = self.units[stage][task]  # type: ignore[index]
+        return (row[:, None, :, None, None] * features).sum(0)
+
+    def exchange_parameters(self, stage: int, task: int) -> list[nn.Parameter]:
+        return [self.units[stage][task]]  # type: ignore[index]
+
+
 def stitch(tasks: int, channels: int) -> Tensor:
     """The first cross-stitch unit [T, T, channels]: 0.9 of a task's own features, 0.1 spread over the others."""
     if tasks == 1:
@@ -65,8 +84,10 @@ def stitch(tasks: int, channels: int) -> Tensor:
 class CrossStitch(Architecture):
     """Cross-stitch networks: a hidden layer per task, whose outputs are recombined for each task by learnt weights.
 
-    With `bottom: own` every task has an encoder as well, stitched at its output (encoders are not cut open to be
-    stitched after each of their layers); with `bottom: shared`, as in TOMATO's comparison, all tasks share one.
+    With `bottom: stages` every task has a full encoder, stitched after each of its stages, and a head; no other hidden
+    layer. With `bottom: own` every task has an encoder, stitched at its output, below the hidden layers; with `bottom:
+    shared`, as in TOMATO's comparison, all tasks share one. `auto` is `stages` where the encoder has stages, else
+    `shared`.
     """
 
     name: ClassVar[str] = "cross_stitch"
@@ -74,8 +95,16 @@ class CrossStitch(Architecture):
 
     top: int = knob(32, low=1, search=(4, 8, 16, 32, 64), help="width of the hidden layers")
     units: str = knob("scalar", choices=("scalar", "channel"), help="a weight per pair of tasks, or per channel, too")
-    bottom: str = knob("shared", choices=("shared", "own"), help="one encoder, or one per task")
+    bottom: str = knob(
+        "auto", choices=("auto", "shared", "own", "stages"), help="one encoder; one per task; one per task, cut open"
+    )
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
-        encoders = [encoder() for _ in (suite.tasks if self.bottom == "own" else suite.tasks[:1])]
-        return CrossStitchModule(suite, encoders, self.top, self.units == "channel", dropout)
+        first, per_channel = encoder(), self.units == "channel"
+        if self.bottom == "stages" or (self.bottom == "auto" and isinstance(first, StagedModule)):
+            each = [staged(first, f"{self.name} with bottom = stages")]
+            each += [staged(encoder(), self.name) for _ in suite.tasks[1:]]
+            return StagedCrossStitchModule(suite, each, per_channel, dropout)
+        of_vectors(first, f"{self.name} with bottom = {self.bottom}")
+        encoders = [first, *(encoder() for _ in suite.tasks[1:] if self.bottom == "own")]
+        return CrossStitchModule(suite, encoders, self.top, per_channel, dropout)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures._base import Architecture, MultiTaskModule, linear_head
+from mtlscale.architectures._base import Architecture, MultiTaskModule, linear_head, of_vectors
 from mtlscale.architectures._towers import uniform
 from mtlscale.components import knob
 from mtlscale.encoders._base import EncoderModule
@@ -118,4 +118,4 @@ class DMTRL(Architecture):
     warmup: int = knob(10, low=0, help="epochs as Shared-bottom before the factorisation")
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
-        return DMTRLModule(suite, encoder(), self.top, self.error, self.warmup, dropout)
+        return DMTRLModule(suite, of_vectors(encoder(), self.name), self.top, self.error, self.warmup, dropout)

@@ -7,20 +7,22 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from mtlscale.architectures._base import Architecture, HeadMaker, MultiTaskModule, linear_head
+from mtlscale.architectures._base import Architecture, HeadMaker, MultiTaskModule, encoder_head
 from mtlscale.encoders._base import EncoderModule
 from mtlscale.tasks import Batch, Outputs, TaskSuite
 
 
 class HPSModule(MultiTaskModule):
-    """One encoder, and `head(features, task, dropout)` for each task."""
+    """One encoder, and `head(encoder, task, dropout)` for each task."""
 
-    def __init__(self, suite: TaskSuite, encoder: EncoderModule, dropout: float, head: HeadMaker = linear_head) -> None:
+    def __init__(
+        self, suite: TaskSuite, encoder: EncoderModule, dropout: float, head: HeadMaker = encoder_head
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.vectorised = encoder.vectorised
         self.names = tuple(task.name for task in suite.tasks)
-        self.heads = nn.ModuleList(head(encoder.features, task, dropout) for task in suite.tasks)
+        self.heads = nn.ModuleList(head(encoder, task, dropout) for task in suite.tasks)
 
     def head(self, task: str) -> nn.Module:
         return self.heads[self.names.index(task)]
@@ -38,7 +40,7 @@ class HPSModule(MultiTaskModule):
 
 
 class HPS(Architecture):
-    """Hard parameter sharing: one encoder for all tasks, one linear head per task."""
+    """Hard parameter sharing: one encoder for all tasks, one head per task."""
 
     name: ClassVar[str] = "hps"
     source: ClassVar[str] = "Caruana 1997"

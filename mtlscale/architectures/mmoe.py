@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures._base import Architecture, MultiTaskModule, linear_head
-from mtlscale.architectures._towers import Bank
+from mtlscale.architectures._base import Architecture, MultiTaskModule, pooled
+from mtlscale.architectures._towers import bank
 from mtlscale.components import knob
 from mtlscale.encoders._base import EncoderModule
 from mtlscale.tasks import Batch, Outputs, TaskSuite
@@ -20,9 +20,9 @@ class MMoEModule(MultiTaskModule):
         super().__init__()
         self.names = tuple(task.name for task in suite.tasks)
         self.encoder = encoder
-        self.experts = Bank(experts, encoder.features, top)
+        self.experts = bank(encoder, experts, encoder.features, top)
         self.gates = nn.ModuleList(nn.Linear(encoder.features, experts, bias=False) for _ in suite.tasks)
-        self.heads = nn.ModuleList(linear_head(top, task, dropout) for task in suite.tasks)
+        self.heads = nn.ModuleList(encoder.head(task, dropout, top) for task in suite.tasks)
 
     def forward(self, batch: Batch) -> Outputs:
         features = self.encoder(batch.inputs)
@@ -30,7 +30,7 @@ class MMoEModule(MultiTaskModule):
         predictions = {}
         for task in batch.tasks:
             index = self.names.index(task)
-            predictions[task] = self.heads[index](mix(experts, self.gates[index](features)))
+            predictions[task] = self.heads[index](mix(experts, self.gates[index](pooled(features))))
         return Outputs(predictions)
 
     def shared_parameters(self) -> list[nn.Parameter]:
@@ -42,12 +42,15 @@ class MMoEModule(MultiTaskModule):
 
 
 def mix(experts: Tensor, gate: Tensor) -> Tensor:
-    """Mean of experts [E, B, F] weighted by the softmax of gate [B, E] -> [B, F]."""
-    return torch.einsum("ebf,be->bf", experts, gate.softmax(-1))
+    """Mean of experts [E, B, F] or [E, B, F, h, w] weighted by the softmax of gate [B, E] -> [B, F] or [B, F, h, w]."""
+    return torch.einsum("eb...,be->b...", experts, gate.softmax(-1))
 
 
 class MMoE(Architecture):
-    """Multi-gate mixture of experts: hidden layers on the encoder, mixed per task by a gate, then a linear head."""
+    """Multi-gate mixture of experts: hidden layers on the encoder, mixed per task by a gate, then a head.
+
+    On maps an expert is a 3x3 convolution with batch normalisation, and gates read the mean over places.
+    """
 
     name: ClassVar[str] = "mmoe"
     source: ClassVar[str] = "Ma et al., KDD 2018 (METHODS §7.5)"

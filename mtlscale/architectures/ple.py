@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures._base import Architecture, MultiTaskModule, linear_head
-from mtlscale.architectures._towers import Bank, uniform
+from mtlscale.architectures._base import Architecture, MultiTaskModule, pooled
+from mtlscale.architectures._towers import bank, uniform
 from mtlscale.architectures.mmoe import mix
 from mtlscale.components import knob
 from mtlscale.encoders._base import EncoderModule
@@ -20,14 +20,14 @@ from mtlscale.tasks import Batch, Outputs, TaskSuite
 class Extraction(nn.Module):
     """A layer below the last: it serves every task on every input, since its shared output depends on all experts.
 
-    own [T, B, I] and common [B, I] -> the same with the width of the experts.
+    own [T, B, I] and common [B, I] (on maps with places behind) -> the same with the width of the experts.
     """
 
-    def __init__(self, tasks: int, own: int, shared: int, inputs: int, outputs: int) -> None:
+    def __init__(self, encoder: EncoderModule, tasks: int, own: int, shared: int, inputs: int, outputs: int) -> None:
         super().__init__()
         self.own, self.tasks = own, tasks
-        self.task_experts = Bank(tasks * own, inputs, outputs)
-        self.shared_experts = Bank(shared, inputs, outputs)
+        self.task_experts = bank(encoder, tasks * own, inputs, outputs)
+        self.shared_experts = bank(encoder, shared, inputs, outputs)
         self.gates = nn.ParameterList(uniform(inputs, tasks, inputs, own + shared).unbind())
         self.shared_gate = nn.Parameter(uniform(inputs, inputs, tasks * own + shared))
 
@@ -36,8 +36,8 @@ class Extraction(nn.Module):
         of_tasks = self.task_experts(own.repeat_interleave(self.own, 0))
         shared = self.shared_experts(common)
         by_task = of_tasks.unflatten(0, (self.tasks, self.own))
-        mixed = [mix(torch.cat([by_task[i], shared]), own[i] @ self.gates[i]) for i in index]
-        return torch.stack(mixed), mix(torch.cat([of_tasks, shared]), common @ self.shared_gate)
+        mixed = [mix(torch.cat([by_task[i], shared]), pooled(own[i]) @ self.gates[i]) for i in index]
+        return torch.stack(mixed), mix(torch.cat([of_tasks, shared]), pooled(common) @ self.shared_gate)
 
 
 class PLEModule(MultiTaskModule):
@@ -50,17 +50,18 @@ class PLEModule(MultiTaskModule):
         self.encoder = encoder
         widths = [encoder.features, *[top] * layers]
         self.extractions = nn.ModuleList(
-            Extraction(size, own, shared, inputs, outputs) for inputs, outputs in itertools.pairwise(widths[:-1])
+            Extraction(encoder, size, own, shared, inputs, outputs)
+            for inputs, outputs in itertools.pairwise(widths[:-1])
         )
-        self.shared_experts = Bank(shared, widths[-2], top)
-        self.task_experts = nn.ModuleList(Bank(own, widths[-2], top) for _ in suite.tasks)
+        self.shared_experts = bank(encoder, shared, widths[-2], top)
+        self.task_experts = nn.ModuleList(bank(encoder, own, widths[-2], top) for _ in suite.tasks)
         self.gates = nn.ModuleList(nn.Linear(widths[-2], own + shared, bias=False) for _ in suite.tasks)
-        self.heads = nn.ModuleList(linear_head(top, task, dropout) for task in suite.tasks)
+        self.heads = nn.ModuleList(encoder.head(task, dropout, top) for task in suite.tasks)
 
     def forward(self, batch: Batch) -> Outputs:
         common = self.encoder(batch.inputs)
         index = [self.names.index(task) for task in batch.tasks]
-        own = common.expand(len(self.names), -1, -1)
+        own = common.expand(len(self.names), *common.shape)
         for layer, extraction in enumerate(self.extractions):
             below_last = layer == len(self.extractions) - 1
             own, common = extraction(own, common, index if below_last else list(range(len(self.names))))
@@ -69,7 +70,7 @@ class PLEModule(MultiTaskModule):
         shared = self.shared_experts(common)
         predictions = {}
         for task, i, features in zip(batch.tasks, index, own.unbind(), strict=True):
-            mixed = mix(torch.cat([self.task_experts[i](features), shared]), self.gates[i](features))
+            mixed = mix(torch.cat([self.task_experts[i](features), shared]), self.gates[i](pooled(features)))
             predictions[task] = self.heads[i](mixed)
         return Outputs(predictions)
 

@@ -18,7 +18,7 @@ class SingleModule(MultiTaskModule):
     def __init__(self, suite: TaskSuite, encoder: EncoderModule, dropout: float, top: int) -> None:
         super().__init__()
         self.encoder = encoder
-        self.top = tower(encoder.features, suite.tasks[0], dropout, top)
+        self.top = tower(encoder, suite.tasks[0], dropout, top)
 
     def forward(self, batch: Batch) -> Outputs:
         prediction = self.top(self.encoder(batch.inputs))

@@ -7,24 +7,24 @@ from typing import ClassVar
 
 from torch import nn
 
-from mtlscale.architectures._base import Architecture, HeadMaker, MultiTaskModule, linear_head
+from mtlscale.architectures._base import Architecture, HeadMaker, MultiTaskModule, encoder_head
 from mtlscale.encoders._base import EncoderModule
 from mtlscale.tasks import Batch, Outputs, TaskSuite
 
 
 class STLModule(MultiTaskModule):
-    """An encoder and `head(features, task, dropout)` for each task."""
+    """An encoder and `head(encoder, task, dropout)` for each task."""
 
     independent = True
 
     def __init__(
-        self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float, head: HeadMaker = linear_head
+        self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float, head: HeadMaker = encoder_head
     ) -> None:
         super().__init__()
         self.names = tuple(task.name for task in suite.tasks)
         self.encoders = nn.ModuleList(encoder() for _ in suite.tasks)
         self.heads = nn.ModuleList(
-            head(enc.features, task, dropout)  # type: ignore[arg-type]
+            head(enc, task, dropout)  # type: ignore[arg-type]
             for enc, task in zip(self.encoders, suite.tasks, strict=True)
         )
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures._base import Architecture, MultiTaskModule, linear_head
+from mtlscale.architectures._base import Architecture, MultiTaskModule, linear_head, of_vectors
 from mtlscale.architectures._towers import common_outputs, parallel, uniform
 from mtlscale.components import knob
 from mtlscale.encoders._base import EncoderModule
@@ -100,7 +100,7 @@ class Tomato(Architecture):
     task_layer: bool = knob(True, help="a linear head per task after the mixture")
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
-        bottom = encoder()
+        bottom = of_vectors(encoder(), self.name)
         hidden = [self.top] * (self.layers if self.task_layer else self.layers - 1)
         last = [] if self.task_layer else [common_outputs("tomato without a task layer", suite.tasks)]
         return TomatoModule(suite, bottom, self.topics, [bottom.features, *hidden, *last], self.task_layer, dropout)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale import components
-from mtlscale.architectures._base import Architecture, MultiTaskModule
+from mtlscale.architectures._base import Architecture, MultiTaskModule, of_vectors
 from mtlscale.components import UserError, knob
 from mtlscale.encoders._base import EncoderModule
 from mtlscale.tasks import Batch, Outputs, TaskSuite
@@ -81,7 +81,7 @@ class Topicwise(Architecture):
         if self.within == self.name:
             raise UserError("topicwise: within = topicwise nests topics in topics; name another architecture")
         recipe = components.build("architectures", self.within, self.options, f"topicwise: {self.within}")
-        bottom = encoder()
+        bottom = of_vectors(encoder(), self.name)
         topics = [
             recipe.build(suite, lambda: HiddenLayer(bottom.features, self.width), dropout) for _ in range(self.topics)
         ]

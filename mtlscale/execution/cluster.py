@@ -66,7 +66,8 @@ def session(address: str | None = None) -> Iterator[None]:
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise UserError(f"cannot join Ray at {address}: {str(error).splitlines()[0]}") from None
+            text = " ".join(str(error).split())  # Ray tells versions that differ on lines of their own
+            raise UserError(f"cannot join Ray at {address}: {text[:400]}") from None
     else:
         ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     try:
@@ -80,6 +81,8 @@ def slots(resources: ResourceSpec, runs: int) -> int:
     import ray
 
     have = ray.cluster_resources()
+    for kind, amount in (ray._private.state.state.get_max_resources_from_cluster_config() or {}).items():
+        have[kind] = max(have.get(kind, 0.0), float(amount))  # what the autoscaler may add, once runs wait for it
     wanted = {
         "CPU": resources.workers * resources.cpus_per_worker,
         "GPU": resources.workers * resources.gpus_per_worker,

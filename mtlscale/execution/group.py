@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from mtlscale.execution import stacks
 from mtlscale.execution.pool import Job, Options
-from mtlscale.execution.worker import Event, execute, failed, setup
+from mtlscale.execution.watch import log
+from mtlscale.execution.worker import Event, execute, failed, setup, sources
 from mtlscale.experiment import Run
 
 
@@ -25,6 +27,8 @@ class _Queue:
         self._failures = 0
         self._held = False
         self._max = max_failures
+        self._places: list[stacks.Place] = []
+        self._since = time.monotonic()  # of the last sign of life
 
     def start(self) -> None:
         """A group begins: if another held the first job, that job cost it its life once more."""
@@ -35,14 +39,26 @@ class _Queue:
                 self._events.append(("record", run.run_id, failed(run, f"its workers died {self._failures} times")))
                 self._drop()
         self._held = False
+        self._places = []
+        self._since = time.monotonic()
+
+    def enter(self, place: stacks.Place) -> None:
+        """A worker of the group says where it runs."""
+        self._places.append(place)
+
+    def quiet(self) -> tuple[float, list[stacks.Place]]:
+        """Seconds since the last sign of life, 0 without a job; the workers."""
+        return (time.monotonic() - self._since if self._held else 0.0), self._places
 
     def take(self) -> Job | None:
         """The job to work on now, None when all are done."""
         self._held = bool(self._jobs)
+        self._since = time.monotonic()
         return self._jobs[0] if self._jobs else None
 
     def report(self, event: Event) -> None:
         self._events.append(event)
+        self._since = time.monotonic()
         if event[0] == "record":
             self._drop()
 
@@ -65,6 +81,8 @@ def _worker_loop(config: dict[str, Any]) -> None:
     lead = torch.distributed.get_rank() == 0
     if lead:
         ray.get(queue.start.remote())
+    torch.distributed.barrier()
+    ray.get(queue.enter.remote(stacks.listen()))
     while True:
         box: list[Job | None] = [ray.get(queue.take.remote()) if lead else None]
         torch.distributed.broadcast_object_list(box)
@@ -151,7 +169,7 @@ def execute_group(jobs: Sequence[Job], options: Options, storage: Path) -> Itera
         train_loop_config={
             "queue": queue,
             "threads": int(resources.cpus_per_worker),
-            "plugins": list(options.plugins),
+            "plugins": sources(options.plugins),
             "models": options.models,
             "use_gpu": use_gpu,
         },
@@ -183,6 +201,11 @@ def execute_group(jobs: Sequence[Job], options: Options, storage: Path) -> Itera
             yield event
         if not alive:
             break
+        quiet, places = ray.get(queue.quiet.remote())
+        if quiet > 60 * resources.timeout_minutes and places:
+            for place, text in stacks.everywhere(places).items():
+                log.warning("worker hangs", extra={"stacks": text, "seconds": quiet, "error": f"process {place.pid}"})
+            stacks.everywhere(places, "end")  # the group starts again, and its run resumes
         thread.join(timeout=0.3)
     for job in jobs:
         if job.run.run_id not in done:

@@ -69,8 +69,8 @@ def make_plan(experiment: Experiment, runs: Iterable[Run], ledger: Path, home: H
     known = Ledger(ledger).latest()
     planned = []
     for run in runs:
-        folder = home.run(run.run_id)
-        record = known.get(run.run_id)
+        run_id = run.run_id  # a hash, computed anew each time
+        folder, record = home.run(run_id), known.get(run_id)
         if record is None or record.status == "failed":
             record = read_record(folder) or record
         if record is not None and record.status != "failed":

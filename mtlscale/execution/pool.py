@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtlscale.execution.worker import Event, execute, execute_stack, failed, setup
+from mtlscale.execution import stacks
+from mtlscale.execution.watch import log
+from mtlscale.execution.worker import Event, Plugin, execute, execute_stack, failed, setup, sources
 from mtlscale.experiment import ResourceSpec, Run
+
+_LOOK_SECONDS = 5.0  # between two looks for workers that hang
 
 
 @dataclass(frozen=True)
@@ -41,11 +47,27 @@ class Options:
     models: bool = True
 
 
+@dataclass
+class _Busy:
+    """A worker with a job."""
+
+    actor: Any
+    job: Job | Stack
+    failures: int  # of the job, so far
+    place: Any  # reference to where the worker runs
+    since: float  # of its last sign of life
+    up: bool = False  # the worker has said where it runs
+
+
 class _RunWorker:
     """The actor: one process that keeps libraries and data warm between runs."""
 
-    def __init__(self, threads: int, plugins: list[str]) -> None:
+    def __init__(self, threads: int, plugins: list[Plugin]) -> None:
+        self._place = stacks.listen()
         setup(threads, plugins)
+
+    def place(self) -> stacks.Place:
+        return self._place
 
     def run(self, job: Job | Stack, models: bool, use_gpu: bool) -> Iterator[Event]:
         if isinstance(job, Stack):
@@ -62,45 +84,87 @@ def execute_pool(jobs: Sequence[Job | Stack], slots: int, options: Options) -> I
     resources = options.resources
     remote = ray.remote(num_cpus=resources.cpus_per_worker, num_gpus=resources.gpus_per_worker)(_RunWorker)
 
+    plugins = sources(options.plugins)
+
     def start() -> Any:
-        return remote.remote(int(resources.cpus_per_worker), list(options.plugins))
+        return remote.remote(int(resources.cpus_per_worker), plugins)
 
     queue: deque[tuple[Job | Stack, int]] = deque((job, 0) for job in jobs)
     idle = [start() for _ in range(min(slots, len(jobs)))]
     ended: set[str] = set()
-    busy: dict[Any, tuple[Any, Job | Stack, int]] = {}  # stream of events -> (actor, job, failures so far)
+    busy: dict[Any, _Busy] = {}  # by its stream of events
+    limit = 60 * resources.timeout_minutes
+    looked = time.monotonic()
+
+    def lost(stream: Any, reason: str) -> Iterator[Event]:
+        """A worker is gone: its job goes back to the queue, or ends as failed."""
+        one = busy.pop(stream)
+        ray.kill(one.actor)
+        idle.append(start())
+        names = [part.run for part in one.job.jobs if part.run.run_id not in ended]
+        for run in names:
+            log.warning("worker lost", extra={"run_id": run.run_id, "method": run.method, "error": reason})
+        if one.failures < resources.max_failures:
+            queue.appendleft((one.job, one.failures + 1))
+            return
+        for run in names:
+            yield ("record", run.run_id, failed(run, f"its worker died {one.failures + 1} times: {reason}"))
+
     try:
         while queue or busy:
             while queue and idle:
                 actor = idle.pop()
                 job, failures = queue.popleft()
+                place = actor.place.remote()
                 stream = actor.run.options(num_returns="streaming").remote(
                     job, options.models, resources.gpus_per_worker > 0
                 )
-                busy[stream] = (actor, job, failures)
-            ready, _ = ray.wait(list(busy), num_returns=1, fetch_local=False)
-            stream = ready[0]
-            actor, job, failures = busy[stream]
-            try:
-                event: Event = ray.get(next(stream))
-            except StopIteration:
-                del busy[stream]
-                idle.append(actor)
+                busy[stream] = _Busy(actor, job, failures, place, time.monotonic())
+            ready, _ = ray.wait(list(busy), num_returns=1, fetch_local=False, timeout=min(limit, _LOOK_SECONDS))
+            if ready and len(busy) > 1:  # all that are: asking anew for each would cost the square of the workers
+                ready, _ = ray.wait(list(busy), num_returns=len(busy), fetch_local=False, timeout=0)
+            for stream in ready:
+                try:
+                    event: Event = ray.get(next(stream))
+                except StopIteration:
+                    idle.append(busy.pop(stream).actor)
+                    continue
+                except ray.exceptions.RayError as error:
+                    yield from lost(stream, str(error).strip().splitlines()[0])
+                    continue
+                busy[stream].since = time.monotonic()
+                if event[0] == "record":
+                    ended.add(event[1])
+                yield event
+            now = time.monotonic()
+            if now - looked < min(limit, _LOOK_SECONDS):
                 continue
-            except ray.exceptions.RayError as error:
-                del busy[stream]
-                ray.kill(actor)
-                idle.append(start())
-                if failures < resources.max_failures:
-                    queue.appendleft((job, failures + 1))
-                else:
-                    reason = f"its worker died {failures + 1} times: {str(error).strip().splitlines()[0]}"
-                    for run in (part.run for part in job.jobs if part.run.run_id not in ended):
-                        yield ("record", run.run_id, failed(run, reason))
-                continue
-            if event[0] == "record":
-                ended.add(event[1])
-            yield event
+            looked = now
+            waiting = [one for one in busy.values() if not one.up]
+            for one in waiting:  # for a node, or for its libraries: the clock runs from then on
+                one.up, one.since = bool(ray.wait([one.place], timeout=0)[0]), now
+            hung = [stream for stream, one in busy.items() if now - one.since > limit]
+            if hung:
+                _log_stacks(list(busy.values()), resources.timeout_minutes)
+            for stream in hung:
+                yield from lost(
+                    stream, f"no sign of life within {resources.timeout_minutes:g} minutes; stacks in the log"
+                )
     finally:
-        for actor in [*idle, *(entry[0] for entry in busy.values())]:
+        for actor in [*idle, *(one.actor for one in busy.values())]:
             ray.kill(actor)
+
+
+def _log_stacks(workers: Sequence[_Busy], minutes: float) -> None:
+    """The stacks of all workers: one that hangs may wait for another."""
+    import ray
+
+    places = {}
+    for one in workers:
+        with contextlib.suppress(ray.exceptions.RayError):
+            places[ray.get(one.place, timeout=5)] = one
+    for place, text in stacks.everywhere(places).items():
+        run = places[place].job.jobs[0].run
+        quiet = time.monotonic() - places[place].since
+        event = "worker hangs" if quiet > 60 * minutes else "another worker meanwhile"
+        log.warning(event, extra={"run_id": run.run_id, "method": run.method, "stacks": text, "seconds": quiet})

@@ -178,8 +178,8 @@ def _prepare_into(
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
         with _ray() if engine == "ray" else nullcontext():
-            prepared = pipeline.prepare(located, work)
-        manifest = write_prepared(temporary, pipeline, info, prepared)
+            # Writing belongs to it: a set that streams is computed while it is written.
+            manifest = write_prepared(temporary, pipeline, info, pipeline.prepare(located, work))
         temporary.chmod(0o777 & ~_umask())  # mkdtemp's folders are the owner's alone
         _publish(temporary, folder)
         return manifest

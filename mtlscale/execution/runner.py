@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from mtlscale.execution import cluster
 from mtlscale.execution.plan import Datasets, Plan, PlannedRun, make_plan
-from mtlscale.execution.pool import Job, Options, execute_pool
+from mtlscale.execution.pool import Job, Options, Stack, execute_pool
 from mtlscale.execution.prepare import prepare as prepare_dataset
+from mtlscale.execution.probe import check_shared
 from mtlscale.execution.sweep import SweepPlan, execute_sweep, plan_sweep
+from mtlscale.execution.watch import Meters, log_ended, structured_log
 from mtlscale.execution.worker import Event, failed
 from mtlscale.experiment import Experiment, Run
 from mtlscale.home import Home
 from mtlscale.ledger import Epoch, Ledger, RunRecord
+from mtlscale.progress import check_client, write_plan
 from mtlscale.report.sweeps import Sweep
 from mtlscale.results import Results
 from mtlscale.search import Score
@@ -82,12 +85,14 @@ def run(
     $RAY_ADDRESS, or a local Ray for the time. A run that fails is recorded with its cause and the others go on; one
     that was cut off resumes from its last checkpoint. Raises `UserError` for what can be known before anything starts.
     """
+    check_client()
     home, observer = _home(home), observer or Silent()
     data = _prepare(experiment, home, source, download, observer)
     with _Services(experiment, home, address, observer) as services:
         found = None if experiment.search is None else _search(experiment, home, data, services)
         runs = experiment.runs(data.fingerprints, {} if found is None else found.chosen())
         the_plan = make_plan(experiment, runs, home.ledger(experiment.name), home, data)
+        write_plan(home, experiment.name, (planned.run for planned in the_plan.runs))
         ledger = Ledger(home.ledger(experiment.name))
         records = {p.run.run_id: p.record for p in the_plan.runs if p.state == "done" and p.record is not None}
         in_ledger = ledger.latest()
@@ -157,19 +162,18 @@ class _Services:
         """`UserError` where a service does not answer; nothing where they run already."""
         if self.tracker is None and self._experiment.tracking.enabled:
             cluster.named(self._address)  # before MLflow's database is made
-            self.tracker = Tracker(self._experiment, self._home)
+            self.tracker = Tracker(self._experiment, self._home, self.observer.note)
         self._stack.enter_context(cluster.session(self._address))
+        check_shared(self._home.root)
 
     def __enter__(self) -> _Services:
+        self._stack.enter_context(structured_log(self._home, self._experiment.name))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stack.close()
         if self.tracker is not None:
-            problem = self.tracker.close(self.artefacts, "FINISHED" if kind is None else "FAILED")
-            if problem:
-                where = self._home.experiment(self._experiment.name)
-                self.observer.note(f"MLflow was not written completely ({problem}); the results are in {where}")
+            self.tracker.close(self.artefacts, "FINISHED" if kind is None else "FAILED")
 
 
 def _search(experiment: Experiment, home: Home, data: Datasets, services: _Services) -> Sweep:
@@ -190,6 +194,7 @@ def _search(experiment: Experiment, home: Home, data: Datasets, services: _Servi
                 continue
             records[run.run_id] = event
             ledger.append(event)
+            log_ended(event)
             score = the_plan.score(event)
             services.observer.trial(run, event, score)
             if services.tracker is not None:
@@ -209,38 +214,79 @@ def _execute(
     experiment, observer, tracker = the_plan.experiment, services.observer, services.tracker
     todo = {planned.run.run_id: planned for planned in the_plan.todo}
     hopeless = {} if found is None else found.hopeless()
-    jobs = [
-        Job(p.run, the_plan.folders[p.run.data], home.run(p.run.run_id))
-        for p in todo.values()
-        if (p.run.dataset, p.run.method) not in hopeless
-    ]
+    jobs = [_job(p, the_plan, home) for p in todo.values() if (p.run.dataset, p.run.method) not in hopeless]
     options = Options(
         experiment.resources,
         tuple(str(Path(plugin).absolute()) for plugin in experiment.plugins),
         experiment.tracking.models,
     )
-    seen: set[str] = set()
+    meters = Meters(experiment.name, len(the_plan.runs), len(records))
+    recorder = Recorder(todo, home, ledger, records, observer, tracker, meters)
     slots = cluster.slots(experiment.resources, len(jobs))
     observer.planned(the_plan, slots)
     for event in _events(_untrained(the_plan.todo, hopeless), jobs, slots, options, home):
+        recorder.take(event)
+
+
+_MANY = 16  # streams from which a run may be cheaper as a stack
+
+
+class Recorder:
+    """Puts what the workers tell where it belongs: the ledger first, then whoever watches."""
+
+    def __init__(
+        self,
+        todo: Mapping[str, PlannedRun],
+        home: Home,
+        ledger: Ledger,
+        records: dict[str, RunRecord],
+        observer: Observer,
+        tracker: Tracker | None = None,
+        meters: Meters | None = None,
+    ) -> None:
+        self._todo, self._home, self._ledger, self._records = todo, home, ledger, records
+        self._observer, self._tracker, self._meters = observer, tracker, meters
+        self._seen: set[str] = set()
+        self._told: set[str] = set()  # runs whose epochs came one by one
+
+    def take(self, event: Event) -> None:
         if event[0] == "progress":
-            continue  # of stacks, which only searches have
+            return  # of stacks: their epochs come with the records
         run_id = event[1]
-        planned: PlannedRun = todo[run_id]
-        if tracker is not None and run_id not in seen:
-            tracker.started(planned.run)
-        seen.add(run_id)
+        run = self._todo[run_id].run
+        if self._tracker is not None and run_id not in self._seen:
+            self._tracker.started(run)
+        self._seen.add(run_id)
         if event[0] == "epoch":
-            observer.epoch(planned.run, event[2])
-            if tracker is not None:
-                tracker.epoch(planned.run, event[2])
-        else:
-            record = event[2]
-            records[run_id] = record
-            ledger.append(record)
-            observer.finished(planned.run, record)
-            if tracker is not None:
-                tracker.finished(planned.run, record, home.run(run_id))
+            self._told.add(run_id)
+            self._observer.epoch(run, event[2])
+            if self._tracker is not None:
+                self._tracker.epoch(run, event[2])
+            return
+        record = event[2]
+        if self._tracker is not None and run_id not in self._told:
+            for epoch in record.epochs:
+                self._tracker.epoch(run, epoch)
+        self._records[run_id] = record
+        self._ledger.append(record)
+        log_ended(record)
+        if self._meters is not None:
+            self._meters.ended(record)
+        self._observer.finished(run, record)
+        if self._tracker is not None:
+            self._tracker.finished(run, record, self._home.run(run_id))
+
+
+def _job(planned: PlannedRun, the_plan: Plan, home: Home) -> Job | Stack:
+    """What a worker takes from the queue: the run, as a stack of its own where that is far cheaper."""
+    run = planned.run
+    job = Job(run, the_plan.folders[run.data], home.run(run.run_id))
+    manifest = the_plan.manifests[run.data]
+    if len(manifest.suite.streams) < _MANY or planned.state == "resume" or the_plan.experiment.resources.workers > 1:
+        return job
+    from mtlscale.training import stacking  # imports torch, which other drivers need not wait for
+
+    return Stack((job,)) if stacking.pays_alone(run, manifest, the_plan.steps(run)) else job
 
 
 def _untrained(todo: Iterable[PlannedRun], hopeless: dict[tuple[str, str], str]) -> Iterator[Event]:
@@ -251,7 +297,9 @@ def _untrained(todo: Iterable[PlannedRun], hopeless: dict[tuple[str, str], str])
             yield ("record", planned.run.run_id, failed(planned.run, cause))
 
 
-def _events(first: Iterator[Event], jobs: list[Job], slots: int, options: Options, home: Home) -> Iterator[Event]:
+def _events(
+    first: Iterator[Event], jobs: Sequence[Job | Stack], slots: int, options: Options, home: Home
+) -> Iterator[Event]:
     yield from first
     if not jobs:
         return
@@ -260,4 +308,4 @@ def _events(first: Iterator[Event], jobs: list[Job], slots: int, options: Option
     else:
         from mtlscale.execution.group import execute_group
 
-        yield from execute_group(jobs, options, home.root / "ray_train")
+        yield from execute_group([part for job in jobs for part in job.jobs], options, home.root / "ray_train")

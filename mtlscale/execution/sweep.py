@@ -145,15 +145,16 @@ def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | S
         found = stacking.estimate(run, manifest, len(fresh), workers)
         if search.executor == "auto" and not stacking.worth_it(found, len(group)):
             single += group
-            reasons.append(f"{name} one by one (stacking would gain {found.gain:.1f} ×)")
+            reasons.append(f"{name} one by one (stacking would gain {found.gain(len(group)):.1f} ×)")
             continue
         parts = stacking.stacks(group, found.size)
         steps = the_plan.steps(run)
-        queue += [(found.stacked * steps * len(part), Stack(tuple(map(job, part)))) for part in parts]
+        per_trial = found.stacked(len(group))
+        queue += [(per_trial * steps * len(part), Stack(tuple(map(job, part)))) for part in parts]
         sizes = " + ".join(str(len(part)) for part in parts)
         reasons.append(
-            f"{name} in stacks of {sizes}: {found.stacked * 1e3:.2g} ms per trial and step, "
-            f"alone {found.alone * 1e3:.2g} ms ({found.gain:.1f} ×)"
+            f"{name} in stacks of {sizes}: {per_trial * 1e3:.2g} ms per trial and step, "
+            f"alone {found.alone * 1e3:.2g} ms ({found.gain(len(group)):.1f} ×)"
         )
     queue.sort(key=lambda entry: -entry[0])
     return [item for _, item in queue] + [job(run) for run in single], reasons

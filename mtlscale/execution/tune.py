@@ -21,7 +21,7 @@ from typing import Any
 
 from mtlscale.components import UserError
 from mtlscale.data.prepared import Manifest
-from mtlscale.execution.worker import failed, setup
+from mtlscale.execution.worker import Plugin, failed, setup, sources
 from mtlscale.experiment import ResourceSpec, Run
 from mtlscale.ledger import Epoch, Metrics, RunRecord, write_atomically
 from mtlscale.search import Dimension, Knobs, SearchSpec, best_so_far, score, score_of, space_of, trials, whole_number
@@ -42,7 +42,7 @@ class Setup:
     space: dict[str, Dimension]
     whole: dict[str, bool]
     metric: str | None
-    plugins: tuple[str, ...]
+    plugins: tuple[Plugin, ...]
     threads: int
     use_gpu: bool
     population: bool = False  # settings change within a trial
@@ -432,7 +432,7 @@ def setup_of(
         space=space,
         whole={path: whole_number(base, path) for path in space},
         metric=search.metric,
-        plugins=tuple(plugins),
+        plugins=tuple(sources(plugins)),
         threads=int(resources.cpus_per_worker),
         use_gpu=resources.gpus_per_worker > 0,
         population=search.scheduler == "pbt",

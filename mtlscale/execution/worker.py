@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from mtlscale.components import UserError, load_plugin
+from mtlscale.execution.allocator import keep_freed_memory
 from mtlscale.experiment import Run
 from mtlscale.ledger import Epoch, RunRecord, write_atomically
 
 if TYPE_CHECKING:
     from mtlscale.data.prepared import PreparedData
+    from mtlscale.training.loop import Trainer
 
 # What a run says while it goes on: its epochs, then its record. Runs of a stack: now and then how many epochs they have
 # behind them, then their records.
@@ -24,17 +27,29 @@ Event = (
     | tuple[Literal["progress"], tuple[str, ...], int]
 )
 
+Plugin = tuple[str, str]  # the path of its file where the driver runs, and its text
+
 _PROGRESS_SECONDS = 0.5
 _DATA: dict[str, PreparedData] = {}  # the data sets this process has read
 
 
-def setup(threads: int, plugins: list[str]) -> None:
-    """Once per worker process: threads, and the user's own components."""
+def sources(plugins: Iterable[str]) -> list[Plugin]:
+    """Plugins as they travel to workers, whose machines may not have the files."""
+    return [(plugin, Path(plugin).read_text(encoding="utf-8")) for plugin in plugins]
+
+
+def setup(threads: int, plugins: Sequence[Plugin]) -> None:
+    """Once per worker process: threads, the allocator, and the user's own components."""
     import torch
 
+    keep_freed_memory()
     torch.set_num_threads(max(1, threads))
-    for plugin in plugins:
-        load_plugin(Path(plugin))
+    for name, source in plugins:
+        path = Path(name)
+        if not path.is_file() or path.read_text(encoding="utf-8") != source:
+            path = Path(tempfile.mkdtemp(prefix="mtlscale-")) / path.name
+            path.write_text(source, encoding="utf-8")
+        load_plugin(path)
 
 
 def device() -> str:
@@ -92,6 +107,7 @@ def execute(run: Run, data_folder: Path, folder: Path, *, models: bool, use_gpu:
         if lead:
             if models and record.status == "finished":
                 checkpoint.save(folder / "model.pt", trainer.chosen_state)
+            _draw(trainer, run, folder)
             write_atomically(folder / "record.json", record.model_dump_json().encode())
             (folder / "checkpoint.pt").unlink(missing_ok=True)
     except (torch.distributed.DistError, ConnectionError):
@@ -104,6 +120,33 @@ def execute(run: Run, data_folder: Path, folder: Path, *, models: bool, use_gpu:
         record = failed(run, f"{type(error).__name__}: {error}".splitlines()[0])
     if lead:
         yield ("record", run.run_id, record)
+
+
+def _draw(trainer: Trainer, run: Run, folder: Path) -> None:
+    """Predictions beside truth as `pictures.png`, where tasks have maps."""
+    found = trainer.pictures()
+    if found is None:
+        return
+    from mtlscale.report.pictures import Maps, picture_figure
+    from mtlscale.report.plots import save
+
+    inputs, predictions = found
+    maps = []
+    for task in trainer.suite.tasks:
+        if task.name not in predictions:
+            continue
+        guess, truth = predictions[task.name]
+        if task.loss == "cross_entropy":
+            maps.append(Maps(task.name, "classes", guess.argmax(1).numpy(), truth.numpy(), task.classes))
+        elif task.loss == "cosine":
+            maps.append(Maps(task.name, "normals", guess.double().numpy(), truth.double().numpy()))
+        elif task.outputs == 1:
+            guess = guess.sigmoid() if task.loss == "bce" else guess
+            maps.append(Maps(task.name, "numbers", guess[:, 0].double().numpy(), truth[:, 0].double().numpy()))
+    if maps:
+        folder.mkdir(parents=True, exist_ok=True)
+        title = f"{run.dataset}, {run.method}, seed {run.seed}"
+        save(picture_figure(inputs.numpy(), maps, title), folder / "pictures.png")
 
 
 def execute_stack(

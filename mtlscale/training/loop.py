@@ -22,12 +22,14 @@ from mtlscale.architectures import MultiTaskModule
 from mtlscale.components import UserError
 from mtlscale.data.prepared import PreparedData
 from mtlscale.data.sampler import EpochSampler, slice_for
+from mtlscale.encoders._batch_norm import needs_every_worker
 from mtlscale.experiment import Run, TrainingSpec
 from mtlscale.ledger import Epoch, Metrics, RunRecord
 from mtlscale.metrics import higher_is_better, task_metrics
 from mtlscale.objectives import ObjectiveModule
 from mtlscale.tasks import Batch, Outputs, Samples, TaskSuite
 from mtlscale.training import checkpoint, provenance
+from mtlscale.training.augment import Augment
 from mtlscale.training.distributed import Workers
 from mtlscale.training.losses import task_loss
 from mtlscale.training.step import Diverged, Step
@@ -124,6 +126,11 @@ class Trainer:
         self.path = None if folder is None else folder / "checkpoint.pt"
         model, objective = build_model(run, self.suite)
         self.model = model.to(self.device)
+        if self.spec.channels_last:
+            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        kind = self.spec.augment
+        self.augment = None if kind == "none" else Augment(kind, self.suite, derive_seed("augment", run.seed))
+        self.waited = 0.0  # seconds of this epoch in which batches were made
         self.objective = None if objective is None else objective.to(self.device)
         self.train_data = self._device(data.splits["train"])
         sizes = {stream: len(samples) for stream, samples in self.train_data.items()}
@@ -158,6 +165,8 @@ class Trainer:
             seed=derive_seed("balancer", run.seed),
             state=state,
         )
+        # A worker without a sample has to run the network all the same, if its layers exchange something.
+        self.together = self.workers.size > 1 and (needs_every_worker(self.model) or self.model.joint_backward)
         self.at = Progress(started=now())
         self.best: dict[str, dict[str, Tensor]] = {}  # "" or the task -> the parameters of its best epoch
 
@@ -187,6 +196,7 @@ class Trainer:
         losses = torch.zeros(size, dtype=torch.float64, device=self.device)
         seen = torch.zeros_like(losses)
         weights = torch.zeros_like(losses)
+        self.waited = 0.0
         queries = self.query.epoch(epoch) if self.step.balancer.needs == "validation" else None
         for indices in self.sampler.epoch(epoch):
             self._schedule()
@@ -217,6 +227,8 @@ class Trainer:
         self.at.seconds += time.perf_counter() - started
         mean_weights = (weights / self.sampler.steps).tolist()
         traces = {} if self.objective is None else self.objective.traces()
+        if self.suite.input_kind == "image":
+            traces["data_share"] = self.waited / (trained - started)
         if self.objective is not None and (last or self._stopped()):
             traces |= self.objective.final_traces()
         entry = Epoch(
@@ -239,14 +251,19 @@ class Trainer:
         return on_device(split, self.device, self.dtype)
 
     def _micros(self, indices: dict[str, Tensor]) -> list[list[Batch]]:
-        """This worker's part of a global step, cut into micro-batches; a stream without samples here is left out."""
+        """This worker's part of a global step, cut into micro-batches; a stream without samples here is left out, but
+        where the network waits for all workers."""
+        started = time.perf_counter()
         micros: list[list[Batch]] = [[] for _ in range(self.spec.accumulate)]
         for stream, index in indices.items():
             mine = slice_for(index, self.workers.rank, self.workers.size)
             for micro, part in zip(micros, mine.tensor_split(self.spec.accumulate), strict=True):
-                if len(part):
+                if len(part) or self.together:
                     samples = self.train_data[stream].take(part.to(self.device))
+                    if self.augment is not None:
+                        samples = self.augment(samples, stream, self.at.epoch + 1, part)
                     micro.append(Batch(stream, samples, len(index)))
+        self.waited += time.perf_counter() - started
         return micros
 
     def _schedule(self) -> None:
@@ -354,6 +371,25 @@ class Trainer:
         self.step.count, self.step.reused = content["step_count"], content["reused"]
         self.best = content["best"]
         self.at = Progress(**content["progress"])
+
+    @torch.no_grad()
+    def pictures(self, count: int = 6) -> tuple[Tensor, dict[str, tuple[Tensor, Tensor]]] | None:
+        """Test images [N, ...], evenly spread over the split, and for each task with maps the chosen network's
+        prediction and the truth, on the CPU; None where no task has maps, or the run chose no network."""
+        samples = self.data.splits["test"].get("all")
+        if samples is None or self.suite.input_kind != "image" or not hasattr(self, "chosen_state"):
+            return None
+        names = [name for name, target in samples.targets.items() if target.ndim >= 3]
+        if not names or not len(samples):
+            return None
+        index = torch.linspace(0, len(samples) - 1, min(count, len(samples))).round().long()
+        chosen = self._device({"all": samples.take(index)})["all"]
+        final = deepcopy(self.model.state_dict())
+        self.model.load_state_dict(self.chosen_state)
+        self.model.eval()
+        found = self.model(Batch("all", chosen, len(index))).predictions
+        self.model.load_state_dict(final)
+        return samples.inputs[index], {name: (found[name].cpu(), samples.targets[name][index]) for name in names}
 
     # -- the record ------------------------------------------------------------------------------------------------
 

@@ -43,12 +43,21 @@ def _regression(loss: Callable[..., Tensor]) -> ElementLoss:
     return elementwise
 
 
+def _cosine(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """1 − cos between vectors along dimension 1 (surface normals): 0 for the same direction, at most 2; a target of
+    NaN or of length 0 is missing (METHODS §13)."""
+    present = (target != 0).any(dim=1) & ~target.isnan().any(dim=1)
+    filled = torch.nan_to_num(target, nan=0.0).to(prediction.dtype)
+    return 1.0 - F.cosine_similarity(prediction, filled, dim=1), present
+
+
 LOSSES: dict[str, ElementLoss] = {
     "cross_entropy": _cross_entropy,
     "soft_cross_entropy": _soft_cross_entropy,
     "bce": _bce,
     "mse": _regression(F.mse_loss),
     "l1": _regression(F.l1_loss),
+    "cosine": _cosine,
 }
 
 

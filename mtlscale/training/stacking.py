@@ -28,6 +28,7 @@ _SPEED = 1.5e10
 _BYTES = 3 << 29  # a stack may keep for one step
 _MOST = 64  # trials of a stack
 _FEWEST = 3
+_SHORT = 60.0  # predicted seconds of a run that needs no checkpoint
 _WORTH = 1.5  # predicted gain from which trials are stacked
 
 
@@ -36,12 +37,17 @@ class Estimate:
     """What the cost model says of a group of trials that fit together."""
 
     alone: float  # seconds of a step of one trial
-    stacked: float  # seconds of a step of a full stack, per trial
+    overhead: float  # seconds of a step of a stack, however many trials it has
+    work: float  # seconds of a step of a stack for each trial in it
     size: int  # of a full stack
 
-    @property
-    def gain(self) -> float:
-        return self.alone / self.stacked
+    def stacked(self, trials: int) -> float:
+        """Seconds of a step per trial, for a group of so many."""
+        return self.overhead / min(trials, self.size) + self.work
+
+    def gain(self, trials: int) -> float:
+        """How many times cheaper a group of so many trials is in stacks."""
+        return self.alone / self.stacked(trials)
 
 
 def obstacle(run: Run, suite: TaskSuite) -> str | None:
@@ -49,6 +55,8 @@ def obstacle(run: Run, suite: TaskSuite) -> str | None:
     spec = run.training
     if spec.amp != "off" or spec.accumulate > 1 or spec.gramian_every > 1:
         return "mixed precision, accumulation and gramian_every run one by one"
+    if spec.augment != "none" or spec.channels_last:
+        return "changed images and channels_last run one by one"
     if not components.component("encoders", run.spec["encoder"]["name"]).stackable:
         return f"encoder {run.spec['encoder']['name']} has no batched form"
     balancer = run.component("balancers", "balancer")
@@ -135,8 +143,7 @@ def estimate(run: Run, manifest: Manifest, trials: int, workers: int) -> Estimat
     share = max(_FEWEST, -(-trials // max(1, workers)))
     size = max(1, min(_MOST, share, int(_BYTES // per_trial)))
     alone = _ALONE * (len(sizes) + gradients - 1) + 6 * work_per_sample * sum(sizes) / _SPEED
-    stacked = _BATCHED * gradients / size + 6 * work_per_sample * padded / _SPEED
-    return Estimate(alone, stacked, size)
+    return Estimate(alone, _BATCHED * gradients, 6 * work_per_sample * padded / _SPEED, size)
 
 
 def _measure(model: MultiTaskModule, suite: TaskSuite) -> tuple[float, float]:
@@ -168,5 +175,19 @@ def stacks(runs: Sequence[Run], size: int) -> list[list[Run]]:
     return [list(runs[i::count]) for i in range(count)]
 
 
+def pays_alone(run: Run, manifest: Manifest, steps: int) -> bool:
+    """Whether a run of so many steps should be a stack of its own: where tasks side by side make it much cheaper, and
+    it is too short to need checkpoints, which stacks have not.
+
+    What a run is trained by depends on the run alone, so its results do, too.
+    """
+    suite = manifest.suite
+    if len(suite.streams) * _ALONE < _WORTH * _BATCHED or obstacle(run, suite) is not None:
+        return False
+    found = estimate(run, manifest, 1, 1)
+    return worth_it(found, 1) and steps * found.stacked(1) < min(run.training.checkpoint_seconds, _SHORT)
+
+
 def worth_it(found: Estimate, trials: int) -> bool:
-    return trials >= _FEWEST and found.size >= _FEWEST and found.gain >= _WORTH
+    """Whether a group of so many trials should be stacked; with many tasks side by side even one alone may be."""
+    return found.gain(trials) >= _WORTH

@@ -122,6 +122,11 @@ class Step:
         self.workers = workers or Workers()
         self.clip, self.amp, self.gramian_every = clip, amp, gramian_every
         self.names = [task.name for task in suite.tasks]
+        if model.joint_backward and (balancer.needs != "losses" or balancer.heads != "weighted"):
+            raise UserError(
+                f"this architecture combines the tasks' gradients itself; use a balancer that weights losses (equal, "
+                f"uncertainty, dwa) instead of {balancer.name}"
+            )
         self.shared = [p for p in model.shared_parameters() if p.requires_grad]
         self.own = [[p for p in model.task_parameters(name) if p.requires_grad] for name in self.names]
         self.extra = [] if objective is None else [p for p in objective.parameters() if p.requires_grad]
@@ -145,6 +150,8 @@ class Step:
         """
         self.count += 1
         reuse = self.reused is not None and (self.count - 1) % self.gramian_every != 0
+        if self.model.joint_backward and len(micros) > 1:
+            raise UserError("this architecture needs the gradients of a whole step at once: set accumulate to 1")
         if self.balancer.needs == "losses" or not self.shared or len(self.names) == 1 or reuse:
             single = len(micros) == 1
             result = self._by_losses(micros[0], reuse) if single else self._by_gradients(micros, None)
@@ -161,6 +168,7 @@ class Step:
             return result
         self._clip()
         self.optimizer.step()
+        self.model.after_step(self.optimizer.param_groups[0]["lr"], self.workers.sum)
         if self.objective is not None:
             self.objective.after_step(self.optimizer.param_groups[0]["lr"])
         self.good_steps += 1

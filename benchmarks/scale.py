@@ -1,0 +1,263 @@
+"""The driver's share of a very large experiment: planning, events, ledger, leaderboard, MLflow, without training.
+
+    python benchmarks/scale.py                            # 100,000 runs on 1,000 workers, simulated
+    python benchmarks/scale.py --runs 10000 --mlflow-runs 500
+
+Real planner, ledger, leaderboard and MLflow writer (SQLite); the workers are simulated: each takes the next run, tells
+its epochs and its record, and 1,000 of them overlap. Every part runs in a process of its own, whose largest resident
+size is its memory. MLflow is written for the first `--mlflow-runs` alone, in two halves, whose costs show whether the
+cost per run grows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import multiprocessing
+import random
+import resource
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+DATASETS, SEEDS, EPOCHS = 10, 20, 5
+TARGETS = {
+    "plan": "≤ 60 s, ≤ 2 GB",
+    "plan again, all done": "≤ 60 s, ≤ 2 GB",
+    "events and ledger": "≤ 5 ms a run",
+    "leaderboard": "≤ 30 s",
+}
+
+
+def experiment_of(runs: int) -> Any:
+    """`runs` runs: 10 data sets × methods × 20 seeds; methods differ in their learning rate."""
+    from mtlscale.experiment import Experiment
+
+    methods = max(2, runs // (DATASETS * SEEDS))
+    rates = [
+        {"label": f"m{n}", "balancer": "mgda", "training": {"lr": 1e-3 * (1 + n / methods)}} for n in range(methods)
+    ]
+    return Experiment.model_validate(
+        {
+            "name": "scale",
+            "datasets": [{"name": "digits", "label": f"digits{n}"} for n in range(DATASETS)],
+            "methods": [{"label": "stl", "architecture": "stl"}, {"label": "equal"}, *rates[2:]],
+            "seeds": list(range(SEEDS)),
+            "training": {"epochs": EPOCHS},
+        }
+    )
+
+
+def data_of(experiment: Any, home: Path) -> Any:
+    """Ten names for the same prepared digits."""
+    from mtlscale.data.prepared import read_manifest
+    from mtlscale.execution.plan import Datasets
+    from mtlscale.execution.prepare import prepare
+
+    folder = prepare("digits", {}, None, home, engine="local")
+    manifest = read_manifest(folder)
+    names = list(experiment.data())
+    manifests = {name: manifest.model_copy(update={"fingerprint": f"{manifest.fingerprint}{name}"}) for name in names}
+    return Datasets(dict.fromkeys(names, folder), manifests)
+
+
+def plan(home: Path, runs: int) -> dict[str, Any]:
+    from mtlscale.execution.plan import make_plan
+    from mtlscale.home import Home
+
+    experiment, place = experiment_of(runs), Home(home)
+    data = data_of(experiment, home)
+    started = time.perf_counter()
+    ledger = place.ledger(experiment.name)
+    found = make_plan(experiment, experiment.runs(data.fingerprints), ledger, place, data)
+    seconds = time.perf_counter() - started
+    return {"seconds": seconds, "runs": len(found.runs), "done": len(found.runs) - len(found.todo)}
+
+
+def events(planned: Any, workers: int) -> Iterator[Any]:
+    """What that many workers tell: a run's epochs, then its record, interleaved by simulated time."""
+    rng = random.Random(0)
+    queue = iter([one.run for one in planned.runs])
+    heap: list[tuple[float, int, Any, int]] = []
+    for number in range(workers):
+        run = next(queue, None)
+        if run is not None:
+            heapq.heappush(heap, (rng.expovariate(1), number, run, 1))
+    while heap:
+        now, number, run, epoch = heapq.heappop(heap)
+        if epoch <= EPOCHS:
+            yield ("epoch", run.run_id, epoch_of(epoch, rng))
+            heapq.heappush(heap, (now + rng.expovariate(1), number, run, epoch + 1))
+            continue
+        yield ("record", run.run_id, record_of(run, rng))
+        if (following := next(queue, None)) is not None:
+            heapq.heappush(heap, (now + rng.expovariate(1), number, following, 1))
+
+
+def _tasks() -> list[str]:
+    return [f"digit{n}" for n in range(10)]
+
+
+def epoch_of(number: int, rng: random.Random) -> Any:
+    from mtlscale.ledger import Epoch
+
+    losses = {task: rng.random() for task in _tasks()}
+    val = {task: {"accuracy": 50 + 40 * rng.random()} for task in _tasks()}
+    return Epoch.model_construct(epoch=number, train_loss=losses, val=val, seconds=0.1, weights=dict(losses), traces={})
+
+
+def record_of(run: Any, rng: random.Random) -> Any:
+    from mtlscale.ledger import RunRecord
+
+    metrics = {task: {"accuracy": 50 + 40 * rng.random()} for task in _tasks()}
+    return RunRecord.model_construct(
+        run_id=run.run_id,
+        experiment=run.experiment,
+        dataset=run.dataset,
+        method=run.method,
+        seed=run.seed,
+        status="finished",
+        spec=run.spec,
+        fingerprint=run.fingerprint,
+        higher_is_better={"accuracy": True},
+        main_metrics=dict.fromkeys(_tasks(), "accuracy"),
+        metrics={"train": metrics, "val": metrics, "test": metrics},
+        last={"test": metrics},
+        chosen_epoch=EPOCHS,
+        epochs=[epoch_of(number, rng) for number in range(1, EPOCHS + 1)],
+        seconds=1.0,
+        train_seconds=1.0,
+        steps=100,
+        samples=10_000,
+        finished="2026-01-01T00:00:00+00:00",
+    )
+
+
+def record(home: Path, runs: int, workers: int) -> dict[str, Any]:
+    """Everything the driver does with an event but MLflow, whose writer has a thread of its own."""
+    from mtlscale.execution.plan import make_plan
+    from mtlscale.execution.runner import Recorder, Silent
+    from mtlscale.execution.watch import structured_log
+    from mtlscale.home import Home
+    from mtlscale.ledger import Ledger
+
+    experiment, place = experiment_of(runs), Home(home)
+    data = data_of(experiment, home)
+    planned = make_plan(experiment, experiment.runs(data.fingerprints), place.ledger("scale"), place, data)
+    todo = {one.run.run_id: one for one in planned.todo}
+    recorder = Recorder(todo, place, Ledger(place.ledger("scale")), {}, Silent())
+    spent, count = 0.0, 0
+    with structured_log(place, "scale"):
+        for event in events(planned, workers):  # making one is the workers' work, not the driver's
+            started = time.perf_counter()
+            recorder.take(event)
+            spent += time.perf_counter() - started
+            count += 1
+    size = place.ledger("scale").stat().st_size
+    return {"seconds": spent, "runs": len(todo), "events": count, "ledger_mb": size / 2**20}
+
+
+def leaderboard(home: Path, runs: int) -> dict[str, Any]:
+    from mtlscale.execution.plan import records_of
+    from mtlscale.home import Home
+    from mtlscale.results import Results
+
+    place = Home(home)
+    started = time.perf_counter()
+    experiment = experiment_of(runs)
+    records = records_of(experiment, place)
+    read = time.perf_counter() - started
+    board = Results(experiment, records, place.experiment("scale")).leaderboard()
+    text = board.to_markdown()
+    return {"seconds": time.perf_counter() - started, "runs": len(records), "reading": read, "characters": len(text)}
+
+
+def mlflow(home: Path, runs: int) -> dict[str, Any]:
+    from mtlscale.home import Home
+    from mtlscale.tracking import Writer
+
+    experiment, place, rng = experiment_of(100 * DATASETS * SEEDS), Home(home), random.Random(0)
+    data = data_of(experiment, home)
+    writer = Writer(experiment, place)
+    writer.connect()
+    halves = [0.0, 0.0]
+    for index, run in zip(range(runs), experiment.runs(data.fingerprints), strict=False):
+        content = record_of(run, rng)
+        started = time.perf_counter()
+        writer.start(run)
+        writer.finish(run, content, place.run(run.run_id))
+        halves[2 * index // runs] += time.perf_counter() - started
+    per_run = [1e3 * seconds / (runs / 2) for seconds in halves]
+    return {"seconds": sum(halves), "runs": runs, "first_half_ms": per_run[0], "second_half_ms": per_run[1]}
+
+
+def _apart(work: Callable[..., dict[str, Any]], arguments: tuple[Any, ...], answer: Any) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    result = work(*arguments)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    answer.put({**result, "mb": usage.ru_maxrss / 1024, "cpu": usage.ru_utime - before})
+
+
+def apart(work: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """The work in a fresh process, with its memory."""
+    context = multiprocessing.get_context("spawn")
+    answer = context.Queue()
+    process = context.Process(target=_apart, args=(work, arguments, answer))
+    process.start()
+    result: dict[str, Any] = answer.get()
+    process.join()
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=100_000)
+    parser.add_argument("--workers", type=int, default=1_000)
+    parser.add_argument("--mlflow-runs", type=int, default=200)
+    parser.add_argument("--folder", type=Path, help="keep the files here")
+    options = parser.parse_args()
+    home = options.folder or Path(tempfile.mkdtemp(prefix="mtlscale-"))
+    parts: dict[str, dict[str, Any]] = {}
+    try:
+        for name, work, arguments in (
+            ("plan", plan, (home, options.runs)),
+            ("events and ledger", record, (home, options.runs, options.workers)),
+            ("plan again, all done", plan, (home, options.runs)),
+            ("leaderboard", leaderboard, (home, options.runs)),
+            ("MLflow", mlflow, (home, options.mlflow_runs)),
+        ):
+            parts[name] = apart(work, *arguments)
+            Console(stderr=True).print(f"{name}: {json.dumps(parts[name])}", soft_wrap=True)
+    finally:
+        if options.folder is None:
+            shutil.rmtree(home, ignore_errors=True)
+    table = Table("part", "runs", "seconds", "CPU s", "ms a run", "MB", "target", title="the driver's cost")
+    for name, part in parts.items():
+        cost = 1e3 * part["seconds"] / part["runs"]
+        numbers = (
+            f"{part['runs']:,}",
+            f"{part['seconds']:.1f}",
+            f"{part['cpu']:.1f}",
+            f"{cost:.2f}",
+            f"{part['mb']:.0f}",
+        )
+        table.add_row(name, *numbers, TARGETS.get(name, ""))
+    console = Console(width=120)
+    console.print(table)
+    slowest = max(parts, key=lambda name: parts[name]["seconds"] / parts[name]["runs"])
+    cost = parts[slowest]["seconds"] / parts[slowest]["runs"]
+    console.print(
+        f"first bottleneck: {slowest}, {1e3 * cost:.1f} ms a run: {1 / cost:.0f} runs a second keep it busy, so "
+        f"{options.workers:,} workers wait for it where a run takes less than {options.workers * cost:.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()

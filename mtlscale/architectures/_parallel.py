@@ -1,0 +1,75 @@
+"""Networks side by side, one per task, that exchange features after every stage of their encoders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from mtlscale.architectures._base import MultiTaskModule, encoder_head
+from mtlscale.encoders._base import Memory, StagedModule
+from mtlscale.tasks import Batch, Outputs, TaskSuite
+
+
+class ParallelModule(MultiTaskModule):
+    """An encoder and a head per task. Subclasses say what a task's features become after a stage.
+
+    Encoders and exchanges are shared, as they reach every task through the next exchange; the exchange of a task after
+    the last stage and its head are its own.
+    """
+
+    def __init__(self, suite: TaskSuite, encoders: Sequence[StagedModule], dropout: float) -> None:
+        super().__init__()
+        self.names = tuple(task.name for task in suite.tasks)
+        self.encoders = nn.ModuleList(encoders)
+        self.heads = nn.ModuleList(encoder_head(e, t, dropout) for e, t in zip(encoders, suite.tasks, strict=True))
+        self.stages = len(encoders[0].stages)
+
+    def exchange(self, stage: int, task: int, features: Tensor) -> Tensor:
+        """features [T, B, C, h, w] of all tasks after a stage -> those of one task, [B, C, h, w]."""
+        raise NotImplementedError
+
+    def exchange_parameters(self, stage: int, task: int) -> list[nn.Parameter]:
+        """What `exchange` uses for this task alone."""
+        raise NotImplementedError
+
+    def conclude(self, task: int, history: list[Tensor]) -> Tensor:
+        """What the task's encoder finishes with, from its exchanged features after every stage: by default the last."""
+        return history[-1]
+
+    def conclude_parameters(self, task: int) -> list[nn.Parameter]:
+        return []
+
+    def forward(self, batch: Batch) -> Outputs:
+        encoders: list[StagedModule] = list(self.encoders)  # type: ignore[arg-type]
+        memories = [Memory() for _ in encoders]
+        features = [encoder.prepare(batch.inputs) for encoder in encoders]
+        histories: list[list[Tensor]] = [[] for _ in encoders]
+        wanted = [self.names.index(task) for task in batch.tasks]
+        for stage in range(self.stages):
+            together = torch.stack([e.stage(stage, f, m) for e, f, m in zip(encoders, features, memories, strict=True)])
+            last = stage == self.stages - 1
+            for task in wanted if last else range(len(encoders)):
+                features[task] = self.exchange(stage, task, together)
+                histories[task].append(features[task])
+        return Outputs(
+            {
+                name: self.heads[task](encoders[task].finish(self.conclude(task, histories[task])))
+                for name, task in zip(batch.tasks, wanted, strict=True)
+            }
+        )
+
+    def shared_parameters(self) -> list[nn.Parameter]:
+        exchanges = [
+            parameter
+            for stage in range(self.stages - 1)
+            for task in range(len(self.names))
+            for parameter in self.exchange_parameters(stage, task)
+        ]
+        return [*self.encoders.parameters(), *exchanges]
+
+    def task_parameters(self, task: str) -> list[nn.Parameter]:
+        index = self.names.index(task)
+        last = self.exchange_parameters(self.stages - 1, index)
+        return [*last, *self.conclude_parameters(index), *self.heads[index].parameters()]

@@ -1,0 +1,78 @@
+"""AFA: parallel networks that add, after every stage, what they choose of the other tasks' features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from mtlscale.architectures._base import Architecture, MultiTaskModule, pooled, staged
+from mtlscale.architectures._parallel import ParallelModule
+from mtlscale.components import knob
+from mtlscale.encoders._base import EncoderModule, StagedModule
+from mtlscale.tasks import TaskSuite
+
+
+class Aggregation(nn.Module):
+    """All tasks' features [T, B, C, h, w] -> those of one task, [B, C, h, w]."""
+
+    def __init__(self, tasks: int, task: int, width: int, reduction: int) -> None:
+        super().__init__()
+        self.task = task
+        self.others = [other for other in range(tasks) if other != task]
+        inner = max(1, width // reduction)
+        self.channel = nn.ModuleList(
+            nn.Sequential(nn.Linear(width, inner), nn.ReLU(), nn.Linear(inner, width), nn.Sigmoid())
+            for _ in self.others
+        )
+        self.place = nn.Conv2d(2, 1, 7, padding=3) if self.others else None
+
+    def forward(self, features: Tensor) -> Tensor:
+        own = features[self.task]
+        if self.place is None:
+            return own
+        gated = [
+            gate(pooled(features[o]))[:, :, None, None] * features[o]
+            for o, gate in zip(self.others, self.channel, strict=True)
+        ]
+        taken = torch.stack(gated).sum(0)
+        summary = torch.cat([taken.mean(1, keepdim=True), taken.amax(1, keepdim=True)], dim=1)
+        result: Tensor = own + self.place(summary).sigmoid() * taken
+        return result
+
+
+class AFAModule(ParallelModule):
+    def __init__(self, suite: TaskSuite, encoders: list[StagedModule], reduction: int, dropout: float) -> None:
+        super().__init__(suite, encoders, dropout)
+        self.layers = nn.ModuleList(
+            nn.ModuleList(Aggregation(len(encoders), task, width, reduction) for task in range(len(encoders)))
+            for width in encoders[0].widths
+        )
+
+    def exchange(self, stage: int, task: int, features: Tensor) -> Tensor:
+        result: Tensor = self.layers[stage][task](features)  # type: ignore[index]
+        return result
+
+    def exchange_parameters(self, stage: int, task: int) -> list[nn.Parameter]:
+        return list(self.layers[stage][task].parameters())  # type: ignore[index]
+
+
+class AFA(Architecture):
+    """Adaptive feature aggregation: a full encoder per task; after each stage the others' features are gated and added.
+
+    Channels: a gate in [0, 1] for every ordered pair of tasks, from the mean over places of the other task's features
+    through two linear layers. Places: a gate from a 7x7 convolution on the mean and the largest channel of what the
+    first gates let through. The source's exact order and sizes are not settled; this is our reading.
+    """
+
+    name: ClassVar[str] = "afa"
+    source: ClassVar[str] = "Cui et al., 2021 (METHODS §10)"
+    needs_stages: ClassVar[bool] = True
+
+    reduction: int = knob(16, low=1, help="channels over the gates' hidden layer")
+
+    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        encoders = [staged(encoder(), self.name) for _ in suite.tasks]
+        return AFAModule(suite, encoders, self.reduction, dropout)

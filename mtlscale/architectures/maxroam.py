@@ -1,0 +1,103 @@
+"""MaxRoam: hard sharing in which every channel serves some of the tasks only, and wanders until it has met them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from mtlscale.architectures._base import Architecture, MultiTaskModule, encoder_head
+from mtlscale.components import knob
+from mtlscale.encoders._base import EncoderModule, Memory, StagedModule
+from mtlscale.tasks import Batch, Outputs, TaskSuite
+
+
+class MaxRoamModule(MultiTaskModule):
+    """`masks_i` [T, C] says which tasks a channel of stage i serves, `met_i` which it has served so far."""
+
+    def __init__(self, suite: TaskSuite, encoder: EncoderModule, share: float, every: int, dropout: float) -> None:
+        super().__init__()
+        self.names = tuple(task.name for task in suite.tasks)
+        self.encoder, self.every = encoder, every
+        self.widths = encoder.widths if isinstance(encoder, StagedModule) else (encoder.features,)
+        self.seed = int(torch.randint(1 << 31, ()))
+        each = max(1, round(share * len(self.names)))
+        for stage, width in enumerate(self.widths):
+            chosen = torch.rand(width, len(self.names)).argsort(1)[:, :each]
+            mask = torch.zeros(width, len(self.names)).scatter_(1, chosen, 1.0).T.contiguous()
+            self.register_buffer(f"masks_{stage}", mask)
+            self.register_buffer(f"met_{stage}", mask.clone())
+        self.heads = nn.ModuleList(encoder_head(encoder, task, dropout) for task in suite.tasks)
+
+    def forward(self, batch: Batch) -> Outputs:
+        predictions = {}
+        encoder = self.encoder
+        whole = None if isinstance(encoder, StagedModule) else encoder(batch.inputs)
+        for task in batch.tasks:
+            index = self.names.index(task)
+            if whole is not None:
+                features = self.masked(whole, 0, index)
+            else:
+                assert isinstance(encoder, StagedModule)
+                features, memory = encoder.prepare(batch.inputs), Memory()
+                for stage in range(len(encoder.stages)):
+                    features = self.masked(encoder.stage(stage, features, memory), stage, index)
+                features = encoder.finish(features)
+            predictions[task] = self.heads[index](features)
+        return Outputs(predictions)
+
+    def masked(self, features: Tensor, stage: int, task: int) -> Tensor:
+        """[B, C, …] with the channels that do not serve the task at zero."""
+        mask: Tensor = getattr(self, f"masks_{stage}")[task]
+        return features * mask.reshape(-1, *[1] * (features.ndim - 2))
+
+    @torch.no_grad()
+    def on_epoch_end(self, epoch: int) -> None:
+        if epoch % self.every:
+            return
+        generator = torch.Generator().manual_seed(self.seed + epoch)  # the same on every worker
+        for stage in range(len(self.widths)):
+            mask, met = getattr(self, f"masks_{stage}"), getattr(self, f"met_{stage}")
+            moved, seen = roam(mask.cpu(), met.cpu(), generator)
+            mask.copy_(moved)
+            met.copy_(seen)
+
+    def shared_parameters(self) -> list[nn.Parameter]:
+        return list(self.encoder.parameters())
+
+    def task_parameters(self, task: str) -> list[nn.Parameter]:
+        return list(self.heads[self.names.index(task)].parameters())
+
+
+def roam(mask: Tensor, met: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """mask, met [T, C] of zeros and ones -> both after one move: a channel that has not met every task takes one it has
+    not met in exchange for one it serves, both drawn at random."""
+    draw = torch.rand(2, *mask.shape, generator=generator)
+    new = (draw[0] * (1 - met)).argmax(0)  # of the tasks not met
+    old = (draw[1] * mask).argmax(0)  # of the tasks served
+    open_ = (met == 0).any(0)
+    channels = open_.nonzero().squeeze(1)
+    mask, met = mask.clone(), met.clone()
+    mask[old[channels], channels] = 0.0
+    mask[new[channels], channels] = 1.0
+    met[new[channels], channels] = 1.0
+    return mask, met
+
+
+class MaxRoam(Architecture):
+    """Maximum roaming: hard sharing with channels assigned to random tasks, one of which changes now and then.
+
+    Channels are masked after every stage of the encoder (of an encoder without stages: at its output), the source masks
+    every convolution. Each task passes the encoder by itself, so batch normalisation remembers the mean over tasks.
+    """
+
+    name: ClassVar[str] = "maxroam"
+    source: ClassVar[str] = "Pascal et al., AAAI 2021 (METHODS §10)"
+
+    share: float = knob(0.6, low=0.0, high=1.0, open_low=True, help="share of the tasks that a channel serves")
+    every: int = knob(1, low=1, help="epochs between two moves")
+
+    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        return MaxRoamModule(suite, encoder(), self.share, self.every, dropout)

@@ -1,0 +1,88 @@
+"""MTAN: one encoder for all tasks, and attention masks of each task on the features after every stage."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from mtlscale.architectures._base import Architecture, MultiTaskModule, encoder_head, staged
+from mtlscale.components import knob
+from mtlscale.encoders._base import EncoderModule, Memory, StagedModule
+from mtlscale.encoders._batch_norm import BatchNorm2d, conv_block, resize
+from mtlscale.tasks import Batch, Outputs, TaskSuite
+
+
+class MTANModule(MultiTaskModule):
+    def __init__(self, suite: TaskSuite, encoder: StagedModule, reduction: int, dropout: float) -> None:
+        super().__init__()
+        self.names = tuple(task.name for task in suite.tasks)
+        self.encoder = encoder
+        widths = encoder.widths
+        # Shared by the tasks, as in the source: what turns attended features into the next stage's.
+        self.onward = nn.ModuleList(conv_block(inputs, outputs) for inputs, outputs in itertools.pairwise(widths))
+        self.masks = nn.ModuleList(
+            nn.ModuleList(
+                _mask(width if stage == 0 else 2 * width, width, reduction) for stage, width in enumerate(widths)
+            )
+            for _ in suite.tasks
+        )
+        self.heads = nn.ModuleList(encoder_head(encoder, task, dropout) for task in suite.tasks)
+
+    def forward(self, batch: Batch) -> Outputs:
+        features, memory = self.encoder.prepare(batch.inputs), Memory()
+        shared = []
+        for stage in range(len(self.encoder.stages)):
+            features = self.encoder.stage(stage, features, memory)
+            shared.append(features)
+        predictions = {}
+        for task in batch.tasks:
+            index = self.names.index(task)
+            predictions[task] = self.heads[index](self.encoder.finish(self.attend(index, shared)))
+        return Outputs(predictions)
+
+    def attend(self, task: int, shared: list[Tensor]) -> Tensor:
+        """The shared features after every stage -> the task's attended features after the last."""
+        attended = shared[0]
+        for stage, features in enumerate(shared):
+            seen = features
+            if stage > 0:
+                size = (features.shape[-2], features.shape[-1])
+                seen = torch.cat([features, resize(self.onward[stage - 1](attended), size)], dim=1)
+            attended = self.masks[task][stage](seen) * features  # type: ignore[index]
+        return attended
+
+    def shared_parameters(self) -> list[nn.Parameter]:
+        return [*self.encoder.parameters(), *self.onward.parameters()]
+
+    def task_parameters(self, task: str) -> list[nn.Parameter]:
+        index = self.names.index(task)
+        return [*self.masks[index].parameters(), *self.heads[index].parameters()]
+
+
+def _mask(inputs: int, width: int, reduction: int) -> nn.Module:
+    """1x1 convolution, normalisation, ReLU, 1x1 convolution, normalisation, sigmoid: [B, inputs, h, w] to width."""
+    inner = max(1, width // reduction)
+    last = [nn.Conv2d(inner, width, 1, bias=False), BatchNorm2d(width), nn.Sigmoid()]
+    return nn.Sequential(*conv_block(inputs, inner, 1), *last)
+
+
+class MTAN(Architecture):
+    """Multi-task attention network: one shared encoder; after each stage every task masks the features for itself.
+
+    A mask reads the shared features and the task's masked features of the stage before, brought there by a 3x3
+    convolution that the tasks share (as in the authors' code) and pooling, or bilinear upsampling where the encoder
+    goes up. With `reduction: 1` masks are as wide as the features, as for SegNet; ResNets use a quarter.
+    """
+
+    name: ClassVar[str] = "mtan"
+    source: ClassVar[str] = "Liu et al., CVPR 2019 (METHODS §10)"
+    needs_stages: ClassVar[bool] = True
+
+    reduction: int = knob(4, low=1, help="channels over the masks' hidden layer")
+
+    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        return MTANModule(suite, staged(encoder(), self.name), self.reduction, dropout)

@@ -1,0 +1,136 @@
+"""RotoGrad: hard sharing in which each task reads rotated features, so that the tasks' gradients agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from mtlscale.architectures._base import Architecture, MultiTaskModule, encoder_head
+from mtlscale.components import UserError, knob
+from mtlscale.encoders._base import EncoderModule
+from mtlscale.tasks import Batch, Outputs, TaskSuite
+
+
+class RotoGradModule(MultiTaskModule):
+    """`rotations` [T, d, d] are no parameters: they follow a rule of their own after every step.
+
+    `first` [T] keeps the norms of the tasks' first gradients.
+    """
+
+    joint_backward = True
+    rotations: Tensor
+    first: Tensor
+
+    def __init__(self, suite: TaskSuite, encoder: EncoderModule, rate: float, scale: bool, dropout: float) -> None:
+        super().__init__()
+        self.names = tuple(task.name for task in suite.tasks)
+        self.encoder, self.rate, self.scale = encoder, rate, scale
+        size = len(self.names)
+        self.register_buffer("rotations", torch.eye(encoder.features).repeat(size, 1, 1))
+        self.register_buffer("first", torch.zeros(size))
+        self.heads = nn.ModuleList(encoder_head(encoder, task, dropout) for task in suite.tasks)
+        self.gathered: Tensor | None = None  # [T, d, d], from the last backward pass on this worker
+
+    def forward(self, batch: Batch) -> Outputs:
+        features = self.encoder(batch.inputs)
+        index = [self.names.index(task) for task in batch.tasks]
+        branches = _Rotate.apply(features, self.rotations[index], index, self)
+        return Outputs({task: self.heads[i](z) for task, i, z in zip(batch.tasks, index, branches, strict=True)})
+
+    @torch.no_grad()
+    def after_step(self, lr: float, sum: Callable[[Tensor], Tensor]) -> None:
+        """Turn every rotation against the gradient of -<Rᵀ∇ℓ, v>."""
+        if self.gathered is None:
+            return
+        toward = sum(self.gathered)
+        self.gathered = None
+        self.rotations.copy_(turned(self.rotations, toward, self.rate))
+
+    def shared_parameters(self) -> list[nn.Parameter]:
+        return list(self.encoder.parameters())
+
+    def task_parameters(self, task: str) -> list[nn.Parameter]:
+        return list(self.heads[self.names.index(task)].parameters())
+
+
+def turned(rotations: Tensor, gradient: Tensor, rate: float) -> Tensor:
+    """Rotations [T, d, d] after a step of descent on <R, gradient> among rotations, in Cayley's form."""
+    skew = gradient @ rotations.mT - rotations @ gradient.mT
+    one = torch.eye(rotations.shape[-1], dtype=rotations.dtype, device=rotations.device)
+    half = 0.25 * rate * skew
+    result: Tensor = torch.linalg.solve(one + half, (one - half) @ rotations)
+    return result
+
+
+def scaled(norms: Tensor, first: Tensor) -> Tensor:
+    """[T] factors that bring gradients of these norms to one common norm Σ γ_t ‖G_t‖, where γ_t is a task's norm over
+    its first one, relative to the sum over tasks; zero for a zero gradient."""
+    there = norms > 0
+    rate = torch.where(there, norms / torch.where(there, first, 1.0), 0.0)
+    common = (rate / rate.sum().clamp(min=torch.finfo(norms.dtype).tiny) * norms).sum()
+    return torch.where(there, common / torch.where(there, norms, 1.0), 0.0)
+
+
+class _Rotate(torch.autograd.Function):
+    """Features [B, d, …] -> R_t z for every task. Backward: the tasks' gradients, rotated back and scaled to a common
+    norm, are added up; on the way it is noted how the rotations should turn."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, features: Tensor, rotations: Tensor, index: list[int], owner: RotoGradModule
+    ) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(rotations)
+        ctx.index, ctx.owner = index, owner
+        return tuple(torch.einsum("ij,bj...->bi...", rotation.to(features.dtype), features) for rotation in rotations)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
+        (rotations,), owner = ctx.saved_tensors, ctx.owner
+        example = next(g for g in grads if g is not None)
+        # Rows: a sample, or a place of one.
+        rows = [(torch.zeros_like(example) if g is None else g).movedim(1, -1).flatten(0, -2) for g in grads]
+        given = torch.stack(rows).to(rotations.dtype)  # [T, n, d]
+        back = given @ rotations  # rows of Rᵀ∇ℓ
+        squares = given.square().sum((1, 2))
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            dist.all_reduce(squares)
+        norms = squares.sqrt()
+        first = owner.first[ctx.index]
+        owner.first[ctx.index] = first = torch.where(first > 0, first, norms)
+        factors = scaled(norms, first) if owner.scale else torch.ones_like(norms)
+        total = torch.einsum("t,tnd->nd", factors, back)
+        unit = torch.where(norms > 0, 1.0 / torch.where(norms > 0, norms, 1.0), 0.0)
+        agreed = torch.einsum("t,tnd->nd", unit, back) / len(norms)  # v, of gradients of norm 1
+        toward = -torch.einsum("t,tni,nj->tij", unit, given, agreed)
+        owner.gathered = torch.zeros_like(owner.rotations)
+        owner.gathered[ctx.index] = toward
+        shape = example.movedim(1, -1).shape
+        return total.reshape(shape).movedim(-1, 1).to(example.dtype), None, None, None
+
+
+class RotoGrad(Architecture):
+    """RotoGrad: hard sharing; each task's head reads features rotated for it, and gradients come back with one norm.
+
+    The rotations are trained to bring the tasks' gradients at the shared features together, by steps of `rate` on
+    gradients of norm 1, after each step of the optimiser and apart from it; channels are rotated at every place of a
+    map. Needs a data set with one input for all tasks, a balancer that weights losses, and no accumulation. The source
+    uses a second Adam with a decaying rate.
+    """
+
+    name: ClassVar[str] = "rotograd"
+    source: ClassVar[str] = "Javaloy & Valera, ICLR 2022 (METHODS §10)"
+
+    rate: float = knob(0.05, low=0.0, search=(0.005, 0.5, "log"), help="step size of the rotations")
+    scale: bool = knob(True, help="bring the gradients to a common norm; false: rotate only")
+
+    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        if suite.inputs != "shared":
+            raise UserError(
+                f"rotograd compares the tasks' gradients at the same samples, but {suite.name} has inputs of its own "
+                "per task; choose another architecture"
+            )
+        return RotoGradModule(suite, encoder(), self.rate, self.scale, dropout)

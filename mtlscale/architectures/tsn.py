@@ -1,0 +1,73 @@
+"""TSN: one network for all tasks whose decoder is told by the task's code how to scale and shift its features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mtlscale.architectures._base import Architecture, MultiTaskModule
+from mtlscale.components import knob
+from mtlscale.encoders._base import EncoderModule
+from mtlscale.tasks import Batch, Outputs, TaskSuite
+
+
+class TSNModule(MultiTaskModule):
+    def __init__(self, suite: TaskSuite, encoder: EncoderModule, code: int, top: int, dropout: float) -> None:
+        super().__init__()
+        self.names = tuple(task.name for task in suite.tasks)
+        self.encoder = encoder
+        self.codes = nn.ParameterList(torch.randn(code) for _ in suite.tasks)
+        self.embedding = nn.Sequential(nn.Linear(code, code), nn.ReLU(), nn.Linear(code, 2 * top))
+        self.decoder: nn.Module = (
+            nn.Conv2d(encoder.features, top, 3, padding=1) if encoder.spatial else nn.Linear(encoder.features, top)
+        )
+        self.heads = nn.ModuleList(encoder.head(task, dropout, top) for task in suite.tasks)
+
+    def forward(self, batch: Batch) -> Outputs:
+        decoded = normalised(self.decoder(self.encoder(batch.inputs)))
+        predictions = {}
+        for task in batch.tasks:
+            index = self.names.index(task)
+            predictions[task] = self.heads[index](self.conditioned(decoded, index))
+        return Outputs(predictions)
+
+    def conditioned(self, decoded: Tensor, task: int) -> Tensor:
+        """Normalised features [B, top, …] scaled and shifted for a task, after a ReLU."""
+        scale, shift = self.embedding(self.codes[task]).reshape(2, -1, *[1] * (decoded.ndim - 2))
+        return functional.relu(decoded * (1.0 + scale) + shift)
+
+    def shared_parameters(self) -> list[nn.Parameter]:
+        return [*self.encoder.parameters(), *self.embedding.parameters(), *self.decoder.parameters()]
+
+    def task_parameters(self, task: str) -> list[nn.Parameter]:
+        index = self.names.index(task)
+        return [self.codes[index], *self.heads[index].parameters()]
+
+
+def normalised(features: Tensor) -> Tensor:
+    """Every sample's channel to mean 0 and variance 1 over places [B, F, h, w]; a vector [B, F] over its features."""
+    dims = (2, 3) if features.ndim == 4 else (1,)
+    variance, mean = torch.var_mean(features, dims, correction=0, keepdim=True)
+    return (features - mean) * (variance + 1e-5).rsqrt()
+
+
+class TSN(Architecture):
+    """Task switching network: one encoder and one decoder, whose normalised features a task's code scales and shifts.
+
+    A learnt code per task goes through an embedding network of two layers. The decoder is one convolution (a linear
+    layer on vectors, which are normalised over their features), where the source has one at every resolution; the last
+    layers, whose sizes differ between tasks, stay the tasks' own. Encoder and decoder run once for all tasks.
+    """
+
+    name: ClassVar[str] = "tsn"
+    source: ClassVar[str] = "Sun et al., ICCV 2021 (METHODS §10)"
+
+    code: int = knob(32, low=1, help="size of a task's code")
+    top: int = knob(64, low=1, search=(16, 32, 64, 128), help="channels of the decoder")
+
+    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        return TSNModule(suite, encoder(), self.code, self.top, dropout)

@@ -1,0 +1,125 @@
+"""Batch normalisation whose statistics are those of the whole step's batch, however many workers share it.
+
+torch's SyncBatchNorm does not run on CPUs. Gradient accumulation cuts a step into micro-batches, each of which has its
+own statistics, as anywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class BatchNorm2d(nn.BatchNorm2d):
+    """`torch.nn.BatchNorm2d` with the mean and variance of all workers' samples: [B, C, H, W] -> the same shape.
+
+    In training every worker has to run it equally often, forward and backward; a worker without a sample takes part
+    with an empty batch. A single value per channel becomes the bias instead of an error.
+    """
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(inputs)
+        together = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        if not together and inputs.numel() > inputs.shape[1]:  # more than one value per channel
+            return super().forward(inputs)
+        output, mean, variance, count = _Normalise.apply(inputs, self.weight, self.bias, self.eps)
+        self._remember(mean, variance, count)
+        return output
+
+    @torch.no_grad()
+    def _remember(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
+        assert self.running_mean is not None and self.running_var is not None and self.momentum is not None
+        assert self.num_batches_tracked is not None
+        rate = self.momentum * (count > 0).to(count.dtype)
+        unbiased = variance * (count / (count - 1).clamp(min=1))
+        self.running_mean += rate * (mean - self.running_mean)
+        self.running_var += rate * (unbiased - self.running_var)
+        self.num_batches_tracked += 1
+
+
+class _Normalise(torch.autograd.Function):
+    """(x - mean) / sqrt(variance + eps) * weight + bias over all workers' samples, and mean [C], biased variance [C]
+    and number of values per channel []."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        x = inputs.to(weight.dtype)
+        channels = x.shape[1]
+        own = torch.tensor(float(x.numel() // channels), dtype=weight.dtype, device=x.device)
+        sums = torch.cat([x.sum((0, 2, 3)), own.reshape(1)])
+        _sum(sums)
+        count = sums[-1]
+        mean = sums[:-1] / count.clamp(min=1)
+        centred = x - _wide(mean)
+        squares = centred.square().sum((0, 2, 3))  # about the common mean: no cancellation
+        _sum(squares)
+        variance = squares / count.clamp(min=1)
+        scale = (variance + eps).rsqrt()
+        normal = centred * _wide(scale)
+        ctx.save_for_backward(normal, weight, scale, count)
+        ctx.mark_non_differentiable(mean, variance, count)
+        output = normal * _wide(weight) + _wide(bias)
+        return output.to(inputs.dtype), mean, variance, count
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, Tensor, Tensor, None]:
+        normal, weight, scale, count = ctx.saved_tensors
+        given: Tensor = grads[0]
+        gradient = given.to(weight.dtype)
+        own = torch.cat([gradient.sum((0, 2, 3)), (gradient * normal).sum((0, 2, 3))])
+        total = own.clone()
+        _sum(total)
+        mean, along = (total / count.clamp(min=1)).chunk(2)
+        of_bias, of_weight = own.chunk(2)
+        of_inputs = (gradient - _wide(mean) - normal * _wide(along)) * _wide(weight * scale)
+        return of_inputs.to(given.dtype), of_weight, of_bias, None
+
+
+def _wide(values: Tensor) -> Tensor:
+    """[C] -> [C, 1, 1]."""
+    return values[:, None, None]
+
+
+def _sum(tensor: Tensor) -> None:
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        dist.all_reduce(tensor)
+
+
+def synchronised(module: nn.Module) -> nn.Module:
+    """The module with this normalisation in place of torch's, its parameters and statistics kept."""
+    for name, child in module.named_children():
+        if isinstance(child, nn.BatchNorm2d) and not isinstance(child, BatchNorm2d):
+            new = BatchNorm2d(child.num_features, child.eps, child.momentum)
+            new.load_state_dict(child.state_dict())
+            setattr(module, name, new)
+        else:
+            synchronised(child)
+    return module
+
+
+def needs_every_worker(module: nn.Module) -> bool:
+    """Whether a training pass through the module waits for all workers, so that none may leave one out."""
+    return any(isinstance(child, BatchNorm2d) for child in module.modules())
+
+
+def conv_block(inputs: int, outputs: int, size: int = 3, dilation: int = 1) -> nn.Sequential:
+    """Convolution without bias, normalisation, ReLU: [B, inputs, H, W] -> [B, outputs, H, W]."""
+    conv = nn.Conv2d(inputs, outputs, size, padding=dilation * (size // 2), dilation=dilation, bias=False)
+    return nn.Sequential(conv, BatchNorm2d(outputs), nn.ReLU())
+
+
+def resize(features: Tensor, size: tuple[int, int]) -> Tensor:
+    """[B, C, h, w] -> [B, C, *size]: the largest of each window where it shrinks, bilinear where it grows."""
+    height, width = features.shape[-2:]
+    if (height, width) == size:
+        return features
+    if height >= size[0] and width >= size[1]:
+        return functional.adaptive_max_pool2d(features, size)
+    return functional.interpolate(features, size=size, mode="bilinear", align_corners=False)

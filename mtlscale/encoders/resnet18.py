@@ -1,0 +1,32 @@
+from typing import ClassVar
+
+from mtlscale.components import UserError, knob
+from mtlscale.encoders._base import Encoder, EncoderModule
+from mtlscale.encoders._images import PRETRAINED_HELP, ResNetModule, image_size, is_map
+from mtlscale.tasks import TaskSuite
+
+
+class ResNet18(Encoder):
+    """ResNet-18 with global average pooling, for one label per image (faces, digits).
+
+    Five stages: stem and four layers; features of 8 x width. With `stem: small` the first convolution is 3x3 without
+    stride or pooling, for images of 32 pixels or less.
+    """
+
+    name: ClassVar[str] = "resnet18"
+    source: ClassVar[str] = "He et al., CVPR 2016 (METHODS §9.5)"
+    inputs: ClassVar[tuple[str, ...]] = ("image",)
+
+    width: int = knob(64, low=1, help="channels of the first layer")
+    stem: str = knob("imagenet", choices=("imagenet", "small"), help="a quarter of the resolution, or all of it")
+    pretrained: str | None = knob(None, help=PRETRAINED_HELP)
+
+    def build(self, suite: TaskSuite) -> EncoderModule:
+        image_size(self.name, suite)
+        for task in suite.tasks:
+            if is_map(task):
+                raise UserError(
+                    f"resnet18 gives one vector per image, but task {task.name} predicts pixels; choose "
+                    "deeplab_resnet18 or segnet"
+                )
+        return ResNetModule(suite, 18, self.width, self.stem, pretrained=self.pretrained)

@@ -1,0 +1,138 @@
+"""What a submitted job takes along: the experiment as it will be run, its plugins, and what was asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from mtlscale.components import UserError
+from mtlscale.experiment import Experiment, find_experiment, load_experiment, read_settings
+
+LIMIT_MB = 100.0  # MiB
+# Never packed, wherever they stand: environments, caches, results; nor anything whose name begins with a dot.
+NEVER = frozenset(
+    {"__pycache__", "build", "dist", "mlartifacts", "mlruns", "node_modules", "outputs", "venv", "mlflow.db"}
+)
+_NAMED = 3  # of the biggest files, in the message of a package that is too big
+
+
+@dataclass(frozen=True)
+class Package:
+    """The files of a job's working folder: those that are copied, and those that are written."""
+
+    experiment: Experiment
+    file: str  # the experiment's, inside
+    copied: Mapping[str, Path]  # name inside -> file here
+    written: Mapping[str, str]  # name inside -> its text
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(self.sizes().values())
+
+    def sizes(self) -> dict[str, int]:
+        return {name: path.stat().st_size for name, path in self.copied.items()} | {
+            name: len(text.encode()) for name, text in self.written.items()
+        }
+
+    def check(self, limit_mb: float = LIMIT_MB) -> None:
+        """`UserError` with the biggest files where the package is over the limit (MiB)."""
+        if self.size <= limit_mb * 2**20:
+            return
+        biggest = sorted(self.sizes().items(), key=lambda item: -item[1])[:_NAMED]
+        names = ", ".join(f"{name} {bytes_in_words(size)}" for name, size in biggest)
+        raise UserError(
+            f"the package is {bytes_in_words(self.size)}, over the limit of {limit_mb:g} MiB; the biggest files: "
+            f"{names}; leave them out (data belong on a path that the cluster sees), or raise --limit"
+        )
+
+    def write(self, folder: Path) -> None:
+        """Lay the files out below a folder."""
+        for name, source in self.copied.items():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.read_bytes())
+        for name, text in self.written.items():
+            (folder / name).write_text(text, encoding="utf-8")
+
+
+def bytes_in_words(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
+
+
+def pack(
+    experiment: str, overrides: Sequence[str] = (), include: Iterable[Path] = (), *, with_code: bool = False
+) -> Package:
+    """The package of an experiment (a file, or the name of a shipped one) with its overrides applied.
+
+    include: more files and folders, under their own names. with_code: this very mtlscale, for clusters that have none
+    or another one. Raises `UserError` for whatever is wrong with the experiment, and for things that are never packed.
+    """
+    loaded = load_experiment(experiment, tuple(overrides))
+    file = find_experiment(experiment)
+    settings = {"name": loaded.name, **read_settings(file, tuple(overrides))}
+    copied: dict[str, Path] = {}
+    plugins = {f"plugins/{index}/{path.name}": path for index, path in enumerate(loaded.plugins)}
+    copied |= plugins
+    if plugins:
+        settings["plugins"] = list(plugins)
+    if loaded.published is not None:
+        settings["published"] = f"published/{loaded.published.name}"
+        copied[settings["published"]] = loaded.published
+    for path in include:
+        copied |= _included(path)
+    if with_code:
+        copied |= _code()
+    name = f"{file.stem}.yaml"
+    if name in copied:
+        raise UserError(f"--include brings another {name}; rename it, the experiment has that name")
+    return Package(loaded, name, copied, {name: yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)})
+
+
+def _included(path: Path) -> dict[str, Path]:
+    if not path.exists():
+        raise UserError(f"--include {path} does not exist")
+    if _never(path.absolute().name) or path.resolve() in _kept_apart():
+        raise UserError(f"--include {path}: data, results, histories and hidden files are never packed")
+    if path.is_file():
+        return {path.name: path}
+    return {f"{path.absolute().name}/{file.relative_to(path)}": file for file in _files(path)}
+
+
+def _code() -> dict[str, Path]:
+    import mtlscale
+    import pipelines
+
+    found: dict[str, Path] = {}
+    for module in (mtlscale, pipelines):
+        folder = Path(str(module.__file__)).parent
+        found |= {f"{folder.name}/{file.relative_to(folder)}": file for file in _files(folder)}
+    return found
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """The files below a folder that may be packed; links are left out, since they may lead anywhere."""
+    apart = _kept_apart()
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not _never(name) and not Path(parent, name).is_symlink() and Path(parent, name).resolve() not in apart
+        )
+        for name in sorted(files):
+            if not _never(name) and not Path(parent, name).is_symlink():
+                yield Path(parent, name)
+
+
+def _never(name: str) -> bool:
+    return name.startswith(".") or name in NEVER or name.endswith((".pyc", ".egg-info"))
+
+
+def _kept_apart() -> set[Path]:
+    """The folders of data and results, if they are named."""
+    named = (os.environ.get("MTLSCALE_HOME"), os.environ.get("MTLSCALE_DATA"))
+    return {Path(name).resolve() for name in named if name}

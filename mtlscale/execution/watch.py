@@ -1,0 +1,111 @@
+"""What can be seen of an experiment from outside: a log of JSON lines, and numbers on Ray's Prometheus port."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from typing import TYPE_CHECKING
+
+from mtlscale.home import Home
+from mtlscale.ledger import RunRecord
+
+if TYPE_CHECKING:
+    from ray.util.metrics import Gauge
+
+LOG_BYTES = 10 * 2**20  # of one file; then it is set aside
+LOG_FILES = 3  # that are set aside; the oldest goes
+
+log = logging.getLogger("mtlscale.execution")
+log.propagate = False
+log.addHandler(logging.NullHandler())
+_FIELDS = (
+    "experiment",
+    "run_id",
+    "dataset",
+    "method",
+    "seed",
+    "status",
+    "error",
+    "seconds",
+    "samples_per_second",
+    "stacks",
+)
+
+
+class _Lines(logging.Formatter):
+    """One JSON object a line: time, level, event, and what is known of the run."""
+
+    def __init__(self, experiment: str) -> None:
+        super().__init__()
+        self._experiment = experiment
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        content = {
+            "time": when,
+            "level": record.levelname,
+            "event": record.getMessage(),
+            "experiment": self._experiment,
+        }
+        content |= {field: getattr(record, field) for field in _FIELDS if hasattr(record, field)}
+        return json.dumps(content, default=str)
+
+
+@contextlib.contextmanager
+def structured_log(home: Home, experiment: str) -> Iterator[None]:
+    """What is logged goes to `<home>/logs/<experiment>.jsonl`, of bounded size, for the duration."""
+    folder = home.root / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{experiment}.jsonl"
+    handler = RotatingFileHandler(file, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8", delay=True)
+    handler.setFormatter(_Lines(experiment))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        handler.close()
+
+
+class Meters:
+    """Runs done, failed and left, and samples per second of the last finished run; tagged with the experiment."""
+
+    def __init__(self, experiment: str, total: int, done: int) -> None:
+        from ray.util.metrics import Gauge
+
+        self._tags = {"experiment": experiment}
+        self._left, self._done, self._failed = total - done, done, 0
+        names = {
+            "mtlscale_runs_done": "Runs that have a result",
+            "mtlscale_runs_failed": "Runs that failed or diverged",
+            "mtlscale_runs_left": "Runs still to do",
+            "mtlscale_samples_per_second": "Training samples per second of the last finished run",
+        }
+        self._gauges: dict[str, Gauge] = {
+            name: Gauge(name, description=text, tag_keys=("experiment",)) for name, text in names.items()
+        }
+        self._set()
+
+    def ended(self, record: RunRecord) -> None:
+        self._left -= 1
+        if record.status == "finished":
+            self._done += 1
+            self._gauges["mtlscale_samples_per_second"].set(record.samples_per_second, tags=self._tags)
+        else:
+            self._failed += 1
+        self._set()
+
+    def _set(self) -> None:
+        for name, value in (("done", self._done), ("failed", self._failed), ("left", self._left)):
+            self._gauges[f"mtlscale_runs_{name}"].set(value, tags=self._tags)
+
+
+def log_ended(record: RunRecord) -> None:
+    """One line for a run that has come to its end, whichever."""
+    level = logging.INFO if record.status == "finished" else logging.WARNING
+    log.log(level, "run ended", extra={field: getattr(record, field) for field in _FIELDS if hasattr(record, field)})

@@ -1,0 +1,108 @@
+"""Random changes of training images together with their maps, a pure function of run, epoch and sample.
+
+So a run that was cut off sees the same pictures again, and the number of workers does not matter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mtlscale.components import UserError
+from mtlscale.tasks import Samples, Task, TaskSuite
+
+SCALES = (1.0, 1.2, 1.5)  # of MTAN's random scale and crop
+_DEPTHS = {"abs_err", "rel_err"}  # metrics that tell a depth from other maps of numbers
+_INVERSE = ("inverse", "disparity")  # in a task's name; a suite may name tasks in extras["inverse"], too
+
+
+class Augment:
+    """`flip`: left and right exchanged with probability ½. `scale_crop`: that, and a random crop of 1, 1/1.2 or 1/1.5
+    of each side, enlarged to the size of the image.
+
+    Images are interpolated bilinearly, maps take the nearest pixel. Where the scene comes nearer by a scale, depth is
+    divided by it (inverse depth multiplied); where it is mirrored, the x component of normals changes its sign.
+    Targets without places stay as they are.
+    """
+
+    def __init__(self, kind: str, suite: TaskSuite, seed: int) -> None:
+        if suite.input_kind != "image":
+            raise UserError(f"training.augment: {kind} changes images, {suite.name} has {suite.input_kind}s; drop it")
+        self.kind, self.seed = kind, seed
+        self.tasks = {task.name: task for task in suite.tasks}
+        named = suite.extras.get("inverse") or ()
+        self.inverse = {name for name in self.tasks if name in named or any(p in name.lower() for p in _INVERSE)}
+
+    def __call__(self, samples: Samples, stream: str, epoch: int, index: Tensor) -> Samples:
+        """The samples of these indices [B] into their stream, changed as this epoch has it."""
+        if not len(index):
+            return samples
+        draws = torch.tensor([self.draws(stream, epoch, i) for i in index.tolist()], dtype=torch.float64)
+        draws = draws.to(samples.inputs.device)
+        flipped = draws[:, 0] < 0.5
+        if self.kind == "flip":
+            scale = torch.ones_like(draws[:, 0])
+            change: _Flip | _Crop = _Flip(flipped)
+        else:
+            scale = torch.tensor(SCALES, dtype=torch.float64, device=draws.device)[(draws[:, 1] * len(SCALES)).long()]
+            change = _Crop(flipped, scale, draws[:, 2:])
+        inputs = change(samples.inputs, smooth=True)
+        targets = {
+            name: self._target(self.tasks[name], t, change, flipped, scale) for name, t in samples.targets.items()
+        }
+        return Samples(inputs, targets, samples.weights)
+
+    def draws(self, stream: str, epoch: int, index: int) -> list[float]:
+        """Four numbers in [0, 1): flip, scale, place of the crop."""
+        digest = hashlib.blake2b(f"augment/{self.seed}/{epoch}/{stream}/{index}".encode(), digest_size=32).digest()
+        return [(int.from_bytes(digest[i : i + 8], "big") >> 11) / 2.0**53 for i in range(0, 32, 8)]
+
+    def _target(self, task: Task, target: Tensor, change: _Flip | _Crop, flipped: Tensor, scale: Tensor) -> Tensor:
+        if target.ndim < 3:
+            return target
+        found = change(target, smooth=False)
+        if task.loss == "cosine":
+            sign = torch.ones(len(found), 3, dtype=found.dtype, device=found.device)
+            sign[:, 0] -= 2.0 * flipped
+            return found * sign[:, :, None, None]
+        if _DEPTHS & set(task.metrics):
+            nearer = scale if task.name in self.inverse else 1.0 / scale
+            return found * nearer.to(found.dtype).reshape(-1, *[1] * (found.ndim - 1))
+        return found
+
+
+class _Flip:
+    """[B, ..., W] with the columns of some samples in reverse."""
+
+    def __init__(self, flipped: Tensor) -> None:
+        self.flipped = flipped
+
+    def __call__(self, maps: Tensor, smooth: bool) -> Tensor:
+        return torch.where(self.flipped.reshape(-1, *[1] * (maps.ndim - 1)), maps.flip(-1), maps)
+
+
+class _Crop:
+    """[B, C, H, W] or [B, H, W]: of each sample the part of 1 / scale of the sides at a place in [0, 1)², enlarged."""
+
+    def __init__(self, flipped: Tensor, scale: Tensor, place: Tensor) -> None:
+        share = 1.0 / scale
+        self.theta = torch.zeros(len(scale), 2, 3, dtype=torch.float64, device=scale.device)
+        self.theta[:, 0, 0] = share * (1.0 - 2.0 * flipped)
+        self.theta[:, 1, 1] = share
+        self.theta[:, :, 2] = (2.0 * place - 1.0) * (1.0 - share)[:, None]
+
+    def __call__(self, maps: Tensor, smooth: bool) -> Tensor:
+        numbers = maps if maps.is_floating_point() else maps.float()
+        if maps.ndim == 3:
+            numbers = numbers.unsqueeze(1)
+        size = [len(numbers), 1, *numbers.shape[-2:]]
+        grid = functional.affine_grid(self.theta, size, align_corners=False).to(numbers.dtype)
+        mode = "bilinear" if smooth else "nearest"
+        found = functional.grid_sample(numbers, grid, mode=mode, padding_mode="border", align_corners=False)
+        found = found.squeeze(1) if maps.ndim == 3 else found
+        if maps.is_floating_point():
+            return found
+        return found.round().to(maps.dtype)

@@ -1,0 +1,137 @@
+"""CityScapes: segmentation of street scenes and inverse depth."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from mtlscale.components import UserError, knob
+from pipelines._base import Prepared, Work
+from pipelines._dense import (
+    DensePipeline,
+    columns_of,
+    depth_task,
+    image_suite,
+    npy_depth,
+    npy_image,
+    npy_labels,
+    segmentation_task,
+)
+from pipelines._image_set import Files, Row, index_table, prepared_images
+from pipelines._pixels import BYTES, WORDS, Size, classes, colour, depth, nearest, same_size, table_of, values
+from pipelines._store import Store
+
+CLASSES = {
+    7: ("flat", "construction", "object", "nature", "sky", "human", "vehicle"),
+    19: (
+        "road",
+        "sidewalk",
+        "building",
+        "wall",
+        "fence",
+        "pole",
+        "traffic light",
+        "traffic sign",
+        "vegetation",
+        "terrain",
+        "sky",
+        "person",
+        "rider",
+        "car",
+        "truck",
+        "bus",
+        "train",
+        "motorcycle",
+        "bicycle",
+    ),
+}
+# The label ids that count in the official evaluation, in the order of the 19 classes, and the category of each.
+_EVALUATED = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
+_CATEGORY = (0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 5, 6, 6, 6, 6, 6, 6)
+_VOID = tuple(id for id in (*range(34), 255) if id not in _EVALUATED)
+LABELS = {
+    19: table_of({id: number for number, id in enumerate(_EVALUATED)}, _VOID),
+    7: table_of(dict(zip(_EVALUATED, _CATEGORY, strict=True)), _VOID),
+}
+_SUFFIX = {"leftImg8bit": "leftImg8bit", "gtFine": "gtFine_labelIds", "disparity": "disparity"}
+_PARTS = {"leftImg8bit": "image", "gtFine": "label", "disparity": "depth"}
+_OFFICIAL = re.compile(
+    r"(?:^|/)(leftImg8bit|gtFine|disparity)/(train|val)/[^/]+/([^/]+_\d+_\d+)_"
+    r"(leftImg8bit|gtFine_labelIds|disparity)\.png$"
+)
+_ARRAYS = re.compile(r"(?:^|/)(train|val)/(image|label|label_7|label_19|depth)/(\d+)\.npy$")
+
+
+class Cityscapes(DensePipeline):
+    """CityScapes: 7 categories or 19 classes, and inverse depth.
+
+    Source: METHODS §14. The official files, extracted or in their zips: `leftImg8bit`, `gtFine` (`labelIds`) and
+    `disparity`, each with `{train,val}/<city>/`; or arrays, `{train,val}/{image,label,depth}/N.npy` (`label_7` or
+    `label_19` before `label`), as MTAN and LibMTL use them. Inverse depth is the disparity in pixels of the full image,
+    (value - 1) / 256; 0 and what is infinitely far are absent. Labels the official evaluation ignores are void, in the
+    categories too. Arrays keep the scale of their depth, which is another. The official validation part is the test
+    split, validation is carved out of train by image.
+    """
+
+    name: ClassVar[str] = "cityscapes"
+    source: ClassVar[str] = "Cordts et al., CVPR 2016; cityscapes-dataset.com"
+    folder: ClassVar[str] = "cityscapes"
+
+    size: tuple[int, ...] = knob((128, 256), help="height and width in pixels")
+    classes: int = knob(7, choices=(7, 19), help="of the segmentation")
+
+    def wanted(self, name: str) -> bool:
+        return bool(_OFFICIAL.search(name) or _ARRAYS.search(name))
+
+    def prepare(self, source: Path | None, work: Work) -> Prepared:
+        assert source is not None
+        store = Store(source, self.wanted)
+        samples: dict[tuple[str, str], dict[str, str]] = {}
+        arrays = any(name.endswith(".npy") for name in store.names)
+        for name in store.names:
+            if arrays and (match := _ARRAYS.search(name)):
+                part, kind, number = match.groups()
+                samples.setdefault((part, f"{part}/{int(number):04d}"), {})[kind] = name
+            elif (match := _OFFICIAL.search(name)) and match[4] == _SUFFIX[match[1]]:
+                samples.setdefault((match[2], f"{match[2]}/{match[3]}"), {})[_PARTS[match[1]]] = name
+        if not samples:
+            raise UserError(
+                f"cityscapes: {source} has neither leftImg8bit/train/*/*_leftImg8bit.png nor train/image/*.npy"
+            )
+        for files in samples.values():
+            if f"label_{self.classes}" in files:
+                files["label"] = files[f"label_{self.classes}"]
+        parts = ["image", "label", "depth"]
+        rows, problems = self.rows(store, samples, parts)
+        suite = image_suite(self.name, [segmentation_task(CLASSES[self.classes]), depth_task()], self.height_width)
+        suite = replace(suite, extras={"inverse": ["depth"]})  # larger is nearer: a zoom multiplies it
+        decode = partial(decode_arrays if arrays else decode_official, size=self.height_width, count=self.classes)
+        index = index_table(rows, parts)
+        notes = {"layout": "arrays" if arrays else "official"}
+        return prepared_images(suite, index, decode, columns_of(suite), str(store.root), problems, work, notes)
+
+
+def decode_official(row: Row, files: Files, size: Size, count: int) -> dict[str, np.ndarray]:
+    image, before = colour(files("image"), size)
+    labels = values(files("label"), BYTES, "8 bits")
+    same_size(labels.shape, before)
+    segmentation = nearest(classes(labels, LABELS[count], "the label ids 0..33"), size)
+    disparity = values(files("depth"), WORDS, "16 bits")
+    same_size(disparity.shape, before)
+    inverse = depth((disparity.astype(np.float32) - 1) / 256, disparity > 1)
+    return {"input": image, "target.segmentation": segmentation, "target.depth": nearest(inverse, size)}
+
+
+def decode_arrays(row: Row, files: Files, size: Size, count: int) -> dict[str, np.ndarray]:
+    image, before = npy_image(files, size)
+    segmentation = npy_labels(files, count, before, size)
+    return {
+        "input": image,
+        "target.segmentation": segmentation,
+        "target.depth": nearest(npy_depth(files, before), size),
+    }

@@ -1,0 +1,64 @@
+"""Workers that hang are found, their stacks kept, their runs tried again; logs stay within their bounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mtlscale.execution import watch
+from mtlscale.execution.runner import run
+from mtlscale.experiment import load_experiment
+from mtlscale.home import Home
+from mtlscale.progress import standings
+
+PLUGIN = Path(__file__).parents[1] / "plugins"
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.parametrize("always", [False, True])
+def test_a_worker_that_hangs_is_replaced(
+    always: bool, experiment_file: Callable[..., Path], tmp_path: Path, local_ray: None
+) -> None:
+    """Once, and its run is tried again; again and again, and it is a failed run that leaves the others alone."""
+    stuck = f"{{name: stuck, mark: {tmp_path / 'mark'}, always: {str(always).lower()}}}"
+    path = experiment_file(
+        methods=f"[equal, {stuck}]",
+        plugins=f"[{PLUGIN / 'uneven.py'}, {PLUGIN / 'stuck.py'}]",
+        resources="{timeout_minutes: 0.25, max_failures: 1}",
+        tracking="{enabled: false}",
+    )
+    results = run(load_experiment(path), home=tmp_path / "home")
+    outcome = {record.method: record for record in results.records}
+    assert outcome["equal"].status == "finished"
+    assert outcome["stuck"].status == ("failed" if always else "finished")
+    if always:
+        assert "its worker died 2 times: no sign of life in 0.25 minutes" in str(outcome["stuck"].error)
+    lines = [json.loads(line) for line in (tmp_path / "home" / "logs" / "small.jsonl").read_text().splitlines()]
+    hung = [line for line in lines if line["event"] == "worker hangs"]
+    assert len(hung) == (2 if always else 1)
+    assert all("stuck.py" in line["stacks"] and "in __call__" in line["stacks"] for line in hung)
+    assert {line["run_id"] for line in hung} == {outcome["stuck"].run_id}
+    assert [line["event"] for line in lines].count("run ended") == 2
+    (standing,) = standings(Home(tmp_path / "home"))
+    assert (standing.runs, standing.done, standing.failed, standing.left) == (2, 1 + (not always), int(always), 0)
+
+
+def test_the_log_has_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "LOG_BYTES", 2000)
+    with watch.structured_log(Home(tmp_path), "small"):
+        for number in range(500):
+            watch.log.warning("worker lost", extra={"run_id": f"{number:04d}", "error": "x" * 50})
+    files = sorted((tmp_path / "logs").iterdir())
+    assert [file.name for file in files] == [
+        "small.jsonl",
+        *(f"small.jsonl.{n}" for n in range(1, watch.LOG_FILES + 1)),
+    ]
+    assert sum(file.stat().st_size for file in files) <= 2000 * (watch.LOG_FILES + 1)
+    last = json.loads((tmp_path / "logs" / "small.jsonl").read_text().splitlines()[-1])
+    assert last["run_id"] == "0499" and last["experiment"] == "small" and last["level"] == "WARNING"
+    watch.log.warning("after the end")  # goes nowhere
+    assert "after the end" not in (tmp_path / "logs" / "small.jsonl").read_text()
