@@ -28,7 +28,7 @@ _SPEED = 1.5e10
 _BYTES = 3 << 29  # a stack may keep for one step
 _MOST = 64  # trials of a stack
 _FEWEST = 3
-_SHORT = 60.0  # predicted seconds of a run that needs no checkpoint
+_SHORT = 10.0  # predicted seconds of a run that needs no checkpoint
 _WORTH = 1.5  # predicted gain from which trials are stacked
 
 
@@ -185,7 +185,7 @@ def pays_alone(run: Run, manifest: Manifest, steps: int) -> bool:
     if len(suite.streams) * _ALONE < _WORTH * _BATCHED or obstacle(run, suite) is not None:
         return False
     found = estimate(run, manifest, 1, 1)
-    return worth_it(found, 1) and steps * found.stacked(1) < min(run.training.checkpoint_seconds, _SHORT)
+    return worth_it(found, 1) and steps * found.stacked(1) < _SHORT
 
 
 def worth_it(found: Estimate, trials: int) -> bool:

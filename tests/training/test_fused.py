@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mtlscale.data.prepared import PreparedData
+from mtlscale.data.prepared import PreparedData, load_prepared
+from mtlscale.execution.prepare import prepare
 from mtlscale.experiment import Experiment, Run, load_experiment
 from mtlscale.ledger import RunRecord
 from mtlscale.search import trials
@@ -246,6 +247,18 @@ def test_what_cannot_be_stacked_is_named(experiment_file: File, digits: Prepared
         experiment = load_experiment(experiment_file(datasets="[digits]", methods=f"[{method}]"))
         run = next(experiment.runs(dict.fromkeys(experiment.data(), "")))
         assert word in str(stacking.obstacle(run, digits.suite))
+
+
+def test_a_short_run_on_many_tasks_is_a_stack_of_its_own(
+    experiment_file: File, digits: PreparedData, tmp_path: Path
+) -> None:
+    many = load_prepared(prepare("synthetic", {"tasks": 40, "samples": 20, "special": 1}, None, tmp_path))
+    experiment = load_experiment(experiment_file(datasets="[digits]", methods="[equal, graddrop]"))
+    equal, graddrop = experiment.runs(dict.fromkeys(experiment.data(), ""))
+    assert stacking.pays_alone(equal, many.manifest, steps=100)
+    assert not stacking.pays_alone(equal, many.manifest, steps=1_000_000)  # long enough to need checkpoints
+    assert not stacking.pays_alone(graddrop, many.manifest, steps=100)
+    assert not stacking.pays_alone(equal, digits.manifest, steps=100)
 
 
 def test_tasks_whose_networks_differ_are_not_put_side_by_side(
