@@ -164,6 +164,12 @@ def _tune(runs: list[Run], data: Path, workers: int, gpu: float, home: Path, *, 
         def step(self) -> dict[str, Any]:
             return {**train_one(self.index), "done": True}
 
+        def save_checkpoint(self, checkpoint_dir: str) -> None:
+            """Tune asks for one at the end of a trial; there is nothing to keep."""
+
+        def load_checkpoint(self, checkpoint: Any) -> None:
+            """A reused actor starts anew."""
+
     tuner = tune.Tuner(
         tune.with_resources(Trial if reuse else function, {"cpu": 1, "gpu": gpu}),
         param_space={"index": tune.grid_search(list(range(len(runs))))},
