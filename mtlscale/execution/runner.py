@@ -247,7 +247,6 @@ class Recorder:
         self._todo, self._home, self._ledger, self._records = todo, home, ledger, records
         self._observer, self._tracker, self._meters = observer, tracker, meters
         self._seen: set[str] = set()
-        self._told: set[str] = set()  # runs whose epochs came one by one
 
     def take(self, event: Event) -> None:
         if event[0] == "progress":
@@ -258,15 +257,11 @@ class Recorder:
             self._tracker.started(run)
         self._seen.add(run_id)
         if event[0] == "epoch":
-            self._told.add(run_id)
             self._observer.epoch(run, event[2])
             if self._tracker is not None:
                 self._tracker.epoch(run, event[2])
             return
         record = event[2]
-        if self._tracker is not None and run_id not in self._told:
-            for epoch in record.epochs:
-                self._tracker.epoch(run, epoch)
         self._records[run_id] = record
         self._ledger.append(record)
         log_ended(record)

@@ -105,7 +105,7 @@ def test_a_run_on_many_small_tasks_is_trained_as_one_stack_and_tracked_like_any(
     client = mlflow.MlflowClient(tracking_uri=Home(home).tracking_uri)
     found = client.search_runs([client.get_experiment_by_name("small").experiment_id])
     one = next(r for r in found if r.data.tags.get("mtlscale.run_id") == stacked.run_id)
-    assert [m.step for m in client.get_metric_history(one.info.run_id, "train.loss.task00")] == [1, 2, 3]
+    assert [m.step for m in client.get_metric_history(one.info.run_id, "val.loss.task00")] == [1, 2, 3]
 
 
 def test_a_failing_and_a_diverging_run_leave_the_others_alone(

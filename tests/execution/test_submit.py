@@ -83,6 +83,7 @@ def test_a_job_on_three_nodes_ends_as_a_local_run(
 
 
 @needs_job_server
+@pytest.mark.slow
 @pytest.mark.ray
 def test_the_jobs_own_exit_status_comes_back(
     three_nodes: LocalCluster, experiment_file: Callable[..., Path], tmp_path: Path
@@ -140,6 +141,7 @@ def _listening_elsewhere(cluster: LocalCluster) -> list[tuple[str, object]]:
 
 
 @needs_job_server
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.parametrize(
     ("changed", "expected"),
