@@ -12,6 +12,7 @@ import typer
 
 from mtlscale import cluster_cli
 from mtlscale.components import UserError
+from mtlscale.terminal import epochs_bar
 
 if TYPE_CHECKING:
     from mtlscale.execution.plan import Plan
@@ -273,18 +274,8 @@ class _Progress:
     """One bar over the epochs of all runs, with the time left, and a line for every run that ends."""
 
     def __init__(self, console: Any, experiment: Experiment) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
         self._console = console
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("epochs"),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            console=console,
-            transient=True,
-        )
+        self._bar = epochs_bar(console)
         self._name = experiment.name
         self._task: Any = None
         self._left: dict[str, int] = {}

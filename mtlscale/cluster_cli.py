@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mtlscale.components import UserError
+from mtlscale.terminal import epochs_bar
 
 if TYPE_CHECKING:
     from mtlscale.execution.submit import Jobs, JobState
@@ -100,19 +101,9 @@ class _Bar:
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._console = Console(soft_wrap=True)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("epochs"),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            console=self._console,
-            transient=True,
-            disable=not self._console.is_terminal,
-        )
+        self._bar = epochs_bar(self._console, disable=not self._console.is_terminal)
         self._task: Any = None
 
     def __enter__(self) -> _Bar:

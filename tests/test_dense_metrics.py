@@ -8,6 +8,7 @@ import sklearn.metrics
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from metric_checks import compute, same
 from two_workers import two_workers
 
 from mtlscale.metrics import METRICS, task_metrics, total_error
@@ -47,17 +48,6 @@ def maps(task: Task, seed: int = 0, images: int = IMAGES) -> tuple[torch.Tensor,
     else:
         target = noise.abs() + 0.1
     return prediction, torch.where(absent.unsqueeze(1), math.nan, target)
-
-
-def compute(task: Task, *batches: tuple[torch.Tensor, torch.Tensor]) -> dict[str, float]:
-    metrics = task_metrics(task)
-    for batch in batches:
-        metrics.update(*batch)
-    return metrics.compute()
-
-
-def same(one: dict[str, float], other: dict[str, float]) -> None:
-    assert one == pytest.approx(other, rel=1e-6, abs=1e-9, nan_ok=True)
 
 
 def test_miou_against_scikit_learns_confusion_matrix():

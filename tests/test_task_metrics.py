@@ -6,6 +6,7 @@ import sklearn.metrics
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from metric_checks import compute, same
 from two_workers import two_workers
 
 from mtlscale.metrics import task_metrics
@@ -43,17 +44,6 @@ def samples(task: Task, count: int, seed: int, missing: float = 0.0) -> tuple[to
         target = torch.randn(count, task.outputs, generator=generator)
     target[absent] = math.nan
     return prediction, target
-
-
-def compute(task: Task, *batches: tuple[torch.Tensor, torch.Tensor]) -> dict[str, float]:
-    metrics = task_metrics(task)
-    for batch in batches:
-        metrics.update(*batch)
-    return metrics.compute()
-
-
-def same(one: dict[str, float], other: dict[str, float]) -> None:
-    assert one == pytest.approx(other, rel=1e-6, abs=1e-9, nan_ok=True)
 
 
 def test_classification_against_scikit_learn():
