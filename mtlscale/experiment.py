@@ -454,8 +454,7 @@ def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experi
     try:
         experiment = Experiment.model_validate(data)
     except ValidationError as error:
-        location = error.errors()[0]["loc"]
-        line = _line(root, location)
+        line = _line(root, _first(error)["loc"])
         raise UserError(f"{file}{f':{line}' if line else ''}: {_describe(error, Experiment)}") from None
     experiment.validate_components()
     return experiment
@@ -468,7 +467,8 @@ def read_settings(file: Path, overrides: tuple[str, ...] = ()) -> dict[str, Any]
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = f":{mark.line + 1}" if mark else ""
-        raise UserError(f"{file}{at}: not valid YAML: {getattr(error, 'problem', error)}") from None
+        problem = getattr(error, "problem", error)
+        raise UserError(f"{file}{at}: not valid YAML: {problem}; mend it here or just above") from None
     if not isinstance(data, dict):
         raise UserError(f"{file}: an experiment file is a mapping with `name`, `datasets` and `methods`")
     for override in overrides:
@@ -499,9 +499,15 @@ def _set(data: dict[str, Any], override: str) -> None:
         raise UserError(f"--set {override}: no such place in the experiment") from None
 
 
+def _first(error: ValidationError) -> Any:
+    """The problem to name: a key nobody knows before one that is missing, which it may have been meant for."""
+    problems = error.errors()
+    return next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
+
+
 def _describe(error: ValidationError, model: type[BaseModel]) -> str:
     """The first problem of a validation error in one line, with the nearest known keys for an unknown one."""
-    first = error.errors()[0]
+    first = _first(error)
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         owner: Any = model

@@ -93,7 +93,7 @@ class Pipeline(Component):
     def locate(self, source: Path) -> Path:
         """The archive, or the folder with the expected files, that `source` is or holds."""
         if not source.exists():
-            raise UserError(f"{self.name}: source {source} does not exist")
+            raise UserError(f"{self.name}: source {source} does not exist; pass --source with its folder or archive")
         if source.is_file():
             return source
         for archive in self.archives:

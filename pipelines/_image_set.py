@@ -72,7 +72,7 @@ class ImagePipeline(Pipeline):
     def locate(self, source: Path) -> Path:
         """The known archive in the folder, else what was named; `prepare` says what its files lack."""
         if not source.exists():
-            raise UserError(f"{self.name}: source {source} does not exist")
+            raise UserError(f"{self.name}: source {source} does not exist; pass --source with its folder or archive")
         return next((source / archive for archive in self.archives if (source / archive).is_file()), source)
 
     def source_fingerprint(self, located: Path | None) -> str:

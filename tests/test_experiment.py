@@ -123,7 +123,7 @@ def test_a_mistake_gets_one_line_that_names_it_and_its_mend(lines: dict[str, str
 def test_broken_yaml_is_located(tmp_path: Path) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text("name: x\nmethods: [a, b\ndatasets: [digits]\n")
-    with pytest.raises(UserError, match=r"broken\.yaml:3: not valid YAML"):
+    with pytest.raises(UserError, match=r"broken\.yaml:3: not valid YAML.*mend it here or just above"):
         load_experiment(path)
 
 
@@ -135,3 +135,10 @@ def test_a_misspelt_experiment_names_the_nearest() -> None:
 def test_an_override_without_a_value_says_how_to_write_one(experiment_file: Callable[..., Path]) -> None:
     with pytest.raises(UserError, match="write KEY=VALUE"):
         load_experiment(experiment_file(), ("training.epochs",))
+
+
+def test_a_misspelt_key_is_named_rather_than_what_it_left_missing(tmp_path: Path) -> None:
+    path = tmp_path / "key.yaml"
+    path.write_text("name: a\ndatasets: [digits]\nmethod: [stl]\n")
+    with pytest.raises(UserError, match=r"key\.yaml:3: unknown key method: did you mean methods"):
+        load_experiment(path)
