@@ -6,7 +6,8 @@ balancers, optimisers, clipping, proximal steps, random numbers, validation and 
 trial ends with what it would end with alone, up to the order of sums.
 
 Where every task has its own inputs and the tasks' networks differ in nothing but their parameters, the tasks are
-batched as well: one pass serves all trials and tasks, and gives every task's gradient of the shared parameters at once.
+batched as well: one pass serves all trials and all tasks of about the same length, and gives every task's gradient of
+the shared parameters at once.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ from mtlscale.ledger import Epoch, Metrics, RunRecord
 from mtlscale.objectives._base import ProximalModule
 from mtlscale.task_metrics import TaskMetrics, pooled, pooled_metrics, pooled_sums
 from mtlscale.tasks import MISSING_CLASS, Batch, Samples, Task, TaskSuite
+from mtlscale.training import stacking
 from mtlscale.training.batched_balancer import BatchedBalancer
 from mtlscale.training.batched_optim import BatchedOptimizer
+from mtlscale.training.lengths import by_length
 from mtlscale.training.loop import Progress, build_model, derive_seed, now, on_device, run_record, schedule_factor
 from mtlscale.training.losses import task_loss
 from mtlscale.training.step import Diverged, bad_gramian, bad_loss, head_weights, mean_losses
@@ -43,13 +46,13 @@ _EVALUATED = 1 << 18  # samples x trials in one evaluation pass
 
 @dataclass(frozen=True)
 class _Part:
-    """What one batched pass works on: one stream, or all streams side by side.
+    """What one batched pass works on: one stream, or a group of streams side by side.
 
-    indices: [n], or [T, n] for all streams, -1 at places without a sample. uniform: the numbers of each dropout module.
+    indices: [n], or [t, n] for t streams, -1 at places without a sample. uniform: the numbers of each dropout module.
     With `per_trial`, where the trials' seeds differ, all have a leading dimension of trials.
     """
 
-    stream: str | None  # None: all of them
+    stream: str | int  # its name, or the group's place
     indices: Tensor
     uniform: tuple[Tensor, ...]
     per_trial: bool
@@ -125,13 +128,17 @@ class StackTrainer:
         self.objective = objective
         self.model.to(self.device)
         self.joined = tasks_are_alike(self.model, self.suite, self.data["train"])
-        if self.joined:
-            self.padded = {split: _pad(streams, self.names) for split, streams in self.data.items()}
+        self.groups = self._groups() if self.joined else []
+        self.padded = {
+            split: [_pad(streams, [self.names[task] for task in group]) for group in self.groups]
+            for split, streams in self.data.items()
+        }
         self.slots = self._layout()
         self.values = self._values([built[run.seed][0] for run in runs])
         self.best = [value.clone() for value in self.values]
         self.rates = self._dropout_rates()
-        self.places = {stream: self._dropout_places(stream) for stream in self._passes()}
+        first = {s: self.names[self.groups[s][0]] if isinstance(s, int) else s for s in self._passes()}
+        self.places = {stream: self._dropout_places(name) for stream, name in first.items()}
         self.balancers: list[Balancer] = [run.component("balancers", "balancer") for run in runs]
         self.balancer = BatchedBalancer(self.balancers)
         self.state = self._balancer_state()
@@ -322,8 +329,14 @@ class StackTrainer:
             for slot in self.slots
         ]
 
-    def _passes(self) -> list[str | None]:
-        return [None] if self.joined else list(self.suite.streams)
+    def _groups(self) -> list[list[int]]:
+        """The tasks whose streams are side by side in one pass each."""
+        lengths = [min(len(self.data["train"][name]), self.spec.batch_size) for name in self.names]
+        work = stacking.multiplications(self.model, self.names[:1])
+        return by_length(lengths, stacking.pass_in_samples(work, len(self.runs)))
+
+    def _passes(self) -> list[str | int]:
+        return list(range(len(self.groups))) if self.joined else list(self.suite.streams)
 
     def _dropout_rates(self) -> dict[str, Tensor]:
         """Name of each dropout module's buffer -> the trials' rates [B]; what no trial drops is switched off."""
@@ -340,12 +353,11 @@ class StackTrainer:
     def _rates_differ(self) -> bool:
         return len({(run.spec["dropout"], run.spec["encoder"].get("dropout")) for run in self.runs}) > 1
 
-    def _dropout_places(self, stream: str | None) -> list[_Place]:
+    def _dropout_places(self, name: str) -> list[_Place]:
         """The active dropout modules of a forward pass in the order they run, found by running it with 2 and 3."""
         if not self.rates:
             return []
         shapes: list[list[torch.Size]] = []
-        name = self.names[0] if stream is None else stream
         for count in (2, 3):
             seen: list[torch.Size] = []
             hooks = [
@@ -427,15 +439,20 @@ class StackTrainer:
                 _Part(s, index.to(self.device), tuple(numbers(p, len(index)) for p in self.places[s]), False)
                 for s, index in indices.items()
             ]
-        longest = max(len(index) for index in indices.values())
-        side_by_side = torch.full((len(indices), longest), -1)
-        places = self.places[None]
-        uniform = [torch.zeros(len(indices), *p.of(longest), dtype=self.dtype, device=self.device) for p in places]
-        for row, index in enumerate(indices.values()):
-            side_by_side[row, : len(index)] = index
-            for place, target in zip(places, uniform, strict=True):
-                target[row].narrow(place.axis, 0, len(index)).copy_(numbers(place, len(index)))
-        return [_Part(None, side_by_side.to(self.device), tuple(uniform), False)]
+        places = self.places[0]
+        uniform = {name: [numbers(place, len(index)) for place in places] for name, index in indices.items()}
+        parts = []
+        for number, group in enumerate(self.groups):
+            names = [self.names[task] for task in group]
+            longest = max(len(indices[name]) for name in names)
+            side_by_side = torch.full((len(group), longest), -1)
+            filled = [torch.zeros(len(group), *p.of(longest), dtype=self.dtype, device=self.device) for p in places]
+            for row, name in enumerate(names):
+                side_by_side[row, : len(indices[name])] = indices[name]
+                for place, target, drawn_ in zip(places, filled, uniform[name], strict=True):
+                    target[row].narrow(place.axis, 0, len(indices[name])).copy_(drawn_)
+            parts.append(_Part(number, side_by_side.to(self.device), tuple(filled), False))
+        return parts
 
     # -- forward ---------------------------------------------------------------------------------------------------
 
@@ -458,9 +475,10 @@ class StackTrainer:
         return predictions
 
     def _sums(self, part: _Part, leaves: Sequence[Tensor], expanded: bool) -> tuple[list[int], Tensor, Tensor]:
-        """(tasks, sums of losses [B, tasks], counts [B, tasks]) of a part, differentiable in the leaves."""
+        """(tasks, sums of losses [B, tasks], counts [B, tasks]) of a part, differentiable in the leaves: of the slots,
+        those of tasks side by side cut to the part's tasks."""
         each = 0 if part.per_trial else None
-        if part.stream is not None:
+        if isinstance(part.stream, str):
             stream, tasks = part.stream, self.suite.streams[part.stream]
             slots = [i for i, slot in enumerate(self.slots) if slot.task is None or self.names[slot.task] in tasks]
             samples = self.data["train"][stream].take(part.indices)
@@ -478,7 +496,7 @@ class StackTrainer:
                 [leaves[i] for i in slots], self.rates, samples.inputs, samples.targets, part.uniform
             )
             return [self.names.index(name) for name in tasks], sums, counts
-        inputs, targets = self.padded["train"].take(part.indices)
+        inputs, targets = self.padded["train"][part.stream].take(part.indices)
         names, first = [slot.names[0] for slot in self.slots], self.names[0]
         over_tasks = [None if slot.shared and not expanded else 0 for slot in self.slots]
 
@@ -490,7 +508,19 @@ class StackTrainer:
         sums, counts = vmap(tasks_at_once, in_dims=(0, 0, each, each, each))(
             list(leaves), self.rates, inputs, targets, part.uniform
         )
-        return list(range(len(self.names))), sums, counts
+        return self.groups[part.stream], sums, counts
+
+    def _of_groups(self, values: Sequence[Tensor], slots_apart: Sequence[bool]) -> list[list[Tensor]]:
+        """For each group, the values of the slots cut to its tasks where `slots_apart` says that tasks are apart."""
+        order = torch.tensor([task for group in self.groups for task in group], device=self.device)
+        sizes = [len(group) for group in self.groups]
+        if len(sizes) == 1:
+            return [list(values)]
+        columns = [
+            value.index_select(1, order).split(sizes, dim=1) if apart else [value] * len(sizes)
+            for value, apart in zip(values, slots_apart, strict=True)
+        ]
+        return [list(group) for group in zip(*columns, strict=True)]
 
     def _task(self, name: str) -> Task:
         return self.suite.tasks[self.names.index(name)]
@@ -510,7 +540,8 @@ class StackTrainer:
                 for slot, leaf in zip(self.slots, leaves, strict=True)
             ]
         leaves = [leaf.requires_grad_() for leaf in leaves]
-        found = [self._sums(part, leaves, expanded) for part in parts]
+        cut = self._of_groups(leaves, [slot.side_by_side or expanded for slot in self.slots]) if self.joined else []
+        found = [self._sums(part, cut[i] if self.joined else leaves, expanded) for i, part in enumerate(parts)]
         order = torch.tensor([task for tasks, _, _ in found for task in tasks], device=self.device).argsort()
         sums = torch.cat([s for _, s, _ in found], dim=1)[:, order]
         counts = torch.cat([c for _, _, c in found], dim=1)[:, order].to(torch.float64)
@@ -642,28 +673,24 @@ class StackTrainer:
         self.model.eval()
         trials = len(values[0])
         tables = [_Table(task, trials, self.device) for task in self.suite.tasks]
-        for stream in self._passes():
-            inputs, targets = self._whole(split, stream)
-            streams = 1 if stream is not None else len(self.names)
-            size = max(1, min(self.spec.eval_batch_size, _EVALUATED // (trials * streams)))
-            axis = 0 if stream is not None else 1
-            for start in range(0, inputs.shape[axis], size):
-                piece = slice(start, start + size)
-                if stream is None:
-                    self._measure_all(tables, values, inputs[:, piece], targets[self.names[0]][:, piece])
-                else:
-                    cut = {name: target[piece] for name, target in targets.items()}
-                    self._measure(tables, stream, values, inputs[piece], cut)
+        if self.joined:
+            cut = self._of_groups(values, [slot.side_by_side for slot in self.slots])
+            for group, of_group, data in zip(self.groups, cut, self.padded[split], strict=True):
+                of_tasks = [tables[task] for task in group]
+                for piece in self._pieces(data.longest, trials * len(group)):
+                    self._measure_side_by_side(of_tasks, of_group, data.inputs[:, piece], data.targets[:, piece])
+        else:
+            for stream, samples in self.data[split].items():
+                for piece in self._pieces(len(samples), trials):
+                    targets = {name: target[piece] for name, target in samples.targets.items()}
+                    self._measure(tables, stream, values, samples.inputs[piece], targets)
         results = [table.results() for table in tables]
         self.model.train()
         return [{name: found[b] for name, found in zip(self.names, results, strict=True)} for b in range(trials)]
 
-    def _whole(self, split: str, stream: str | None) -> tuple[Tensor, dict[str, Tensor]]:
-        if stream is None:
-            padded = self.padded[split]
-            return padded.inputs[:, :-1], {self.names[0]: padded.targets[:, :-1]}
-        samples = self.data[split][stream]
-        return samples.inputs, samples.targets
+    def _pieces(self, samples: int, copies: int) -> Iterator[slice]:
+        size = max(1, min(self.spec.eval_batch_size, _EVALUATED // copies))
+        return (slice(start, min(start + size, samples)) for start in range(0, samples, size))
 
     def _measure(
         self,
@@ -682,7 +709,9 @@ class StackTrainer:
         for name in tasks:
             tables[self.names.index(name)].update(predictions[name], targets[name])
 
-    def _measure_all(self, tables: Sequence[_Table], values: Sequence[Tensor], inputs: Tensor, targets: Tensor) -> None:
+    def _measure_side_by_side(
+        self, tables: Sequence[_Table], values: Sequence[Tensor], inputs: Tensor, targets: Tensor
+    ) -> None:
         names, first = [slot.names[0] for slot in self.slots], self.names[0]
         task = self.suite.tasks[0]
         over_tasks = [None if slot.shared else 0 for slot in self.slots]
@@ -757,14 +786,21 @@ class _Table:
 
 @dataclass(frozen=True)
 class _Padded:
-    """All streams of a split side by side: inputs [T, N + 1, ...], targets [T, N + 1, ...]. Rows beyond a stream's own,
-    and the last one of all, have no label: they enter no sum."""
+    """A group's streams of a split side by side: inputs [t, N + 1, ...], targets [t, N + 1, ...].
+
+    Rows beyond a stream's own, and the last one of all, have no label: they enter no sum.
+    """
 
     inputs: Tensor
     targets: Tensor
 
+    @property
+    def longest(self) -> int:
+        """Samples of the longest stream, N."""
+        return self.inputs.shape[1] - 1
+
     def take(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """indices: [..., T, n], -1 for a row without a label."""
+        """indices: [..., t, n], -1 for a row without a label."""
         rows = torch.arange(len(self.inputs), device=indices.device).unsqueeze(-1)
         return self.inputs[rows, indices], self.targets[rows, indices]
 

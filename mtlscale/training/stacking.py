@@ -16,6 +16,7 @@ from mtlscale.experiment import Run
 from mtlscale.objectives._base import ProximalModule
 from mtlscale.search import PARTS
 from mtlscale.tasks import Batch, Samples, Task, TaskSuite
+from mtlscale.training import lengths
 from mtlscale.training.loop import build_model
 
 # Training settings that may differ within a stack.
@@ -24,6 +25,7 @@ _NUMBERS = ("lr", "weight_decay", "momentum", "decay_rate", "decay_steps")
 # The cost model, measured on one core of a desktop CPU: seconds of overhead per stream alone, and per batched pass;
 # floating-point operations per second of both. A rough model suffices, since fusing wins or loses by factors.
 _ALONE, _BATCHED = 4e-4, 5e-3
+_PASS = 6e-3  # seconds of overhead of another pass for streams of another length
 _SPEED = 1.5e10
 _BYTES = 3 << 29  # a stack may keep for one step
 _MOST = 64  # trials of a stack
@@ -138,15 +140,28 @@ def estimate(run: Run, manifest: Manifest, trials: int, workers: int) -> Estimat
         else 1
     )
     width = 8 if run.training.dtype == "float64" else 4
-    padded = max(sizes) * len(sizes)
-    per_trial = bytes_per_sample * width * padded + parameters * width * (8 if gradients == 1 else 8 + len(suite.tasks))
     share = max(_FEWEST, -(-trials // max(1, workers)))
+    side_by_side = lengths.by_length(sizes, pass_in_samples(work_per_sample, share))
+    padded = lengths.padded(sizes, side_by_side)
+    per_trial = bytes_per_sample * width * padded + parameters * width * (8 if gradients == 1 else 8 + len(suite.tasks))
     size = max(1, min(_MOST, share, int(_BYTES // per_trial)))
     alone = _ALONE * (len(sizes) + gradients - 1) + 6 * work_per_sample * sum(sizes) / _SPEED
-    return Estimate(alone, _BATCHED * gradients, 6 * work_per_sample * padded / _SPEED, size)
+    overhead = _BATCHED * gradients + _PASS * (len(side_by_side) - 1)
+    return Estimate(alone, overhead, 6 * work_per_sample * padded / _SPEED, size)
 
 
-def _measure(model: MultiTaskModule, suite: TaskSuite) -> tuple[float, float]:
+def multiplications(model: MultiTaskModule, tasks: Sequence[str]) -> int:
+    """Multiplications of one sample's forward pass for these tasks, were every parameter used once."""
+    used = [*model.shared_parameters(), *(p for task in tasks for p in model.task_parameters(task))]
+    return sum(p.numel() for p in used)
+
+
+def pass_in_samples(work: int, trials: int) -> float:
+    """What another pass of a stack costs, in samples of one stream of all trials. work: multiplications of a sample."""
+    return _PASS * _SPEED / (6 * max(1, work) * trials)
+
+
+def _measure(model: MultiTaskModule, suite: TaskSuite) -> tuple[float, int]:
     """(numbers kept for the backward pass, multiplications) of one sample of the first stream."""
     stream, tasks = next(iter(suite.streams.items()))
     kept: dict[int, int] = {}
@@ -165,8 +180,7 @@ def _measure(model: MultiTaskModule, suite: TaskSuite) -> tuple[float, float]:
     targets = {name: torch.zeros(samples, task_of[name].outputs) for name in tasks}
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         model(Batch(stream, Samples(inputs, targets), samples))
-    used = [*model.shared_parameters(), *(p for task in tasks for p in model.task_parameters(task))]
-    return sum(kept.values()) / samples, float(sum(p.numel() for p in used))
+    return sum(kept.values()) / samples, multiplications(model, tasks)
 
 
 def stacks(runs: Sequence[Run], size: int) -> list[list[Run]]:
