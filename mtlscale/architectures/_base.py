@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -36,6 +36,9 @@ class MultiTaskModule(nn.Module):
     def task_parameters(self, task: str) -> list[nn.Parameter]:
         """What this task's loss alone moves."""
         raise NotImplementedError
+
+    def from_data(self, targets: Mapping[str, Tensor]) -> None:
+        """Before the first step: what the network takes from the training labels, task -> [N, ...]."""
 
     def after_step(self, lr: float, sum: Callable[[Tensor], Tensor]) -> None:
         """After the optimiser's step at learning rate `lr`, on every worker: what the network updates by a rule of its

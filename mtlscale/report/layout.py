@@ -60,6 +60,8 @@ def columns(table: Table) -> list[Column]:
             found.append(_measure(rows, name, header, f"gain over {base}: {what}", True, sign="+"))
     what = f"mean error over tasks, as a ratio to that of {base}; below 1 is better"
     found.append(_measure(rows, "relative_error", "e_rel", what, False))
+    if len(table.tasks) > 1:
+        found.append(_measure(rows, "total_error", "total", "sum over tasks of the error in percent", False))
     for task, metric in table.main_metrics.items():
         header, help = task if unit else f"{task} {metric}", f"{task}: {metric}{_unit(metric)}"
         better = table.higher_is_better[metric]

@@ -20,7 +20,7 @@ from mtlscale.report.frames import by_dataset, metric_columns, newest, run_frame
 from mtlscale.report.published import Comparison, Published, compare
 
 # Of one run; mean ± interval of a row.
-SCORES = ("average", "last", "delta_i", "delta_flat", "delta_main", "safeness", "relative_error")
+SCORES = ("average", "last", "delta_i", "delta_flat", "delta_main", "safeness", "relative_error", "total_error")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +151,8 @@ def _table(dataset: str, all_records: Sequence[RunRecord], baseline: str, refere
     scores = pd.DataFrame(np.nan, index=runs.index, columns=list(SCORES))
     if len(set(main.values())) == 1:
         scores["average"], scores["last"] = (_task_mean(frame, main) for frame in (values, last))
+    if set(main.values()) == {"error"}:
+        scores["total_error"] = scores["average"] * len(main)
     notes: list[str] = []
     if older := len({record.run_id for record in all_records}) - len({record.run_id for record in records}):
         notes.append(f"{older} older run{'s' if older > 1 else ''} with other settings left out")

@@ -133,6 +133,7 @@ class Trainer:
         self.waited = 0.0  # seconds of this epoch in which batches were made
         self.objective = None if objective is None else objective.to(self.device)
         self.train_data = self._device(data.splits["train"])
+        self.model.from_data({name: t for samples in self.train_data.values() for name, t in samples.targets.items()})
         sizes = {stream: len(samples) for stream, samples in self.train_data.items()}
         self.sampler = EpochSampler(
             sizes, self.spec.batch_size, derive_seed("order", run.seed), steps_per_epoch=self.spec.steps_per_epoch

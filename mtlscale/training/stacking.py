@@ -67,6 +67,8 @@ def obstacle(run: Run, suite: TaskSuite) -> str | None:
     model, objective = build_model(run, suite)
     if objective is not None and not isinstance(objective, ProximalModule):
         return f"objective {run.spec['objective']['name']} is more than a proximal step"
+    if type(model).from_data is not MultiTaskModule.from_data:
+        return f"architecture {run.spec['architecture']['name']} is fitted before the first step"
     if type(model).on_epoch_end is not MultiTaskModule.on_epoch_end:
         return f"architecture {run.spec['architecture']['name']} changes when an epoch ends"
     if any(True for _ in model.buffers()) and any(not n.endswith("rate") for n, _ in model.named_buffers()):

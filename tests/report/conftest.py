@@ -9,7 +9,7 @@ import pytest
 
 from mtlscale.ledger import Epoch, RunRecord
 
-DIRECTIONS = {"accuracy": True, "cross_entropy": False, "mIoU": True, "abs_err": False, "loss": False}
+DIRECTIONS = {"accuracy": True, "cross_entropy": False, "error": False, "mIoU": True, "abs_err": False, "loss": False}
 
 
 @pytest.fixture(scope="session")

@@ -79,6 +79,14 @@ def test_errors_relative_to_single_task_models_are_of_the_same_seed(board_record
     assert rows_of([dense(record, "stl", 0, 60.0, 1.0, 0.02)])["relative_error"].isna().all()
 
 
+def test_total_error_is_the_sum_of_the_tasks_errors(record):
+    runs = [record("stl", seed, {"a": {"error": 4.0 + seed}, "b": {"error": 7.5}}) for seed in range(2)]
+    rows = rows_of(runs)
+    assert rows["total_error"]["stl"] == pytest.approx(12.0)
+    assert "total" in Leaderboard.from_records(runs).to_markdown()
+    assert rows_of([dense(record, "stl", 0, 60.0, 1.0, 0.02)])["total_error"].isna().all()
+
+
 def test_without_a_baseline_run_of_that_seed_its_mean_is_taken(record):
     records = [record("stl", seed, {"a": {"accuracy": value}}) for seed, value in enumerate((80.0, 90.0))]
     records += [record("equal", seed, {"a": {"accuracy": 88.0}}) for seed in (0, 5)]
