@@ -172,7 +172,7 @@ def leaderboard(home: Path, runs: int) -> dict[str, Any]:
     place = Home(home)
     started = time.perf_counter()
     experiment = experiment_of(runs)
-    records = records_of(experiment, place)
+    records = records_of(experiment, place, epochs=False)  # as `mtlscale leaderboard --format markdown` does
     read = time.perf_counter() - started
     board = Results(experiment, records, place.experiment("scale")).leaderboard()
     text = board.to_markdown()

@@ -402,7 +402,7 @@ def leaderboard(
     home: HomeOption = None,
 ) -> None:
     """Compare the methods of an experiment on the runs there are."""
-    results = _results(experiment, set_, home)
+    results = _results(experiment, set_, home, epochs=format == "table")
     board = results.leaderboard()
     if format == "markdown":
         print(board.to_markdown())
@@ -425,7 +425,7 @@ def report(
         print(path)
 
 
-def _results(experiment: str, set_: list[str] | None, home: Path | None) -> Results:
+def _results(experiment: str, set_: list[str] | None, home: Path | None, *, epochs: bool = True) -> Results:
     """The finished runs of an experiment; `UserError` where there are none."""
     from mtlscale.execution.plan import records_of
     from mtlscale.experiment import load_experiment
@@ -433,7 +433,7 @@ def _results(experiment: str, set_: list[str] | None, home: Path | None) -> Resu
 
     spec = load_experiment(experiment, tuple(set_ or ()))
     place = _home(home)
-    records = records_of(spec, place)
+    records = records_of(spec, place, epochs=epochs)
     if not records:
         raise UserError(
             f"no runs of {spec.name} in {place.root}; start them with `mtlscale run {experiment}` or name their --home"

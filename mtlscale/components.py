@@ -149,9 +149,14 @@ def component(kind: str, name: str) -> type[Any]:
     """The class of that name; `UserError` with the nearest names where there is none."""
     if name in _PLUGINS[kind]:
         return _PLUGINS[kind][name]
-    known = names(kind)
-    if name not in known:
-        raise UserError(f"unknown {kind[:-1]} {name!r}: {nearest(name, known)}")
+    if name not in _shipped(kind):
+        raise UserError(f"unknown {kind[:-1]} {name!r}: {nearest(name, names(kind))}")
+    return _shipped_component(kind, name)
+
+
+@functools.cache
+def _shipped_component(kind: str, name: str) -> type[Any]:
+    """Asked for many times a run."""
     module = importlib.import_module(f"{PACKAGES[kind]}.{name}")
     for value in vars(module).values():
         if isinstance(value, type) and issubclass(value, Component) and value.__dict__.get("name") == name:

@@ -276,7 +276,7 @@ class Experiment(_Model):
     def _runs(self, fingerprints: Mapping[str, str], seeds: tuple[int, ...]) -> Iterator[Run]:
         for dataset in self.datasets:
             for method in self.methods:
-                resolved = self._resolve(dataset, method)
+                resolved = _as_json(self._resolve(dataset, method))  # one for all seeds: large experiments have many
                 for seed in seeds:
                     options = dataset.build(seed)
                     pipeline = {knob: getattr(options, knob) for knob in type(options).knobs()}
@@ -287,17 +287,19 @@ class Experiment(_Model):
                         method=method.label,
                         seed=seed,
                         fingerprint=fingerprints[dataset.prepared(seed)],
-                        spec=json.loads(
-                            json.dumps(
-                                {"dataset": {"name": dataset.name, **pipeline}, **resolved, "seed": seed}, default=str
-                            )
-                        ),
+                        spec={**_as_json({"dataset": {"name": dataset.name, **pipeline}}), **resolved, "seed": seed},
                     )
 
     def data(self) -> dict[str, tuple[DatasetSpec, int]]:
         """Name of the prepared data -> the data set, and a seed that reads it: all that the runs and trials need."""
         seeds = self.seeds if self.search is None else (*self.seeds, self.search.seed)
         return {dataset.prepared(seed): (dataset, seed) for dataset in self.datasets for seed in seeds}
+
+
+def _as_json(content: dict[str, Any]) -> dict[str, Any]:
+    """The same after writing and reading: what a spec holds is plain."""
+    plain: dict[str, Any] = json.loads(json.dumps(content, default=str))
+    return plain
 
 
 def _without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

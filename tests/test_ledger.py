@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from mtlscale.ledger import Ledger, RunRecord, write_atomically
+from mtlscale.ledger import Epoch, Ledger, RunRecord, write_atomically
 
 
 def record(run_id: str, status: str = "finished") -> RunRecord:
@@ -78,3 +79,23 @@ def test_a_record_with_numbers_that_are_none_survives_the_ledger(tmp_path: Path)
     ledger.append(record("a").model_copy(update={"metrics": {"test": {"t": {"accuracy": float("nan")}}}}))
     value = ledger.latest()["a"].metrics["test"]["t"]["accuracy"]
     assert value != value
+
+
+def test_records_can_be_read_without_their_epochs(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    odd = '],"seconds":9,"epochs":[{'  # what a careless cut would take for the end or the start
+    epochs = [
+        Epoch(epoch=n, train_loss={"t": 1.0}, seconds=0.1, traces={"a": [1, 2], "seconds": [[1], [2]]}) for n in (1, 2)
+    ]
+    whole = record("a").model_copy(
+        update={"epochs": epochs, "seconds": 3.0, "error": odd, "spec": {"x": [1], "seconds": 2}, "trial": {"y": [1]}}
+    )
+    ledger.append(whole)
+    ledger.append(record("b"))  # without any epoch
+    with ledger.path.open("ab") as file:
+        file.write(b'{"run_id": "c", "epochs": [')
+    assert list(ledger.records()) == [whole, record("b")]
+    assert list(ledger.records(epochs=False)) == [whole.model_copy(update={"epochs": []}), record("b")]
+    rewritten = json.dumps(json.loads(ledger.path.read_text().splitlines()[0]), indent=None, sort_keys=True)
+    ledger.path.write_text(rewritten + "\n")  # by another program: in another order
+    assert [found.run_id for found in ledger.records(epochs=False)] == ["a"]

@@ -82,10 +82,10 @@ def make_plan(experiment: Experiment, runs: Iterable[Run], ledger: Path, home: H
     return Plan(experiment, tuple(planned), data.folders, data.manifests)
 
 
-def records_of(experiment: Experiment, home: Home) -> tuple[RunRecord, ...]:
+def records_of(experiment: Experiment, home: Home, *, epochs: bool = True) -> tuple[RunRecord, ...]:
     """The newest records of the experiment as its file is now, without preparing anything: runs of earlier versions of
-    the file stay in the ledger and are left out."""
-    known = Ledger(home.ledger(experiment.name)).latest()
+    the file stay in the ledger and are left out. `epochs`: whether anybody will look at the records' epochs."""
+    known = Ledger(home.ledger(experiment.name)).latest(epochs=epochs)
     fingerprints = dict.fromkeys(experiment.data(), "")
     datasets = {dataset.label: dataset for dataset in experiment.datasets}
     for record in known.values():
@@ -93,8 +93,8 @@ def records_of(experiment: Experiment, home: Home) -> tuple[RunRecord, ...]:
             fingerprints[datasets[record.dataset].prepared(record.seed)] = record.fingerprint
     if experiment.search is not None:
         return tuple(_winners(experiment, known.values(), fingerprints))
-    runs = experiment.runs(fingerprints)
-    return tuple(_labelled(known[run.run_id], run) for run in runs if run.run_id in known)
+    runs = ((run.run_id, run) for run in experiment.runs(fingerprints))  # a hash, computed anew each time
+    return tuple(_labelled(known[run_id], run) for run_id, run in runs if run_id in known)
 
 
 def _winners(
