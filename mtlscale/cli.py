@@ -35,16 +35,24 @@ _TELL_SECONDS = 1.0  # between two lines of progress
 HomeOption = Annotated[
     Path | None, typer.Option("--home", help="Folder for data, runs and reports [default: $MTLSCALE_HOME or ./outputs]")
 ]
+StorageOption = Annotated[
+    str | None,
+    typer.Option(
+        help="URL for what the nodes of a cluster without a common folder share, e.g. s3://bucket/mtlscale "
+        "[default: $MTLSCALE_STORAGE, else --home]"
+    ),
+]
 SourceOption = Annotated[Path | None, typer.Option("--source", help="Folder or archive with the raw data")]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. training.epochs=5")
 ]
 
 
-def _home(path: Path | None) -> Any:
+def _home(path: Path | None, storage: str | None = None) -> Any:
     from mtlscale.home import Home
 
-    return Home.default() if path is None else Home(path.absolute())
+    usual = Home.default()
+    return Home(usual.root if path is None else path.absolute(), storage or usual.storage)
 
 
 def _console() -> Any:
@@ -156,6 +164,7 @@ def run(
     set_: SetOption = None,
     source: SourceOption = None,
     home: HomeOption = None,
+    storage: StorageOption = None,
     address: Annotated[
         str | None, typer.Option(help="Ray cluster to join [default: $RAY_ADDRESS, else a local one]")
     ] = None,
@@ -172,14 +181,14 @@ def run(
     spec = load_experiment(experiment, tuple(set_ or ()))
     console = _console()
     if dry_run:
-        the_plan: Any = make_plan(spec, home=_home(home), source=source, download=download)
+        the_plan: Any = make_plan(spec, home=_home(home, storage), source=source, download=download)
         show = _print_plan if spec.search is None else _print_sweep_plan
         show(console, the_plan)
         return
     started = time.perf_counter()
     with _Progress(console, spec) as observer:
         results = run_experiment(
-            spec, home=_home(home), source=source, address=address, download=download, observer=observer
+            spec, home=_home(home, storage), source=source, address=address, download=download, observer=observer
         )
     if results.search is not None:
         console.print(results.search.to_rich())
@@ -195,6 +204,7 @@ def sweep(
     set_: SetOption = None,
     source: SourceOption = None,
     home: HomeOption = None,
+    storage: StorageOption = None,
     address: Annotated[
         str | None, typer.Option(help="Ray cluster to join [default: $RAY_ADDRESS, else a local one]")
     ] = None,
@@ -213,11 +223,12 @@ def sweep(
         raise UserError(f"{experiment} has no `search`; write one, or start it with `mtlscale run {experiment}`")
     console = _console()
     if dry_run:
-        _print_sweep_plan(console, make_plan(spec, home=_home(home), source=source, download=download))
+        _print_sweep_plan(console, make_plan(spec, home=_home(home, storage), source=source, download=download))
         return
     started = time.perf_counter()
+    place = _home(home, storage)
     with _Progress(console, spec) as observer:
-        found = run_sweep(spec, home=_home(home), source=source, address=address, download=download, observer=observer)
+        found = run_sweep(spec, home=place, source=source, address=address, download=download, observer=observer)
     console.print(found.to_rich())
     for path in found.write_report().values():
         console.print(f"  {path}", soft_wrap=True, highlight=False)

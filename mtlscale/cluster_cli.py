@@ -42,6 +42,9 @@ def submit(
             help="Folder on the cluster that all its nodes see [default: $MTLSCALE_HOME there, else ~/mtlscale]"
         ),
     ] = None,
+    storage: Annotated[
+        str | None, typer.Option(help="URL for what nodes without a common folder share, e.g. s3://bucket/mtlscale")
+    ] = None,
     source: Annotated[str | None, typer.Option(help="Folder or archive with the raw data, on the cluster")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. training.epochs=5")
@@ -60,7 +63,8 @@ def submit(
     jobs = connect(address)
     package = pack(experiment, tuple(set_ or ()), include or (), with_code=with_code)
     package.check(limit)
-    arguments = [*(["--home", home] if home else []), *(["--source", source] if source else [])]
+    given = {"--home": home, "--storage": storage, "--source": source}
+    arguments = [part for name, value in given.items() if value for part in (name, value)]
     job = jobs.submit(package, arguments, with_code=with_code)
     print(
         f"{job}: {package.experiment.name} at {jobs.url}, {len(package.sizes())} files, {bytes_in_words(package.size)}",

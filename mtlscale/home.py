@@ -9,17 +9,23 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Home:
-    """The folder layout. Runs are shared by all experiments, so what one finished no other runs again."""
+    """The folder layout. Runs are shared by all experiments, so what one finished no other runs again.
+
+    storage: a URL that fsspec knows (`mtlscale.storage`), where the nodes of a cluster have no folder in common; every
+    node then has its own home.
+    """
 
     root: Path
+    storage: str | None = None
 
     @classmethod
     def default(cls) -> Home:
-        """$MTLSCALE_HOME, or `outputs` in the working folder; `~/mtlscale` in a Ray job, whose working folder is
-        removed with it."""
+        """$MTLSCALE_STORAGE, and $MTLSCALE_HOME, or `outputs` in the working folder; `~/mtlscale` in a Ray job, whose
+        working folder is removed with it."""
         in_job = "runtime_resources" in Path.cwd().parts
         return cls(
-            Path(os.environ.get("MTLSCALE_HOME") or (Path.home() / "mtlscale" if in_job else "outputs")).absolute()
+            Path(os.environ.get("MTLSCALE_HOME") or (Path.home() / "mtlscale" if in_job else "outputs")).absolute(),
+            os.environ.get("MTLSCALE_STORAGE") or None,
         )
 
     def run(self, run_id: str) -> Path:

@@ -89,7 +89,8 @@ def _worker_loop(config: dict[str, Any]) -> None:
         job = box[0]
         if job is None:
             return
-        for event in execute(job.run, job.data, job.folder, models=config["models"], use_gpu=config["use_gpu"]):
+        how = {name: config[name] for name in ("models", "use_gpu", "storage")}
+        for event in execute(job.run, job.data, job.folder, **how):
             ray.get(queue.report.remote(event))
 
 
@@ -171,6 +172,7 @@ def execute_group(jobs: Sequence[Job], options: Options, storage: Path) -> Itera
             "threads": int(resources.cpus_per_worker),
             "plugins": sources(options.plugins),
             "models": options.models,
+            "storage": options.storage,
             "use_gpu": use_gpu,
         },
         torch_config=_torch_config(use_gpu),
@@ -178,7 +180,7 @@ def execute_group(jobs: Sequence[Job], options: Options, storage: Path) -> Itera
         # Every group restart costs one failure; each job may cost `max_failures`, and one more that ends it.
         run_config=RunConfig(
             name=f"group-{os.getpid()}-{time.time_ns()}",
-            storage_path=str(storage.absolute()),
+            storage_path=f"{options.storage}/ray_train" if options.storage else str(storage.absolute()),
             failure_config=FailureConfig(max_failures=len(jobs) * (resources.max_failures + 1)),
         ),
     )

@@ -45,6 +45,7 @@ class Options:
     resources: ResourceSpec
     plugins: tuple[str, ...] = ()
     models: bool = True
+    storage: str | None = None  # of `mtlscale.storage`, where nodes have no folder in common
 
 
 @dataclass
@@ -69,12 +70,13 @@ class _RunWorker:
     def place(self) -> stacks.Place:
         return self._place
 
-    def run(self, job: Job | Stack, models: bool, use_gpu: bool) -> Iterator[Event]:
+    def run(self, job: Job | Stack, options: Options) -> Iterator[Event]:
+        how = {"models": options.models, "use_gpu": options.resources.gpus_per_worker > 0}
         if isinstance(job, Stack):
             runs = [(part.run, part.folder) for part in job.jobs]
-            yield from execute_stack(runs, job.jobs[0].data, models=models, use_gpu=use_gpu)
+            yield from execute_stack(runs, job.jobs[0].data, **how, storage=options.storage)
         else:
-            yield from execute(job.run, job.data, job.folder, models=models, use_gpu=use_gpu)
+            yield from execute(job.run, job.data, job.folder, **how, storage=options.storage)
 
 
 def execute_pool(jobs: Sequence[Job | Stack], slots: int, options: Options) -> Iterator[Event]:
@@ -116,9 +118,7 @@ def execute_pool(jobs: Sequence[Job | Stack], slots: int, options: Options) -> I
                 actor = idle.pop()
                 job, failures = queue.popleft()
                 place = actor.place.remote()
-                stream = actor.run.options(num_returns="streaming").remote(
-                    job, options.models, resources.gpus_per_worker > 0
-                )
+                stream = actor.run.options(num_returns="streaming").remote(job, options)
                 busy[stream] = _Busy(actor, job, failures, place, time.monotonic())
             ready, _ = ray.wait(list(busy), num_returns=1, fetch_local=False, timeout=min(limit, _LOOK_SECONDS))
             if ready and len(busy) > 1:  # all that are: asking anew for each would cost the square of the workers

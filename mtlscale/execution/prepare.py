@@ -23,6 +23,7 @@ from mtlscale.components import UserError, build
 from mtlscale.data.prepared import MANIFEST, Manifest, SourceInfo, damage, read_manifest
 
 if TYPE_CHECKING:
+    from mtlscale.storage import Storage
     from pipelines._base import Pipeline
     from pipelines._blocks import Engine, Progress
 
@@ -85,6 +86,17 @@ def find_prepared(name: str, options: dict[str, Any], home: Path) -> Path | None
         folders = ", ".join(str(folder) for folder in found.values())
         raise UserError(f"{name} was prepared from {len(found)} different sources ({folders}); say which by --source")
     return next(iter(found.values()), None)
+
+
+def fetch_prepared(name: str, options: dict[str, Any], home: Path, storage: Storage) -> None:
+    """Fetch the preparations with these options that others have published, unless they are here."""
+    pipeline = build("datasets", name, options)
+    with tempfile.TemporaryDirectory() as temporary:
+        for folder in storage.manifests(name, Path(temporary) / name):
+            manifest, target = read_manifest(folder), home / "data" / name / folder.name
+            same = _plain(manifest.options) == _plain(asdict(pipeline))
+            if same and manifest.results_version == pipeline.results_version and not _complete(target):
+                storage.fetch(target)
 
 
 def _plain(options: dict[str, Any]) -> Any:

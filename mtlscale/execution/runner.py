@@ -11,6 +11,7 @@ from typing import Protocol
 from mtlscale.execution import cluster
 from mtlscale.execution.plan import Datasets, Plan, PlannedRun, make_plan
 from mtlscale.execution.pool import Job, Options, Stack, execute_pool
+from mtlscale.execution.prepare import fetch_prepared
 from mtlscale.execution.prepare import prepare as prepare_dataset
 from mtlscale.execution.probe import check_shared
 from mtlscale.execution.sweep import SweepPlan, execute_sweep, plan_sweep
@@ -23,6 +24,7 @@ from mtlscale.progress import check_client, write_plan
 from mtlscale.report.sweeps import Sweep
 from mtlscale.results import Results
 from mtlscale.search import Score
+from mtlscale.storage import Storage, restore
 from mtlscale.tracking import Tracker
 
 
@@ -90,7 +92,9 @@ def run(
     data = _prepare(experiment, home, source, download, observer)
     with _Services(experiment, home, address, observer) as services:
         found = None if experiment.search is None else _search(experiment, home, data, services)
-        runs = experiment.runs(data.fingerprints, {} if found is None else found.chosen())
+        runs = list(experiment.runs(data.fingerprints, {} if found is None else found.chosen()))
+        if home.storage is not None:
+            restore(Storage(home.storage), (home.run(run.run_id) for run in runs))
         the_plan = make_plan(experiment, runs, home.ledger(experiment.name), home, data)
         write_plan(home, experiment.name, (planned.run for planned in the_plan.runs))
         ledger = Ledger(home.ledger(experiment.name))
@@ -132,16 +136,25 @@ def sweep(
 
 
 def _home(home: Home | Path | None) -> Home:
-    return home if isinstance(home, Home) else Home.default() if home is None else Home(Path(home).absolute())
+    usual = Home.default()
+    return home if isinstance(home, Home) else usual if home is None else Home(Path(home).absolute(), usual.storage)
 
 
 def _prepare(experiment: Experiment, home: Home, source: Path | None, download: bool, observer: Observer) -> Datasets:
     wanted = experiment.data()
 
+    storage = None if home.storage is None else Storage(home.storage)
+    if storage is not None:
+        storage.check()
+
     def folder(name: str) -> Path:
         dataset, seed = wanted[name]
         options = dataclasses.asdict(dataset.build(seed))
+        if storage is not None:
+            fetch_prepared(dataset.name, options, home.root, storage)
         result = prepare_dataset(dataset.name, options, source, home.root, download=download)
+        if storage is not None:
+            storage.publish(result)
         observer.prepared(name, result)
         return result
 
@@ -164,7 +177,9 @@ class _Services:
             cluster.named(self._address)  # before MLflow's database is made
             self.tracker = Tracker(self._experiment, self._home, self.observer.note)
         self._stack.enter_context(cluster.session(self._address))
-        check_shared(self._home.root)
+        search = self._experiment.search
+        if self._home.storage is None or (search is not None and search.adaptive):  # Tune's own files have no other way
+            check_shared(self._home.root)
 
     def __enter__(self) -> _Services:
         self._stack.enter_context(structured_log(self._home, self._experiment.name))
@@ -219,6 +234,7 @@ def _execute(
         experiment.resources,
         tuple(str(Path(plugin).absolute()) for plugin in experiment.plugins),
         experiment.tracking.models,
+        home.storage,
     )
     meters = Meters(experiment.name, len(the_plan.runs), len(records))
     recorder = Recorder(todo, home, ledger, records, observer, tracker, meters)

@@ -35,6 +35,7 @@ _ANSWER_SECONDS = 4.0
 _LOST_SECONDS = 60.0  # a cluster that does not answer for so long is given up
 _POLL_SECONDS = 0.5
 _ENDED = ("STOPPED", "SUCCEEDED", "FAILED")
+_READY_SECONDS = 60.0  # that a new cluster may need until it takes jobs
 
 
 @dataclass(frozen=True)
@@ -182,15 +183,28 @@ class Jobs:
         entrypoint = shlex.join([*command, "run", package.file, *arguments])
         with tempfile.TemporaryDirectory(prefix="mtlscale-") as folder, _one_line(self.url):
             package.write(Path(folder))
-            job: str = self._client.submit_job(
-                entrypoint=entrypoint,
-                runtime_env={
-                    "working_dir": folder,
-                    "env_vars": {PROGRESS: "lines", CLIENT: importlib.metadata.version("mtlscale")},
-                },
-                metadata={"mtlscale.experiment": package.experiment.name},
+            return self._when_ready(
+                lambda: self._client.submit_job(
+                    entrypoint=entrypoint,
+                    runtime_env={
+                        "working_dir": folder,
+                        "env_vars": {PROGRESS: "lines", CLIENT: importlib.metadata.version("mtlscale")},
+                    },
+                    metadata={"mtlscale.experiment": package.experiment.name},
+                )
             )
-        return job
+
+    @staticmethod
+    def _when_ready(submit: Callable[[], str]) -> str:
+        """A cluster that has just started answers before it takes jobs: ask again for a while."""
+        deadline = time.monotonic() + _READY_SECONDS
+        while True:
+            try:
+                return submit()
+            except RuntimeError as error:
+                if "No available agent" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(1)
 
     def state(self, job: str) -> JobState:
         with _one_line(self.url):

@@ -168,7 +168,9 @@ def execute_sweep(sweep: SweepPlan, home: Home, slots: int) -> Iterator[tuple[Ru
         yield from _tuned(sweep, home, slots, plugins)
         return
     run_of = {planned.run.run_id: planned.run for planned in sweep.plan.runs}
-    for event in execute_pool(sweep.items, slots, Options(experiment.resources, plugins, models=False)):
+    for event in execute_pool(
+        sweep.items, slots, Options(experiment.resources, plugins, models=False, storage=home.storage)
+    ):
         if event[0] == "progress":
             yield from ((run_of[run_id], event[2]) for run_id in event[1])
         elif event[0] == "epoch":

@@ -14,6 +14,7 @@ from mtlscale.components import UserError, load_plugin
 from mtlscale.execution.allocator import keep_freed_memory
 from mtlscale.experiment import Run
 from mtlscale.ledger import Epoch, RunRecord, write_atomically
+from mtlscale.storage import Storage
 
 if TYPE_CHECKING:
     from mtlscale.data.prepared import PreparedData
@@ -77,8 +78,11 @@ def failed(run: Run, error: str) -> RunRecord:
     )
 
 
-def execute(run: Run, data_folder: Path, folder: Path, *, models: bool, use_gpu: bool) -> Iterator[Event]:
-    """Train one run; errors of the run become a failed record with the traceback kept beside it."""
+def execute(
+    run: Run, data_folder: Path, folder: Path, *, models: bool, use_gpu: bool, storage: str | None = None
+) -> Iterator[Event]:
+    """Train one run; errors of the run become a failed record with the traceback kept beside it. storage: what this
+    node shares with the others, where they have no folder in common."""
     import torch
 
     from mtlscale.training import checkpoint
@@ -87,10 +91,12 @@ def execute(run: Run, data_folder: Path, folder: Path, *, models: bool, use_gpu:
 
     workers = Workers.current()
     lead = workers.rank == 0
+    shared = None if storage is None else Storage(storage)
     try:
+        store = (lambda: None) if shared is None else shared.checkpoints(folder)
         trainer = Trainer(
             run,
-            _read(data_folder),
+            _read(data_folder, shared),
             folder=folder,
             workers=workers,
             device=device() if use_gpu else "cpu",
@@ -103,6 +109,7 @@ def execute(run: Run, data_folder: Path, folder: Path, *, models: bool, use_gpu:
                 record: RunRecord = stop.value
                 break
             if lead:
+                store()
                 yield ("epoch", run.run_id, epoch)
         if lead:
             if models and record.status == "finished":
@@ -110,6 +117,8 @@ def execute(run: Run, data_folder: Path, folder: Path, *, models: bool, use_gpu:
             _draw(trainer, run, folder)
             write_atomically(folder / "record.json", record.model_dump_json().encode())
             (folder / "checkpoint.pt").unlink(missing_ok=True)
+            if shared is not None:
+                shared.put_results(folder)
     except (torch.distributed.DistError, ConnectionError):
         raise  # another worker died: the group restarts and resumes
     except Exception as error:
@@ -150,7 +159,7 @@ def _draw(trainer: Trainer, run: Run, folder: Path) -> None:
 
 
 def execute_stack(
-    runs: Sequence[tuple[Run, Path]], data_folder: Path, *, models: bool, use_gpu: bool
+    runs: Sequence[tuple[Run, Path]], data_folder: Path, *, models: bool, use_gpu: bool, storage: str | None = None
 ) -> Iterator[Event]:
     """Train several runs on the same data as one batched model; an error of the whole stack is each run's."""
     import torch
@@ -160,9 +169,11 @@ def execute_stack(
 
     folders = {run.run_id: folder for run, folder in runs}
     left = {run.run_id: run for run, _ in runs}
+    shared = None if storage is None else Storage(storage)
     try:
         place = torch.device(device() if use_gpu else "cpu")
-        trainer = StackTrainer([run for run, _ in runs], _read(data_folder), device=place, keep_states=models)
+        data = _read(data_folder, shared)
+        trainer = StackTrainer([run for run, _ in runs], data, device=place, keep_states=models)
         told = time.monotonic()
         for event in trainer.train():
             if isinstance(event, int):
@@ -174,6 +185,8 @@ def execute_stack(
             if run.run_id in trainer.states:
                 checkpoint.save(folders[run.run_id] / "model.pt", trainer.states.pop(run.run_id))
             write_atomically(folders[run.run_id] / "record.json", record.model_dump_json().encode())
+            if shared is not None:
+                shared.put_results(folders[run.run_id])
             del left[run.run_id]
             yield ("record", run.run_id, record)
     except Exception as error:
@@ -183,10 +196,12 @@ def execute_stack(
             yield ("record", run_id, failed(run, f"{type(error).__name__}: {error}".splitlines()[0]))
 
 
-def _read(folder: Path) -> PreparedData:
-    """The prepared data, kept for the next run on them."""
+def _read(folder: Path, storage: Storage | None = None) -> PreparedData:
+    """The prepared data, fetched where this node has not got them, and kept for the next run on them."""
     from mtlscale.data.prepared import load_prepared
 
+    if storage is not None and not folder.exists():
+        storage.fetch(folder)
     if str(folder) not in _DATA:
         _DATA.clear()
         _DATA[str(folder)] = load_prepared(folder)

@@ -1,0 +1,128 @@
+"""Nodes without a common folder: each has its own home, and one URL between them."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from mtlscale.components import UserError
+from mtlscale.execution.prepare import fetch_prepared, prepare
+from mtlscale.execution.runner import Silent, run
+from mtlscale.execution.worker import execute
+from mtlscale.experiment import Run, load_experiment
+from mtlscale.home import Home
+from mtlscale.ledger import Epoch, RunRecord
+from mtlscale.storage import Storage
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path / 'bucket'}"
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Path:
+    return prepare("digits", {}, None, tmp_path / "home")
+
+
+class Watching(Silent):
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+
+    def finished(self, run: Run, record: RunRecord) -> None:
+        self.ended.append(run.method)
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.mark.ray
+def test_what_one_home_finished_another_finds(
+    experiment_file: Callable[..., Path], tmp_path: Path, url: str, local_ray: None
+) -> None:
+    """Prepared data and runs come from the storage: nothing is trained twice, no first home is needed."""
+    experiment = load_experiment(experiment_file(tracking="{enabled: false}"))
+    first, again = Watching(), Watching()
+    there = run(experiment, home=Home(tmp_path / "one", url), observer=first)
+    assert len(first.ended) == len(there.records)
+    shutil.rmtree(tmp_path / "one")
+    here = run(experiment, home=Home(tmp_path / "two", url), observer=again)
+    assert again.ended == []
+    assert [r.model_dump() for r in here.records] == [r.model_dump() for r in there.records]
+
+
+def test_a_run_goes_on_on_another_node(
+    experiment_file: Callable[..., Path], tmp_path: Path, url: str, prepared: Path
+) -> None:
+    training = "{epochs: 6, batch_size: 32, checkpoint_seconds: 0}"
+    experiment = load_experiment(experiment_file(training=training))
+    fingerprints = dict.fromkeys(experiment.data(), "f")
+    one = next(iter(experiment.runs(fingerprints)))
+
+    def events(node: str, storage: str | None) -> list[Epoch | RunRecord]:
+        home, data = Home(tmp_path / node), tmp_path / node / "data" / "digits" / prepared.name
+        found: list[Epoch | RunRecord] = []
+        for event in execute(one, data, home.run(one.run_id), models=False, use_gpu=False, storage=storage):
+            found.append(event[2])  # type: ignore[arg-type]
+            if node == "lost" and len(found) == 3:
+                break  # it is gone, and its disk with it
+        return found
+
+    Storage(url).publish(prepared)
+    events("lost", url)
+    assert (tmp_path / "lost" / "data" / "digits" / prepared.name / "manifest.json").exists()  # fetched
+    shutil.rmtree(tmp_path / "lost")
+    *epochs, record = events("new", url)
+    assert [epoch.epoch for epoch in epochs if isinstance(epoch, Epoch)] == [4, 5, 6]
+    assert not Path(tmp_path / "bucket" / "runs" / one.run_id / "checkpoint.pt").exists()
+    shutil.copytree(prepared, tmp_path / "calm" / "data" / "digits" / prepared.name)
+    undisturbed = events("calm", None)[-1]
+    assert isinstance(record, RunRecord) and isinstance(undisturbed, RunRecord)
+    assert record.status == "finished" and record.metrics == undisturbed.metrics
+
+
+def test_two_publish_at_once(prepared: Path, tmp_path: Path, url: str) -> None:
+    threads = [threading.Thread(target=Storage(url).publish, args=(prepared,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    fetch_prepared("digits", {}, tmp_path / "other", Storage(url))
+    (fetched,) = (tmp_path / "other" / "data" / "digits").iterdir()
+    stored = tmp_path / "bucket" / "data" / "digits" / prepared.name
+    assert contents(fetched) == contents(stored) == contents(prepared)  # and nothing half written is left
+
+
+def test_object_stores_do_as_well(prepared: Path, tmp_path: Path) -> None:
+    storage = Storage("memory://mtlscale-test")
+    storage.check()
+    storage.publish(prepared)
+    target = tmp_path / "other" / "data" / "digits" / prepared.name
+    assert storage.fetch(target)
+    assert (target / "manifest.json").read_bytes() == (prepared / "manifest.json").read_bytes()
+    assert not storage.fetch(target.with_name("unknown")) and not storage.get("runs/x/record.json", tmp_path / "x")
+    fsspec.filesystem("memory").rm("/mtlscale-test", recursive=True)
+
+
+def test_a_damaged_copy_is_not_taken(prepared: Path, tmp_path: Path, url: str) -> None:
+    Storage(url).publish(prepared)
+    stored = tmp_path / "bucket" / "data" / "digits" / prepared.name
+    largest = max((file for file in stored.rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:-10])
+    target = tmp_path / "other" / "data" / "digits" / prepared.name
+    with pytest.raises(UserError, match="is damaged"):
+        Storage(url).fetch(target)
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("bad", ["nonsense://bucket", "file:///proc/nothing/here"])
+def test_a_storage_that_cannot_be_used_is_said_in_one_line(bad: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"storage {bad}") as error:
+        Storage(bad).check()
+    assert "\n" not in str(error.value)
