@@ -36,7 +36,7 @@ def test_a_worker_that_hangs_is_replaced(
     assert outcome["equal"].status == "finished"
     assert outcome["stuck"].status == ("failed" if always else "finished")
     if always:
-        assert "its worker died 2 times: no sign of life in 0.25 minutes" in str(outcome["stuck"].error)
+        assert "its worker died 2 times: no sign of life within 0.25 minutes" in str(outcome["stuck"].error)
     lines = [json.loads(line) for line in (tmp_path / "home" / "logs" / "small.jsonl").read_text().splitlines()]
     hung = [line for line in lines if line["event"] == "worker hangs"]
     assert len(hung) == (2 if always else 1)
