@@ -102,7 +102,6 @@ def execute_pool(jobs: Sequence[Job | Stack], slots: int, options: Options) -> I
         """A worker is gone: its job goes back to the queue, or ends as failed."""
         one = busy.pop(stream)
         ray.kill(one.actor)
-        idle.append(start())
         names = [part.run for part in one.job.jobs if part.run.run_id not in ended]
         for run in names:
             log.warning("worker lost", extra={"run_id": run.run_id, "method": run.method, "error": reason})
@@ -114,8 +113,8 @@ def execute_pool(jobs: Sequence[Job | Stack], slots: int, options: Options) -> I
 
     try:
         while queue or busy:
-            while queue and idle:
-                actor = idle.pop()
+            while queue and (idle or len(busy) < slots):
+                actor = idle.pop() if idle else start()
                 job, failures = queue.popleft()
                 place = actor.place.remote()
                 stream = actor.run.options(num_returns="streaming").remote(job, options)
@@ -140,9 +139,13 @@ def execute_pool(jobs: Sequence[Job | Stack], slots: int, options: Options) -> I
             if now - looked < min(limit, _LOOK_SECONDS):
                 continue
             looked = now
-            waiting = [one for one in busy.values() if not one.up]
-            for one in waiting:  # for a node, or for its libraries: the clock runs from then on
+            waiting = [(stream, one) for stream, one in busy.items() if not one.up]
+            for stream, one in waiting:  # for a node, or for its libraries: the clock runs from then on
                 one.up, one.since = bool(ray.wait([one.place], timeout=0)[0]), now
+                if not one.up and len(idle) > len(queue):  # after a lost node it may wait for what an idle one holds
+                    ray.kill(one.actor)
+                    queue.append((one.job, one.failures))
+                    del busy[stream]
             hung = [stream for stream, one in busy.items() if now - one.since > limit]
             if hung:
                 _log_stacks(list(busy.values()), resources.timeout_minutes)
