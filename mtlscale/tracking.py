@@ -164,6 +164,7 @@ class Writer:
             self._client.log_text(self._parent, self._experiment.model_dump_json(indent=2), "experiment.json")
         else:
             self._client.update_run(self._parent, status="RUNNING")
+            self._adopt()
         self._save_book()
 
     def _load_book(self) -> None:
@@ -180,6 +181,13 @@ class Writer:
             with contextlib.suppress(ValueError):  # the last one may have been cut off
                 run_id, mine = json.loads(line)
                 self._runs[run_id] = mine
+
+    def _adopt(self) -> None:
+        """Runs that were begun here and are not in the book: a driver died between the two."""
+        begun = f"attributes.status = 'RUNNING' and tags.`mlflow.parentRunId` = '{self._parent}'"
+        for run in self._client.search_runs([self._id], f"{begun} and {_OURS}", max_results=_RUNS_PER_PAGE):
+            if run.data.tags["mtlscale.kind"] == "run":
+                self._runs.setdefault(run.data.tags["mtlscale.run_id"], run.info.run_id)
 
     def _known(self, run: str) -> bool:
         from mlflow.exceptions import MlflowException
@@ -198,6 +206,7 @@ class Writer:
         `finish` goes on in the runs that are written in part; such trials are removed.
         """
         whole: dict[str, str] = {}
+        begun: list[tuple[str, str]] = []
         token = None
         while True:
             page = self._client.search_runs([self._id], _OURS, max_results=_RUNS_PER_PAGE, page_token=token)
@@ -212,9 +221,14 @@ class Writer:
                     self._runs.pop(run_id, None)
                 else:
                     self._runs.setdefault(run_id, run.info.run_id)
+                    begun.append((run_id, run.info.run_id))
             token = page.token
             if not token:
-                return whole
+                break
+        for run_id, mine in begun:
+            if self._runs[run_id] != mine:  # begun twice, by a driver that died before it had noted it
+                self._client.delete_run(mine)
+        return whole
 
     def _save_book(self) -> None:
         content = {"uri": self._uri, "parent": self._parent, "runs": self._runs}
@@ -229,6 +243,7 @@ class Writer:
     def start(self, run: Run) -> None:
         if run.run_id in self._runs:
             self._client.update_run(self._runs[run.run_id], status="RUNNING")
+            self._log_params(run)  # the same again does no harm
             history = self._client.get_metric_history(self._runs[run.run_id], "epoch_seconds")
             self._written[run.run_id] = max((m.step for m in history), default=0)
             return
@@ -242,10 +257,13 @@ class Writer:
             "mtlscale.fingerprint": run.fingerprint,
         }
         mine = self._client.create_run(self._id, tags=tags).info.run_id
-        params = [self._param(key, value) for key, value in _flat(run.spec).items()]
-        self._client.log_batch(mine, params=params)
+        self._note(run.run_id, mine)  # at once: a driver may die any time
+        self._log_params(run)
         self._written[run.run_id] = 0
-        self._note(run.run_id, mine)
+
+    def _log_params(self, run: Run) -> None:
+        params = [self._param(key, value) for key, value in _flat(run.spec).items()]
+        self._client.log_batch(self._runs[run.run_id], params=params)
 
     def epoch(self, run: Run, epoch: Epoch) -> None:
         self._pending.setdefault(run.run_id, []).append(epoch)

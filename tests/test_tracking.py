@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -116,6 +117,39 @@ def test_a_server_that_dies_in_the_middle_is_caught_up_later(
         server.start()
         assert sync(experiment, home) == (6, 0)
         assert written(server.uri, "small") == expected(runs)
+
+
+def test_runs_that_a_driver_began_as_it_died_are_not_written_twice(
+    small: Callable[..., Experiment], tmp_path: Path
+) -> None:
+    """It had told MLflow, and not yet its own book: the next one goes on in them, `sync` removes what is left over."""
+    import mlflow
+
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    experiment, home = small(tracking=f"{{uri: '{uri}'}}"), Home(tmp_path / "home")
+    runs, client = runs_of(experiment), mlflow.MlflowClient(tracking_uri=uri)
+    Tracker(experiment, home).close([])
+    parent = json.loads((home.experiment("small") / "mlflow.json").read_text().splitlines()[0])["parent"]
+    place = client.get_experiment_by_name("small").experiment_id
+
+    def begin(run: Run) -> None:
+        kind = {"mtlscale.kind": "run", "mtlscale.run_id": run.run_id, "mtlscale.method": run.method}
+        client.create_run(place, tags={"mlflow.parentRunId": parent, **kind})
+
+    begin(runs[0])
+    tracker, ledger = Tracker(experiment, home), Ledger(home.ledger("small"))
+    for run in runs:
+        tracker.started(run)
+        tracker.finished(run, record_of(run), home.run(run.run_id))
+        ledger.append(record_of(run))
+    assert tracker.close([]) is None
+    assert written(uri, "small") == expected(runs)
+    adopted = client.search_runs([place], f"tags.`mtlscale.run_id` = '{runs[0].run_id}'")
+    assert adopted[0].data.params["balancer.name"] == runs[0].spec["balancer"]["name"]
+
+    begin(runs[1])
+    assert sync(experiment, home) == (0, len(runs))
+    assert written(uri, "small") == expected(runs)
 
 
 @pytest.mark.parametrize("store", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
