@@ -69,7 +69,7 @@ def plan(
     data = _prepare(experiment, home, source, download, Silent())
     if experiment.search is not None:
         return plan_sweep(experiment, home, data)
-    return make_plan(experiment, experiment.runs(data.fingerprints), home.ledger(experiment.name), home, data)
+    return _plan_runs(experiment, list(experiment.runs(data.fingerprints)), home, data)
 
 
 def run(
@@ -93,9 +93,7 @@ def run(
     with _Services(experiment, home, address, observer) as services:
         found = None if experiment.search is None else _search(experiment, home, data, services)
         runs = list(experiment.runs(data.fingerprints, {} if found is None else found.chosen()))
-        if home.storage is not None:
-            restore(Storage(home.storage), (home.run(run.run_id) for run in runs))
-        the_plan = make_plan(experiment, runs, home.ledger(experiment.name), home, data)
+        the_plan = _plan_runs(experiment, runs, home, data)
         write_plan(home, experiment.name, (planned.run for planned in the_plan.runs))
         ledger = Ledger(home.ledger(experiment.name))
         records = {p.run.run_id: p.record for p in the_plan.runs if p.state == "done" and p.record is not None}
@@ -159,6 +157,13 @@ def _prepare(experiment: Experiment, home: Home, source: Path | None, download: 
         return result
 
     return Datasets.prepare(experiment, folder)
+
+
+def _plan_runs(experiment: Experiment, runs: Sequence[Run], home: Home, data: Datasets) -> Plan:
+    """Where each of these runs stands, those included that finished in another home."""
+    if home.storage is not None:
+        restore(Storage(home.storage), (home.run(run.run_id) for run in runs))
+    return make_plan(experiment, runs, home.ledger(experiment.name), home, data)
 
 
 class _Services:

@@ -12,7 +12,7 @@ import pytest
 
 from mtlscale.components import UserError
 from mtlscale.execution.prepare import fetch_prepared, prepare
-from mtlscale.execution.runner import Silent, run
+from mtlscale.execution.runner import Silent, plan, run
 from mtlscale.execution.worker import execute
 from mtlscale.experiment import Run, load_experiment
 from mtlscale.home import Home
@@ -52,6 +52,7 @@ def test_what_one_home_finished_another_finds(
     there = run(experiment, home=Home(tmp_path / "one", url), observer=first)
     assert len(first.ended) == len(there.records)
     shutil.rmtree(tmp_path / "one")
+    assert plan(experiment, home=Home(tmp_path / "dry", url)).todo == []  # type: ignore[union-attr]
     here = run(experiment, home=Home(tmp_path / "two", url), observer=again)
     assert again.ended == []
     assert [r.model_dump() for r in here.records] == [r.model_dump() for r in there.records]
