@@ -102,11 +102,14 @@ def execute_pool(jobs: Sequence[Job | Stack], slots: int, options: Options) -> I
         """A worker is gone: its job goes back to the queue, or ends as failed."""
         one = busy.pop(stream)
         ray.kill(one.actor)
-        names = [part.run for part in one.job.jobs if part.run.run_id not in ended]
+        left = tuple(part for part in one.job.jobs if part.run.run_id not in ended)
+        if not left:  # it died between its last record and the end of the stream
+            return
+        names = [part.run for part in left]
         for run in names:
             log.warning("worker lost", extra={"run_id": run.run_id, "method": run.method, "error": reason})
         if one.failures < resources.max_failures:
-            queue.appendleft((one.job, one.failures + 1))
+            queue.appendleft((Stack(left) if isinstance(one.job, Stack) else one.job, one.failures + 1))
             return
         for run in names:
             yield ("record", run.run_id, failed(run, f"its worker died {one.failures + 1} times: {reason}"))

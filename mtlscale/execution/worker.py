@@ -92,6 +92,9 @@ def execute(
     workers = Workers.current()
     lead = workers.rank == 0
     shared = None if storage is None else Storage(storage)
+    if workers.size == 1 and (found := read_record(folder)) is not None:
+        yield ("record", run.run_id, found)  # by a worker that died before it could say so
+        return
     try:
         store = (lambda: None) if shared is None else shared.checkpoints(folder)
         trainer = Trainer(

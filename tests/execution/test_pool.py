@@ -9,9 +9,36 @@ import pytest
 
 from mtlscale.data.prepared import PreparedData
 from mtlscale.execution.pool import Job, Options, execute_pool
+from mtlscale.execution.worker import execute
 from mtlscale.experiment import Experiment, ResourceSpec, Run
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "uneven.py"
+
+# In the worker, once the record is handed on, the process ends.
+DIES_AT_THE_END = """
+import os
+from pathlib import Path
+from typing import ClassVar
+
+from mtlscale.balancing import Balancer
+from mtlscale.execution import pool
+
+whole = pool.execute
+
+
+def execute(*arguments, **options):
+    for event in whole(*arguments, **options):
+        yield event
+    Path(__file__).with_name("last_word.txt").write_text("")
+    os._exit(1)
+
+
+pool.execute = execute
+
+
+class LastWord(Balancer):
+    name: ClassVar[str] = "last_word"
+"""
 
 pytestmark = pytest.mark.ray
 
@@ -34,3 +61,37 @@ def test_a_run_whose_worker_finds_no_place_goes_to_an_idle_one(
     records = [event[2] for event in execute_pool(jobs, 3, options) if event[0] == "record"]
     assert sorted(record.method for record in records) == ["equal", "mgda", "stl"]
     assert {record.status for record in records} == {"finished"}
+
+
+def test_what_a_worker_finished_and_could_not_say_is_not_trained_again(
+    small: Callable[..., Experiment],
+    uneven: Callable[..., PreparedData],
+    run_of: Callable[[Experiment, PreparedData], Run],
+    tmp_path: Path,
+) -> None:
+    data = uneven(shared=False)
+    run = run_of(small(methods="[equal]", training="{epochs: 2, batch_size: 16}"), data)
+    first, again = (
+        list(execute(run, data.folder, tmp_path / run.run_id, models=False, use_gpu=False)) for _ in range(2)
+    )
+    assert [event[0] for event in first] == ["epoch", "epoch", "record"]
+    assert again == first[-1:]
+
+
+@pytest.mark.timeout(180)
+def test_a_worker_that_dies_after_its_last_word_repeats_nothing(
+    small: Callable[..., Experiment],
+    uneven: Callable[..., PreparedData],
+    run_of: Callable[[Experiment, PreparedData], Run],
+    tmp_path: Path,
+    local_ray: None,
+) -> None:
+    """Its record has arrived, the end of its stream has not."""
+    plugin = tmp_path / "last_word.py"
+    plugin.write_text(DIES_AT_THE_END)
+    data = uneven(shared=False)
+    run = run_of(small(methods="[equal]", training="{epochs: 2, batch_size: 16}"), data)
+    options = Options(ResourceSpec(max_failures=3), plugins=(str(PLUGIN), str(plugin)))
+    events = list(execute_pool([Job(run, data.folder, tmp_path / run.run_id)], 1, options))
+    assert [event[0] for event in events].count("record") == 1
+    assert (tmp_path / "last_word.txt").exists()  # the worker did die there
