@@ -113,6 +113,28 @@ def test_a_trial_in_a_stack_of_sixteen_ends_as_alone_where_tasks_are_side_by_sid
         assert_same(run, digits, records, trainer)
 
 
+@pytest.mark.parametrize("method", ["stl", "equal", "mgda", "tomato_ex"])
+def test_tasks_of_different_lengths_share_passes_in_groups(
+    method: str, experiment_file: File, digits: PreparedData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass is free here: every length gets its own. Dropout, so that random numbers have to keep their places."""
+    monkeypatch.setattr(stacking, "_PASS", 0.0)
+    architecture = "architecture: {name: tomato, topics: 2, top: 4}, " if method == "tomato_ex" else ""
+    path = experiment_file(
+        datasets="[digits]",
+        methods=f"[{{name: {method}, {architecture}label: {method}}}]",
+        training="{epochs: 2, batch_size: 512, dtype: float64, optimizer: sgd, lr: 0.1}",
+        model="{encoder: {name: mlp, hidden: [8]}, dropout: 0.2}",
+        search=search_of(4, "{}", method),
+    )
+    runs = stack_of(load_experiment(path), digits)
+    records, trainer = together(runs, digits)
+    assert trainer.joined and len(trainer.groups) > 2
+    assert sorted(task for group in trainer.groups for task in group) == list(range(len(digits.suite.tasks)))
+    for run in runs[::3]:
+        assert_same(run, digits, records, trainer)
+
+
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("method", ["stl", "uncertainty", "mgda", "pcgrad", "cagrad"])
 def test_tasks_of_different_kinds_with_missing_labels_go_stream_by_stream(
@@ -247,6 +269,9 @@ def test_what_cannot_be_stacked_is_named(experiment_file: File, digits: Prepared
         experiment = load_experiment(experiment_file(datasets="[digits]", methods=f"[{method}]"))
         run = next(experiment.runs(dict.fromkeys(experiment.data(), "")))
         assert word in str(stacking.obstacle(run, digits.suite))
+    experiment = load_experiment(experiment_file(datasets="[digits]", methods="[constant]"))
+    run = next(experiment.runs(dict.fromkeys(experiment.data(), "")))
+    assert "fitted before the first step" in str(stacking.obstacle(run, digits.suite))
 
 
 def test_a_short_run_on_many_tasks_is_a_stack_of_its_own(
