@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from mtlscale.components import Component
+from mtlscale.components import Component, UserError
 
 State = dict[str, Tensor]
 Needs = Literal["losses", "gramian", "jacobian", "validation"]
@@ -19,6 +19,14 @@ class Balancer(Component):
     Pure: everything it remembers is in `state`, a flat dictionary of tensors, so it can be checkpointed, batched over
     leading dimensions (losses [..., T], gramian [..., T, T], weights [..., T]) and gives the same answer on every
     worker. All tensors are float64 but for counters and generators' positions (int64).
+
+    Two entries of the state may be told by whoever trains, before each call (`told`); `init` gives them the values that
+    change nothing. "precision" [...]: eps of the type in which the gradients were computed (default: float64's);
+    "task_scale" [..., T]: what the losses were multiplied by before they were handed over (default: ones; it is one of
+    `per_task`, too).
+
+    A balancer that `looks_again` gets the losses of the same batch once more after the optimiser's step. Where tasks
+    have no labels in a step, `balance`, `direct` and `look_again` are called in place of the methods themselves.
     """
 
     kind: ClassVar[str] = "balancers"
@@ -32,6 +40,11 @@ class Balancer(Component):
     per_task: ClassVar[tuple[str, ...]] = ()  # entries of the state whose last dimension is the task
     per_pair: ClassVar[tuple[str, ...]] = ()  # entries of the state whose last two dimensions are tasks
     counters: ClassVar[tuple[str, ...]] = ()  # entries that count events to report ("failures", "clamps")
+    told: ClassVar[tuple[str, ...]] = ()  # entries that are set before each call: "precision", "task_scale"
+    looks_again: ClassVar[bool] = False  # whether `after_step` wants the batch's losses after the step
+    # Whether trials of it may be trained as one batched model: it needs losses or the Gramian at the parameters, and
+    # all its methods work over leading dimensions.
+    batchable: ClassVar[bool] = False
 
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
         """The state before the first step, for leading dimensions `batch`."""
@@ -41,8 +54,13 @@ class Balancer(Component):
         """losses [..., T], gramian [..., T, T] or None -> weights [..., T] and the next state."""
         raise NotImplementedError
 
+    def after_step(self, losses: Tensor, state: State) -> State:
+        """losses [..., T] of the same batch after the optimiser's step, computed without gradients and scaled as those
+        of the call were -> the next state. Called only when `looks_again` and the step was taken."""
+        return state
+
     def on_epoch_end(self, losses: Tensor, state: State) -> State:
-        """losses [..., T]: training losses averaged over the epoch."""
+        """losses [..., T]: training losses averaged over the epoch, as the tasks have them (no `task_scale`)."""
         return state
 
 
@@ -51,6 +69,9 @@ class JacobianBalancer(Balancer):
 
     needs: ClassVar[Needs] = "jacobian"
     heads: ClassVar[Literal["weighted", "mean", "sum"]] = "sum"
+    # Beginnings of the keys of entries of the state whose first dimension is the task ("tracked."); such entries may
+    # appear with the first call.
+    per_row: ClassVar[tuple[str, ...]] = ()
 
     def direction(self, jacobian: list[Tensor], losses: Tensor, state: State) -> tuple[list[Tensor], State]:
         """jacobian: one [T, *shape] tensor per shared parameter -> the update [*shape] of each, and the next state."""
@@ -60,7 +81,7 @@ class JacobianBalancer(Balancer):
 def balance(
     balancer: Balancer, losses: Tensor, gramian: Tensor | None, state: State, present: Tensor
 ) -> tuple[Tensor, State]:
-    """Weights [T] where some tasks have no labels in this step (`present` [T], bool): those get weight 0 and their
+    """Weights [..., T] where some tasks have no labels in this step (`present` [T], bool): those get weight 0 and their
     part of the state stays as it is; the others are balanced among themselves."""
     if bool(present.all()):
         return balancer(losses, gramian, state)
@@ -68,14 +89,57 @@ def balance(
     if not bool(present.any()):
         return weights, state
     index = present.nonzero().squeeze(-1)
+    sub = None if gramian is None else gramian[..., index, :][..., :, index]
+    answer, after = balancer(losses[..., index], sub, _part(balancer, state, index))
+    weights[..., index] = answer
+    return weights, _whole(balancer, state, after, index)
+
+
+def direct(
+    balancer: JacobianBalancer, jacobian: list[Tensor], losses: Tensor, state: State, present: Tensor
+) -> tuple[list[Tensor], State]:
+    """The update [*shape] of each shared parameter where some tasks have no labels in this step (`present` [T], bool):
+    their rows of the jacobian (one [T, *shape] per parameter), losses and parts of the state are left out and stay as
+    they are. Zeros where no task has labels."""
+    if bool(present.all()):
+        return balancer.direction(jacobian, losses, state)
+    if not bool(present.any()):
+        return [torch.zeros_like(gradients[0]) for gradients in jacobian], state
+    index = present.nonzero().squeeze(-1)
+    part = _part(balancer, state, index, balancer.per_row)
+    direction, after = balancer.direction([gradients[index] for gradients in jacobian], losses[..., index], part)
+    return direction, _whole(balancer, state, after, index, len(present), balancer.per_row)
+
+
+def look_again(balancer: Balancer, losses: Tensor, state: State, present: Tensor) -> State:
+    """The state after `after_step` where some tasks had no labels in the step (`present` [T], bool): their losses
+    (of [..., T]) and parts of the state are left out and stay as they are."""
+    if bool(present.all()):
+        return balancer.after_step(losses, state)
+    if not bool(present.any()):
+        return state
+    index = present.nonzero().squeeze(-1)
+    after = balancer.after_step(losses[..., index], _part(balancer, state, index))
+    return _whole(balancer, state, after, index)
+
+
+def _part(balancer: Balancer, state: State, index: Tensor, per_row: tuple[str, ...] = ()) -> State:
+    """The state of the tasks `index` [S] alone."""
     part = dict(state)
     for key in balancer.per_task:
         part[key] = state[key][..., index]
     for key in balancer.per_pair:
         part[key] = state[key][..., index, :][..., :, index]
-    sub = None if gramian is None else gramian[..., index, :][..., :, index]
-    answer, after = balancer(losses[..., index], sub, part)
-    weights[..., index] = answer
+    for key in _starting(state, per_row):
+        part[key] = state[key][index]
+    return part
+
+
+def _whole(
+    balancer: Balancer, state: State, after: State, index: Tensor, tasks: int = 0, per_row: tuple[str, ...] = ()
+) -> State:
+    """The state of all tasks: `after` for the tasks `index` [S], `state` for the others; rows that were not there
+    before are zeros for the others."""
     result = dict(after)
     for key in balancer.per_task:
         result[key] = state[key].clone()
@@ -83,13 +147,19 @@ def balance(
     for key in balancer.per_pair:
         result[key] = state[key].clone()
         result[key][..., index[:, None], index] = after[key]
-    return weights, result
+    for key in _starting(after, per_row):
+        rows = after[key]
+        result[key] = state[key].clone() if key in state else rows.new_zeros(tasks, *rows.shape[1:])
+        result[key][index] = rows
+    return result
+
+
+def _starting(state: State, prefixes: tuple[str, ...]) -> list[str]:
+    return [key for key in state if key.startswith(prefixes)] if prefixes else []
 
 
 def check_length(balancer: Balancer, what: str, values: object, tasks: int) -> None:
     """`UserError` where a list of per-task settings has not one entry per task."""
-    from mtlscale.components import UserError
-
     if not isinstance(values, tuple | list) or len(values) != tasks:
         given = len(values) if isinstance(values, tuple | list) else 0
         raise UserError(f"{balancer.name}: {what} has {given} entries, but there are {tasks} tasks")

@@ -19,6 +19,7 @@ class AlignedMTL(Balancer):
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
+    batchable: ClassVar[bool] = True
 
     scale: str = knob("min", choices=("min", "median", "rmse"), help="which eigenvalue gives the common length")
 

@@ -11,15 +11,17 @@ from mtlscale.components import UserError, knob
 class AutoLambda(Balancer):
     """Weights learned to lower the primary tasks' validation losses after a look-ahead step.
 
-    Source: Liu et al. (TMLR 2022). Called as `meta_weighting` is. The gradient of Σ_t q_t(θ - η Σ_s λ_s g_s) in λ_s is
-    -η Σ_t ⟨∇q_t(θ'), g_s⟩, exactly the quantity that the authors' code approximates by finite differences. Adam, as
-    there; weights are kept at or above 0. One task weighs 1.
+    Source: Liu et al. (TMLR 2022). Called as `meta_weighting` is, with support and query from disjoint halves of the
+    training data. The gradient of Σ_t q_t(θ - η Σ_s λ_s g_s) in λ_s is -η Σ_t ⟨∇q_t(θ'), g_s⟩, exactly the quantity
+    that the authors' code approximates by finite differences. Adam, as there; weights are kept at or above 0. One task
+    weighs 1.
     """
 
     name: ClassVar[str] = "auto_lambda"
     source: ClassVar[str] = "Liu et al., TMLR 2022"
     needs: ClassVar[Needs] = "validation"
     cost: ClassVar[str] = "2T backwards"
+    results_version: ClassVar[int] = 2  # support and query from disjoint halves
     per_task: ClassVar[tuple[str, ...]] = ("weights", "primary", *_adam.PER_TASK)
 
     eta: float = knob(0.1, low=0, open_low=True, search=(1e-3, 1.0, "log"), help="η, the look-ahead's learning rate")

@@ -4,6 +4,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from mtlscale.balancing import _mass
 from mtlscale.balancing._base import Balancer, State
 from mtlscale.components import knob
 from mtlscale.solvers import kl_ball_log_softmax
@@ -18,7 +19,9 @@ class Bandit(Balancer):
 
     name: ClassVar[str] = "bandit"
     source: ClassVar[str] = "Mao et al., ACL 2021"
+    results_version: ClassVar[int] = 2  # tasks without labels keep their share
     per_task: ClassVar[tuple[str, ...]] = ("log_weights",)
+    batchable: ClassVar[bool] = True
 
     rho: float = knob(0.5, low=0, open_low=True, search=(0.05, 2.0, "log"), help="radius of the ball")
     lr: float = knob(0.1, low=0, open_low=True, search=(0.01, 1.0, "log"), help="η_p, the adversary's step size")
@@ -28,4 +31,5 @@ class Bandit(Balancer):
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         log_weights = kl_ball_log_softmax(state["log_weights"] + self.lr * losses, self.rho)
-        return log_weights.exp().to(losses), {**state, "log_weights": log_weights}
+        after = log_weights + _mass.log_of(state["log_weights"])
+        return log_weights.exp().to(losses), {**state, "log_weights": after}

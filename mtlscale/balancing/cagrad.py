@@ -22,6 +22,7 @@ class CAGrad(Balancer):
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
+    batchable: ClassVar[bool] = True
 
     c: float = knob(
         0.5,

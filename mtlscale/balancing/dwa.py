@@ -17,6 +17,7 @@ class DWA(Balancer):
     source: ClassVar[str] = "Liu et al., CVPR 2019"
     positive_losses: ClassVar[bool] = True
     per_task: ClassVar[tuple[str, ...]] = ("last", "before_last")
+    batchable: ClassVar[bool] = True
 
     temperature: float = knob(2.0, low=0, open_low=True, search=(0.5, 5.0, "log"), help="τ; large: equal weights")
 

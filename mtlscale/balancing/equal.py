@@ -15,6 +15,7 @@ class Equal(Balancer):
 
     name: ClassVar[str] = "equal"
     source: ClassVar[str] = "common baseline (EW)"
+    batchable: ClassVar[bool] = True
 
     reduction: str = knob("mean", choices=("mean", "sum"), help="mean or sum over tasks")
 

@@ -3,6 +3,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from mtlscale.balancing import _mass
 from mtlscale.balancing._base import JacobianBalancer, State
 from mtlscale.components import knob
 
@@ -19,7 +20,9 @@ class ExcessMTL(JacobianBalancer):
     source: ClassVar[str] = "He et al., ICML 2024"
     cost: ClassVar[str] = "T backwards, T x P memory"
     heads = "mean"
+    results_version: ClassVar[int] = 2  # tasks without labels are left out
     per_task: ClassVar[tuple[str, ...]] = ("log_weights", "initial_risk")
+    per_row: ClassVar[tuple[str, ...]] = ("squares.",)
 
     lr: float = knob(0.1, low=0, open_low=True, search=(1e-3, 1.0, "log"), help="step size of the weights")
 
@@ -40,6 +43,6 @@ class ExcessMTL(JacobianBalancer):
         initial = torch.where(state["initial_risk"].isnan(), risk, state["initial_risk"])
         growth = torch.where(initial > 0, risk / torch.where(initial > 0, initial, 1.0), 1.0)
         log_weights = torch.log_softmax(state["log_weights"] + self.lr * growth, dim=-1)
-        state.update(log_weights=log_weights, initial_risk=initial)
+        state.update(log_weights=log_weights + _mass.log_of(state["log_weights"]), initial_risk=initial)
         weights = log_weights.exp()
         return [torch.einsum("t,t...->...", weights.to(gradients), gradients) for gradients in jacobian], state

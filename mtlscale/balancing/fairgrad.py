@@ -22,6 +22,7 @@ class FairGrad(Balancer):
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
+    batchable: ClassVar[bool] = True
 
     alpha: float = knob(2.0, low=0, open_low=True, search=(0.5, 10.0, "log"), help="fairness; large: max-min")
 

@@ -23,6 +23,7 @@ class GetMTL(Balancer):
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures", "clamps")
     exact: ClassVar[bool] = False
+    batchable: ClassVar[bool] = True
 
     eps: float = knob(
         0.025,

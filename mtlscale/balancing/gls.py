@@ -14,6 +14,7 @@ class GLS(Balancer):
     name: ClassVar[str] = "gls"
     source: ClassVar[str] = "Chennupati et al., CVPRW 2019"
     positive_losses: ClassVar[bool] = True
+    batchable: ClassVar[bool] = True
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         logs = losses.clamp(min=1e-12).log()

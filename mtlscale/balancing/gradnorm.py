@@ -3,6 +3,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from mtlscale.balancing import _told
 from mtlscale.balancing._base import Balancer, Needs, State
 from mtlscale.components import knob
 
@@ -11,8 +12,8 @@ class GradNorm(Balancer):
     """Weights learned so that weighted gradient norms agree, larger for tasks that train more slowly.
 
     Source: Chen et al. (ICML 2018); METHODS §5.1, on all shared parameters. v = T softmax(a); a descends
-    Σ |G_t - Ḡ r_t^α| divided by Ḡ, so that its step does not depend on the gradients' scale. r = 1 until the first
-    epoch's mean losses are known.
+    Σ |G_t - Ḡ r_t^α| divided by Ḡ, so that its step does not depend on the gradients' scale. The rates r are those of
+    the losses as the tasks have them, whatever they were multiplied by; r = 1 until the first epoch's means are known.
     """
 
     name: ClassVar[str] = "gradnorm"
@@ -20,7 +21,10 @@ class GradNorm(Balancer):
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     positive_losses: ClassVar[bool] = True
-    per_task: ClassVar[tuple[str, ...]] = ("logits", "initial_losses")
+    results_version: ClassVar[int] = 2  # rates of the unscaled losses
+    per_task: ClassVar[tuple[str, ...]] = ("logits", "initial_losses", "task_scale")
+    told: ClassVar[tuple[str, ...]] = ("task_scale",)
+    batchable: ClassVar[bool] = True
 
     alpha: float = knob(1.5, low=0, search=(0.1, 2.0, "linear"), help="how strongly slow tasks are favoured")
     lr: float = knob(0.025, low=0, open_low=True, search=(1e-3, 1e-1, "log"), help="step size of the weights")
@@ -29,6 +33,7 @@ class GradNorm(Balancer):
         return {
             "logits": torch.zeros(*batch, tasks, dtype=torch.float64),
             "initial_losses": torch.full((*batch, tasks), torch.nan, dtype=torch.float64),
+            **_told.task_scale(tasks, batch),
         }
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
@@ -38,10 +43,13 @@ class GradNorm(Balancer):
         norms = tasks * shares * gramian.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt()
         mean = norms.mean(-1, keepdim=True)
         relative = norms / torch.where(mean > 0, mean, 1.0)
-        ahead = torch.sign(relative - self._slowness(losses, state["initial_losses"]) ** self.alpha) * (mean > 0)
+        slowness = self._slowness(losses / state["task_scale"], state["initial_losses"])
+        ahead = torch.sign(relative - slowness**self.alpha) * (mean > 0)
         slope = ahead * relative - shares * (ahead * relative).sum(-1, keepdim=True)
         logits = state["logits"] - self.lr * slope
-        logits = logits - logits.mean(-1, keepdim=True)
+        # Against drift by rounding; among some of the tasks the mean is not zero to begin with, and stays what it was.
+        whole = state["logits"].mean(-1, keepdim=True).abs() < 1e-9
+        logits = torch.where(whole, logits - logits.mean(-1, keepdim=True), logits)
         return (tasks * torch.softmax(logits, dim=-1)).to(losses), {**state, "logits": logits}
 
     def on_epoch_end(self, losses: Tensor, state: State) -> State:

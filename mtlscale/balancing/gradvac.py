@@ -23,6 +23,7 @@ class GradVac(Balancer):
     cost: ClassVar[str] = "T backwards"
     heads = "sum"
     per_pair: ClassVar[tuple[str, ...]] = ("targets",)
+    batchable: ClassVar[bool] = True
 
     beta: float = knob(0.01, low=0, high=1, search=(1e-3, 0.5, "log"), help="how fast the target cosines follow")
 

@@ -20,6 +20,7 @@ class IMTLG(Balancer):
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
+    batchable: ClassVar[bool] = True
 
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
         return counters(batch, "failures")

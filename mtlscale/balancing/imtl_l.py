@@ -19,6 +19,7 @@ class IMTLL(Balancer):
     source: ClassVar[str] = "Liu et al., ICLR 2021"
     positive_losses: ClassVar[bool] = True
     per_task: ClassVar[tuple[str, ...]] = ("log_scale",)
+    batchable: ClassVar[bool] = True
 
     lr: float = knob(0.01, low=0, open_low=True, search=(1e-3, 1e-1, "log"), help="step size of the log-scales")
 

@@ -15,6 +15,7 @@ class LogLoss(Balancer):
     name: ClassVar[str] = "log_loss"
     source: ClassVar[str] = "scale-invariant losses (SI)"
     positive_losses: ClassVar[bool] = True
+    batchable: ClassVar[bool] = True
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         tasks = losses.shape[-1]

@@ -3,23 +3,27 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from mtlscale.balancing import _mass
 from mtlscale.balancing._base import Balancer, Needs, State
 from mtlscale.balancing._counting import count, counters
 from mtlscale.components import knob
-from mtlscale.solvers import project_simplex, solve_min_norm
+from mtlscale.solvers import solve_min_norm
 
 
 class MetaWeighting(Balancer):
     """Weights that lower all query losses after a look-ahead step, by MGDA in the space of weights.
 
     Source: Mao et al. (2022); METHODS §5.6. Called with the query losses q_t(θ') [..., T] and the cross Gramian
-    C[t, s] = ⟨∇q_t(θ'), g_s(θ)⟩ at the look-ahead θ' = θ - η Σ_s v_s g_s, v = `lookahead(state)`. First order in θ.
+    C[t, s] = ⟨∇q_t(θ'), g_s(θ)⟩ at the look-ahead θ' = θ - η Σ_s v_s g_s, v = `lookahead(state)`. The gradients g_s
+    (support) and the losses q_t (query) come from disjoint halves of the training data: no sample is ever in both.
+    First order in θ. Tasks without labels keep their share of v, the others move within theirs.
     """
 
     name: ClassVar[str] = "meta_weighting"
     source: ClassVar[str] = "Mao et al., 2022"
     needs: ClassVar[Needs] = "validation"
     cost: ClassVar[str] = "2T backwards"
+    results_version: ClassVar[int] = 2  # support and query from disjoint halves
     counters: ClassVar[tuple[str, ...]] = ("failures",)
     per_task: ClassVar[tuple[str, ...]] = ("weights",)
 
@@ -41,6 +45,7 @@ class MetaWeighting(Balancer):
         parts = solution.weights.unsqueeze(-1) * hypergradients
         common = parts.sum(-2)
         # What is left where the parts cancel is rounding: the point is Pareto stationary in the weights.
-        common = torch.where(common.abs() > 1e-10 * parts.abs().sum((-2, -1)).unsqueeze(-1), common, 0.0)
-        weights = project_simplex(state["weights"] - self.lr * common)
-        return weights.to(losses), count({**state, "weights": weights}, failures=~solution.converged)
+        rounding = 1e-10 * parts.abs().sum((-2, -1)).unsqueeze(-1)
+        common = torch.where(common.abs() <= rounding, 0.0, common)
+        shares, weights = _mass.project(state["weights"], -self.lr * common)
+        return shares.to(losses), count({**state, "weights": weights}, failures=~solution.converged)

@@ -23,6 +23,7 @@ class MGDA(Balancer):
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
+    batchable: ClassVar[bool] = True
 
     normalize: str = knob(
         "none",

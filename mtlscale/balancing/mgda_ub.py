@@ -13,3 +13,4 @@ class MGDAUB(MGDA):
     source: ClassVar[str] = "Sener & Koltun, NeurIPS 2018"
     cost: ClassVar[str] = "T head backwards + 1"
     at: ClassVar[Literal["parameters", "representation"]] = "representation"
+    batchable: ClassVar[bool] = False

@@ -3,9 +3,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from mtlscale.balancing import _mass
 from mtlscale.balancing._base import JacobianBalancer, State
 from mtlscale.components import knob
-from mtlscale.solvers import project_simplex
 
 
 class MoCo(JacobianBalancer):
@@ -21,7 +21,9 @@ class MoCo(JacobianBalancer):
     source: ClassVar[str] = "Fernando et al., ICLR 2023"
     cost: ClassVar[str] = "T backwards, T x P memory"
     heads = "mean"
+    results_version: ClassVar[int] = 2  # tasks without labels are left out
     per_task: ClassVar[tuple[str, ...]] = ("weights",)
+    per_row: ClassVar[tuple[str, ...]] = ("tracked.",)
 
     beta: float = knob(0.5, low=0, high=1, open_low=True, search=(0.1, 1.0, "log"), help="how fast Y follows")
     gamma: float = knob(0.1, low=0, open_low=True, search=(0.01, 10.0, "log"), help="step size of λ")
@@ -51,6 +53,5 @@ class MoCo(JacobianBalancer):
         largest = gramian.diagonal().amax()
         weights = state["weights"]
         slope = gramian @ weights / torch.where(largest > 0, largest, 1.0) + self.rho * weights
-        weights = project_simplex(weights - self.gamma * decay * slope)
-        state["weights"] = weights
+        weights, state["weights"] = _mass.project(weights, -self.gamma * decay * slope)
         return [torch.einsum("t,t...->...", weights.to(rows), rows) for rows in tracked], state

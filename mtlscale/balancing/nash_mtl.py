@@ -23,6 +23,7 @@ class NashMTL(Balancer):
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
+    batchable: ClassVar[bool] = True
 
     max_norm: float = knob(1.0, low=0, search=(0.1, 10.0, "log"), help="largest norm of the direction; 0: no limit")
 

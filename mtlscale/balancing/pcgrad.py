@@ -19,6 +19,7 @@ class PCGrad(Balancer):
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "sum"
+    batchable: ClassVar[bool] = True
 
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
         return _random.start(seed, batch)

@@ -17,6 +17,7 @@ class RLW(Balancer):
 
     name: ClassVar[str] = "rlw"
     source: ClassVar[str] = "Lin et al., TMLR 2022"
+    batchable: ClassVar[bool] = True
 
     distribution: str = knob("uniform", choices=("uniform", "normal"), help="what the weights are drawn from")
 

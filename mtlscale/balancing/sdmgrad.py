@@ -21,6 +21,7 @@ class SDMGrad(Balancer):
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
+    batchable: ClassVar[bool] = True
 
     lam: float = knob(0.3, low=0, search=(0.05, 10.0, "log"), help="λ; 0: MGDA, large: the average gradient")
 

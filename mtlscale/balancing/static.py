@@ -13,6 +13,7 @@ class Static(Balancer):
     name: ClassVar[str] = "static"
     source: ClassVar[str] = "common baseline (fixed weights)"
     per_task: ClassVar[tuple[str, ...]] = ("weights",)
+    batchable: ClassVar[bool] = True
 
     weights: tuple[float, ...] = knob((), help="one weight per task, in the order of the tasks")
 

@@ -22,6 +22,7 @@ class SVDReweighting(Balancer):
     name: ClassVar[str] = "svd_reweighting"
     source: ClassVar[str] = "Wu et al., ICLR 2020"
     per_task: ClassVar[tuple[str, ...]] = ("weights",)
+    batchable: ClassVar[bool] = True
 
     rank: int = knob(2, low=1, search=(1, 2, 4, 8), help="dimension of the common subspace")
     center: bool = knob(True, help="subtract the mean from numeric labels")

@@ -17,6 +17,7 @@ class Tchebycheff(Balancer):
     name: ClassVar[str] = "tchebycheff"
     source: ClassVar[str] = "TchebycheffAdv, Mao et al., ICML 2020"
     per_task: ClassVar[tuple[str, ...]] = ("preference", "ideal")
+    batchable: ClassVar[bool] = True
 
     weights: tuple[float, ...] = knob((), help="c, one per task; 1/T by default")
     ideal: tuple[float, ...] = knob((), help="z, one per task, such as single-task training losses; 0 by default")

@@ -19,6 +19,7 @@ class Uncertainty(Balancer):
     source: ClassVar[str] = "Kendall et al., CVPR 2018"
     positive_losses: ClassVar[bool] = True
     per_task: ClassVar[tuple[str, ...]] = ("log_variance",)
+    batchable: ClassVar[bool] = True
 
     lr: float = knob(0.01, low=0, open_low=True, search=(1e-3, 1e-1, "log"), help="step size of the log-variances")
 

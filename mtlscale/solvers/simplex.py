@@ -13,27 +13,30 @@ from mtlscale.solvers._common import Array, to_numpy
 
 
 def project_simplex(points: Tensor) -> Tensor:
-    """points [..., T] -> the nearest points of the probability simplex."""
+    """points [..., T] -> the nearest points of the probability simplex; NaN where a point is not finite."""
     values = points.to(torch.float64)
     values = values - values.amax(-1, keepdim=True)
     descending = values.sort(dim=-1, descending=True).values
     counts = torch.arange(1, points.shape[-1] + 1, dtype=torch.float64, device=points.device)
     excess = (descending.cumsum(-1) - 1.0) / counts
     kept = (descending > excess).sum(-1, keepdim=True)
-    return (values - excess.gather(-1, kept - 1)).clamp(min=0.0).to(points)
+    nearest = (values - excess.gather(-1, (kept - 1).clamp(min=0))).clamp(min=0.0)
+    return torch.where(points.isfinite().all(-1, keepdim=True), nearest, torch.nan).to(points)
 
 
 def kl_ball_log_softmax(logits: Tensor, radius: float | Tensor) -> Tensor:
     """logits [..., T], radius ρ > 0 [...] -> log p [..., T], p = softmax(τ logits) with the largest τ in [0, 1] for
-    which KL(p ‖ uniform) <= ρ. METHODS §5.5, τ = 1/(1 + η λ)."""
+    which KL(p ‖ uniform) <= ρ. METHODS §5.5, τ = 1/(1 + η λ). NaN where a logit is not finite."""
     values = to_numpy(logits)
+    finite = np.isfinite(values).all(-1, keepdims=True)
+    values = np.where(finite, values, 0.0)
     values = values - values.max(-1, keepdims=True)
     log_p = log_softmax(values, axis=-1)
     outside = _divergence(log_p) > to_numpy(radius)
     if outside.any():
         factors = np.where(outside, _temper(values, to_numpy(radius)), 1.0)
         log_p = log_softmax(factors[..., None] * values, axis=-1)
-    return torch.from_numpy(log_p).to(logits)
+    return torch.from_numpy(np.where(finite, log_p, np.nan)).to(logits)
 
 
 def _divergence(log_p: Array) -> Array:

@@ -8,10 +8,11 @@ from gramians import jacobians, permutation
 from hypothesis import given, settings
 from torch import Tensor
 
-from mtlscale.balancing import Balancer, JacobianBalancer, State, balance
+from mtlscale.balancing import Balancer, JacobianBalancer, State, balance, direct, look_again
 from mtlscale.components import build, component, names
 
 ALL = [name for name in names("balancers") if name != "svd_reweighting"]  # it has no init: test_validation_balancers.py
+JACOBIAN = [name for name in ALL if issubclass(component("balancers", name), JacobianBalancer)]
 WEIGHTING = [name for name in ALL if not issubclass(component("balancers", name), JacobianBalancer)]
 RANDOM = {"pcgrad", "gradvac", "rlw", "random_static"}  # another order of tasks meets other numbers
 # Optimal weights are not unique there (only the direction is), or the method jumps (METHODS §4.4).
@@ -36,6 +37,7 @@ def steps(balancer: Balancer, gramian: Tensor, state: State, count: int = 3) -> 
     losses = losses_of(gramian)
     for _ in range(count):
         weights, state = balancer(losses, gramian, state)
+        state = balancer.after_step(0.9 * losses, state)
         state = balancer.on_epoch_end(losses, state)
     return weights, state
 
@@ -137,6 +139,122 @@ def test_tasks_without_labels_keep_their_state_and_weigh_nothing(name: str) -> N
     for key in balancer.per_pair:
         assert torch.equal(after[key][1], state[key][1])
         assert torch.equal(after[key][:, 1], state[key][:, 1])
+    again = look_again(balancer, 0.9 * losses_of(gramian), after, present)
+    for key in balancer.per_task:
+        assert torch.equal(again[key][1], state[key][1])
+    assert not balancer.looks_again or any(not torch.equal(again[key], after[key]) for key in balancer.per_task)
+    assert look_again(balancer, losses_of(gramian), again, torch.zeros(4, dtype=torch.bool)) is again
+
+
+@pytest.mark.parametrize("name", WEIGHTING)
+def test_tasks_without_labels_change_nothing_for_the_others(name: str) -> None:
+    """Balanced among themselves, the others get what they would get if there were no other task."""
+    jacobian = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    gramian, index = jacobian @ jacobian.T, torch.tensor([0, 2, 3])
+    balancer = make(name, 4)
+    state = balancer.init(4)
+    part = {**state, **{key: state[key][index] for key in balancer.per_task}}
+    part |= {key: state[key][index][:, index] for key in balancer.per_pair}
+    present = torch.tensor([True, False, True, True])
+    weights, _ = balance(balancer, losses_of(gramian), gramian, state, present)
+    alone, _ = balancer(losses_of(gramian)[index], gramian[index][:, index], part)
+    assert torch.equal(weights[index], alone)
+
+
+@pytest.mark.parametrize("name", ["bandit", "meta_weighting", "excess_mtl", "moco"])
+def test_a_task_without_labels_keeps_its_share(name: str) -> None:
+    """Steps without its labels do not raise the others' weights against its own: the shares' sum stays what it was."""
+
+    def total(state: State) -> float:
+        shares = state["log_weights"].exp() if "log_weights" in state else state["weights"]
+        return float(shares[[0, 2]].sum() / shares.sum())
+
+    jacobian = torch.randn(3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    gramian = jacobian @ jacobian.T
+    balancer = make(name, 3)
+    losses = losses_of(gramian)
+    state = balancer.init(3)
+    for present in ([True, True, True], [True, False, True], [True, False, True], [True, False, False]):
+        mask = torch.tensor(present)
+        before = total(state)
+        if isinstance(balancer, JacobianBalancer):
+            _, state = direct(balancer, [jacobian], losses, state, mask)
+        else:
+            _, state = balance(balancer, losses, gramian, state, mask)
+        if not mask.all():
+            assert total(state) == pytest.approx(before, rel=1e-12)
+
+
+def test_gradnorm_among_some_tasks_moves_them_against_each_other_alone() -> None:
+    balancer = make("gradnorm", 3)
+    gramian = torch.diag(torch.tensor([1.0, 9.0, 4.0], dtype=torch.float64))
+    losses = torch.ones(3, dtype=torch.float64)
+    _, state = balance(balancer, losses, gramian, balancer.init(3), torch.ones(3, dtype=torch.bool))
+    for present in ([True, False, True], [False, True, False]):
+        _, after = balance(balancer, losses, gramian, state, torch.tensor(present))
+        mean = state["logits"][present].mean()
+        assert float(mean) != 0.0
+        torch.testing.assert_close(after["logits"][present].mean(), mean, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("name", JACOBIAN)
+def test_direct_leaves_out_the_rows_of_tasks_without_labels(name: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    jacobian = [torch.randn(4, *shape, dtype=torch.float64, generator=generator) for shape in ((5,), (2, 3))]
+    losses = torch.tensor([1.0, torch.nan, 2.0, 3.0], dtype=torch.float64)
+    present, index = torch.tensor([True, False, True, True]), torch.tensor([0, 2, 3])
+    for gradients in jacobian:
+        gradients[1] = torch.nan
+    balancer = make(name, 4)
+    start = balancer.init(4, seed=3)
+    found, state = direct(balancer, jacobian, losses, start, present)
+    part = {**start, **{key: start[key][index] for key in balancer.per_task}}
+    alone, after = balancer.direction([gradients[index] for gradients in jacobian], losses[index], part)
+    assert all(torch.equal(one, other) for one, other in zip(found, alone, strict=True))
+    for key, value in after.items():
+        if key.startswith(balancer.per_row) and balancer.per_row:
+            assert state[key].shape == (4, *value.shape[1:])
+            assert torch.equal(state[key][index], value)
+            assert not state[key][1].any()  # seen for the first time without it
+        elif key in balancer.per_task:
+            assert torch.equal(state[key][index], value)
+            torch.testing.assert_close(state[key][1], start[key][1], rtol=0, atol=0, equal_nan=True)
+    assert set(state) == set(after)
+    # All there: the method itself; then another without it, and none at all.
+    whole = [gradients.nan_to_num(nan=0.5) for gradients in jacobian]
+    ones = torch.ones(4, dtype=torch.float64)
+    _, state = direct(balancer, whole, ones, state, torch.ones(4, dtype=torch.bool))
+    _, later = direct(balancer, whole, ones, state, present)
+    for key in state:
+        if balancer.per_row and key.startswith(balancer.per_row):
+            assert torch.equal(later[key][1], state[key][1])
+            assert not torch.equal(later[key][0], state[key][0])
+    nothing, same = direct(balancer, whole, ones, state, torch.zeros(4, dtype=torch.bool))
+    assert [part.shape for part in nothing] == [(5,), (2, 3)]
+    assert not any(part.any() for part in nothing)
+    assert same is state
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_not_finite_raises_no_error(name: str, bad: float) -> None:
+    """The engine looks for it and says which task it was."""
+    tasks = 3
+    balancer = make(name, tasks)
+    jacobian = torch.randn(tasks, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    losses = torch.ones(tasks, dtype=torch.float64)
+    worse = jacobian.clone()
+    worse[1, 2] = bad
+    if isinstance(balancer, JacobianBalancer):
+        direction, _ = balancer.direction([worse], losses, balancer.init(tasks))
+        assert name == "graddrop" or not bool(direction[0].isfinite().all())
+        return
+    weights, _ = balancer(losses, worse @ worse.T, balancer.init(tasks))
+    assert balancer.needs == "losses" or name == "gradnorm" or not bool(weights.isfinite().any())
+    bad_losses = torch.tensor([1.0, bad, 1.0], dtype=torch.float64)
+    weights, state = balancer(bad_losses, jacobian @ jacobian.T, balancer.init(tasks))
+    balancer.on_epoch_end(bad_losses, balancer.after_step(bad_losses, state))
+    assert weights.shape == (tasks,)
 
 
 @pytest.mark.parametrize("name", names("balancers"))
@@ -147,6 +265,8 @@ def test_declares_itself(name: str) -> None:
     assert cls.source
     assert cls.summary().endswith(".")
     assert cls.needs in ("losses", "gramian", "jacobian", "validation")
+    assert cls.batchable == (cls.needs in ("losses", "gramian") and cls.at == "parameters")
+    assert cls.looks_again == (cls.after_step is not Balancer.after_step)
     for default, knob in cls.knobs().values():
         assert default in ((), None) or knob.admits(default)
         assert knob.help
@@ -155,5 +275,6 @@ def test_declares_itself(name: str) -> None:
     if name != "svd_reweighting":
         state = make(name, 3).init(3)
         assert {*cls.per_task, *cls.per_pair, *cls.counters} <= set(state)
+        assert set(cls.told) == {"precision", "task_scale"} & set(state)
         sized = {key for key, value in state.items() if value.shape[-1:] == (3,)}
         assert sized == {*cls.per_task, *cls.per_pair}

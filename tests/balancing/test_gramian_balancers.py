@@ -99,7 +99,9 @@ def test_gradnorm_descends_the_papers_objective() -> None:
     assert logits.grad is not None
     expected = logits.detach() - lr * logits.grad
     balancer = build("balancers", "gradnorm", {"lr": lr})
-    _, state = balancer(losses, jacobian @ jacobian.T, {"logits": logits.detach(), "initial_losses": initial})
+    _, state = balancer(
+        losses, jacobian @ jacobian.T, {**balancer.init(3), "logits": logits.detach(), "initial_losses": initial}
+    )
     torch.testing.assert_close(state["logits"], expected - expected.mean())
 
 

@@ -188,16 +188,71 @@ def test_bandit_is_mirror_ascent_with_its_multiplier() -> None:
     torch.testing.assert_close((weights * (3 * weights).log()).sum(), torch.tensor(0.1).double())
 
 
-def test_famo_follows_torchjd_given_the_next_losses() -> None:
+def test_famo_follows_torchjd_and_torchs_adam() -> None:
+    """The same batch's losses after the step; TorchJD's update, and Adam with decay on softmax(ξ)·fall."""
     generator = torch.Generator().manual_seed(0)
     balancer, theirs = build("balancers", "famo", {}), scalarization.FAMO(3).double()
     state = balancer.init(3)
-    for step in range(5):
-        losses = torch.rand(3, dtype=torch.float64, generator=generator) + 0.1
-        if step:
-            theirs.update(losses)
-        weights, state = balancer(losses, None, state)
-        torch.testing.assert_close(weights, gradient(theirs, losses), rtol=1e-6, atol=1e-8)
+    logits = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    adam = torch.optim.Adam([logits], lr=0.025, weight_decay=1e-3)
+    for _ in range(40):
+        before, after = torch.rand(2, 3, dtype=torch.float64, generator=generator) + 0.1
+        weights, state = balancer(before, None, state)
+        torch.testing.assert_close(weights, gradient(theirs, before), rtol=1e-6, atol=1e-8)
+        shares = torch.softmax(logits.detach(), 0) / (before + 1e-8)
+        torch.testing.assert_close(weights, shares / shares.sum(), rtol=1e-12, atol=1e-12)
+        state = balancer.after_step(after, state)
+        theirs.update(after)
+        adam.zero_grad()
+        fall = (before + 1e-8).log() - (after + 1e-8).log()
+        (torch.softmax(logits, 0) @ fall).backward()
+        adam.step()
+        torch.testing.assert_close(state["logits"], logits.detach(), rtol=1e-12, atol=1e-12)
+
+
+def test_famo_without_a_second_look_stays_where_it_is() -> None:
+    """A step that was not taken, or after which a loss is no number, moves no logit."""
+    balancer = build("balancers", "famo", {})
+    _, state = balancer(tensor(1.0, 2.0), None, balancer.init(2))
+    state = balancer.after_step(tensor(0.5, 1.9), state)
+    assert state["logits"][0] < 0 < state["logits"][1]  # the first fell by more
+    _, skipped = balancer(tensor(3.0, 1.0), None, state)
+    assert torch.equal(skipped["logits"], state["logits"])
+    for bad in (math.nan, math.inf):
+        after = balancer.after_step(tensor(bad, 1.0), skipped)
+        assert torch.equal(after["logits"], state["logits"])
+        assert torch.equal(after["adam_step"], state["adam_step"])
+
+
+def test_famo_does_not_see_the_noise_between_batches() -> None:
+    """METHODS §5: on batches of 64 the shares are those of all data (.15 here); given the next batch's losses instead,
+    they are pulled together (.41)."""
+
+    def mean_share(size: int, *, same_batch: bool) -> float:
+        """The first task's over 400 steps; the second's optimum is three times as far."""
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.randn(1024, 2, 4, dtype=torch.float64, generator=generator)
+        noise = torch.randn(1024, 2, dtype=torch.float64, generator=generator)
+        targets = inputs.sum(-1) * tensor(1.0, 3.0) + 0.1 * noise
+        balancer = build("balancers", "famo", {})
+        state, theta, shares = balancer.init(2), torch.zeros(2, 4, dtype=torch.float64), []
+        for step in range(400):
+            rows = torch.randperm(1024, generator=generator)[:size]
+            x, y = inputs[rows], targets[rows]
+            errors = (x * theta).sum(-1) - y
+            losses = errors.square().mean(0)
+            if not same_batch and step:
+                state = balancer.after_step(losses, state)
+            weights, state = balancer(losses, None, state)
+            theta = theta - 0.003 * weights[:, None] * 2 * (x * errors[..., None]).mean(0)
+            if same_batch:
+                state = balancer.after_step(((x * theta).sum(-1) - y).square().mean(0), state)
+            shares.append(torch.softmax(state["logits"], 0)[0])
+        return float(torch.stack(shares).mean())
+
+    should = mean_share(1024, same_batch=True)
+    assert abs(mean_share(64, same_batch=True) - should) <= 0.02
+    assert abs(mean_share(64, same_batch=False) - should) >= 0.2
 
 
 @pytest.mark.parametrize("distribution", ["uniform", "normal"])
