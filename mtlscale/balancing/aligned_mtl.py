@@ -2,6 +2,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from mtlscale.balancing import _told
 from mtlscale.balancing._base import Balancer, Needs, State
 from mtlscale.components import knob
 from mtlscale.solvers import aligned_weights
@@ -11,7 +12,7 @@ class AlignedMTL(Balancer):
     """The average gradient after all principal components of the gradients have been brought to the same length.
 
     Source: Senushkin et al. (CVPR 2023), Algorithm 1. As TorchJD's AlignedMTLWeighting, for whole batches, with
-    eigenvalues below 1e-12 of the largest counted as zero.
+    eigenvalues below T·eps of the largest counted as zero, eps that of the type the gradients were computed in.
     """
 
     name: ClassVar[str] = "aligned_mtl"
@@ -19,10 +20,15 @@ class AlignedMTL(Balancer):
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
+    told: ClassVar[tuple[str, ...]] = ("precision",)
+    results_version: ClassVar[int] = 2  # rank by the gradients' precision
     batchable: ClassVar[bool] = True
 
     scale: str = knob("min", choices=("min", "median", "rmse"), help="which eigenvalue gives the common length")
 
+    def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
+        return _told.precision(batch)
+
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         assert gramian is not None
-        return aligned_weights(gramian, self.scale).to(losses), state
+        return aligned_weights(gramian, self.scale, precision=state["precision"]).to(losses), state

@@ -2,6 +2,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from mtlscale.balancing import _told
 from mtlscale.balancing._base import Balancer, Needs, State
 from mtlscale.balancing._counting import count, counters
 from mtlscale.components import knob
@@ -22,14 +23,16 @@ class FairGrad(Balancer):
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
+    told: ClassVar[tuple[str, ...]] = ("precision",)
+    results_version: ClassVar[int] = 2  # stationary by the gradients' precision
     batchable: ClassVar[bool] = True
 
     alpha: float = knob(2.0, low=0, open_low=True, search=(0.5, 10.0, "log"), help="fairness; large: max-min")
 
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
-        return counters(batch, "failures")
+        return {**_told.precision(batch), **counters(batch, "failures")}
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         assert gramian is not None
-        solution = fair_weights(gramian, self.alpha)
+        solution = fair_weights(gramian, self.alpha, precision=state["precision"])
         return solution.weights.to(losses), count(state, failures=~solution.converged)

@@ -3,6 +3,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from mtlscale.balancing import _told
 from mtlscale.balancing._base import Balancer, Needs, State
 from mtlscale.balancing._counting import count, counters
 from mtlscale.components import knob
@@ -23,16 +24,18 @@ class NashMTL(Balancer):
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
+    told: ClassVar[tuple[str, ...]] = ("precision",)
+    results_version: ClassVar[int] = 2  # stationary by the gradients' precision
     batchable: ClassVar[bool] = True
 
     max_norm: float = knob(1.0, low=0, search=(0.1, 10.0, "log"), help="largest norm of the direction; 0: no limit")
 
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
-        return counters(batch, "failures")
+        return {**_told.precision(batch), **counters(batch, "failures")}
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         assert gramian is not None
-        solution = nash_weights(gramian)
+        solution = nash_weights(gramian, precision=state["precision"])
         weights = solution.weights
         if self.max_norm > 0 and losses.shape[-1] > 1:
             squares = torch.einsum("...i,...ij,...j->...", weights, gramian, weights)

@@ -15,6 +15,7 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 FLAT = 1e-12  # an eigenvalue below this part of the largest counts as zero: float64 cannot tell it from rounding
+DOUBLE = float(np.finfo(np.float64).eps)  # the precision of gradients, unless told otherwise
 WEIGHT = 1e5  # of equations in a least-squares problem: they then hold to 1e-10
 VANISHED = 1e-10  # a sum of vectors this much shorter than its terms has cancelled
 CERTIFIED = 1e-9  # suboptimality, relative to the problem's scale, up to which a solution counts as found
@@ -94,17 +95,17 @@ def scaled(gramian: Array) -> tuple[Array, float]:
     return half + half.T, scale
 
 
-def factor(gramian: Array) -> Array:
+def factor(gramian: Array, flat: float = FLAT) -> Array:
     """Rows [T, r] with K = rows rowsᵀ, each accurate however far apart the gradients' norms lie.
 
-    The eigendecomposition is of the cosine matrix, so a gradient 1e-10 times as long as another keeps its digits.
+    Eigenvalues of the cosines below `flat` of the largest count as zero. The eigendecomposition is of the cosine matrix, so a gradient 1e-10 times as long as another keeps its digits.
     """
     norms = np.sqrt(gramian.diagonal().clip(min=0.0))
     live = norms > 1e-150
     if not live.any():
         return np.zeros((len(norms), 0))
     values, vectors = np.linalg.eigh(cosines(gramian, norms, live))
-    kept = values > FLAT * values[-1]
+    kept = values > flat * values[-1]
     rows = np.zeros((len(norms), int(kept.sum())))
     rows[live] = norms[live, None] * vectors[:, kept] * np.sqrt(values[kept])
     return rows

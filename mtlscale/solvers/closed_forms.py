@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from mtlscale.solvers._common import (
+    DOUBLE,
     FLAT,
     VANISHED,
     Array,
@@ -20,47 +21,58 @@ from mtlscale.solvers._common import (
     uniform,
 )
 
+LEFT = 1e-2  # of the weights' sizes, less than which their sum must not be where there is no exact answer
 
-def imtl_g_weights(gramian: Tensor) -> Solution:
+
+def imtl_g_weights(gramian: Tensor, *, precision: float | Tensor = DOUBLE) -> Solution:
     """gramian [..., T, T] -> weights [..., T], summing to 1, whose direction projects equally on every task gradient.
 
-    K w is proportional to the norms: w = K⁺n / 1ᵀK⁺n, n = √diag K. Where no direction has equal projections this
-    is the least-squares answer, flagged as not converged; where K⁺n sums to 0 the weights are 0, flagged too. All
-    gradients zero: equal weights.
+    K w is proportional to the norms: w = K⁺n / 1ᵀK⁺n, n = √diag K. precision [...]: eps of the type the gradients were
+    computed in; eigenvalues of the cosines below T times it, of the largest, count as zero. Where no direction has
+    equal projections this is the least-squares answer, flagged as not converged; where that has no projections either,
+    or K⁺n sums to 0, the weights are 0, flagged too. All gradients zero: equal weights.
     Source: Liu et al., "Towards Impartial Multi-task Learning", ICLR 2021.
     """
-    return Solution(*over_batch(_imtl_g, gramian))
+    return Solution(*over_batch(_imtl_g, gramian, precision))
 
 
-def _imtl_g(gramian: Array) -> tuple[Array, bool]:
-    rows = factor(scaled(gramian)[0])
+def _imtl_g(gramian: Array, precision: Array) -> tuple[Array, bool]:
+    flat_part = max(FLAT, len(gramian) * float(precision))
+    rows = factor(scaled(gramian)[0], flat_part)
     if not rows.shape[1]:
         return uniform(len(rows)), True
     norms = np.linalg.norm(rows, axis=1)
     live = norms > 0.0
     units = rows[live] / norms[live, None]
     direction = np.linalg.lstsq(units, np.ones(int(live.sum())), rcond=np.sqrt(FLAT))[0]
+    projections = units @ direction
+    equal = bool(np.abs(projections - 1.0).max() <= np.sqrt(flat_part))
+    if np.abs(projections).max() <= np.sqrt(flat_part):  # opposed gradients: what is left is rounding
+        return np.zeros(len(rows)), False
     solution = np.zeros(len(rows))
     solution[live] = np.linalg.lstsq(units.T, direction, rcond=np.sqrt(FLAT))[0] / norms[live]
     if rows.shape[1] < len(rows):
         flat = flat_directions(rows)
         solution -= flat @ (flat.T @ solution)
     total = solution.sum()
-    if abs(total) <= VANISHED * np.abs(solution).sum():
+    if abs(total) <= (VANISHED if equal else LEFT) * np.abs(solution).sum():
         return np.zeros(len(rows)), False
-    return solution / total, bool(np.abs(units @ direction - 1.0).max() <= 1e-6)
+    return solution / total, equal
 
 
-def aligned_weights(gramian: Tensor, scale: str = "min") -> Tensor:
+def aligned_weights(gramian: Tensor, scale: str = "min", *, precision: float | Tensor = DOUBLE) -> Tensor:
     """gramian [..., T, T] -> weights [..., T]: the average of the gradients after their principal components have been
     brought to equal length.
 
-    That length is √ of the smallest ("min"), the median or the mean ("rmse") non-zero eigenvalue of K. All gradients
-    zero: equal weights. Source: Senushkin et al., CVPR 2023, Algorithm 1.
+    That length is √ of the smallest ("min"), the median or the mean ("rmse") non-zero eigenvalue of K. precision [...]:
+    eps of the type the gradients were computed in; eigenvalues below T times it, of the largest, count as zero. All
+    gradients zero: equal weights. Source: Senushkin et al., CVPR 2023, Algorithm 1.
     """
     matrix, finite = on_host(gramian)
     values, vectors = torch.linalg.eigh(matrix)
-    kept = (values > FLAT * values[..., -1:]) & (values[..., -1:] > 0)
+    told = torch.as_tensor(precision, dtype=torch.float64, device="cpu").unsqueeze(-1)
+    flat = (matrix.shape[-1] * told).clamp(min=FLAT)
+    kept = (values > flat * values[..., -1:]) & (values[..., -1:] > 0)
     absent = torch.full_like(values, torch.nan)
     if scale == "min":
         size = torch.where(kept, values, torch.inf).amin(-1, keepdim=True)

@@ -5,28 +5,30 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from mtlscale.solvers._common import CERTIFIED, Array, Solution, cosines, factor, over_batch, scaled, uniform
+from mtlscale.solvers._common import CERTIFIED, DOUBLE, Array, Solution, cosines, factor, over_batch, scaled, uniform
 from mtlscale.solvers.min_norm import min_norm_of
 
 RIDGE = 1e-10  # added to the cosine matrix where the gradients' hull holds 0 and no fixed point exists
 
 
-def nash_weights(gramian: Tensor) -> Solution:
+def nash_weights(gramian: Tensor, *, precision: float | Tensor = DOUBLE) -> Solution:
     """gramian [..., T, T] -> the w > 0 [..., T] with K w = 1/w, so that wᵀKw = T; see `fair_weights`."""
-    return fair_weights(gramian, 1.0)
+    return fair_weights(gramian, 1.0, precision=precision)
 
 
-def fair_weights(gramian: Tensor, alpha: float | Tensor) -> Solution:
+def fair_weights(gramian: Tensor, alpha: float | Tensor, *, precision: float | Tensor = DOUBLE) -> Solution:
     """gramian [..., T, T], alpha > 0 [...] -> the w > 0 [..., T] with (K w)_t = w_t^(-1/α).
 
     It minimises the strictly convex ½ wᵀKw + Σ ψ(w_t), ψ' = -w^(-1/α), by damped Newton steps. Tasks with a zero
     gradient get weight 0. At a Pareto-stationary point no finite w exists: the answer then is that of the Gramian with
-    a small ridge, whose direction is short, flagged as not converged. All gradients zero: equal weights.
+    a small ridge, whose direction is short, flagged as not converged. precision [...]: eps of the type the gradients
+    were computed in; a hull of unit gradients that comes within √(T times it) of 0 holds 0. All gradients zero: equal
+    weights.
     """
-    return Solution(*over_batch(_solve, gramian, alpha))
+    return Solution(*over_batch(_solve, gramian, alpha, precision))
 
 
-def _solve(gramian: Array, alpha: Array) -> tuple[Array, bool]:
+def _solve(gramian: Array, alpha: Array, precision: Array) -> tuple[Array, bool]:
     matrix, scale = scaled(gramian)
     power = 1.0 / float(alpha)
     norms = np.sqrt(matrix.diagonal().clip(min=0.0))
@@ -38,9 +40,10 @@ def _solve(gramian: Array, alpha: Array) -> tuple[Array, bool]:
     norms = norms[live]
     pull = norms ** (power - 1.0)
     shares, _ = min_norm_of(factor(angles))
-    stationary = bool(shares @ angles @ shares <= RIDGE)
+    ridge = max(RIDGE, len(gramian) * float(precision))
+    stationary = bool(shares @ angles @ shares <= ridge)
     if stationary:
-        angles = angles + RIDGE * np.eye(len(norms))
+        angles = angles + ridge * np.eye(len(norms))
     point, converged = _newton(angles, pull, power)
     weights = np.zeros(len(live))
     weights[live] = point / norms * scale ** (-1.0 / (1.0 + power))

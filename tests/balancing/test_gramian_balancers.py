@@ -124,6 +124,23 @@ def test_sdmgrad_minimises_its_objective(jacobian: Tensor) -> None:
     assert slopes.min() >= inner @ slopes - 1e-6 * jacobian.square().sum(1).max()
 
 
+@pytest.mark.parametrize("name", ["aligned_mtl", "imtl_g", "nash_mtl", "fairgrad"])
+def test_who_trains_may_say_how_precise_the_gradients_are(name: str) -> None:
+    """Five gradients of rank 3 that can cancel: in float32 the Gramian alone does not tell."""
+    generator = torch.Generator().manual_seed(11)
+    exact = torch.randn(5, 3, dtype=torch.float64, generator=generator)
+    exact = exact @ torch.randn(3, 1000, dtype=torch.float64, generator=generator)
+    gramian = (exact.float() @ exact.float().T).double()
+    balancer = build("balancers", name, {})
+    state = balancer.init(5, batch=(2,))
+    assert state["precision"].tolist() == [torch.finfo(torch.float64).eps] * 2
+    state["precision"] = torch.tensor([torch.finfo(torch.float64).eps, torch.finfo(torch.float32).eps])
+    weights, after = balancer(torch.ones(2, 5).double(), gramian.expand(2, 5, 5), state)
+    assert relative((weights[1] - weights[0]).norm(), weights[0].norm()) > 0.5
+    if "failures" in after:
+        assert after["failures"].tolist() == [0, 1]
+
+
 def test_failures_and_clamps_are_counted_per_trial() -> None:
     """Opposed gradients have no bargaining solution; a large gradient takes κ beyond 0.9."""
     gramian = torch.stack([tensor(*CONFLICT), tensor((1.0, -1.0), (-1.0, 1.0)), 1e6 * torch.eye(2).double()])

@@ -59,3 +59,17 @@ def permutation(tasks: int) -> Tensor:
 def relative(difference: Tensor, scale: Tensor | float) -> float:
     """The largest entry of `difference` in units of `scale`."""
     return float(difference.abs().max() / max(float(scale), 1e-300))
+
+
+def single_precision(kind: str, seed: int, parameters: int) -> tuple[Tensor, Tensor]:
+    """Linearly dependent gradients [T, P] in float64, and the same in float32, where a sum is rounded."""
+    generator = torch.Generator().manual_seed(seed)
+    if kind == "rank 3 of 5":
+        basis = torch.randn(3, parameters, dtype=torch.float64, generator=generator)
+        exact = torch.randn(5, 3, dtype=torch.float64, generator=generator) @ basis
+        return exact, exact.float()
+    basis = torch.randn(2, parameters, dtype=torch.float64, generator=generator)
+    if kind == "an uneven sum":
+        basis[1] *= 30.0
+    single = basis.float()
+    return torch.cat([basis, basis.sum(0, keepdim=True)]), torch.cat([single, single.sum(0, keepdim=True)])

@@ -1,6 +1,8 @@
+from collections.abc import Callable
+
 import pytest
 import torch
-from gramians import few, jacobians, permutation, relative
+from gramians import few, jacobians, permutation, relative, single_precision
 from hypothesis import given
 from torch import Tensor
 from torchjd.aggregation import AlignedMTLWeighting, IMTLGWeighting
@@ -37,6 +39,58 @@ def test_imtl_g_fails_aloud_where_no_direction_has_equal_projections() -> None:
     weights, converged = imtl_g_weights(torch.tensor([[1.0, -1.0], [-1.0, 1.0]], dtype=torch.float64))
     assert not bool(converged)
     assert torch.equal(weights, tensor(0.0, 0.0))
+
+
+@pytest.mark.parametrize("longer", [1.0, 1.0 + 1e-3, 3.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_imtl_g_of_opposed_gradients_stays_small(longer: float, dtype: torch.dtype) -> None:
+    """Opposed up to rounding there is no such direction; a little apart, it is their short sum of unit gradients."""
+    generator, eps = torch.Generator().manual_seed(0), torch.finfo(dtype).eps
+    first, other, third = torch.randn(3, 1000, generator=generator).to(dtype)
+    for jacobian in (torch.stack([first, -longer * first]), torch.stack([first, -longer * first, third])):
+        weights, converged = imtl_g_weights((jacobian @ jacobian.T).double(), precision=eps)
+        assert not bool(converged)
+        assert float(weights.abs().max()) <= 2.0
+    apart = torch.stack([first, -longer * first + 1e-2 * other])
+    weights, converged = imtl_g_weights((apart @ apart.T).double(), precision=eps)
+    assert bool(converged)
+    sizes = apart.double().norm(dim=1)
+    torch.testing.assert_close(weights, sizes.flip(0) / sizes.sum())
+
+
+SCALES = ("min", "median", "rmse")
+METHODS: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "imtl_g": lambda gramian, eps: imtl_g_weights(gramian, precision=eps).weights,
+    **{scale: lambda gramian, eps, scale=scale: aligned_weights(gramian, scale, precision=eps) for scale in SCALES},  # type: ignore[misc]
+}
+
+
+@pytest.mark.parametrize("kind", ["a sum", "an uneven sum", "rank 3 of 5"])
+@pytest.mark.parametrize("method", METHODS)
+def test_rank_is_judged_by_the_gradients_precision(method: str, kind: str) -> None:
+    """Dependent gradients in float32 have a Gramian of full rank in float64: the direction must not be its inverse."""
+    solve, misled = METHODS[method], []
+    for seed in range(8):
+        exact, rounded = single_precision(kind, seed, 300 if seed % 2 else 10_000)
+        gramian = (rounded @ rounded.T).double()
+        expected = exact.T @ solve(exact @ exact.T, torch.finfo(torch.float64).eps)
+        found = rounded.double().T @ solve(gramian, torch.finfo(torch.float32).eps)
+        assert expected.norm() > 0
+        assert relative((found - expected).norm(), expected.norm()) <= 1e-3
+        untold = rounded.double().T @ solve(gramian, torch.finfo(torch.float64).eps)
+        misled.append(relative((untold - expected).norm(), expected.norm()))
+    assert method == "median" or max(misled) > 0.05
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_precision_changes_nothing_for_independent_gradients(method: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    jacobian = torch.randn(2, 4, 9, dtype=torch.float64, generator=generator)
+    gramian = jacobian @ jacobian.mT
+    told = torch.tensor([torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps])
+    weights = METHODS[method](gramian, told)  # type: ignore[arg-type]
+    torch.testing.assert_close(weights[0], METHODS[method](gramian[0], 0.0), rtol=1e-12, atol=1e-12)
+    assert torch.equal(weights[1], METHODS[method](gramian[1], 0.0))
 
 
 @given(jacobian=jacobians())
