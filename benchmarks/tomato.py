@@ -1,6 +1,7 @@
 """TOMATO against what is known: the planted sparsity of its synthetic data, and the published table 3.
 
     python benchmarks/tomato.py --recovery               # norms of θˢ against the planted topics and tasks
+    python benchmarks/tomato.py --grid                   # what TOMATO's grid on School costs, extrapolated
     python benchmarks/tomato.py --table3 [--home DIR]    # ours, after `mtlscale run tomato_table3`, beside the printed
 
 `--recovery` trains TOMATO-el and -ex on the synthetic set with K = 2 and with K = 1 topics and prints the area under
@@ -9,6 +10,9 @@ permutation; with K = 1 the one row stands for every topic. Settings are those o
 
 `--table3` pools errors over the test samples of all tasks, as the printed numbers are pooled (METHODS §13), and also
 gives the task-wise improvement over Separate; intervals are 95 % t-intervals over the random splits.
+
+`--grid` says what the whole grid of experiments/tomato_school_grid.yaml would cost: two steps of a small stack of each
+of its shapes are taken, the second one is timed (CPU time, one thread). Evaluations are not in it.
 """
 
 from __future__ import annotations
@@ -35,6 +39,9 @@ from mtlscale.experiment import Experiment, load_experiment
 from mtlscale.home import Home
 from mtlscale.ledger import RunRecord
 from mtlscale.metrics import taskwise_improvement
+from mtlscale.search import trials
+from mtlscale.training import stacking
+from mtlscale.training.fused import StackTrainer
 from mtlscale.training.loop import train
 
 ENOUGH = 0.95
@@ -123,6 +130,29 @@ def table3(console: Console, home: Home) -> None:
         console.print(table)
 
 
+GRID, STACK = 9600, 8  # points; trials of a timed stack
+
+
+def grid(console: Console, home: Home) -> None:
+    experiment = load_experiment("tomato_school_grid", (f"search.budget={GRID}",))
+    assert experiment.search is not None
+    dataset = experiment.datasets[0]
+    data = load_prepared(prepare(dataset.name, dataset.options, None, home.root))
+    (base,) = experiment.bases(dict.fromkeys(experiment.data(), data.manifest.fingerprint))
+    table, hours = Table("topics", "top", "points", "s of a trial's step", title=experiment.name), 0.0
+    for group in stacking.groups(trials(experiment.search, base)):
+        trainer = StackTrainer(group[:STACK], data)
+        trainer._epoch(1)
+        started = time.process_time()
+        trainer._epoch(2)  # a task's batch is its whole train part: an epoch is a step
+        seconds = (time.process_time() - started) / STACK
+        hours += seconds * len(group) * base.training.epochs / 3600
+        shape = group[0].spec["architecture"]
+        table.add_row(str(shape["topics"]), str(shape["top"]), str(len(group)), f"{seconds:.4f}")
+    console.print(table)
+    console.print(f"{GRID} points: {hours:.1f} hours of one core; two cores do {min(1, 4 / hours):.0%} in two hours")
+
+
 def _errors(record: RunRecord) -> dict[str, float]:
     return {task: record.metrics["test"][task][metric] for task, metric in record.main_metrics.items()}
 
@@ -144,14 +174,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recovery", action="store_true", help="planted sparsity of the synthetic data")
     parser.add_argument("--table3", action="store_true", help="ours beside the printed table 3")
+    parser.add_argument("--grid", action="store_true", help="the cost of the grid on School")
     parser.add_argument("--home", type=Path, help="folder of the results (default: that of mtlscale)")
     options = parser.parse_args()
-    if not (options.recovery or options.table3):
-        parser.error("say --recovery or --table3")
+    if not (options.recovery or options.table3 or options.grid):
+        parser.error("say --recovery, --table3 or --grid")
     torch.set_num_threads(1)
     console = Console(width=110)
+    home = Home.at(options.home)
     if options.table3:
-        table3(console, Home(options.home.absolute()) if options.home else Home.default())
+        table3(console, home)
+    if options.grid:
+        grid(console, home)
     if options.recovery and not recovery(console):
         sys.exit("the planted sparsity was not recovered as it should be")
 

@@ -51,8 +51,7 @@ SetOption = Annotated[
 def _home(path: Path | None, storage: str | None = None) -> Any:
     from mtlscale.home import Home
 
-    usual = Home.default()
-    return Home(usual.root if path is None else path.absolute(), storage or usual.storage)
+    return Home.at(path, storage)
 
 
 def _console() -> Any:

@@ -174,7 +174,7 @@ def _print_experiments(home: Path | None) -> None:
     from mtlscale.home import Home
     from mtlscale.progress import standings
 
-    place = Home.default() if home is None else Home(home.absolute())
+    place = Home.at(home)
     found = standings(place)
     if not found:
         raise UserError(f"no experiments in {place.root}; name their --home, or a job with its --address")
@@ -224,6 +224,6 @@ def sync(
     from mtlscale.sync import sync as synchronise
 
     spec = load_experiment(experiment, tuple(set_ or ()))
-    place = Home.default() if home is None else Home(home.absolute())
+    place = Home.at(home)
     written, there = synchronise(spec, place)
     print(f"{written} runs written, {there} were there already")

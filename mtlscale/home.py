@@ -28,6 +28,12 @@ class Home:
             os.environ.get("MTLSCALE_STORAGE") or None,
         )
 
+    @classmethod
+    def at(cls, root: Path | None = None, storage: str | None = None) -> Home:
+        """This folder and URL; what is None is as in `default`."""
+        usual = cls.default()
+        return cls(usual.root if root is None else root.absolute(), storage or usual.storage)
+
     def run(self, run_id: str) -> Path:
         return self.root / "runs" / run_id
 

@@ -81,8 +81,7 @@ class Storage:
         key = _data_key(folder)
         if self._fs.exists(self._at(f"{key}/{MANIFEST}")):
             return
-        names = [str(file.relative_to(folder)) for file in sorted(folder.rglob("*")) if file.is_file()]
-        for name in sorted(names, key=lambda name: name == MANIFEST):
+        for name in (*(entry.path for entry in read_manifest(folder).files), MANIFEST):
             self.put(folder / name, f"{key}/{name}")
 
     def fetch(self, folder: Path) -> bool:
@@ -93,9 +92,11 @@ class Storage:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
         try:
-            for path in self._fs.find(self._at(key)):
-                self.get(f"{key}/{str(path).rsplit(f'/{key}/', 1)[1]}", temporary / str(path).rsplit(f"/{key}/", 1)[1])
-            problem = damage(temporary, read_manifest(temporary))
+            self.get(f"{key}/{MANIFEST}", temporary / MANIFEST)
+            manifest = read_manifest(temporary)
+            for entry in manifest.files:
+                self.get(f"{key}/{entry.path}", temporary / entry.path)
+            problem = damage(temporary, manifest)
             if problem is not None:
                 raise UserError(
                     f"storage {self.url}: {key} is damaged ({problem}); remove it there and prepare it anew"

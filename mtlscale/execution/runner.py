@@ -57,7 +57,7 @@ class Silent:
 def plan(
     experiment: Experiment,
     *,
-    home: Home | None = None,
+    home: Home | Path | None = None,
     source: Path | None = None,
     download: bool = True,
 ) -> Plan | SweepPlan:
@@ -65,7 +65,7 @@ def plan(
 
     Of an experiment with a search, the same of its trials: the runs depend on what they find.
     """
-    home = home or Home.default()
+    home = _home(home)
     data = _prepare(experiment, home, source, download, Silent())
     if experiment.search is not None:
         return plan_sweep(experiment, home, data)
@@ -134,8 +134,7 @@ def sweep(
 
 
 def _home(home: Home | Path | None) -> Home:
-    usual = Home.default()
-    return home if isinstance(home, Home) else usual if home is None else Home(Path(home).absolute(), usual.storage)
+    return home if isinstance(home, Home) else Home.at(None if home is None else Path(home))
 
 
 def _prepare(experiment: Experiment, home: Home, source: Path | None, download: bool, observer: Observer) -> Datasets:

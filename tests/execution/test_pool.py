@@ -43,55 +43,50 @@ class LastWord(Balancer):
 pytestmark = pytest.mark.ray
 
 
-@pytest.mark.timeout(180)
-def test_a_run_whose_worker_finds_no_place_goes_to_an_idle_one(
+MakeJob = Callable[[str], Job]
+
+
+@pytest.fixture
+def job(
     small: Callable[..., Experiment],
     uneven: Callable[..., PreparedData],
     run_of: Callable[[Experiment, PreparedData], Run],
     tmp_path: Path,
-    local_ray: None,
-) -> None:
-    """Four CPUs, three workers of two: the third waits for ever, and what it was to do must not."""
+) -> MakeJob:
+    """A short run of a method."""
     data = uneven(shared=False)
-    jobs = []
-    for method in ("equal", "stl", "mgda"):
+
+    def make(method: str) -> Job:
         run = run_of(small(methods=f"[{method}]", training="{epochs: 2, batch_size: 16}"), data)
-        jobs.append(Job(run, data.folder, tmp_path / run.run_id))
+        return Job(run, data.folder, tmp_path / run.run_id)
+
+    return make
+
+
+@pytest.mark.timeout(180)
+def test_a_run_whose_worker_finds_no_place_goes_to_an_idle_one(job: MakeJob, local_ray: None) -> None:
+    """Four CPUs, three workers of two: the third waits for ever, and what it was to do must not."""
+    jobs = [job(method) for method in ("equal", "stl", "mgda")]
     options = Options(ResourceSpec(cpus_per_worker=2), plugins=(str(PLUGIN),))
     records = [event[2] for event in execute_pool(jobs, 3, options) if event[0] == "record"]
     assert sorted(record.method for record in records) == ["equal", "mgda", "stl"]
     assert {record.status for record in records} == {"finished"}
 
 
-def test_what_a_worker_finished_and_could_not_say_is_not_trained_again(
-    small: Callable[..., Experiment],
-    uneven: Callable[..., PreparedData],
-    run_of: Callable[[Experiment, PreparedData], Run],
-    tmp_path: Path,
-) -> None:
-    data = uneven(shared=False)
-    run = run_of(small(methods="[equal]", training="{epochs: 2, batch_size: 16}"), data)
-    first, again = (
-        list(execute(run, data.folder, tmp_path / run.run_id, models=False, use_gpu=False)) for _ in range(2)
-    )
+def test_what_a_worker_finished_and_could_not_say_is_not_trained_again(job: MakeJob) -> None:
+    one = job("equal")
+    first, again = (list(execute(one.run, one.data, one.folder, models=False, use_gpu=False)) for _ in range(2))
     assert [event[0] for event in first] == ["epoch", "epoch", "record"]
     assert again == first[-1:]
 
 
 @pytest.mark.timeout(180)
-def test_a_worker_that_dies_after_its_last_word_repeats_nothing(
-    small: Callable[..., Experiment],
-    uneven: Callable[..., PreparedData],
-    run_of: Callable[[Experiment, PreparedData], Run],
-    tmp_path: Path,
-    local_ray: None,
-) -> None:
+def test_a_worker_that_dies_after_its_last_word_repeats_nothing(job: MakeJob, tmp_path: Path, local_ray: None) -> None:
     """Its record has arrived, the end of its stream has not."""
     plugin = tmp_path / "last_word.py"
     plugin.write_text(DIES_AT_THE_END)
-    data = uneven(shared=False)
-    run = run_of(small(methods="[equal]", training="{epochs: 2, batch_size: 16}"), data)
+    one = job("equal")
     options = Options(ResourceSpec(max_failures=3), plugins=(str(PLUGIN), str(plugin)))
-    events = list(execute_pool([Job(run, data.folder, tmp_path / run.run_id)], 1, options))
+    events = list(execute_pool([one], 1, options))
     assert [event[0] for event in events].count("record") == 1
     assert (tmp_path / "last_word.txt").exists()  # the worker did die there
