@@ -27,14 +27,12 @@ from rich.table import Table
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from mtlscale.components import UserError
 from mtlscale.data.prepared import PreparedData, load_prepared, read_manifest
 from mtlscale.execution.plan import records_of
 from mtlscale.execution.prepare import prepare
-from mtlscale.experiment import Experiment, load_experiment
-from mtlscale.home import Home
-from mtlscale.ledger import RunRecord
 from mtlscale.metrics import taskwise_improvement
+from mtlscale.records import Home, RunRecord
+from mtlscale.spec import Experiment, UserError, load_experiment
 from mtlscale.training.loop import train
 
 ENOUGH = 0.95

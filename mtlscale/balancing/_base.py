@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from mtlscale.components import Component
+from mtlscale.spec import Component, UserError
 
 State = dict[str, Tensor]
 Needs = Literal["losses", "gramian", "jacobian", "validation"]
@@ -88,8 +88,6 @@ def balance(
 
 def check_length(balancer: Balancer, what: str, values: object, tasks: int) -> None:
     """`UserError` where a list of per-task settings has not one entry per task."""
-    from mtlscale.components import UserError
-
     if not isinstance(values, tuple | list) or len(values) != tasks:
         given = len(values) if isinstance(values, tuple | list) else 0
         raise UserError(f"{balancer.name}: {what} has {given} entries, but there are {tasks} tasks")

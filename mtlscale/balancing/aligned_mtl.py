@@ -3,8 +3,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from mtlscale.balancing._base import Balancer, Needs, State
-from mtlscale.components import knob
 from mtlscale.solvers import aligned_weights
+from mtlscale.spec import knob
 
 
 class AlignedMTL(Balancer):

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from mtlscale.balancing._base import JacobianBalancer, State
-from mtlscale.components import knob
 from mtlscale.solvers import project_simplex
+from mtlscale.spec import knob
 
 
 class MoCo(JacobianBalancer):

@@ -19,18 +19,16 @@ import torch
 from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule
-from mtlscale.components import UserError
+from mtlscale.data import Batch, Outputs, Samples, Workers
 from mtlscale.data.prepared import PreparedData
 from mtlscale.data.sampler import EpochSampler, slice_for
-from mtlscale.encoders._batch_norm import needs_every_worker
-from mtlscale.experiment import Run, TrainingSpec
-from mtlscale.ledger import Epoch, Metrics, RunRecord
+from mtlscale.encoders import needs_every_worker
 from mtlscale.metrics import higher_is_better, task_metrics
 from mtlscale.objectives import ObjectiveModule
-from mtlscale.tasks import Batch, Outputs, Samples, TaskSuite
+from mtlscale.records import Epoch, Metrics, RunRecord
+from mtlscale.spec import Run, TaskSuite, TrainingSpec, UserError
 from mtlscale.training import checkpoint, provenance
 from mtlscale.training.augment import Augment
-from mtlscale.training.distributed import Workers
 from mtlscale.training.losses import task_loss
 from mtlscale.training.step import Diverged, Step
 
