@@ -66,7 +66,7 @@ def recovery(console: Console) -> bool:
         data = _prepared(experiment, Path(home))
         prints = {name: found.manifest.fingerprint for name, found in data.items()}
         for run in experiment.runs(prints):
-            if run.spec["objective"] is None:
+            if run.parts.objective is None:
                 continue
             started = time.perf_counter()
             record = train(run, data[run.data])

@@ -14,7 +14,7 @@ from mtlscale.batched import lengths
 from mtlscale.data import Batch, Samples
 from mtlscale.data.prepared import Manifest
 from mtlscale.objectives import ProximalModule
-from mtlscale.spec import PARTS, Run, Task, TaskSuite, components
+from mtlscale.spec import Run, Task, TaskSuite
 from mtlscale.training.loop import build_model
 
 # Training settings that may differ between trials that are batched.
@@ -57,20 +57,21 @@ def obstacle(run: Run, suite: TaskSuite) -> str | None:
         return "mixed precision, accumulation and gramian_every run one by one"
     if spec.augment != "none" or spec.channels_last:
         return "changed images and channels_last run one by one"
-    if not components.component("encoders", run.spec["encoder"]["name"]).batchable:
-        return f"encoder {run.spec['encoder']['name']} has no batched form"
-    balancer = run.component("balancers", "balancer")
+    parts = run.parts
+    if not parts.encoder.batchable:
+        return f"encoder {parts.encoder.name} has no batched form"
+    balancer = parts.balancer
     if balancer.needs not in ("losses", "gramian") or balancer.at != "parameters":
         return f"balancer {balancer.name} needs more than losses and their Gramian"
     model, objective = build_model(run, suite)
     if objective is not None and not isinstance(objective, ProximalModule):
-        return f"objective {run.spec['objective']['name']} is more than a proximal step"
+        return f"objective {parts.objective.name} is more than a proximal step"
     if type(model).from_data is not MultiTaskModule.from_data:
-        return f"architecture {run.spec['architecture']['name']} is fitted before the first step"
+        return f"architecture {parts.architecture.name} is fitted before the first step"
     if type(model).on_epoch_end is not MultiTaskModule.on_epoch_end:
-        return f"architecture {run.spec['architecture']['name']} changes when an epoch ends"
+        return f"architecture {parts.architecture.name} changes when an epoch ends"
     if any(True for _ in model.buffers()) and any(not n.endswith("rate") for n, _ in model.named_buffers()):
-        return f"architecture {run.spec['architecture']['name']} keeps more than parameters"
+        return f"architecture {parts.architecture.name} keeps more than parameters"
     return None
 
 
@@ -85,11 +86,11 @@ def signature(run: Run) -> str:
     if "dropout" in spec["encoder"]:
         spec["encoder"]["dropout"] = spec["encoder"]["dropout"] > 0
     for part in ("balancer", "objective"):
-        if spec[part] is None:
+        built = getattr(run.parts, part)
+        if built is None:
             continue
-        cls = components.component(PARTS[part], spec[part]["name"])
-        per_task = getattr(cls, "per_task", ())
-        for name, (default, _) in cls.knobs().items():
+        per_task = getattr(built, "per_task", ())
+        for name, (default, _) in built.knobs().items():
             if (isinstance(default, float) and spec[part][name] is not None) or name in per_task:
                 spec[part][name] = "any"
     return json.dumps([run.data, run.method, run.fingerprint, spec], sort_keys=True)
@@ -101,7 +102,7 @@ def groups(runs: Sequence[Run]) -> list[list[Run]]:
     for run in runs:
         found.setdefault(signature(run), []).append(run)
     for group in list(found.values()):
-        if group[0].spec["dropout"] > 0 or group[0].spec["encoder"].get("dropout", 0) > 0:
+        if group[0].parts.dropout > 0 or getattr(group[0].parts.encoder, "dropout", 0) > 0:
             continue
         others = [
             other
@@ -132,13 +133,7 @@ def estimate(run: Run, manifest: Manifest, trials: int, workers: int) -> Estimat
     sizes = [min(size, run.training.batch_size) for size in streams.values()]
     bytes_per_sample, work_per_sample = _measure(model, suite)
     parameters = sum(p.numel() for p in model.parameters())
-    gradients = (
-        1
-        if run.component("balancers", "balancer").needs == "losses"
-        else len(suite.tasks)
-        if suite.inputs == "shared"
-        else 1
-    )
+    gradients = 1 if run.parts.balancer.needs == "losses" else len(suite.tasks) if suite.inputs == "shared" else 1
     width = 8 if run.training.dtype == "float64" else 4
     share = max(_FEWEST, -(-trials // max(1, workers)))
     side_by_side = lengths.by_length(sizes, pass_in_samples(work_per_sample, share))

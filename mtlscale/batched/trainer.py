@@ -138,7 +138,7 @@ class BatchedTrainer:
         self.rates = self._dropout_rates()
         first = {s: self.names[self.groups[s][0]] if isinstance(s, int) else s for s in self._passes()}
         self.places = {stream: self._dropout_places(name) for stream, name in first.items()}
-        self.balancers: list[Balancer] = [run.component("balancers", "balancer") for run in runs]
+        self.balancers: list[Balancer] = [run.parts.balancer for run in runs]
         self.balancer = BatchedBalancer(self.balancers)
         self.state = self._balancer_state()
         specs = [run.training for run in runs]
@@ -350,7 +350,7 @@ class BatchedTrainer:
         return rates
 
     def _rates_differ(self) -> bool:
-        return len({(run.spec["dropout"], run.spec["encoder"].get("dropout")) for run in self.runs}) > 1
+        return len({(run.parts.dropout, getattr(run.parts.encoder, "dropout", None)) for run in self.runs}) > 1
 
     def _dropout_places(self, name: str) -> list[_Place]:
         """The active dropout modules of a forward pass in the order they run, found by running it with 2 and 3."""
@@ -622,7 +622,7 @@ class BatchedTrainer:
             gradients = self._clip(gradients)
         self.optimizer.step(self.values, gradients, lr)
         if self.objective is not None:
-            strengths = self._tensor([run.component("objectives", "objective").strength for run in self.runs])
+            strengths = self._tensor([run.parts.objective.strength for run in self.runs])
             shrunk = self.objective.shrink(self._special(), strengths * lr)
             places = self._special_places()
             if self.joined:

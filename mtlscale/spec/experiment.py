@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, model_validator
 
 from mtlscale.spec.dimensions import Knobs, SearchSpec
 from mtlscale.spec.models import DatasetSpec, MethodSpec, ModelSpec, ResourceSpec, TrackingSpec, TrainingSpec
-from mtlscale.spec.run import Run, as_json
+from mtlscale.spec.parts import Parts, as_json
+from mtlscale.spec.run import Run
 from mtlscale.spec.search import check, check_space
 from mtlscale.spec.validation import Model, override
 
@@ -55,27 +55,25 @@ class Experiment(Model):
         for dataset in self.datasets:
             dataset.build()
             for method in self.methods:
-                self._resolve(dataset, method)
+                self._parts(dataset, method)
         if self.search is not None:
             check(self.search, [method.label for method in self.methods], self.seeds)
             for run in self.bases(dict.fromkeys(self.data(), "")):
                 check_space(self.search, run)
 
-    def _resolve(self, dataset: DatasetSpec, method: MethodSpec) -> dict[str, Any]:
+    def _parts(self, dataset: DatasetSpec, method: MethodSpec) -> Parts:
+        """What the runs of the method on the data set are made of."""
+        where = f"method {method.label}"
         model = override(self.model, {**dataset.model, **method.model}, f"model of {method.label}")
         training = override(self.training, {**dataset.training, **method.training}, f"training of {method.label}")
-        where = f"method {method.label}"
+        architecture = method.architecture.build("architectures", where)
+        objective = None
         if method.objective is not None:
-            architecture = method.architecture.build("architectures", where)
-            method.objective.build("objectives", where).require(architecture, training)
-        return {
-            "architecture": method.architecture.resolved("architectures", where),
-            "balancer": method.balancer.resolved("balancers", where),
-            "objective": None if method.objective is None else method.objective.resolved("objectives", where),
-            "encoder": model.encoder.resolved("encoders", "model.encoder"),
-            "dropout": model.dropout,
-            "training": training.model_dump(mode="json"),
-        }
+            objective = method.objective.build("objectives", where)
+            objective.require(architecture, training)
+        balancer = method.balancer.build("balancers", where)
+        encoder = model.encoder.build("encoders", "model.encoder")
+        return Parts(architecture, balancer, objective, encoder, model.dropout, training)
 
     def runs(
         self, fingerprints: Mapping[str, str], chosen: Mapping[tuple[str, str], Knobs] | None = None
@@ -93,18 +91,20 @@ class Experiment(Model):
     def _runs(self, fingerprints: Mapping[str, str], seeds: tuple[int, ...]) -> Iterator[Run]:
         for dataset in self.datasets:
             for method in self.methods:
-                resolved = as_json(self._resolve(dataset, method))  # one for all seeds: large experiments have many
+                parts = self._parts(dataset, method)  # one for all seeds: large experiments have many
+                plain = parts.plain()
                 for seed in seeds:
                     options = dataset.build(seed)
-                    pipeline = {knob: getattr(options, knob) for knob in type(options).knobs()}
-                    yield Run(
+                    pipeline = {knob: getattr(options, knob) for knob in options.knobs()}
+                    yield Run.of_parts(
+                        parts,
                         experiment=self.name,
                         dataset=dataset.label,
                         data=dataset.prepared(seed),
                         method=method.label,
                         seed=seed,
                         fingerprint=fingerprints[dataset.prepared(seed)],
-                        spec={**as_json({"dataset": {"name": dataset.name, **pipeline}}), **resolved, "seed": seed},
+                        spec={**as_json({"dataset": {"name": dataset.name, **pipeline}}), **plain, "seed": seed},
                     )
 
     def data(self) -> dict[str, tuple[DatasetSpec, int]]:

@@ -31,12 +31,6 @@ class ComponentSpec(Model):
     def build(self, kind: str, where: str) -> Any:
         return components.build(kind, self.name, self.options, where)
 
-    def resolved(self, kind: str, where: str) -> dict[str, Any]:
-        """Name, results version and every knob with its value: what a run id hashes."""
-        built = self.build(kind, where)
-        knobs = {knob: getattr(built, knob) for knob in type(built).knobs()}
-        return {"name": self.name, "results_version": type(built).results_version, **knobs}
-
 
 class DatasetSpec(Model):
     """A data set, the options of its pipeline, and overrides of model and training for it."""

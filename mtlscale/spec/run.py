@@ -5,26 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from copy import deepcopy
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from pydantic import Field
 
 from mtlscale.spec import components
 from mtlscale.spec.dimensions import PARTS, Knobs, split_path
-from mtlscale.spec.models import ComponentSpec, ModelSpec, TrainingSpec
+from mtlscale.spec.models import ModelSpec, TrainingSpec
+from mtlscale.spec.parts import Parts, as_json, settings
 from mtlscale.spec.validation import Model, override
 
 RESULTS_VERSION = 1  # of the training loop; raise when the results of a run change
 
 # Of the training settings, those that change what is stored or when, but no result.
 _NO_RESULT = {"checkpoint_seconds", "eval_batch_size"}
-
-
-def as_json(content: dict[str, Any]) -> dict[str, Any]:
-    """The same after writing and reading: what a spec holds is plain."""
-    plain: dict[str, Any] = json.loads(json.dumps(content, default=str))
-    return plain
 
 
 def _without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,7 +46,10 @@ _TRAINING_DEFAULTS = TrainingSpec().model_dump(mode="json")
 
 
 class Run(Model):
-    """One training run, fully resolved: everything a worker needs besides the data."""
+    """One training run, fully resolved: everything a worker needs besides the data.
+
+    `spec` is its plain form, which records keep; whoever wants to look into it asks `parts`.
+    """
 
     experiment: str
     dataset: str  # label
@@ -85,37 +84,54 @@ class Run(Model):
         text = json.dumps([spec, self.fingerprint, RESULTS_VERSION], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    @cached_property
+    def parts(self) -> Parts:
+        """What the run is made of, built once in this process."""
+        return Parts.of(self.spec, self.method)
+
+    @classmethod
+    def of_parts(cls, parts: Parts, **fields: Any) -> Run:
+        """A run whose parts are built already; runs may share them."""
+        run = cls(**fields)
+        run.__dict__["parts"] = parts
+        return run
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Without the parts: where a run arrives, the plugins they come from may not be loaded yet."""
+        state = super().__getstate__()
+        return {**state, "__dict__": {key: value for key, value in state["__dict__"].items() if key != "parts"}}
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Run:
+        copied = super().model_copy(update=update, deep=deep)
+        if update and "spec" in update:
+            copied.__dict__.pop("parts", None)
+        return copied
+
     @property
     def training(self) -> TrainingSpec:
-        return TrainingSpec.model_validate(self.spec["training"])
+        return self.parts.training
 
     def tuned(self, knobs: Knobs) -> Run:
         """This run with other settings, such as {"training.lr": 0.01, "balancer.eps": 0.1}; they are its `trial`."""
         if not knobs:
             return self
-        spec = deepcopy(self.spec)
         groups: dict[str, Knobs] = {}
         for path, value in knobs.items():
             part, knob = split_path(path)
             groups.setdefault(part, {})[knob] = value
+        spec, parts, where = dict(self.spec), self.parts, f"search: {self.method}"
         for part, values in groups.items():
-            where = f"search: {self.method}"
             if part == "training":
-                training = override(TrainingSpec.model_validate(spec["training"]), values, where)
-                spec["training"] = training.model_dump(mode="json")
+                training = override(parts.training, values, where)
+                parts, spec["training"] = replace(parts, training=training), training.model_dump(mode="json")
             elif part == "model":
-                spec["dropout"] = override(ModelSpec(dropout=spec["dropout"]), values, where).dropout
+                dropout = override(ModelSpec(dropout=parts.dropout), values, where).dropout
+                parts, spec["dropout"] = replace(parts, dropout=dropout), dropout
             else:
                 key = part.removeprefix("model.")
                 options = {k: v for k, v in spec[key].items() if k not in ("name", "results_version")} | values
-                component = ComponentSpec(name=spec[key]["name"], options=options)
-                spec[key] = json.loads(json.dumps(component.resolved(PARTS[part], where)))
-        return self.model_copy(update={"spec": spec, "trial": dict(knobs)})
-
-    def component(self, kind: str, part: str) -> Any:
-        """The built component of one part of the spec, e.g. ("balancers", "balancer"); None where there is none."""
-        entry = self.spec[part]
-        if entry is None:
-            return None
-        options = {k: v for k, v in entry.items() if k not in ("name", "results_version")}
-        return components.build(kind, entry["name"], options, f"{part} of {self.method}")
+                built = components.build(PARTS[part], spec[key]["name"], options, where)
+                parts, spec[key] = replace(parts, **{key: built}), as_json(settings(built))
+        copied = self.model_copy(update={"spec": spec, "trial": dict(knobs)})
+        copied.__dict__["parts"] = parts
+        return copied

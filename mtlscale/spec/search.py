@@ -12,7 +12,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 
-from mtlscale.spec import components
 from mtlscale.spec.components import nearest
 from mtlscale.spec.dimensions import PARTS, Dimension, Knobs, SearchSpec, split_path
 from mtlscale.spec.errors import UserError
@@ -33,9 +32,8 @@ def default_space(run: Run) -> dict[str, Dimension]:
     """The default ranges of the knobs of a run's architecture, balancer and objective."""
     found: dict[str, Dimension] = {}
     for part in ("architecture", "balancer", "objective"):
-        if run.spec[part] is None:
-            continue
-        knobs = components.component(PARTS[part], run.spec[part]["name"]).knobs()
+        built = getattr(run.parts, part)
+        knobs = {} if built is None else built.knobs()
         found |= {f"{part}.{name}": Dimension.of_knob(knob.search) for name, (_, knob) in knobs.items() if knob.search}
     return found
 
@@ -52,13 +50,13 @@ def whole_number(run: Run, path: str) -> bool:
     if part not in PARTS:
         known = ["training.…", "model.dropout", *(f"{part}.…" for part in PARTS)]
         raise UserError(f"search: {path} is no setting of a run; known: {', '.join(known)}")
-    entry = run.spec[part.removeprefix("model.")]
-    if entry is None:
+    built = getattr(run.parts, part.removeprefix("model."))
+    if built is None:
         raise UserError(f"search: method {run.method} has no {part}, so no {path}")
-    knobs = components.component(PARTS[part], entry["name"]).knobs()
+    knobs = built.knobs()
     if knob not in knobs:
         hint = nearest(knob, list(knobs)) if knobs else "it has none"
-        raise UserError(f"search: {part} {entry['name']} of method {run.method} has no knob {knob!r}; {hint}")
+        raise UserError(f"search: {part} {built.name} of method {run.method} has no knob {knob!r}; {hint}")
     return isinstance(knobs[knob][0], int) and not isinstance(knobs[knob][0], bool)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -141,3 +142,27 @@ def test_a_misspelt_key_is_named_rather_than_what_it_left_missing(tmp_path: Path
     path.write_text("name: a\ndatasets: [digits]\nmethod: [stl]\n")
     with pytest.raises(UserError, match=r"key\.yaml:3: unknown key method: did you mean methods"):
         load_experiment(path)
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_a_run_that_travels_is_made_of_the_same(name: str) -> None:
+    """Parts stay at home and are built anew from the plain form; they are those the experiment has built."""
+    experiment = load_experiment(name)
+    fingerprints = dict.fromkeys(experiment.data(), "f")
+    for run in experiment.runs(fingerprints) if experiment.search is None else experiment.bases(fingerprints):
+        there = pickle.loads(pickle.dumps(run))  # noqa: S301 (our own)
+        assert "parts" in vars(run) and "parts" not in vars(there)
+        assert there == run and there.run_id == run.run_id and there.model_dump() == run.model_dump()
+        assert there.parts == run.parts and there.parts is there.parts and there.parts.plain() == run.parts.plain()
+
+
+def test_parts_are_built_once_for_all_seeds_and_follow_the_spec(small: Small) -> None:
+    first, second = small(methods="[getmtl]", seeds="[0, 1]").runs({"uneven": "f"})
+    assert first.parts is second.parts
+    tuned = first.tuned({"training.lr": 0.5, "balancer.eps": 0.25, "model.dropout": 0.5})
+    assert (tuned.training.lr, tuned.parts.balancer.eps, tuned.parts.dropout) == (0.5, 0.25, 0.5)
+    assert tuned.parts.encoder is first.parts.encoder and first.parts.dropout == 0.0
+    there = pickle.loads(pickle.dumps(tuned))  # noqa: S301 (our own)
+    assert there.parts == tuned.parts
+    spec = {**first.spec, "dropout": 0.75}
+    assert first.model_copy(update={"spec": spec}).parts.dropout == 0.75
