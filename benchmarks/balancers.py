@@ -34,10 +34,10 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mtlscale import components
 from mtlscale.architectures import MultiTaskModule
-from mtlscale.encoders._base import EncoderModule
-from mtlscale.tasks import Batch, Samples, Task, TaskSuite
+from mtlscale.data import Batch, Samples
+from mtlscale.encoders import EncoderModule
+from mtlscale.spec import Task, TaskSuite, components
 from mtlscale.torchvision_ops import declare
 from mtlscale.training.step import Step
 

@@ -34,9 +34,8 @@ from urllib.request import urlopen
 import psutil
 
 from mtlscale.execution.local_cluster import LocalCluster
-from mtlscale.experiment import load_experiment
-from mtlscale.home import Home
-from mtlscale.ledger import Ledger, RunRecord
+from mtlscale.records import Home, Ledger, RunRecord
+from mtlscale.spec import load_experiment
 
 KINDS = ("worker", "node", "driver", "mlflow")
 EXPERIMENT = """\

@@ -27,13 +27,11 @@ import numpy as np
 import pyarrow as pa
 import ray
 
-from mtlscale.components import build
 from mtlscale.data.prepared import SPECIAL_WORDS
 from mtlscale.execution.cluster import session
 from mtlscale.execution.prepare import prepare
-from pipelines import amazon, newsgroups
-from pipelines._base import Work
-from pipelines._blocks import Engine, TableFunction
+from mtlscale.spec import build
+from pipelines import Engine, TableFunction, Work, amazon, newsgroups
 from pipelines._text import UNKNOWN, TextOptions, encode_samples
 
 WORD = re.compile(r"[^\W_]+")

@@ -33,7 +33,7 @@ from PIL import Image
 
 from mtlscale.execution.cluster import session
 from mtlscale.execution.prepare import prepare
-from mtlscale.tasks import SPLITS
+from mtlscale.spec import SPLITS
 from pipelines.celeba import NINE
 
 RATIO_TARGET, AGAIN_TARGET, CORES = 1.7, 2.0, 2

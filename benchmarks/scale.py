@@ -38,7 +38,7 @@ TARGETS = {
 
 def experiment_of(runs: int) -> Any:
     """`runs` runs: 10 data sets × methods × 20 seeds; methods differ in their learning rate."""
-    from mtlscale.experiment import Experiment
+    from mtlscale.spec import Experiment
 
     methods = max(2, runs // (DATASETS * SEEDS))
     rates = [
@@ -70,7 +70,7 @@ def data_of(experiment: Any, home: Path) -> Any:
 
 def plan(home: Path, runs: int) -> dict[str, Any]:
     from mtlscale.execution.plan import make_plan
-    from mtlscale.home import Home
+    from mtlscale.records import Home
 
     experiment, place = experiment_of(runs), Home(home)
     data = data_of(experiment, home)
@@ -106,7 +106,7 @@ def _tasks() -> list[str]:
 
 
 def epoch_of(number: int, rng: random.Random) -> Any:
-    from mtlscale.ledger import Epoch
+    from mtlscale.records import Epoch
 
     losses = {task: rng.random() for task in _tasks()}
     val = {task: {"accuracy": 50 + 40 * rng.random()} for task in _tasks()}
@@ -114,7 +114,7 @@ def epoch_of(number: int, rng: random.Random) -> Any:
 
 
 def record_of(run: Any, rng: random.Random) -> Any:
-    from mtlscale.ledger import RunRecord
+    from mtlscale.records import RunRecord
 
     metrics = {task: {"accuracy": 50 + 40 * rng.random()} for task in _tasks()}
     return RunRecord.model_construct(
@@ -145,8 +145,7 @@ def record(home: Path, runs: int, workers: int) -> dict[str, Any]:
     from mtlscale.execution.plan import make_plan
     from mtlscale.execution.runner import Recorder, Silent
     from mtlscale.execution.watch import structured_log
-    from mtlscale.home import Home
-    from mtlscale.ledger import Ledger
+    from mtlscale.records import Home, Ledger
 
     experiment, place = experiment_of(runs), Home(home)
     data = data_of(experiment, home)
@@ -166,8 +165,8 @@ def record(home: Path, runs: int, workers: int) -> dict[str, Any]:
 
 def leaderboard(home: Path, runs: int) -> dict[str, Any]:
     from mtlscale.execution.plan import records_of
-    from mtlscale.home import Home
-    from mtlscale.results import Results
+    from mtlscale.records import Home
+    from mtlscale.report.results import Results
 
     place = Home(home)
     started = time.perf_counter()
@@ -180,7 +179,7 @@ def leaderboard(home: Path, runs: int) -> dict[str, Any]:
 
 
 def mlflow(home: Path, runs: int) -> dict[str, Any]:
-    from mtlscale.home import Home
+    from mtlscale.records import Home
     from mtlscale.tracking import Writer
 
     experiment, place, rng = experiment_of(100 * DATASETS * SEEDS), Home(home), random.Random(0)

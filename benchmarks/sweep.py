@@ -1,13 +1,13 @@
-"""Trials per minute: fused stacks beside Ray Tune, the same trials in one run, and whether all find the same.
+"""Trials per minute: batched trials beside Ray Tune, the same trials in one run, and whether all find the same.
 
     python benchmarks/sweep.py --problem digits                   # hard parameter sharing, 10 tasks
     python benchmarks/sweep.py --problem school --source DIR      # TOMATO-ex, 139 tasks
-    python benchmarks/sweep.py --problem digits --device cuda --trials 256 --only fused
+    python benchmarks/sweep.py --problem digits --device cuda --trials 256 --only batched
 
-(a) Tune with a function, a new process per trial; (b) Tune with a class and reused actors; (c) the fused executor, one
-stack per worker. All have the same number of workers with one CPU each, on a Ray that is up. Times are wall clock from
-the first trial's start to the last record, with what a first trial has to import. Scores are compared trial by trial.
-Memory is the largest resident size of one worker. Tune's ways may be measured on the first of the trials alone
+(a) Tune with a function, a new process per trial; (b) Tune with a class and reused actors; (c) the batched executor, as
+many batches as workers. All have the same number of workers with one CPU each, on a Ray that is up. Times are wall
+clock from the first trial's start to the last record, with what a first trial has to import. Scores are compared trial
+by trial. Memory is the largest resident size of one worker. Tune's ways may be measured on the first trials alone
 (`--tune-trials`): their cost per trial does not depend on how many there are.
 """
 
@@ -26,10 +26,10 @@ from rich.console import Console
 from rich.table import Table
 
 from mtlscale.execution import cluster
-from mtlscale.execution.pool import Job, Options, Stack, execute_pool
+from mtlscale.execution.pool import Batched, Job, Options, execute_pool
 from mtlscale.execution.prepare import prepare
-from mtlscale.experiment import Experiment, ResourceSpec, Run
-from mtlscale.search import score, trials
+from mtlscale.records import score
+from mtlscale.spec import Experiment, ResourceSpec, Run, trials
 
 PROBLEMS: dict[str, dict[str, Any]] = {
     "digits": {
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--only", choices=("function", "class", "fused"))
+    parser.add_argument("--only", choices=("function", "class", "batched"))
     arguments = parser.parse_args()
     home = arguments.home or Path(tempfile.mkdtemp())
     runs, data = _trials(arguments, home)
@@ -80,9 +80,9 @@ def main() -> None:
     ways: dict[str, Callable[[], tuple[Scores, float]]] = {
         "function": lambda: _tune(few, data, workers, gpu, home, reuse=False),
         "class": lambda: _tune(few, data, workers, gpu, home, reuse=True),
-        "fused": lambda: _fused(runs, data, workers, resources),
+        "batched": lambda: _batched(runs, data, workers, resources),
     }
-    table = Table("executor", "trials", "seconds", "trials/min", "fused is", "MB of a worker", title=arguments.problem)
+    table = Table("executor", "trials", "seconds", "trials/min", "batched is", "MB", title=arguments.problem)
     found: dict[str, tuple[Scores, float, float]] = {}
     with cluster.session():
         for name, way in ways.items():
@@ -90,18 +90,18 @@ def main() -> None:
                 started = time.perf_counter()
                 scores, memory = way()
                 found[name] = (scores, time.perf_counter() - started, memory)
-    fused = found.get("fused")
+    batched = found.get("batched")
     for name, (scores, seconds, memory) in found.items():
         rate = 60 * len(scores) / seconds
-        ratio = "" if fused is None or name == "fused" else f"{60 * len(fused[0]) / fused[1] / rate:.1f} ×"
+        ratio = "" if batched is None or name == "batched" else f"{60 * len(batched[0]) / batched[1] / rate:.1f} ×"
         table.add_row(name, str(len(scores)), f"{seconds:.1f}", f"{rate:.0f}", ratio, f"{memory:.0f}")
     console = Console()
     console.print(table)
-    if fused is not None:
+    if batched is not None:
         for name in ("function", "class"):
             if name in found:
-                off = max(abs(fused[0][run_id] - value) for run_id, value in found[name][0].items())
-                console.print(f"largest difference in the score of a trial, fused against {name}: {off:.2g}")
+                off = max(abs(batched[0][run_id] - value) for run_id, value in found[name][0].items())
+                console.print(f"largest difference in the score of a trial, batched against {name}: {off:.2g}")
     if arguments.home is None:
         shutil.rmtree(home)
 
@@ -122,14 +122,15 @@ def _trials(arguments: argparse.Namespace, home: Path) -> tuple[list[Run], Path]
     return trials(experiment.search, base), data
 
 
-def _fused(runs: list[Run], data: Path, workers: int, resources: ResourceSpec) -> tuple[Scores, float]:
-    from mtlscale.training import stacking
+def _batched(runs: list[Run], data: Path, workers: int, resources: ResourceSpec) -> tuple[Scores, float]:
+
+    from mtlscale.batched import planning
 
     folder = Path(tempfile.mkdtemp())
     size = -(-len(runs) // workers)
-    parts = [part for group in stacking.groups(runs) for part in stacking.stacks(group, size)]
-    stacks = [Stack(tuple(Job(run, data, folder / run.run_id) for run in part)) for part in parts]
-    records = [event[2] for event in execute_pool(stacks, workers, Options(resources)) if event[0] == "record"]
+    parts = [part for group in planning.groups(runs) for part in planning.shares(group, size)]
+    batches = [Batched(tuple(Job(run, data, folder / run.run_id) for run in part)) for part in parts]
+    records = [event[2] for event in execute_pool(batches, workers, Options(resources)) if event[0] == "record"]
     shutil.rmtree(folder)
     values = {record.run_id: score(record) for record in records}
     return {k: v[0] for k, v in values.items() if v is not None}, max(record.peak_memory_mb for record in records)

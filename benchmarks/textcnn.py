@@ -26,10 +26,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtlscale.components import UserError, build
 from mtlscale.encoders.textcnn import TextCNNModule
-from mtlscale.tasks import TaskSuite
-from pipelines._base import Work
+from mtlscale.spec import TaskSuite, UserError, build
+from pipelines import Work
 from pipelines.newsgroups import Newsgroups
 
 DIMENSIONS, FILTERS, WIDTHS = 300, 100, (3, 5, 7)

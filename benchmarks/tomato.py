@@ -31,17 +31,14 @@ from rich.table import Table
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from mtlscale.components import UserError
+from mtlscale.batched import planning
+from mtlscale.batched.trainer import BatchedTrainer
 from mtlscale.data.prepared import PreparedData, load_prepared, read_manifest
 from mtlscale.execution.plan import records_of
 from mtlscale.execution.prepare import prepare
-from mtlscale.experiment import Experiment, load_experiment
-from mtlscale.home import Home
-from mtlscale.ledger import RunRecord
 from mtlscale.metrics import taskwise_improvement
-from mtlscale.search import trials
-from mtlscale.training import stacking
-from mtlscale.training.fused import StackTrainer
+from mtlscale.records import Home, RunRecord
+from mtlscale.spec import Experiment, UserError, load_experiment, trials
 from mtlscale.training.loop import train
 
 ENOUGH = 0.95
@@ -75,7 +72,7 @@ def recovery(console: Console) -> bool:
         data = _prepared(experiment, Path(home))
         prints = {name: found.manifest.fingerprint for name, found in data.items()}
         for run in experiment.runs(prints):
-            if run.spec["objective"] is None:
+            if run.parts.objective is None:
                 continue
             started = time.perf_counter()
             record = train(run, data[run.data])
@@ -140,8 +137,8 @@ def grid(console: Console, home: Home) -> None:
     data = load_prepared(prepare(dataset.name, dataset.options, None, home.root))
     (base,) = experiment.bases(dict.fromkeys(experiment.data(), data.manifest.fingerprint))
     table, hours = Table("topics", "top", "points", "s of a trial's step", title=experiment.name), 0.0
-    for group in stacking.groups(trials(experiment.search, base)):
-        trainer = StackTrainer(group[:STACK], data)
+    for group in planning.groups(trials(experiment.search, base)):
+        trainer = BatchedTrainer(group[:STACK], data)
         trainer._epoch(1)
         started = time.process_time()
         trainer._epoch(2)  # a task's batch is its whole train part: an epoch is a step

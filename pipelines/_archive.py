@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from mtlscale.components import UserError
+from mtlscale.spec import UserError
 
 _DAMAGED = (tarfile.ReadError, zipfile.BadZipFile, EOFError, lzma.LZMAError, zlib.error, RuntimeError, OSError)
 _COMPRESSED: tuple[tuple[bytes, Callable[..., Any]], ...] = (

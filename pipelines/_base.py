@@ -10,9 +10,8 @@ from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
-from mtlscale.components import Component, UserError
-from mtlscale.tasks import TaskSuite
-from pipelines._blocks import Blocks, Engine, Progress, blocks
+from mtlscale.spec import Component, TaskSuite, UserError
+from pipelines._blocks import Blocks, Engine, Tell, blocks
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Work:
 
     engine: Engine = "local"
     skip_bad: bool = False
-    progress: Progress = lambda stage, done, total: None
+    progress: Tell = lambda stage, done, total: None
     rows_per_block: int = 2048
 
     def blocks(self, table: pa.Table) -> Blocks:

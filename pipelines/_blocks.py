@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Engine = Literal["ray", "local"]
 TableFunction = Callable[[pa.Table], pa.Table]
-Progress = Callable[[str, int, int], None]  # what is being done, rows done, rows in all
+Tell = Callable[[str, int, int], None]  # what is being done, rows done, rows in all
 
 
 class Blocks(Protocol):
@@ -37,7 +37,7 @@ class LocalBlocks:
     """Blocks in this process, one after the other."""
 
     tables: list[pa.Table]
-    progress: Progress
+    progress: Tell
 
     def map(self, function: TableFunction, stage: str) -> LocalBlocks:
         total, done, results = sum(map(len, self.tables)), 0, []
@@ -56,7 +56,7 @@ class RayBlocks:
     """Blocks of a materialised Ray data set; whoever calls has initialised Ray."""
 
     dataset: ray.data.Dataset
-    progress: Progress
+    progress: Tell
 
     def map(self, function: TableFunction, stage: str) -> RayBlocks:
         _ship_plugin(function)
@@ -72,7 +72,7 @@ class RayBlocks:
         return pa.concat_tables(ray.get(self.dataset.to_arrow_refs())).combine_chunks()
 
 
-def blocks(tables: Iterable[pa.Table], engine: Engine, progress: Progress) -> Blocks:
+def blocks(tables: Iterable[pa.Table], engine: Engine, progress: Tell) -> Blocks:
     """These tables as blocks, where the engine can work on them."""
     if engine == "local":
         return LocalBlocks(list(tables), progress)
@@ -80,7 +80,7 @@ def blocks(tables: Iterable[pa.Table], engine: Engine, progress: Progress) -> Bl
 
 
 def stream(
-    tables: Iterable[pa.Table], function: TableFunction, engine: Engine, progress: Progress, stage: str
+    tables: Iterable[pa.Table], function: TableFunction, engine: Engine, progress: Tell, stage: str
 ) -> Iterator[pa.Table]:
     """The function of each table, in their order and as they are asked for: never more than a few at a time in memory.
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mtlscale.components import UserError, knob
 from mtlscale.data.splits import carve_validation
-from mtlscale.tasks import Task, TaskSuite
+from mtlscale.spec import Task, TaskSuite, UserError, knob
 from pipelines._image_set import Column, Files, ImagePipeline
 from pipelines._pixels import BadImage, Size, array, depth, nearest, resize_colour, same_size, unit_normals
 from pipelines._store import Store

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from mtlscale.components import UserError
 from mtlscale.data.splits import uniform_hash
-from mtlscale.tasks import SPLITS
+from mtlscale.spec import SPLITS, UserError
 
 TEST, VALIDATION = 0.2, 0.2  # METHODS §7.3: 20 % test, 20 % of the rest validation
 

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mtlscale.components import UserError, knob
-from mtlscale.tasks import SPLITS, TaskSuite
+from mtlscale.spec import SPLITS, TaskSuite, UserError, knob
 from pipelines._base import Pipeline, Prepared, Work
 from pipelines._blocks import stream
 from pipelines._pixels import BadImage

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mtlscale.components import UserError
+from mtlscale.spec import UserError
 from pipelines._nyu_classes import TO_13
 from pipelines._pixels import BadImage, Size, resize_colour
 from pipelines._store import Store

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtlscale.components import UserError
+from mtlscale.spec import UserError
 from pipelines._archive import check_name, normal_name
 
 _IN_ZIP = "\0"  # between an archive's path and a member's name; no file name can hold it

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtlscale.data.prepared import SPECIAL_WORDS
-from mtlscale.tasks import SPLITS, Task, TaskSuite
+from mtlscale.spec import SPLITS, Task, TaskSuite
 from pipelines._base import Work
 from pipelines._blocks import TableFunction
 

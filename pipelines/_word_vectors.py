@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mtlscale.components import UserError, knob
 from mtlscale.data.prepared import SPECIAL_WORDS, VECTORS
+from mtlscale.spec import UserError, knob
 from pipelines._base import Pipeline, Work
 
 WINDOW = 5

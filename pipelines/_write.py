@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mtlscale.components import UserError
 from mtlscale.data.prepared import MANIFEST, FileEntry, Manifest, SourceInfo
-from mtlscale.tasks import SPLITS, Task
+from mtlscale.spec import SPLITS, Task, UserError
 from pipelines._base import Pieces, Pipeline, Prepared
 from pipelines._write_pieces import write_pieces
 

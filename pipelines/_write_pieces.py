@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mtlscale.components import UserError
-from mtlscale.tasks import SPLITS, Task, TaskSuite
+from mtlscale.spec import SPLITS, Task, TaskSuite, UserError
 from pipelines._base import Pieces
 
 ROW_GROUP_BYTES = 8 << 20  # of samples; the encoder takes several times that while it works

@@ -12,9 +12,8 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mtlscale.components import UserError, knob
 from mtlscale.data.splits import carve_validation, hash_split
-from mtlscale.tasks import Task
+from mtlscale.spec import Task, UserError, knob
 from pipelines._archive import read_members
 from pipelines._base import Prepared, Work
 from pipelines._text import (

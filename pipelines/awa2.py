@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mtlscale.components import UserError, knob
-from mtlscale.tasks import Task, TaskSuite
+from mtlscale.spec import Task, TaskSuite, UserError, knob
 from pipelines._base import Pipeline, Prepared, Work
 from pipelines._features import one_against_rest, vector_tables
 

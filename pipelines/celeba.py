@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from mtlscale.components import UserError, knob
 from mtlscale.data.splits import hash_split
-from mtlscale.tasks import Task, TaskSuite
+from mtlscale.spec import Task, TaskSuite, UserError, knob
 from pipelines._base import Prepared, Work
 from pipelines._image_set import Column, Files, ImagePipeline, Row, index_table, prepared_images
 from pipelines._pixels import colour

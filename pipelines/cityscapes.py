@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mtlscale.components import UserError, knob
+from mtlscale.spec import UserError, knob
 from pipelines._base import Prepared, Work
 from pipelines._dense import (
     DensePipeline,

@@ -10,9 +10,8 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from mtlscale.components import UserError, knob
 from mtlscale.data.splits import hash_split, uniform_hash
-from mtlscale.tasks import SPLITS, Task, TaskSuite
+from mtlscale.spec import SPLITS, Task, TaskSuite, UserError, knob
 from pipelines._base import Pipeline, Prepared, Work
 
 DIGITS = range(10)

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mtlscale.components import UserError, knob
-from mtlscale.tasks import TaskSuite
+from mtlscale.spec import TaskSuite, UserError, knob
 from pipelines import _nyu_mat as mat
 from pipelines._base import Prepared, Work
 from pipelines._dense import (

@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mtlscale.components import UserError, knob
-from mtlscale.tasks import MISSING_CLASS, Task
+from mtlscale.spec import MISSING_CLASS, Task, UserError, knob
 from pipelines._base import Prepared, Work
 from pipelines._dense import DensePipeline, columns_of, image_suite, map_task, normals_task, segmentation_task
 from pipelines._image_set import Files, Row, index_table, prepared_images

@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from mtlscale.components import UserError, knob
-from mtlscale.tasks import Task, TaskSuite
+from mtlscale.spec import Task, TaskSuite, UserError, knob
 from pipelines._base import Pipeline, Prepared, Work
 from pipelines._features import Vectors, lists, random_split, vector_tables
 

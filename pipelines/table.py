@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from mtlscale.components import UserError, knob, nearest
-from mtlscale.tasks import Task, TaskSuite
+from mtlscale.spec import Task, TaskSuite, UserError, knob, nearest
 from pipelines._base import Pipeline, Prepared, Work
 from pipelines._features import TEST, VALIDATION, Vectors, random_split, standardise, vector_tables
 

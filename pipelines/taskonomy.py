@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mtlscale.components import UserError, knob
 from mtlscale.data.splits import hash_split
+from mtlscale.spec import UserError, knob
 from pipelines._base import Prepared, Work
 from pipelines._dense import (
     DensePipeline,

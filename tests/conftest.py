@@ -11,7 +11,7 @@ import torch
 
 from mtlscale.data.prepared import PreparedData, load_prepared
 from mtlscale.execution.prepare import prepare
-from mtlscale.experiment import Experiment, Run, load_experiment
+from mtlscale.spec import Experiment, Run, load_experiment
 
 PLUGIN = Path(__file__).parent / "plugins" / "uneven.py"
 
@@ -63,7 +63,7 @@ def small(experiment_file: Callable[..., Path]) -> Callable[..., Experiment]:
 @pytest.fixture(scope="session")
 def uneven(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., PreparedData]:
     """The small uneven data set, prepared and read."""
-    from mtlscale.components import load_plugin
+    from mtlscale.spec import load_plugin
 
     load_plugin(PLUGIN)
     home = tmp_path_factory.mktemp("home")

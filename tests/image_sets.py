@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mtlscale.components import build
 from mtlscale.data.prepared import PreparedData, SourceInfo, load_prepared, read_ids
-from mtlscale.tasks import SPLITS
-from pipelines._base import Work
-from pipelines._write import write_prepared
+from mtlscale.spec import SPLITS, build
+from pipelines import Work, write_prepared
 
 
 def picture(rng: np.random.Generator, height: int, width: int) -> np.ndarray:

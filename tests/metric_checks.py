@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mtlscale.metrics import task_metrics
-from mtlscale.tasks import Task
+from mtlscale.spec import Task
 
 
 def compute(task: Task, *batches: tuple[torch.Tensor, torch.Tensor]) -> dict[str, float]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mtlscale.experiment import SHIPPED, load_experiment
-from mtlscale.tasks import Batch, Samples, Task, TaskSuite
+from mtlscale.data import Batch, Samples
+from mtlscale.spec import SHIPPED, Task, TaskSuite, load_experiment
 from mtlscale.training.loop import build_model
 
 NINE = tuple(Task(name=f"attribute {i}", loss="bce", outputs=1, metrics=("error",)) for i in range(9))

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from mtlscale.components import load_plugin
-from mtlscale.training.distributed import Workers
+from mtlscale.data import Workers
+from mtlscale.spec import load_plugin
 
 PLUGINS = sorted((Path(__file__).parent / "plugins").glob("*.py"))
 

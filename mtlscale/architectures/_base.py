@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from mtlscale.components import Component, UserError
-from mtlscale.encoders import _heads
-from mtlscale.encoders._base import EncoderModule, StagedModule
-from mtlscale.tasks import Batch, Outputs, Task, TaskSuite
+from mtlscale import encoders
+from mtlscale.data import Batch, Outputs
+from mtlscale.encoders import EncoderModule, StagedModule
+from mtlscale.spec import Component, Task, TaskSuite, UserError
 
 HeadMaker = Callable[[EncoderModule, Task, float], nn.Module]  # (encoder, task, dropout) -> features to predictions
 
@@ -61,7 +61,7 @@ class Architecture(Component):
 
 def linear_head(features: int, task: Task, dropout: float) -> nn.Module:
     """Dropout and one linear layer: features [B, F] -> prediction [B, outputs]."""
-    return _heads.linear_head(features, task.outputs, dropout)
+    return encoders.linear_head(features, task.outputs, dropout)
 
 
 def encoder_head(encoder: EncoderModule, task: Task, dropout: float) -> nn.Module:

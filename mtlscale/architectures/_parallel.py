@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale.architectures._base import MultiTaskModule, encoder_head
-from mtlscale.encoders._base import Memory, StagedModule
-from mtlscale.tasks import Batch, Outputs, TaskSuite
+from mtlscale.data import Batch, Outputs
+from mtlscale.encoders import Memory, StagedModule
+from mtlscale.spec import TaskSuite
 
 
 class ParallelModule(MultiTaskModule):

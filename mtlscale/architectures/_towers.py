@@ -9,11 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale.architectures._base import of_vectors
-from mtlscale.components import UserError
-from mtlscale.encoders._base import EncoderModule
-from mtlscale.encoders._batch_norm import conv_block
-from mtlscale.encoders._dropout import Dropout
-from mtlscale.tasks import Task
+from mtlscale.encoders import Dropout, EncoderModule, conv_block
+from mtlscale.spec import Task, UserError
 
 
 def tower(encoder: EncoderModule, task: Task, dropout: float, width: int) -> nn.Module:

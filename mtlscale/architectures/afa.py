@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from mtlscale.architectures._base import Architecture, MultiTaskModule, pooled, staged
 from mtlscale.architectures._parallel import ParallelModule
-from mtlscale.components import knob
-from mtlscale.encoders._base import EncoderModule, StagedModule
-from mtlscale.tasks import TaskSuite
+from mtlscale.encoders import EncoderModule, StagedModule
+from mtlscale.spec import TaskSuite, knob
 
 
 class Aggregation(nn.Module):

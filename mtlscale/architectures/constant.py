@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mtlscale.architectures._base import Architecture, MultiTaskModule
-from mtlscale.encoders._base import EncoderModule
-from mtlscale.tasks import MISSING_CLASS, Batch, Outputs, Task, TaskSuite
+from mtlscale.data import Batch, Outputs
+from mtlscale.encoders import EncoderModule
+from mtlscale.spec import MISSING_CLASS, Task, TaskSuite
 
 _RARE = 1e-6  # the probability of a class that no training label has
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from mtlscale.architectures._base import Architecture, MultiTaskModule, linear_head, of_vectors, staged
 from mtlscale.architectures._parallel import ParallelModule
 from mtlscale.architectures._towers import Bank
-from mtlscale.components import knob
-from mtlscale.encoders._base import EncoderModule, StagedModule
-from mtlscale.tasks import Batch, Outputs, TaskSuite
+from mtlscale.data import Batch, Outputs
+from mtlscale.encoders import EncoderModule, StagedModule
+from mtlscale.spec import TaskSuite, knob
 
 
 class CrossStitchModule(MultiTaskModule):

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from mtlscale.architectures._base import Architecture, MultiTaskModule, linear_head, of_vectors
 from mtlscale.architectures._towers import uniform
-from mtlscale.components import knob
-from mtlscale.encoders._base import EncoderModule
-from mtlscale.tasks import Batch, Outputs, TaskSuite
+from mtlscale.data import Batch, Outputs
+from mtlscale.encoders import EncoderModule
+from mtlscale.spec import TaskSuite, knob
 
 
 class DMTRLModule(MultiTaskModule):

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale.architectures._base import Architecture, MultiTaskModule, encoder_head
-from mtlscale.components import knob
-from mtlscale.encoders._base import EncoderModule, Memory, StagedModule
-from mtlscale.tasks import Batch, Outputs, TaskSuite
+from mtlscale.data import Batch, Outputs
+from mtlscale.encoders import EncoderModule, Memory, StagedModule
+from mtlscale.spec import TaskSuite, knob
 
 
 class MaxRoamModule(MultiTaskModule):

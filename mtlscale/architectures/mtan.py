@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale.architectures._base import Architecture, MultiTaskModule, encoder_head, staged
-from mtlscale.components import knob
-from mtlscale.encoders._base import EncoderModule, Memory, StagedModule
-from mtlscale.encoders._batch_norm import BatchNorm2d, conv_block, resize
-from mtlscale.tasks import Batch, Outputs, TaskSuite
+from mtlscale.data import Batch, Outputs
+from mtlscale.encoders import BatchNorm2d, EncoderModule, Memory, StagedModule, conv_block, resize
+from mtlscale.spec import TaskSuite, knob
 
 
 class MTANModule(MultiTaskModule):

@@ -10,10 +10,8 @@ from torch import Tensor, nn
 
 from mtlscale.architectures._base import Architecture, MultiTaskModule, staged
 from mtlscale.architectures._parallel import ParallelModule
-from mtlscale.components import knob
-from mtlscale.encoders._base import EncoderModule, StagedModule
-from mtlscale.encoders._batch_norm import conv_block, resize
-from mtlscale.tasks import TaskSuite
+from mtlscale.encoders import EncoderModule, StagedModule, conv_block, resize
+from mtlscale.spec import TaskSuite, knob
 
 
 class NDDRModule(ParallelModule):

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from mtlscale.architectures._base import Architecture, MultiTaskModule, pooled
 from mtlscale.architectures._towers import bank, uniform
 from mtlscale.architectures.mmoe import mix
-from mtlscale.components import knob
-from mtlscale.encoders._base import EncoderModule
-from mtlscale.tasks import Batch, Outputs, TaskSuite
+from mtlscale.data import Batch, Outputs
+from mtlscale.encoders import EncoderModule
+from mtlscale.spec import TaskSuite, knob
 
 
 class Extraction(nn.Module):

@@ -10,9 +10,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from mtlscale.architectures._base import Architecture, MultiTaskModule, encoder_head
-from mtlscale.components import UserError, knob
-from mtlscale.encoders._base import EncoderModule
-from mtlscale.tasks import Batch, Outputs, TaskSuite
+from mtlscale.data import Batch, Outputs
+from mtlscale.encoders import EncoderModule
+from mtlscale.spec import TaskSuite, UserError, knob
 
 
 class RotoGradModule(MultiTaskModule):

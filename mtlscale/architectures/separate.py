@@ -9,9 +9,8 @@ from typing import ClassVar
 from mtlscale.architectures._base import Architecture, MultiTaskModule
 from mtlscale.architectures._towers import tower
 from mtlscale.architectures.stl import STLModule
-from mtlscale.components import knob
-from mtlscale.encoders._base import EncoderModule
-from mtlscale.tasks import TaskSuite
+from mtlscale.encoders import EncoderModule
+from mtlscale.spec import TaskSuite, knob
 
 
 class Separate(Architecture):

@@ -9,9 +9,9 @@ from torch import nn
 
 from mtlscale.architectures._base import Architecture, MultiTaskModule
 from mtlscale.architectures._towers import common_outputs, tower
-from mtlscale.components import knob
-from mtlscale.encoders._base import EncoderModule
-from mtlscale.tasks import Batch, Outputs, TaskSuite
+from mtlscale.data import Batch, Outputs
+from mtlscale.encoders import EncoderModule
+from mtlscale.spec import TaskSuite, knob
 
 
 class SingleModule(MultiTaskModule):

@@ -8,8 +8,9 @@ from typing import ClassVar
 from torch import nn
 
 from mtlscale.architectures._base import Architecture, HeadMaker, MultiTaskModule, encoder_head
-from mtlscale.encoders._base import EncoderModule
-from mtlscale.tasks import Batch, Outputs, TaskSuite
+from mtlscale.data import Batch, Outputs
+from mtlscale.encoders import EncoderModule
+from mtlscale.spec import TaskSuite
 
 
 class STLModule(MultiTaskModule):

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from mtlscale.architectures._base import Architecture, MultiTaskModule, linear_head, of_vectors
 from mtlscale.architectures._towers import common_outputs, parallel, uniform
-from mtlscale.components import knob
-from mtlscale.encoders._base import EncoderModule
-from mtlscale.encoders._dropout import Dropout
-from mtlscale.tasks import Batch, Outputs, TaskSuite
+from mtlscale.data import Batch, Outputs
+from mtlscale.encoders import Dropout, EncoderModule
+from mtlscale.spec import TaskSuite, knob
 
 # Of the first θˢ, as in the authors' code: small beside θ⁰, not 0, so that topics are told apart from the first step.
 SPECIAL_SCALE = 0.01

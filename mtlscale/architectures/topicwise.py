@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtlscale import components
 from mtlscale.architectures._base import Architecture, MultiTaskModule, of_vectors
-from mtlscale.components import UserError, knob
-from mtlscale.encoders._base import EncoderModule
-from mtlscale.tasks import Batch, Outputs, TaskSuite
+from mtlscale.data import Batch, Outputs
+from mtlscale.encoders import EncoderModule
+from mtlscale.spec import TaskSuite, UserError, components, knob
 
 
 class HiddenLayer(EncoderModule):

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from mtlscale.components import Component, UserError
+from mtlscale.spec import Component, UserError
 
 State = dict[str, Tensor]
 Needs = Literal["losses", "gramian", "jacobian", "validation"]

@@ -4,8 +4,8 @@ from torch import Tensor
 
 from mtlscale.balancing import _told
 from mtlscale.balancing._base import Balancer, Needs, State
-from mtlscale.components import knob
 from mtlscale.solvers import aligned_weights
+from mtlscale.spec import knob
 
 
 class AlignedMTL(Balancer):

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from mtlscale.balancing import _adam
 from mtlscale.balancing._base import Balancer, Needs, State
-from mtlscale.components import UserError, knob
+from mtlscale.spec import UserError, knob
 
 
 class AutoLambda(Balancer):

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from mtlscale.balancing import _mass
 from mtlscale.balancing._base import Balancer, State
-from mtlscale.components import knob
 from mtlscale.solvers import kl_ball_log_softmax
+from mtlscale.spec import knob
 
 
 class Bandit(Balancer):

@@ -4,8 +4,8 @@ from torch import Tensor
 
 from mtlscale.balancing._base import Balancer, Needs, State
 from mtlscale.balancing._counting import count, counters
-from mtlscale.components import knob
 from mtlscale.solvers import solve_cagrad
+from mtlscale.spec import knob
 
 
 class CAGrad(Balancer):

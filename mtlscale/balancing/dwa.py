@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from mtlscale.balancing._base import Balancer, State
-from mtlscale.components import knob
+from mtlscale.spec import knob
 
 
 class DWA(Balancer):

@@ -5,8 +5,8 @@ from torch import Tensor
 from mtlscale.balancing import _told
 from mtlscale.balancing._base import Balancer, Needs, State
 from mtlscale.balancing._counting import count, counters
-from mtlscale.components import knob
 from mtlscale.solvers import fair_weights
+from mtlscale.spec import knob
 
 
 class FairGrad(Balancer):

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from mtlscale.balancing import _adam
 from mtlscale.balancing._base import Balancer, State
-from mtlscale.components import knob
+from mtlscale.spec import knob
 
 _FLOOR = 1e-8  # of a loss whose logarithm is taken, as in the authors' code
 

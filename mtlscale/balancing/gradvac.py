@@ -5,8 +5,8 @@ from torch import Tensor
 
 from mtlscale.balancing import _random
 from mtlscale.balancing._base import Balancer, Needs, State
-from mtlscale.components import knob
 from mtlscale.solvers import gradvac_weights
+from mtlscale.spec import knob
 
 
 class GradVac(Balancer):

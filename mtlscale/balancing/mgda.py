@@ -5,8 +5,8 @@ from torch import Tensor
 
 from mtlscale.balancing._base import Balancer, Needs, State
 from mtlscale.balancing._counting import count, counters
-from mtlscale.components import knob
 from mtlscale.solvers import solve_min_norm
+from mtlscale.spec import knob
 
 
 class MGDA(Balancer):

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from mtlscale.balancing import _mass
 from mtlscale.balancing._base import JacobianBalancer, State
-from mtlscale.components import knob
+from mtlscale.spec import knob
 
 
 class MoCo(JacobianBalancer):

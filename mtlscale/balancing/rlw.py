@@ -5,7 +5,7 @@ from torch import Tensor
 
 from mtlscale.balancing import _random
 from mtlscale.balancing._base import Balancer, State
-from mtlscale.components import knob
+from mtlscale.spec import knob
 
 
 class RLW(Balancer):

@@ -1,7 +1,7 @@
 from typing import ClassVar
 
 from mtlscale.balancing.tchebycheff import Tchebycheff
-from mtlscale.components import knob
+from mtlscale.spec import knob
 
 
 class STCH(Tchebycheff):

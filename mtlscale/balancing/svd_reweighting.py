@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from mtlscale.balancing._base import Balancer, State
-from mtlscale.components import UserError, knob
 from mtlscale.solvers import subspace_norms
-from mtlscale.tasks import MISSING_CLASS
+from mtlscale.spec import MISSING_CLASS, UserError, knob
 
 
 class SVDReweighting(Balancer):

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from mtlscale.balancing._base import Balancer, State, check_length
-from mtlscale.components import knob
+from mtlscale.spec import knob
 
 
 class Tchebycheff(Balancer):

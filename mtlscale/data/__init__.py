@@ -1,0 +1,39 @@
+"""Prepared data: their form on disk, batches, the order of samples, splits, and the workers that share them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mtlscale.data.batches import Batch, Outputs, Samples
+from mtlscale.data.prepared import Manifest, PreparedData, SourceInfo, load_prepared, read_manifest
+from mtlscale.data.splits import carve_validation, hash_split, uniform_hash
+from mtlscale.lazy import lazily
+
+if TYPE_CHECKING:
+    from mtlscale.data.sampler import EpochSampler, slice_for
+    from mtlscale.data.workers import Workers
+
+__all__ = [
+    "Batch",
+    "EpochSampler",
+    "Manifest",
+    "Outputs",
+    "PreparedData",
+    "Samples",
+    "SourceInfo",
+    "Workers",
+    "carve_validation",
+    "hash_split",
+    "load_prepared",
+    "read_manifest",
+    "slice_for",
+    "uniform_hash",
+]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "mtlscale.data.sampler": ["EpochSampler", "slice_for"],
+        "mtlscale.data.workers": ["Workers"],
+    },
+)

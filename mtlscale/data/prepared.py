@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
-from mtlscale.components import UserError
-from mtlscale.tasks import SPLITS, Samples, TaskSuite
+from mtlscale.data.batches import Samples
+from mtlscale.spec import SPLITS, TaskSuite, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,9 +6,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from mtlscale.components import Component
 from mtlscale.encoders._heads import linear_head
-from mtlscale.tasks import Task, TaskSuite
+from mtlscale.spec import Component, Task, TaskSuite
 
 Memory = dict[str, Any]  # what later stages of a pass need of earlier ones
 
@@ -66,7 +65,7 @@ class Encoder(Component):
     kind: ClassVar[str] = "encoders"
     # True where modules of several trials may run as one batched module: plain tensor operations, dropout by `Dropout`,
     # nothing that remembers batches.
-    stackable: ClassVar[bool] = False
+    batchable: ClassVar[bool] = False
     inputs: ClassVar[tuple[str, ...]] = ("vector",)  # the kinds of input it reads
 
     def build(self, suite: TaskSuite) -> EncoderModule:

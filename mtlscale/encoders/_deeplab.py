@@ -6,11 +6,10 @@ from typing import ClassVar
 
 from torch import nn
 
-from mtlscale.components import UserError, knob
 from mtlscale.encoders._base import Encoder, EncoderModule
 from mtlscale.encoders._heads import aspp_head
 from mtlscale.encoders._images import PRETRAINED_HELP, ResNetModule, image_size
-from mtlscale.tasks import Task, TaskSuite
+from mtlscale.spec import Task, TaskSuite, UserError, knob
 
 _DILATED = {8: (3, 4), 16: (4,), 32: ()}
 

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mtlscale.components import UserError
 from mtlscale.encoders._base import StagedModule
 from mtlscale.encoders._batch_norm import BatchNorm2d
-from mtlscale.tasks import Task, TaskSuite
+from mtlscale.spec import Task, TaskSuite, UserError
 from mtlscale.torchvision_ops import declare
 
 BLOCKS = {18: ("BasicBlock", (2, 2, 2, 2)), 50: ("Bottleneck", (3, 4, 6, 3))}

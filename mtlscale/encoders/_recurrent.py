@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from mtlscale.components import knob
 from mtlscale.encoders._base import Encoder, EncoderModule
 from mtlscale.encoders._tokens import lengths, word_embedding
 from mtlscale.encoders._vectors import VECTORS_HELP
-from mtlscale.tasks import TaskSuite
+from mtlscale.spec import TaskSuite, knob
 
 
 class Recurrent(Encoder):

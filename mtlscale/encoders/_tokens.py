@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mtlscale.components import UserError
 from mtlscale.encoders._vectors import PREPARED, read_prepared_vectors, read_vectors
-from mtlscale.tasks import TaskSuite
+from mtlscale.spec import TaskSuite, UserError
 
 STANDARD_DEVIATION = 0.1  # of the components of a random word vector
 

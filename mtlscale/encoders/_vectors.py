@@ -11,8 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mtlscale.components import UserError
-from mtlscale.tasks import TaskSuite
+from mtlscale.spec import TaskSuite, UserError
 
 logger = logging.getLogger(__name__)
 

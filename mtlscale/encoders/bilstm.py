@@ -1,7 +1,7 @@
 from typing import ClassVar
 
-from mtlscale.components import knob
 from mtlscale.encoders._recurrent import Recurrent
+from mtlscale.spec import knob
 
 
 class BiLSTM(Recurrent):

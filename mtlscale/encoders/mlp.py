@@ -4,10 +4,9 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from mtlscale.components import UserError, knob
 from mtlscale.encoders._base import Encoder, EncoderModule
 from mtlscale.encoders._dropout import Dropout
-from mtlscale.tasks import TaskSuite
+from mtlscale.spec import TaskSuite, UserError, knob
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU, "elu": nn.ELU}
 
@@ -21,7 +20,7 @@ class MLP(Encoder):
 
     name: ClassVar[str] = "mlp"
     inputs: ClassVar[tuple[str, ...]] = ("vector", "image")
-    stackable: ClassVar[bool] = True
+    batchable: ClassVar[bool] = True
 
     hidden: tuple[int, ...] = knob((64,), help="sizes of the hidden layers")
     activation: str = knob("relu", choices=tuple(ACTIVATIONS), help="after every hidden layer")

@@ -1,9 +1,8 @@
 from typing import ClassVar
 
-from mtlscale.components import UserError, knob
 from mtlscale.encoders._base import Encoder, EncoderModule
 from mtlscale.encoders._images import PRETRAINED_HELP, ResNetModule, image_size, is_map
-from mtlscale.tasks import TaskSuite
+from mtlscale.spec import TaskSuite, UserError, knob
 
 
 class ResNet18(Encoder):

@@ -4,12 +4,11 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mtlscale.components import UserError, knob
 from mtlscale.encoders._base import Encoder, EncoderModule, Memory
 from mtlscale.encoders._batch_norm import conv_block
 from mtlscale.encoders._heads import conv_head
 from mtlscale.encoders._images import ImageModule, image_size
-from mtlscale.tasks import Task, TaskSuite
+from mtlscale.spec import Task, TaskSuite, UserError, knob
 
 _CONVOLUTIONS = (2, 2, 3, 3, 3)  # of each resolution, as in VGG-16
 

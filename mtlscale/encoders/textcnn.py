@@ -2,12 +2,11 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from mtlscale.components import UserError, knob
 from mtlscale.encoders._base import Encoder, EncoderModule
 from mtlscale.encoders._textcnn_fast import is_faster, plain_text_features, text_features
 from mtlscale.encoders._tokens import word_embedding
 from mtlscale.encoders._vectors import VECTORS_HELP
-from mtlscale.tasks import TaskSuite
+from mtlscale.spec import TaskSuite, UserError, knob
 
 
 class TextCNN(Encoder):

@@ -12,7 +12,7 @@ def keep_freed_memory() -> bool:
     """Keep freed memory for the next step instead of handing it back to the system; whether that was possible.
 
     A training step frees and allocates the same large tensors again and again. By default glibc maps each of them anew,
-    so that the kernel clears every page in every step: two thirds of the time of a stack of TOMATO trials on School. A
+    so that the kernel clears every page in every step: two thirds of the time of batched TOMATO trials on School. A
     process that keeps its memory holds on to its peak, which is what the next step needs. Other C libraries are left
     as they are.
     """

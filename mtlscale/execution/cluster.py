@@ -10,8 +10,7 @@ import sys
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from mtlscale.components import UserError
-from mtlscale.experiment import ResourceSpec
+from mtlscale.spec import ResourceSpec, UserError
 
 CONNECT_SECONDS = 8.0
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtlscale.execution import stacks
+from mtlscale.execution import dumps
 from mtlscale.execution.pool import Job, Options
 from mtlscale.execution.watch import log
 from mtlscale.execution.worker import Event, execute, failed, setup, sources
-from mtlscale.experiment import Run
+from mtlscale.spec import Run
 
 
 class _Queue:
@@ -27,7 +27,7 @@ class _Queue:
         self._failures = 0
         self._held = False
         self._max = max_failures
-        self._places: list[stacks.Place] = []
+        self._places: list[dumps.Place] = []
         self._since = time.monotonic()  # of the last sign of life
 
     def start(self) -> None:
@@ -42,11 +42,11 @@ class _Queue:
         self._places = []
         self._since = time.monotonic()
 
-    def enter(self, place: stacks.Place) -> None:
+    def enter(self, place: dumps.Place) -> None:
         """A worker of the group says where it runs."""
         self._places.append(place)
 
-    def quiet(self) -> tuple[float, list[stacks.Place]]:
+    def quiet(self) -> tuple[float, list[dumps.Place]]:
         """Seconds since the last sign of life, 0 without a job; the workers."""
         return (time.monotonic() - self._since if self._held else 0.0), self._places
 
@@ -82,7 +82,7 @@ def _worker_loop(config: dict[str, Any]) -> None:
     if lead:
         ray.get(queue.start.remote())
     torch.distributed.barrier()
-    ray.get(queue.enter.remote(stacks.listen()))
+    ray.get(queue.enter.remote(dumps.listen()))
     while True:
         box: list[Job | None] = [ray.get(queue.take.remote()) if lead else None]
         torch.distributed.broadcast_object_list(box)
@@ -205,9 +205,9 @@ def execute_group(jobs: Sequence[Job], options: Options, storage: Path) -> Itera
             break
         quiet, places = ray.get(queue.quiet.remote())
         if quiet > 60 * resources.timeout_minutes and places:
-            for place, text in stacks.everywhere(places).items():
-                log.warning("worker hangs", extra={"stacks": text, "seconds": quiet, "error": f"process {place.pid}"})
-            stacks.everywhere(places, "end")  # the group starts again, and its run resumes
+            for place, text in dumps.everywhere(places).items():
+                log.warning("worker hangs", extra={"dump": text, "seconds": quiet, "error": f"process {place.pid}"})
+            dumps.everywhere(places, "end")  # the group starts again, and its run resumes
         thread.join(timeout=0.3)
     for job in jobs:
         if job.run.run_id not in done:

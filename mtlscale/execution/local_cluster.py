@@ -20,7 +20,7 @@ from urllib.request import urlopen
 
 import psutil
 
-from mtlscale.components import UserError
+from mtlscale.spec import UserError
 
 START_SECONDS = 180.0
 # `ray start`, whose check refuses further nodes where Ray listens on loopback alone; on one machine they meet there.

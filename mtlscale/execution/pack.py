@@ -9,8 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from mtlscale.components import UserError
-from mtlscale.experiment import Experiment, find_experiment, load_experiment, read_settings
+from mtlscale.spec import Experiment, UserError, find_experiment, load_experiment, read_settings
 
 LIMIT_MB = 100.0  # MiB
 # Never packed, wherever they stand: environments, caches, results; nor anything whose name begins with a dot.
@@ -104,12 +103,10 @@ def _included(path: Path) -> dict[str, Path]:
 
 
 def _code() -> dict[str, Path]:
-    import mtlscale
     import pipelines
 
     found: dict[str, Path] = {}
-    for module in (mtlscale, pipelines):
-        folder = Path(str(module.__file__)).parent
+    for folder in (Path(__file__).parents[1], Path(str(pipelines.__file__)).parent):
         found |= {f"{folder.name}/{file.relative_to(folder)}": file for file in _files(folder)}
     return found
 

@@ -9,9 +9,8 @@ from typing import Literal
 
 from mtlscale.data.prepared import Manifest, read_manifest
 from mtlscale.execution.worker import read_record
-from mtlscale.experiment import Experiment, Run
-from mtlscale.home import Home
-from mtlscale.ledger import Ledger, RunRecord
+from mtlscale.records import Home, Ledger, RunRecord
+from mtlscale.spec import Experiment, Run
 
 RunState = Literal["done", "resume", "retry", "new"]
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtlscale.execution import stacks
+from mtlscale.execution import dumps
 from mtlscale.execution.watch import log
-from mtlscale.execution.worker import Event, Plugin, execute, execute_stack, failed, setup, sources
-from mtlscale.experiment import ResourceSpec, Run
+from mtlscale.execution.worker import Event, Plugin, execute, execute_batched, failed, setup, sources
+from mtlscale.spec import ResourceSpec, Run
 
 _LOOK_SECONDS = 5.0  # between two looks for workers that hang
 
@@ -32,7 +32,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Stack:
+class Batched:
     """Runs on the same data that are trained together as one batched model."""
 
     jobs: tuple[Job, ...]
@@ -45,7 +45,7 @@ class Options:
     resources: ResourceSpec
     plugins: tuple[str, ...] = ()
     models: bool = True
-    storage: str | None = None  # of `mtlscale.storage`, where nodes have no folder in common
+    storage: str | None = None  # of `mtlscale.records.Storage`, where nodes have no folder in common
 
 
 @dataclass
@@ -53,7 +53,7 @@ class _Busy:
     """A worker with a job."""
 
     actor: Any
-    job: Job | Stack
+    job: Job | Batched
     failures: int  # of the job, so far
     place: Any  # reference to where the worker runs
     since: float  # of its last sign of life
@@ -64,22 +64,22 @@ class _RunWorker:
     """The actor: one process that keeps libraries and data warm between runs."""
 
     def __init__(self, threads: int, plugins: list[Plugin]) -> None:
-        self._place = stacks.listen()
+        self._place = dumps.listen()
         setup(threads, plugins)
 
-    def place(self) -> stacks.Place:
+    def place(self) -> dumps.Place:
         return self._place
 
-    def run(self, job: Job | Stack, options: Options) -> Iterator[Event]:
+    def run(self, job: Job | Batched, options: Options) -> Iterator[Event]:
         how = {"models": options.models, "use_gpu": options.resources.gpus_per_worker > 0}
-        if isinstance(job, Stack):
+        if isinstance(job, Batched):
             runs = [(part.run, part.folder) for part in job.jobs]
-            yield from execute_stack(runs, job.jobs[0].data, **how, storage=options.storage)
+            yield from execute_batched(runs, job.jobs[0].data, **how, storage=options.storage)
         else:
             yield from execute(job.run, job.data, job.folder, **how, storage=options.storage)
 
 
-def execute_pool(jobs: Sequence[Job | Stack], slots: int, options: Options) -> Iterator[Event]:
+def execute_pool(jobs: Sequence[Job | Batched], slots: int, options: Options) -> Iterator[Event]:
     """Work through the jobs on `slots` actors; a run whose actor dies resumes on a new one, `max_failures` times."""
     import ray
 
@@ -91,7 +91,7 @@ def execute_pool(jobs: Sequence[Job | Stack], slots: int, options: Options) -> I
     def start() -> Any:
         return remote.remote(int(resources.cpus_per_worker), plugins)
 
-    queue: deque[tuple[Job | Stack, int]] = deque((job, 0) for job in jobs)
+    queue: deque[tuple[Job | Batched, int]] = deque((job, 0) for job in jobs)
     idle = [start() for _ in range(min(slots, len(jobs)))]
     ended: set[str] = set()
     busy: dict[Any, _Busy] = {}  # by its stream of events
@@ -109,7 +109,7 @@ def execute_pool(jobs: Sequence[Job | Stack], slots: int, options: Options) -> I
         for run in names:
             log.warning("worker lost", extra={"run_id": run.run_id, "method": run.method, "error": reason})
         if one.failures < resources.max_failures:
-            queue.appendleft((Stack(left) if isinstance(one.job, Stack) else one.job, one.failures + 1))
+            queue.appendleft((Batched(left) if isinstance(one.job, Batched) else one.job, one.failures + 1))
             return
         for run in names:
             yield ("record", run.run_id, failed(run, f"its worker died {one.failures + 1} times: {reason}"))
@@ -151,26 +151,26 @@ def execute_pool(jobs: Sequence[Job | Stack], slots: int, options: Options) -> I
                     del busy[stream]
             hung = [stream for stream, one in busy.items() if now - one.since > limit]
             if hung:
-                _log_stacks(list(busy.values()), resources.timeout_minutes)
+                _log_dumps(list(busy.values()), resources.timeout_minutes)
             for stream in hung:
                 yield from lost(
-                    stream, f"no sign of life within {resources.timeout_minutes:g} minutes; stacks in the log"
+                    stream, f"no sign of life within {resources.timeout_minutes:g} minutes; thread dumps in the log"
                 )
     finally:
         for actor in [*idle, *(one.actor for one in busy.values())]:
             ray.kill(actor)
 
 
-def _log_stacks(workers: Sequence[_Busy], minutes: float) -> None:
-    """The stacks of all workers: one that hangs may wait for another."""
+def _log_dumps(workers: Sequence[_Busy], minutes: float) -> None:
+    """The thread dumps of all workers: one that hangs may wait for another."""
     import ray
 
     places = {}
     for one in workers:
         with contextlib.suppress(ray.exceptions.RayError):
             places[ray.get(one.place, timeout=5)] = one
-    for place, text in stacks.everywhere(places).items():
+    for place, text in dumps.everywhere(places).items():
         run = places[place].job.jobs[0].run
         quiet = time.monotonic() - places[place].since
         event = "worker hangs" if quiet > 60 * minutes else "another worker meanwhile"
-        log.warning(event, extra={"run_id": run.run_id, "method": run.method, "stacks": text, "seconds": quiet})
+        log.warning(event, extra={"run_id": run.run_id, "method": run.method, "dump": text, "seconds": quiet})

@@ -19,13 +19,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from mtlscale.components import UserError, build
 from mtlscale.data.prepared import MANIFEST, Manifest, SourceInfo, damage, read_manifest
+from mtlscale.data.shared import fetch, fetch_manifests
+from mtlscale.spec import UserError, build
 
 if TYPE_CHECKING:
-    from mtlscale.storage import Storage
-    from pipelines._base import Pipeline
-    from pipelines._blocks import Engine, Progress
+    from mtlscale.records import Storage
+    from pipelines import Engine, Pipeline, Tell
 
 SOURCES = "MTLSCALE_DATA"  # environment variable: a folder with one sub-folder per data set
 ABANDONED_AFTER = 24 * 3600.0  # seconds after which the folder of a preparation that was killed is removed
@@ -41,7 +41,7 @@ def prepare(
     engine: Literal["auto", "ray", "local"] = "auto",
     skip_bad: bool = False,
     download: bool = False,
-    progress: Progress | None = None,
+    progress: Tell | None = None,
 ) -> Path:
     """The folder of the prepared data set, prepared now unless it is there already.
 
@@ -92,11 +92,11 @@ def fetch_prepared(name: str, options: dict[str, Any], home: Path, storage: Stor
     """Fetch the preparations with these options that others have published, unless they are here."""
     pipeline = build("datasets", name, options)
     with tempfile.TemporaryDirectory() as temporary:
-        for folder in storage.manifests(name, Path(temporary) / name):
+        for folder in fetch_manifests(storage, name, Path(temporary) / name):
             manifest, target = read_manifest(folder), home / "data" / name / folder.name
             same = _plain(manifest.options) == _plain(asdict(pipeline))
             if same and manifest.results_version == pipeline.results_version and not _complete(target):
-                storage.fetch(target)
+                fetch(storage, target)
 
 
 def _plain(options: dict[str, Any]) -> Any:
@@ -181,10 +181,9 @@ def _prepare_into(
     info: SourceInfo,
     engine: Engine,
     skip_bad: bool,
-    progress: Progress | None,
+    progress: Tell | None,
 ) -> Manifest:
-    from pipelines._base import Work
-    from pipelines._write import write_prepared
+    from pipelines import Work, write_prepared
 
     work = Work(engine, skip_bad, progress or Work.progress)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))

@@ -6,7 +6,7 @@ import os
 import uuid
 from pathlib import Path
 
-from mtlscale.components import UserError
+from mtlscale.spec import UserError
 
 PROBE_SECONDS = 60.0  # for all nodes to answer
 

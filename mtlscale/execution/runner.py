@@ -8,23 +8,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from mtlscale.data.shared import publish
 from mtlscale.execution import cluster
+from mtlscale.execution.client import check_client
 from mtlscale.execution.plan import Datasets, Plan, PlannedRun, make_plan
-from mtlscale.execution.pool import Job, Options, Stack, execute_pool
+from mtlscale.execution.pool import Batched, Job, Options, execute_pool
 from mtlscale.execution.prepare import fetch_prepared
 from mtlscale.execution.prepare import prepare as prepare_dataset
 from mtlscale.execution.probe import check_shared
+from mtlscale.execution.standing import write_plan
 from mtlscale.execution.sweep import SweepPlan, execute_sweep, plan_sweep
 from mtlscale.execution.watch import Meters, log_ended, structured_log
 from mtlscale.execution.worker import Event, failed
-from mtlscale.experiment import Experiment, Run
-from mtlscale.home import Home
-from mtlscale.ledger import Epoch, Ledger, RunRecord
-from mtlscale.progress import check_client, write_plan
+from mtlscale.records import Epoch, Home, Ledger, RunRecord, Score, Storage, restore
+from mtlscale.report.results import Results
 from mtlscale.report.sweeps import Sweep
-from mtlscale.results import Results
-from mtlscale.search import Score
-from mtlscale.storage import Storage, restore
+from mtlscale.spec import Experiment, Run
 from mtlscale.tracking import Tracker
 
 
@@ -151,7 +150,7 @@ def _prepare(experiment: Experiment, home: Home, source: Path | None, download: 
             fetch_prepared(dataset.name, options, home.root, storage)
         result = prepare_dataset(dataset.name, options, source, home.root, download=download)
         if storage is not None:
-            storage.publish(result)
+            publish(storage, result)
         observer.prepared(name, result)
         return result
 
@@ -248,7 +247,7 @@ def _execute(
         recorder.take(event)
 
 
-_MANY = 16  # streams from which a run may be cheaper as a stack
+_MANY = 16  # streams from which a run may be cheaper batched
 
 
 class Recorder:
@@ -270,7 +269,7 @@ class Recorder:
 
     def take(self, event: Event) -> None:
         if event[0] == "progress":
-            return  # of stacks: their epochs come with the records
+            return  # of batched runs: their epochs come with the records
         run_id = event[1]
         run = self._todo[run_id].run
         if self._tracker is not None and run_id not in self._seen:
@@ -292,16 +291,17 @@ class Recorder:
             self._tracker.finished(run, record, self._home.run(run_id))
 
 
-def _job(planned: PlannedRun, the_plan: Plan, home: Home) -> Job | Stack:
-    """What a worker takes from the queue: the run, as a stack of its own where that is far cheaper."""
+def _job(planned: PlannedRun, the_plan: Plan, home: Home) -> Job | Batched:
+    """What a worker takes from the queue: the run, batched by itself where that is far cheaper."""
     run = planned.run
     job = Job(run, the_plan.folders[run.data], home.run(run.run_id))
     manifest = the_plan.manifests[run.data]
     if len(manifest.suite.streams) < _MANY or planned.state == "resume" or the_plan.experiment.resources.workers > 1:
         return job
-    from mtlscale.training import stacking  # imports torch, which other drivers need not wait for
 
-    return Stack((job,)) if stacking.pays_alone(run, manifest, the_plan.steps(run)) else job
+    from mtlscale.batched import planning  # imports torch, which other drivers need not wait for
+
+    return Batched((job,)) if planning.pays_alone(run, manifest, the_plan.steps(run)) else job
 
 
 def _untrained(todo: Iterable[PlannedRun], hopeless: dict[tuple[str, str], str]) -> Iterator[Event]:
@@ -313,7 +313,7 @@ def _untrained(todo: Iterable[PlannedRun], hopeless: dict[tuple[str, str], str])
 
 
 def _events(
-    first: Iterator[Event], jobs: Sequence[Job | Stack], slots: int, options: Options, home: Home
+    first: Iterator[Event], jobs: Sequence[Job | Batched], slots: int, options: Options, home: Home
 ) -> Iterator[Event]:
     yield from first
     if not jobs:

@@ -24,10 +24,11 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from mtlscale.components import UserError
+from mtlscale.execution.client import CLIENT
 from mtlscale.execution.cluster import check_address
+from mtlscale.execution.job_progress import PROGRESS
 from mtlscale.execution.pack import Package
-from mtlscale.progress import CLIENT, PROGRESS
+from mtlscale.spec import UserError
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 

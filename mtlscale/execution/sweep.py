@@ -11,14 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtlscale.components import UserError
 from mtlscale.execution.plan import Datasets, Plan, PlannedRun, make_plan
-from mtlscale.execution.pool import Job, Options, Stack, execute_pool
-from mtlscale.experiment import Experiment, Run
-from mtlscale.home import Home
-from mtlscale.ledger import Ledger, RunRecord
+from mtlscale.execution.pool import Batched, Job, Options, execute_pool
+from mtlscale.records import Home, Ledger, RunRecord, Score, score
 from mtlscale.report.sweeps import Sweep
-from mtlscale.search import Score, SearchSpec, check_metric, score, space_of, trials
+from mtlscale.spec import Experiment, Run, SearchSpec, UserError, check_metric, space_of, trials
 
 Key = tuple[str, str]  # dataset and method
 
@@ -30,7 +27,7 @@ class SweepPlan:
     plan: Plan
     search: SearchSpec
     bases: tuple[Run, ...]
-    items: tuple[Job | Stack, ...]  # what the workers take from the queue
+    items: tuple[Job | Batched, ...]  # what the workers take from the queue
     reasons: tuple[str, ...] = ()  # why it is cut that way
 
     @property
@@ -116,7 +113,7 @@ def _tried(search: SearchSpec, bases: list[Run], ledger: Path) -> list[Run]:
     return list(found.values())
 
 
-def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | Stack], list[str]]:
+def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | Batched], list[str]]:
     """What the workers take from the queue, the costliest first, and why it is cut that way."""
 
     def job(run: Run) -> Job:
@@ -125,35 +122,36 @@ def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | S
     resources = the_plan.experiment.resources
     if search.executor == "pool" or resources.workers > 1 or not the_plan.todo:
         return [job(planned.run) for planned in the_plan.todo], []
-    from mtlscale.training import stacking
+
+    from mtlscale.batched import planning
 
     workers = max(1, int((os.cpu_count() or 1) // resources.cpus_per_worker))
     single = [planned.run for planned in the_plan.todo if planned.state == "resume"]
     fresh = [planned.run for planned in the_plan.todo if planned.state != "resume"]
-    queue: list[tuple[float, Job | Stack]] = []
+    queue: list[tuple[float, Job | Batched]] = []
     reasons = []
-    for group in stacking.groups(fresh):
+    for group in planning.groups(fresh):
         run, manifest = group[0], the_plan.manifests[group[0].data]
         name = f"{run.dataset} · {run.method}: {len(group)} trials"
-        problem = stacking.obstacle(run, manifest.suite)
+        problem = planning.obstacle(run, manifest.suite)
         if problem is not None:
-            if search.executor == "fused":
-                raise UserError(f"search.executor fused: {run.method}: {problem}; set it to auto")
+            if search.executor == "batched":
+                raise UserError(f"search.executor batched: {run.method}: {problem}; set it to auto")
             single += group
             reasons.append(f"{name} one by one ({problem})")
             continue
-        found = stacking.estimate(run, manifest, len(fresh), workers)
-        if search.executor == "auto" and not stacking.worth_it(found, len(group)):
+        found = planning.estimate(run, manifest, len(fresh), workers)
+        if search.executor == "auto" and not planning.worth_it(found, len(group)):
             single += group
-            reasons.append(f"{name} one by one (stacking would gain {found.gain(len(group)):.1f} ×)")
+            reasons.append(f"{name} one by one (batching would gain {found.gain(len(group)):.1f} ×)")
             continue
-        parts = stacking.stacks(group, found.size)
+        parts = planning.shares(group, found.size)
         steps = the_plan.steps(run)
-        per_trial = found.stacked(len(group))
-        queue += [(per_trial * steps * len(part), Stack(tuple(map(job, part)))) for part in parts]
+        per_trial = found.batched(len(group))
+        queue += [(per_trial * steps * len(part), Batched(tuple(map(job, part)))) for part in parts]
         sizes = " + ".join(str(len(part)) for part in parts)
         reasons.append(
-            f"{name} in stacks of {sizes}: {per_trial * 1e3:.2g} ms per trial and step, "
+            f"{name} batched, {sizes} at a time: {per_trial * 1e3:.2g} ms per trial and step, "
             f"alone {found.alone * 1e3:.2g} ms ({found.gain(len(group)):.1f} ×)"
         )
     queue.sort(key=lambda entry: -entry[0])

@@ -19,12 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtlscale.components import UserError
 from mtlscale.data.prepared import Manifest
 from mtlscale.execution.worker import Plugin, failed, setup, sources
-from mtlscale.experiment import ResourceSpec, Run
-from mtlscale.ledger import Epoch, Metrics, RunRecord, write_atomically
-from mtlscale.search import Dimension, Knobs, SearchSpec, best_so_far, score, score_of, space_of, trials, whole_number
+from mtlscale.records import Epoch, Metrics, RunRecord, best_so_far, score, score_of, write_atomically
+from mtlscale.spec import Dimension, Knobs, ResourceSpec, Run, SearchSpec, UserError, space_of, trials, whole_number
 
 _WORST = -1e12  # what a trial that diverged reports
 

@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from typing import TYPE_CHECKING
 
-from mtlscale.home import Home
-from mtlscale.ledger import RunRecord
+from mtlscale.records import Home, RunRecord
 
 if TYPE_CHECKING:
     from ray.util.metrics import Gauge
@@ -32,7 +31,7 @@ _FIELDS = (
     "error",
     "seconds",
     "samples_per_second",
-    "stacks",
+    "dump",
 )
 
 

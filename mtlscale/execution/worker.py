@@ -10,17 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from mtlscale.components import UserError, load_plugin
 from mtlscale.execution.allocator import keep_freed_memory
-from mtlscale.experiment import Run
-from mtlscale.ledger import Epoch, RunRecord, write_atomically
-from mtlscale.storage import Storage
+from mtlscale.records import Epoch, RunRecord, Storage, write_atomically
+from mtlscale.spec import Run, UserError, load_plugin
 
 if TYPE_CHECKING:
     from mtlscale.data.prepared import PreparedData
     from mtlscale.training.loop import Trainer
 
-# What a run says while it goes on: its epochs, then its record. Runs of a stack: now and then how many epochs they have
+# What a run says while it goes on: its epochs, then its record. Batched runs: now and then how many epochs they have
 # behind them, then their records.
 Event = (
     tuple[Literal["epoch"], str, Epoch]
@@ -85,8 +83,8 @@ def execute(
     node shares with the others, where they have no folder in common."""
     import torch
 
+    from mtlscale.data import Workers
     from mtlscale.training import checkpoint
-    from mtlscale.training.distributed import Workers
     from mtlscale.training.loop import Trainer
 
     workers = Workers.current()
@@ -139,8 +137,8 @@ def _draw(trainer: Trainer, run: Run, folder: Path) -> None:
     found = trainer.pictures()
     if found is None:
         return
+    from mtlscale.report.canvas import save
     from mtlscale.report.pictures import Maps, picture_figure
-    from mtlscale.report.plots import save
 
     inputs, predictions = found
     maps = []
@@ -161,14 +159,14 @@ def _draw(trainer: Trainer, run: Run, folder: Path) -> None:
         save(picture_figure(inputs.numpy(), maps, title), folder / "pictures.png")
 
 
-def execute_stack(
+def execute_batched(
     runs: Sequence[tuple[Run, Path]], data_folder: Path, *, models: bool, use_gpu: bool, storage: str | None = None
 ) -> Iterator[Event]:
-    """Train several runs on the same data as one batched model; an error of the whole stack is each run's."""
+    """Train several runs on the same data as one batched model; an error of all is each run's."""
     import torch
 
+    from mtlscale.batched.trainer import BatchedTrainer
     from mtlscale.training import checkpoint
-    from mtlscale.training.fused import StackTrainer
 
     folders = {run.run_id: folder for run, folder in runs}
     left = {run.run_id: run for run, _ in runs}
@@ -176,7 +174,7 @@ def execute_stack(
     try:
         place = torch.device(device() if use_gpu else "cpu")
         data = _read(data_folder, shared)
-        trainer = StackTrainer([run for run, _ in runs], data, device=place, keep_states=models)
+        trainer = BatchedTrainer([run for run, _ in runs], data, device=place, keep_states=models)
         told = time.monotonic()
         for event in trainer.train():
             if isinstance(event, int):
@@ -202,9 +200,10 @@ def execute_stack(
 def _read(folder: Path, storage: Storage | None = None) -> PreparedData:
     """The prepared data, fetched where this node has not got them, and kept for the next run on them."""
     from mtlscale.data.prepared import load_prepared
+    from mtlscale.data.shared import fetch
 
     if storage is not None and not folder.exists():
-        storage.fetch(folder)
+        fetch(storage, folder)
     if str(folder) not in _DATA:
         _DATA.clear()
         _DATA[str(folder)] = load_prepared(folder)

@@ -1,7 +1,7 @@
 """Extra terms of the training objective. One module per objective, named as in experiment files."""
 
 from mtlscale.objectives._adversarial import reverse_gradient
-from mtlscale.objectives._base import EpochView, Objective, ObjectiveModule
+from mtlscale.objectives._base import EpochView, Objective, ObjectiveModule, ProximalModule
 from mtlscale.objectives._relatedness import (
     adversarial_value,
     next_multiplier,
@@ -13,6 +13,7 @@ __all__ = [
     "EpochView",
     "Objective",
     "ObjectiveModule",
+    "ProximalModule",
     "adversarial_value",
     "next_multiplier",
     "relatedness_matrix",

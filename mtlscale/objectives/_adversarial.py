@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures._base import MultiTaskModule
-from mtlscale.components import UserError, knob
+from mtlscale.architectures import MultiTaskModule
+from mtlscale.data import Batch, Outputs, Samples
 from mtlscale.objectives._base import EpochView, Objective, ObjectiveModule
 from mtlscale.objectives._relatedness import (
     FORMS,
@@ -16,7 +16,7 @@ from mtlscale.objectives._relatedness import (
     relatedness_from_sums,
     sums_by_task,
 )
-from mtlscale.tasks import Batch, Outputs, Samples, TaskSuite
+from mtlscale.spec import TaskSuite, UserError, knob
 
 
 class _Reversal(torch.autograd.Function):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures._base import Architecture, MultiTaskModule
-from mtlscale.components import Component
-from mtlscale.tasks import Batch, Outputs, TaskSuite
+from mtlscale.architectures import Architecture, MultiTaskModule
+from mtlscale.data import Batch, Outputs
+from mtlscale.spec import Component, TaskSuite
 
 if TYPE_CHECKING:
-    from mtlscale.experiment import TrainingSpec
+    from mtlscale.spec import TrainingSpec
 
 
 class EpochView(Protocol):

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from mtlscale.architectures._base import Architecture, MultiTaskModule
+from mtlscale.architectures import Architecture, MultiTaskModule
 from mtlscale.architectures.tomato import TomatoModule
-from mtlscale.components import UserError, knob
 from mtlscale.objectives._base import Objective, ObjectiveModule, ProximalModule
-from mtlscale.tasks import TaskSuite
+from mtlscale.spec import TaskSuite, UserError, knob
 
 if TYPE_CHECKING:
-    from mtlscale.experiment import TrainingSpec
+    from mtlscale.spec import TrainingSpec
 
 
 class TopicPenalty(Objective):

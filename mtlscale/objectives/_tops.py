@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from mtlscale.architectures._base import MultiTaskModule
-from mtlscale.components import UserError
-from mtlscale.tasks import TaskSuite
+from mtlscale.architectures import MultiTaskModule
+from mtlscale.spec import TaskSuite, UserError
 
 
 def alike(name: str, suite: TaskSuite, model: MultiTaskModule, least: int = 1) -> list[tuple[nn.Parameter, ...]]:

@@ -4,12 +4,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from mtlscale.architectures._base import MultiTaskModule
-from mtlscale.components import knob
+from mtlscale.architectures import MultiTaskModule
 from mtlscale.objectives._adversarial import Adversarial, AdversarialModule
 from mtlscale.objectives._base import EpochView, ObjectiveModule
 from mtlscale.objectives._relatedness import MULTIPLIER_RULES, chance, next_multiplier, relatedness_weights
-from mtlscale.tasks import TaskSuite
+from mtlscale.spec import TaskSuite, knob
 
 
 class AAMTRL(Adversarial):

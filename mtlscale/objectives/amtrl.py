@@ -1,10 +1,9 @@
 from typing import Any, ClassVar
 
-from mtlscale.architectures._base import MultiTaskModule
-from mtlscale.components import knob
+from mtlscale.architectures import MultiTaskModule
 from mtlscale.objectives._adversarial import Adversarial, AdversarialModule
 from mtlscale.objectives._base import ObjectiveModule
-from mtlscale.tasks import TaskSuite
+from mtlscale.spec import TaskSuite, knob
 
 
 class AMTRL(Adversarial):

@@ -4,11 +4,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mtlscale.architectures._base import MultiTaskModule
-from mtlscale.components import knob
+from mtlscale.architectures import MultiTaskModule
 from mtlscale.objectives._base import Objective, ObjectiveModule
 from mtlscale.objectives._tops import alike
-from mtlscale.tasks import TaskSuite
+from mtlscale.spec import TaskSuite, knob
 
 
 class MRN(Objective):

@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mtlscale.ledger import RunRecord, write_atomically
-from mtlscale.report.leaderboard import Leaderboard, Table
-from mtlscale.report.published import Published, read_published
+from mtlscale.lazy import lazily
 
-__all__ = ["Leaderboard", "Published", "Table", "read_published", "write_report"]
+if TYPE_CHECKING:
+    from mtlscale.report.leaderboard import Leaderboard
+    from mtlscale.report.published import Published, read_published
+    from mtlscale.report.results import Results
+    from mtlscale.report.sweeps import Sweep
+    from mtlscale.report.table import Table
+    from mtlscale.report.write import write_report
 
+__all__ = [
+    "Leaderboard",
+    "Published",
+    "Results",
+    "Sweep",
+    "Table",
+    "read_published",
+    "write_report",
+]
 
-def write_report(
-    records: Sequence[RunRecord],
-    folder: Path,
-    name: str,
-    *,
-    baseline: str = "stl",
-    reference: str = "equal",
-    published: Published | None = None,
-) -> dict[str, Path]:
-    """Write leaderboard.md, .csv, .html and .png into the folder, and into its folder `pictures` one of everything else
-    there is to draw, each whole or not at all: what -> its file."""
-    from mtlscale.report.html import page
-    from mtlscale.report.plots import leaderboard_figure, pictures, save
-
-    board = Leaderboard.from_records(records, baseline, reference, published)
-    texts = {
-        "markdown": ("leaderboard.md", f"# {name}\n\n{board.to_markdown()}"),
-        "csv": ("leaderboard.csv", board.to_csv()),
-        "html": ("leaderboard.html", page(records, board, name)),
-    }
-    files = {what: folder / file for what, (file, _) in texts.items()}
-    for what, (_, text) in texts.items():
-        write_atomically(files[what], text.encode())
-    files["png"] = save(leaderboard_figure(board), folder / "leaderboard.png")
-    for what, figure in pictures(records, board):
-        files[what] = save(figure, folder / "pictures" / f"{what}.png")
-    return files
+__getattr__ = lazily(
+    __name__,
+    {
+        "mtlscale.report.leaderboard": ["Leaderboard"],
+        "mtlscale.report.published": ["Published", "read_published"],
+        "mtlscale.report.results": ["Results"],
+        "mtlscale.report.sweeps": ["Sweep"],
+        "mtlscale.report.table": ["Table"],
+        "mtlscale.report.write": ["write_report"],
+    },
+)

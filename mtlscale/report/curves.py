@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from mtlscale.ledger import RunRecord
+from mtlscale.records import RunRecord
 from mtlscale.report.statistics import half_width
 
 MOST_SEEDS = 10  # of a method that curves are read from: reading epochs costs more than all the rest

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from mtlscale.ledger import RunRecord
+from mtlscale.records import RunRecord
 from mtlscale.report import layout
 from mtlscale.report.curves import GREY, colors, epoch_frame, over_seeds, trace_frame, traced, varying_weights
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from mtlscale.report.leaderboard import Table
+    from mtlscale.report.table import Table
 
 MOST_CURVES = 12  # methods with curves and weights; the tables hold all
 MOST_PANELS = 6

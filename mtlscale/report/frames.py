@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
-from mtlscale.ledger import Metrics, RunRecord
+from mtlscale.records import Metrics, RunRecord
 
 
 def newest(records: Iterable[RunRecord]) -> list[RunRecord]:

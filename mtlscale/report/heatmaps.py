@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mtlscale.ledger import RunRecord
-from mtlscale.report.plots import MOST_LINES, _figure, _style
+from mtlscale.records import RunRecord
+from mtlscale.report.canvas import MOST_LINES, new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,8 +31,8 @@ def heat_figure(records: Sequence[RunRecord], trace: str) -> Figure:
             first.setdefault(record.method, record)
     shown = list(first.values())[:MOST_PANELS]
     heights = [0.9 + 0.22 * min(len(record.epochs[-1].traces[trace]), 20) for record in shown]
-    with _style():
-        figure = _figure(7.0, sum(heights))
+    with style():
+        figure = new_figure(7.0, sum(heights))
         panels = figure.subplots(len(shown), 1, height_ratios=heights, squeeze=False)[:, 0]
         for panel, record in zip(panels, shown, strict=True):
             _draw(panel, np.array(record.epochs[-1].traces[trace], dtype=float), record, trace)

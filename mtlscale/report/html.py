@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from mtlscale.ledger import RunRecord
+from mtlscale.records import RunRecord
 from mtlscale.report import layout
 from mtlscale.report.frames import by_dataset, newest
-from mtlscale.report.leaderboard import Leaderboard, Table
+from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.statistics import BETTER, FEW, SAME, WORSE
+from mtlscale.report.table import Table
 
 _HERE = Path(__file__).parent
 _PILLS = {BETTER: "better", WORSE: "worse", SAME: "same", FEW: "few"}

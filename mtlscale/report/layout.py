@@ -15,7 +15,7 @@ from mtlscale.report.statistics import BETTER, FEW, LEVEL, SAME, WORSE
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from mtlscale.report.leaderboard import Table
+    from mtlscale.report.table import Table
 
 Block = Literal["quality", "tasks", "cost"]
 MOST_TASKS = 5  # beside the other columns of quality; more go to a table of their own

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from mtlscale.report.plots import _figure, _style
+from mtlscale.report.canvas import new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,8 +37,8 @@ def picture_figure(inputs: np.ndarray, maps: Sequence[Maps], title: str = "") ->
     rows, columns = len(inputs), 1 + 2 * len(maps)
     height, width = inputs.shape[-2:]
     side = 1.6
-    with _style():
-        figure = _figure(columns * side * min(width / height, 1.6), rows * side + 0.5)
+    with style():
+        figure = new_figure(columns * side * min(width / height, 1.6), rows * side + 0.5)
         panels = figure.subplots(rows, columns, squeeze=False)
         _column(panels[:, 0], "image", _as_rgb(inputs))
         for place, of in enumerate(maps):

@@ -6,17 +6,15 @@ Figures are made without pyplot: no global state, no display.
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from mtlscale.ledger import RunRecord, write_atomically
+from mtlscale.records import RunRecord
+from mtlscale.report.canvas import MOST_LINES, new_figure, style
 from mtlscale.report.curves import GREY, colors, epoch_frame, over_seeds, trace_frame, traced, varying_weights
 from mtlscale.report.frames import by_dataset, newest
 from mtlscale.report.layout import decimals, legend, signed, summary
@@ -26,21 +24,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from mtlscale.report.leaderboard import Leaderboard, Table
+    from mtlscale.report.leaderboard import Leaderboard
+    from mtlscale.report.table import Table
 
 MOST_ROWS = 30  # methods in a picture
-MOST_LINES = 12  # tasks with a line, or numbers in the cells of a heat map
 _VERDICT_COLORS = {BETTER: "#2f8f4e", WORSE: "#c8443c"}
 _PLAIN = "#44608a"
-
-
-def save(figure: Figure, path: Path) -> Path:
-    """Write the figure whole or not at all; the suffix says the format, .png or .svg."""
-    buffer = io.BytesIO()
-    with _style():
-        figure.savefig(buffer, format=path.suffix.removeprefix("."), dpi=150, facecolor="white")
-    write_atomically(path, buffer.getvalue())
-    return path
 
 
 def pictures(records: Sequence[RunRecord], board: Leaderboard) -> Iterator[tuple[str, Figure]]:
@@ -69,8 +58,8 @@ def leaderboard_figure(board: Leaderboard) -> Figure:
     """Every data set's methods, best on top: score with interval and single seeds, and the gain on each task."""
     tables = list(board.tables.values())
     heights = [1.5 + 0.34 * min(len(table.rows), MOST_ROWS) for table in tables]
-    with _style():
-        figure = _figure(11.0, sum(heights))
+    with style():
+        figure = new_figure(11.0, sum(heights))
         parts = figure.subfigures(len(tables), 1, height_ratios=heights, squeeze=False)
         for table, part in zip(tables, parts[:, 0], strict=True):
             _draw_table(part, table)
@@ -93,8 +82,8 @@ def weight_figure(records: Sequence[RunRecord]) -> Figure:
     weights = varying_weights(epoch_frame(records, _methods(records)))
     columns = min(3, max(1, len(weights)))
     rows = -(-max(1, len(weights)) // columns)
-    with _style():
-        figure = _figure(3.6 * columns + 1.4, 2.6 * rows)
+    with style():
+        figure = new_figure(3.6 * columns + 1.4, 2.6 * rows)
         axes = figure.subplots(rows, columns, squeeze=False).flatten()
         for panel in axes[max(1, len(weights)) :]:
             panel.remove()
@@ -122,8 +111,8 @@ def radar_figure(table: Table) -> Figure:
     values, label = _errors(table)
     angles = np.linspace(0, 2 * np.pi, len(table.tasks), endpoint=False)
     shades = colors(list(table.rows.index), table.baseline)
-    with _style():
-        figure = _figure(6.6 + 0.16 * max(map(len, table.tasks)), 5.4)
+    with style():
+        figure = new_figure(6.6 + 0.16 * max(map(len, table.tasks)), 5.4)
         panel: Any = figure.subplots(subplot_kw={"projection": "polar"})
         for method in values.dropna().index[:MOST_LINES]:
             ring = values.loc[method].to_numpy()
@@ -145,37 +134,6 @@ def trace_figure(records: Sequence[RunRecord], trace: str, baseline: str | None 
     """A number that objectives or balancers recorded by epoch (`R_mean`, `lambda`, …), mean and interval over seeds."""
     lines = over_seeds(trace_frame(records, trace), "value")
     return _lines(lines, trace, _methods(records), baseline)
-
-
-@contextmanager
-def _style() -> Iterator[None]:
-    import matplotlib
-
-    settings: dict[Any, Any] = {
-        "font.size": 9,
-        "axes.titlesize": 10,
-        "axes.titlelocation": "left",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.edgecolor": "#b5b9c0",
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "grid.color": "#e6e8ec",
-        "xtick.color": "#4a4f57",
-        "ytick.color": "#4a4f57",
-        "text.color": "#1f2328",
-        "axes.labelcolor": "#4a4f57",
-        "text.parse_math": False,  # names are the user's and may hold a dollar
-        "svg.hashsalt": "mtlscale",
-    }
-    with matplotlib.rc_context(settings):
-        yield
-
-
-def _figure(width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 def _draw_table(part: Any, table: Table) -> None:
@@ -267,8 +225,8 @@ def _curves(
 def _lines(lines: pd.DataFrame, label: str, methods: Sequence[str], baseline: str | None, log: bool = False) -> Figure:
     """One line per method over epochs, with a band for the interval over seeds."""
     shades = colors(methods, baseline if baseline in methods else None)
-    with _style():
-        figure = _figure(7.0, 3.6)
+    with style():
+        figure = new_figure(7.0, 3.6)
         panel = figure.subplots()
         for method, rows in lines.groupby("method", sort=False):
             color = shades[str(method)]

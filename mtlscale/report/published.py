@@ -11,13 +11,13 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from mtlscale.components import UserError
 from mtlscale.report.layout import markdown_cell
+from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from mtlscale.report.leaderboard import Table
+    from mtlscale.report.table import Table
 
 FAR = 1.5  # points of difference that want a reason
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.report.curves import GREY, colors
-from mtlscale.search import Dimension
+from mtlscale.spec import Dimension
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

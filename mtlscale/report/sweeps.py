@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from mtlscale.ledger import RunRecord, write_atomically
-from mtlscale.search import Dimension, Knobs, best, score, space_of
+from mtlscale.records import RunRecord, best, score, write_atomically
+from mtlscale.spec import Dimension, Knobs, space_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from mtlscale.experiment import Experiment
+    from mtlscale.spec import Experiment
 
 Key = tuple[str, str]  # dataset and method
 
@@ -109,7 +109,7 @@ class Sweep:
 
     def write_report(self) -> dict[str, Path]:
         """Write sweep.md, .csv, .html and one .png per data set into the folder: what -> its file."""
-        from mtlscale.report.plots import save
+        from mtlscale.report.canvas import save
         from mtlscale.report.sweep_figures import drawing
 
         frame = self.to_pandas()

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mtlscale.components import UserError
-from mtlscale.tasks import Samples, Task, TaskSuite
+from mtlscale.data import Samples
+from mtlscale.spec import Task, TaskSuite, UserError
 
 SCALES = (1.0, 1.2, 1.5)  # of MTAN's random scale and crop
 _DEPTHS = {"abs_err", "rel_err"}  # metrics that tell a depth from other maps of numbers

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mtlscale.ledger import write_atomically
+from mtlscale.records import write_atomically
 
 
 def save(path: Path, content: dict[str, Any]) -> None:

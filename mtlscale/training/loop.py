@@ -19,18 +19,16 @@ import torch
 from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule
-from mtlscale.components import UserError
+from mtlscale.data import Batch, Outputs, Samples, Workers
 from mtlscale.data.prepared import PreparedData
 from mtlscale.data.sampler import EpochSampler, slice_for
-from mtlscale.encoders._batch_norm import needs_every_worker
-from mtlscale.experiment import Run, TrainingSpec
-from mtlscale.ledger import Epoch, Metrics, RunRecord
+from mtlscale.encoders import needs_every_worker
 from mtlscale.metrics import higher_is_better, task_metrics
 from mtlscale.objectives import ObjectiveModule
-from mtlscale.tasks import Batch, Outputs, Samples, TaskSuite
+from mtlscale.records import Epoch, Metrics, RunRecord
+from mtlscale.spec import Run, TaskSuite, TrainingSpec, UserError
 from mtlscale.training import checkpoint, provenance
 from mtlscale.training.augment import Augment
-from mtlscale.training.distributed import Workers
 from mtlscale.training.losses import task_loss
 from mtlscale.training.step import Diverged, Step
 
@@ -44,7 +42,8 @@ def derive_seed(*parts: object) -> int:
 def build_model(run: Run, suite: TaskSuite) -> tuple[MultiTaskModule, ObjectiveModule | None]:
     """The network and objective of a run, initialised from its seed: the same for every method that has the same
     modules in the same order."""
-    encoder = run.component("encoders", "encoder")
+    parts = run.parts
+    encoder = parts.encoder
     if suite.input_kind not in encoder.inputs:
         raise UserError(
             f"encoder {encoder.name} reads {' or '.join(encoder.inputs)} inputs, {suite.name} has {suite.input_kind}s"
@@ -53,12 +52,10 @@ def build_model(run: Run, suite: TaskSuite) -> tuple[MultiTaskModule, ObjectiveM
     torch.set_default_dtype(getattr(torch, run.training.dtype))
     try:
         torch.manual_seed(derive_seed("init", run.seed))
-        architecture = run.component("architectures", "architecture")
-        objective = run.component("objectives", "objective")
-        if objective is not None:
-            objective.require(architecture, run.training)
-        model = architecture.build(suite, lambda: encoder.build(suite), run.spec["dropout"])
-        return model, None if objective is None else objective.build(suite, model)
+        if parts.objective is not None:
+            parts.objective.require(parts.architecture, parts.training)
+        model = parts.architecture.build(suite, lambda: encoder.build(suite), parts.dropout)
+        return model, None if parts.objective is None else parts.objective.build(suite, model)
     finally:
         torch.set_default_dtype(dtype)
 
@@ -141,7 +138,7 @@ class Trainer:
         self.query = EpochSampler(
             sizes, self.spec.batch_size, derive_seed("query", run.seed), steps_per_epoch=self.sampler.steps
         )
-        balancer = run.component("balancers", "balancer")
+        balancer = run.parts.balancer
         parameters = list(self.model.parameters())
         if self.objective is not None:
             known = {id(p) for p in parameters}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mtlscale.tasks import MISSING_CLASS
+from mtlscale.spec import MISSING_CLASS
 
 # Elementwise: prediction [B, outputs, ...], target -> (losses [B, ...], present [B, ...]).
 ElementLoss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]

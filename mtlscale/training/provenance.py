@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-import mtlscale
+from mtlscale.version import __version__
 
 _LIBRARIES = ("torch", "ray", "mlflow", "numpy", "scipy", "pyarrow", "torchmetrics", "torchvision")
 
@@ -20,7 +20,7 @@ _LIBRARIES = ("torch", "ray", "mlflow", "numpy", "scipy", "pyarrow", "torchmetri
 @functools.cache
 def versions() -> dict[str, str]:
     """Installed versions of what results may depend on, without importing it."""
-    result = {"python": platform.python_version(), "mtlscale": mtlscale.__version__}
+    result = {"python": platform.python_version(), "mtlscale": __version__}
     for name in _LIBRARIES:
         try:
             result[name] = importlib.metadata.version(name)
@@ -32,7 +32,7 @@ def versions() -> dict[str, str]:
 @functools.cache
 def revision() -> str:
     """Git revision of this checkout, with "+" where it has uncommitted changes; "" outside a checkout."""
-    folder = Path(mtlscale.__file__).parent
+    folder = Path(__file__).parents[1]
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10)

@@ -15,12 +15,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures._base import MultiTaskModule
-from mtlscale.balancing._base import Balancer, JacobianBalancer, State, balance
-from mtlscale.components import UserError
-from mtlscale.objectives._base import ObjectiveModule
-from mtlscale.tasks import Batch, Outputs, TaskSuite
-from mtlscale.training.distributed import Workers
+from mtlscale.architectures import MultiTaskModule
+from mtlscale.balancing import Balancer, JacobianBalancer, State, balance
+from mtlscale.data import Batch, Outputs, Workers
+from mtlscale.objectives import ObjectiveModule
+from mtlscale.spec import TaskSuite, UserError
 from mtlscale.training.gradients import (
     Gradients,
     accumulate,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from mtlscale import components
 from mtlscale.architectures import MultiTaskModule
-from mtlscale.tasks import Batch, Samples, Task, TaskSuite
+from mtlscale.data import Batch, Samples
+from mtlscale.spec import Task, TaskSuite, components
 
 FEATURES = 6
 TASKS = ("a", "b", "c")

@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtlscale import components
 from mtlscale.architectures.constant import best_constant
+from mtlscale.data import Batch, Samples
 from mtlscale.data.prepared import load_prepared
 from mtlscale.execution.prepare import prepare
-from mtlscale.experiment import Experiment
-from mtlscale.tasks import Batch, Samples, Task, TaskSuite
+from mtlscale.spec import Experiment, Task, TaskSuite, components
 from mtlscale.training.loop import train
 from mtlscale.training.losses import task_loss
 

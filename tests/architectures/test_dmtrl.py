@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mtlscale.architectures.dmtrl import truncated_hosvd
-from mtlscale.tasks import Batch
+from mtlscale.data import Batch
 
 Build = Callable[..., Any]
 MakeBatch = Callable[..., Batch]

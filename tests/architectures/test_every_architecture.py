@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional as F
 
-from mtlscale import components
 from mtlscale.architectures import MultiTaskModule
-from mtlscale.tasks import Batch, Outputs
+from mtlscale.data import Batch, Outputs
+from mtlscale.spec import components
 
 Build = Callable[..., MultiTaskModule]
 MakeBatch = Callable[..., Batch]

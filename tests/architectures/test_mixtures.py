@@ -7,10 +7,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mtlscale import components
 from mtlscale.architectures.cross_stitch import stitch
-from mtlscale.components import UserError
-from mtlscale.tasks import Batch
+from mtlscale.data import Batch
+from mtlscale.spec import UserError, components
 
 Build = Callable[..., Any]
 MakeBatch = Callable[..., Batch]

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mtlscale import components
 from mtlscale.architectures.maxroam import roam
 from mtlscale.architectures.rotograd import scaled, turned
 from mtlscale.architectures.tsn import normalised
-from mtlscale.components import UserError
-from mtlscale.encoders._base import EncoderModule
-from mtlscale.tasks import Batch, Samples, Task, TaskSuite
+from mtlscale.data import Batch, Samples
+from mtlscale.encoders import EncoderModule
+from mtlscale.spec import Task, TaskSuite, UserError, components
 from mtlscale.training.losses import task_loss
 
 ENCODERS: dict[str, dict[str, Any]] = {

@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mtlscale import components
 from mtlscale.architectures.tomato import TomatoModule
-from mtlscale.components import UserError
-from mtlscale.tasks import Batch, TaskSuite
+from mtlscale.data import Batch
+from mtlscale.spec import TaskSuite, UserError, components
 
 Build = Callable[..., Any]
 MakeBatch = Callable[..., Batch]

@@ -8,8 +8,8 @@ from gramians import few, jacobians, relative
 from hypothesis import given
 from torch import Tensor
 
-from mtlscale.components import build
 from mtlscale.solvers import cagrad_weights, min_norm_weights
+from mtlscale.spec import build
 
 CONFLICT = ((4.0, -1.0), (-1.0, 1.0))  # g₁ = (2, 0), g₂ = (-½, √¾)
 

@@ -6,11 +6,10 @@ import pyarrow as pa
 import pytest
 import torch
 
-from mtlscale.components import UserError
 from mtlscale.data.prepared import MANIFEST, SourceInfo, load_prepared, read_ids, read_manifest
-from mtlscale.tasks import MISSING_CLASS, SPLITS, Task, TaskSuite
-from pipelines._base import Pipeline, Prepared
-from pipelines._write import VOCABULARY, write_prepared
+from mtlscale.spec import MISSING_CLASS, SPLITS, Task, TaskSuite, UserError
+from pipelines import Pipeline, Prepared, write_prepared
+from pipelines._write import VOCABULARY
 
 WORDS = ["<pad>", "<unk>", "the", "a"]
 TASKS = (

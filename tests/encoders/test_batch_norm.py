@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from two_workers import two_workers
 
-from mtlscale.encoders._batch_norm import BatchNorm2d, _Normalise, needs_every_worker, resize, synchronised
-from mtlscale.training.distributed import Workers
+from mtlscale.data import Workers
+from mtlscale.encoders import BatchNorm2d, needs_every_worker, resize
+from mtlscale.encoders._batch_norm import _Normalise, synchronised
 
 CHANNELS = 3
 

@@ -9,10 +9,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from mtlscale import components
-from mtlscale.components import UserError
-from mtlscale.encoders._base import StagedModule
-from mtlscale.tasks import Task, TaskSuite
+from mtlscale.encoders import StagedModule
+from mtlscale.spec import Task, TaskSuite, UserError, components
 from mtlscale.torchvision_ops import declare
 
 SEGMENTATION = Task(name="segmentation", loss="cross_entropy", outputs=5, metrics=("miou",))

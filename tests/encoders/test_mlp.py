@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from mtlscale.components import UserError, build
-from mtlscale.tasks import TaskSuite
+from mtlscale.spec import TaskSuite, UserError, build
 
 
 def suite(kind: str, *shape: int) -> TaskSuite:

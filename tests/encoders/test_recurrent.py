@@ -5,9 +5,8 @@ import itertools
 import pytest
 import torch
 
-from mtlscale.components import UserError, build
-from mtlscale.encoders._base import EncoderModule
-from mtlscale.tasks import TaskSuite
+from mtlscale.encoders import EncoderModule
+from mtlscale.spec import TaskSuite, UserError, build
 
 SIZES = {"lstm": 200, "bilstm": 64}
 

@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from mtlscale.components import UserError, build
+from mtlscale.encoders import EncoderModule
 from mtlscale.encoders import textcnn as textcnn_module
-from mtlscale.encoders._base import EncoderModule
-from mtlscale.tasks import TaskSuite
+from mtlscale.spec import TaskSuite, UserError, build
 
 
 def suite(kind: str = "tokens", length: int = 64, vocabulary: int | None = 300) -> TaskSuite:

@@ -11,7 +11,7 @@ import torch
 from mtlscale.data.prepared import PreparedData
 from mtlscale.execution.group import execute_group
 from mtlscale.execution.pool import Job, Options
-from mtlscale.experiment import Experiment, ResourceSpec, Run
+from mtlscale.spec import Experiment, ResourceSpec, Run
 from mtlscale.training.loop import Trainer
 
 pytestmark = pytest.mark.ray

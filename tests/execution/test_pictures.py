@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.components import load_plugin
 from mtlscale.data.prepared import load_prepared
 from mtlscale.execution.prepare import prepare
 from mtlscale.execution.worker import execute
-from mtlscale.experiment import Experiment
+from mtlscale.spec import Experiment, load_plugin
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "shapes.py"
 

@@ -10,7 +10,7 @@ import pytest
 from mtlscale.data.prepared import PreparedData
 from mtlscale.execution.pool import Job, Options, execute_pool
 from mtlscale.execution.worker import execute
-from mtlscale.experiment import Experiment, ResourceSpec, Run
+from mtlscale.spec import Experiment, ResourceSpec, Run
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "uneven.py"
 

@@ -15,12 +15,10 @@ import psutil
 import pytest
 from processes import run_workers, wait_until_gone
 
-from mtlscale.components import UserError
 from mtlscale.execution.runner import Silent, run
-from mtlscale.experiment import Experiment, Run, load_experiment
-from mtlscale.home import Home
-from mtlscale.ledger import Epoch, Ledger, RunRecord
-from mtlscale.results import Results
+from mtlscale.records import Epoch, Home, Ledger, RunRecord
+from mtlscale.report.results import Results
+from mtlscale.spec import Experiment, Run, UserError, load_experiment
 
 pytestmark = pytest.mark.ray
 
@@ -89,7 +87,7 @@ def test_an_experiment_runs_once_and_is_tracked(
     assert any(f.path == "leaderboard.html" for f in client.list_artifacts(parents[0].info.run_id))
 
 
-def test_a_run_on_many_small_tasks_is_trained_as_one_stack_and_tracked_like_any(
+def test_a_run_on_many_small_tasks_is_batched_and_tracked_like_any(
     experiment_file: Callable[..., Path], tmp_path: Path, local_ray: None
 ) -> None:
     import mlflow
@@ -97,14 +95,14 @@ def test_a_run_on_many_small_tasks_is_trained_as_one_stack_and_tracked_like_any(
     many = "[{name: synthetic, options: {tasks: 40, samples: 20, special: 1}}]"
     experiment = load_experiment(experiment_file(datasets=many, methods="[equal, graddrop]"))
     home, watching = tmp_path / "home", Watching()
-    stacked, alone = run(experiment, home=home, observer=watching).records
-    assert (stacked.method, stacked.status, alone.status) == ("equal", "finished", "finished")
-    assert set(watching.epochs) == {"graddrop"}  # epochs one by one come from runs that are no stack
-    assert [epoch.epoch for epoch in stacked.epochs] == [1, 2, 3]
-    assert (home / "runs" / stacked.run_id / "model.pt").is_file()
+    batched, alone = run(experiment, home=home, observer=watching).records
+    assert (batched.method, batched.status, alone.status) == ("equal", "finished", "finished")
+    assert set(watching.epochs) == {"graddrop"}  # epochs one by one come from runs that are not batched
+    assert [epoch.epoch for epoch in batched.epochs] == [1, 2, 3]
+    assert (home / "runs" / batched.run_id / "model.pt").is_file()
     client = mlflow.MlflowClient(tracking_uri=Home(home).tracking_uri)
     found = client.search_runs([client.get_experiment_by_name("small").experiment_id])
-    one = next(r for r in found if r.data.tags.get("mtlscale.run_id") == stacked.run_id)
+    one = next(r for r in found if r.data.tags.get("mtlscale.run_id") == batched.run_id)
     assert [m.step for m in client.get_metric_history(one.info.run_id, "val.loss.task00")] == [1, 2, 3]
 
 

@@ -10,14 +10,12 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from mtlscale.components import UserError
+from mtlscale.data.shared import fetch, publish
 from mtlscale.execution.prepare import fetch_prepared, prepare
 from mtlscale.execution.runner import Silent, plan, run
 from mtlscale.execution.worker import execute
-from mtlscale.experiment import Run, load_experiment
-from mtlscale.home import Home
-from mtlscale.ledger import Epoch, RunRecord
-from mtlscale.storage import Storage
+from mtlscale.records import Epoch, Home, RunRecord, Storage
+from mtlscale.spec import Run, UserError, load_experiment
 
 
 @pytest.fixture
@@ -75,7 +73,7 @@ def test_a_run_goes_on_on_another_node(
                 break  # it is gone, and its disk with it
         return found
 
-    Storage(url).publish(prepared)
+    publish(Storage(url), prepared)
     events("lost", url)
     assert (tmp_path / "lost" / "data" / "digits" / prepared.name / "manifest.json").exists()  # fetched
     shutil.rmtree(tmp_path / "lost")
@@ -103,22 +101,22 @@ def test_two_publish_at_once(prepared: Path, tmp_path: Path, url: str) -> None:
 def test_object_stores_do_as_well(prepared: Path, tmp_path: Path) -> None:
     storage = Storage("memory://mtlscale-test")
     storage.check()
-    storage.publish(prepared)
+    publish(storage, prepared)
     target = tmp_path / "other" / "data" / "digits" / prepared.name
-    assert storage.fetch(target)
+    assert fetch(storage, target)
     assert (target / "manifest.json").read_bytes() == (prepared / "manifest.json").read_bytes()
-    assert not storage.fetch(target.with_name("unknown")) and not storage.get("runs/x/record.json", tmp_path / "x")
+    assert not fetch(storage, target.with_name("unknown")) and not storage.get("runs/x/record.json", tmp_path / "x")
     fsspec.filesystem("memory").rm("/mtlscale-test", recursive=True)
 
 
 def test_a_damaged_copy_is_not_taken(prepared: Path, tmp_path: Path, url: str) -> None:
-    Storage(url).publish(prepared)
+    publish(Storage(url), prepared)
     stored = tmp_path / "bucket" / "data" / "digits" / prepared.name
     largest = max((file for file in stored.rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
     largest.write_bytes(largest.read_bytes()[:-10])
     target = tmp_path / "other" / "data" / "digits" / prepared.name
     with pytest.raises(UserError, match="is damaged"):
-        Storage(url).fetch(target)
+        fetch(Storage(url), target)
     assert not target.exists()
 
 

@@ -18,12 +18,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mtlscale.components import UserError
+from mtlscale.execution.job_progress import JobProgress
 from mtlscale.execution.local_cluster import LocalCluster
 from mtlscale.execution.submit import JobState, _check_version, _Lines, address_of
-from mtlscale.home import Home
-from mtlscale.ledger import Ledger
-from mtlscale.progress import Progress
+from mtlscale.records import Home, Ledger
+from mtlscale.spec import UserError
 
 needs_job_server = pytest.mark.skipif(
     importlib.util.find_spec("aiohttp_cors") is None, reason="no job server: pip install 'ray[default]'"
@@ -253,6 +252,6 @@ def test_the_exit_status_that_is_passed_on(status: str, exit_code: int | None, c
 
 
 def test_progress_is_read_as_it_is_written() -> None:
-    progress = Progress(3, 120, 1, 40)
-    assert Progress.read(f"{progress}\n") == progress
-    assert Progress.read("progress: none") is None
+    progress = JobProgress(3, 120, 1, 40)
+    assert JobProgress.read(f"{progress}\n") == progress
+    assert JobProgress.read("progress: none") is None

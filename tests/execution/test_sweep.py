@@ -15,11 +15,9 @@ import pytest
 from processes import run_workers, wait_until_gone
 
 from mtlscale.execution.runner import Silent, run, sweep
-from mtlscale.experiment import Run, load_experiment
-from mtlscale.home import Home
-from mtlscale.ledger import Ledger, RunRecord
+from mtlscale.records import Home, Ledger, RunRecord, Score
 from mtlscale.report.sweeps import Sweep
-from mtlscale.search import Score
+from mtlscale.spec import Run, load_experiment
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # minutes on two cores: python -m pytest -m slow
 
@@ -81,15 +79,15 @@ def test_a_search_then_its_winners_on_fresh_seeds(experiment_file: File, tmp_pat
     assert {r.info.status for r in written} == {"FINISHED"}
 
 
-def test_stacks_and_single_runs_find_the_same(experiment_file: File, tmp_path: Path, local_ray: None) -> None:
+def test_batched_and_single_runs_find_the_same(experiment_file: File, tmp_path: Path, local_ray: None) -> None:
     found = {}
-    for executor in ("pool", "fused"):
+    for executor in ("pool", "batched"):
         path = experiment_file(methods="[uncertainty, mgda]", search=SEARCH.format(more=f"executor: {executor}, "))
         found[executor] = sweep(load_experiment(path), home=tmp_path / executor)
-    pool, fused = (ranking(found[executor]) for executor in ("pool", "fused"))
+    pool, batched = (ranking(found[executor]) for executor in ("pool", "batched"))
     for key, trials in pool.items():
-        assert [run_id for run_id, _ in trials] == [run_id for run_id, _ in fused[key]]
-        assert [score for _, score in trials] == pytest.approx([score for _, score in fused[key]], rel=1e-9)
+        assert [run_id for run_id, _ in trials] == [run_id for run_id, _ in batched[key]]
+        assert [score for _, score in trials] == pytest.approx([score for _, score in batched[key]], rel=1e-9)
 
 
 def test_a_method_without_a_finished_trial_fails_and_the_others_go_on(
@@ -102,7 +100,7 @@ def test_a_method_without_a_finished_trial_fails_and_the_others_go_on(
     assert "none of its 2 trials finished" in str(results.records[0].error)
 
 
-@pytest.mark.parametrize("executor", ["pool", "fused"])
+@pytest.mark.parametrize("executor", ["pool", "batched"])
 def test_kill_9_in_the_middle_repeats_no_finished_trial(executor: str, experiment_file: File, tmp_path: Path) -> None:
     path = experiment_file(
         methods="[equal, mgda]",
@@ -135,7 +133,7 @@ def test_kill_9_in_the_middle_repeats_no_finished_trial(executor: str, experimen
     resumed = sweep(load_experiment(path), home=home)
     if executor == "pool":
         assert ranking(resumed) == ranking(calm)
-    else:  # other stacks add up in another order
+    else:  # other batches add up in another order
         for key, trials in ranking(calm).items():
             assert dict(ranking(resumed)[key]) == pytest.approx(dict(trials), rel=1e-9)
     assert resumed.chosen() == calm.chosen()

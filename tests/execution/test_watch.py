@@ -1,4 +1,4 @@
-"""Workers that hang are found, their stacks kept, their runs tried again; logs stay within their bounds."""
+"""Workers that hang are found, their thread dumps kept, their runs tried again; logs stay within their bounds."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from mtlscale.execution import watch
 from mtlscale.execution.runner import run
-from mtlscale.experiment import load_experiment
-from mtlscale.home import Home
-from mtlscale.progress import standings
+from mtlscale.execution.standing import standings
+from mtlscale.records import Home
+from mtlscale.spec import load_experiment
 
 PLUGIN = Path(__file__).parents[1] / "plugins"
 
@@ -40,7 +40,7 @@ def test_a_worker_that_hangs_is_replaced(
     lines = [json.loads(line) for line in (tmp_path / "home" / "logs" / "small.jsonl").read_text().splitlines()]
     hung = [line for line in lines if line["event"] == "worker hangs"]
     assert len(hung) == (2 if always else 1)
-    assert all("stuck.py" in line["stacks"] and "in __call__" in line["stacks"] for line in hung)
+    assert all("stuck.py" in line["dump"] and "in __call__" in line["dump"] for line in hung)
     assert {line["run_id"] for line in hung} == {outcome["stuck"].run_id}
     assert [line["event"] for line in lines].count("run ended") == 2
     (standing,) = standings(Home(tmp_path / "home"))

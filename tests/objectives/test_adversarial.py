@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtlscale.components import UserError, build
 from mtlscale.data.prepared import PreparedData
-from mtlscale.experiment import Experiment, Run
 from mtlscale.objectives import adversarial_value, relatedness_matrix, relatedness_weights, reverse_gradient
+from mtlscale.spec import Experiment, Run, UserError, build
 from mtlscale.training.loop import Trainer
 
 Small = Callable[..., Experiment]

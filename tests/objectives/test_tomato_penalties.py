@@ -9,13 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtlscale import components
-from mtlscale.components import UserError
 from mtlscale.data.prepared import PreparedData
-from mtlscale.experiment import Experiment, Run
-from mtlscale.ledger import Epoch
 from mtlscale.objectives._topics import TopicPenaltyModule
+from mtlscale.records import Epoch
 from mtlscale.solvers import prox_element, prox_exclusive
+from mtlscale.spec import Experiment, Run, UserError, components
 from mtlscale.training.loop import Trainer
 
 Small = Callable[..., Experiment]

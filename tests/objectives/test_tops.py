@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtlscale.components import UserError
 from mtlscale.data.prepared import PreparedData
-from mtlscale.experiment import Experiment, Run
 from mtlscale.objectives.inter_task_l2 import pairwise
 from mtlscale.objectives.mrn import MRNModule, flip_flop, whiten
+from mtlscale.spec import Experiment, Run, UserError
 from mtlscale.training.loop import Trainer
 
 Small = Callable[..., Experiment]

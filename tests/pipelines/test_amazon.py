@@ -4,10 +4,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from mtlscale.components import UserError
 from mtlscale.data.prepared import load_prepared, read_ids, read_manifest
 from mtlscale.execution.prepare import prepare
-from mtlscale.tasks import SPLITS
+from mtlscale.spec import SPLITS, UserError
 from pipelines.amazon import MOVIES, PRODUCTS, UNLABELLED
 
 # Reviews in the train file, and distinct lines of it that are in the test file (README of the data; dvd has one more,

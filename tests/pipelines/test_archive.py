@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.components import UserError
+from mtlscale.spec import UserError
 from pipelines._archive import read_members
 
 FILES = {f"set/{number:03d}.txt": f"content of {number} ".encode() * (number + 1) for number in range(40)}

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from mtlscale.components import UserError
 from mtlscale.data.prepared import load_prepared, read_manifest
 from mtlscale.execution.prepare import prepare
+from mtlscale.spec import UserError
 
 SMALL = {"positives": 8, "negatives": 2, "components": 3}
 

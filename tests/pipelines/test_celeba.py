@@ -16,10 +16,9 @@ from image_sets import (
 )
 from PIL import Image
 
-from mtlscale.components import UserError
 from mtlscale.data.prepared import load_prepared, read_manifest
 from mtlscale.execution.prepare import prepare
-from mtlscale.tasks import SPLITS
+from mtlscale.spec import SPLITS, UserError
 from pipelines.celeba import NINE
 
 NAMES = ("Attractive", "Bald", *NINE, "Young")

@@ -16,9 +16,9 @@ from image_sets import (
 )
 from PIL import Image
 
-from mtlscale.components import UserError
 from mtlscale.data.prepared import load_prepared, read_manifest
 from mtlscale.execution.prepare import prepare
+from mtlscale.spec import UserError
 
 HEIGHT, WIDTH = 64, 128  # the real ones are 16 times as large
 SIZE = {"size": [32, 64], "validation": 0.3}

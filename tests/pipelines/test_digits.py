@@ -3,10 +3,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mtlscale.components import UserError
 from mtlscale.data.prepared import load_prepared, read_ids, read_manifest
 from mtlscale.execution.prepare import prepare
-from mtlscale.tasks import SPLITS
+from mtlscale.spec import SPLITS, UserError
 
 PER_DIGIT = [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]  # of scikit-learn's documentation
 

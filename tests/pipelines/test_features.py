@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtlscale.components import UserError
+from mtlscale.spec import UserError
 from pipelines._features import one_against_rest, principal_components, random_split, standardise
 
 

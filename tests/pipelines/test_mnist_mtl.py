@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from mtlscale.components import UserError
 from mtlscale.data.prepared import load_prepared, read_ids, read_manifest
 from mtlscale.execution.prepare import prepare
-from mtlscale.tasks import SPLITS
+from mtlscale.spec import SPLITS, UserError
 
 SMALL = {"positives": 10, "negatives": 2, "components": 4}
 WriteIdx = Callable[..., Path]

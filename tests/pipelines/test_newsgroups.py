@@ -3,10 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.components import UserError
 from mtlscale.data.prepared import SPECIAL_WORDS, Manifest, load_prepared, read_ids, read_manifest
 from mtlscale.execution.prepare import prepare
-from mtlscale.tasks import SPLITS
+from mtlscale.spec import SPLITS, UserError
 from pipelines.newsgroups import LABELS, PARTS, TOPICS
 
 # Messages in the official train and test parts (README of the data).

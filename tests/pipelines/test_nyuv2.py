@@ -22,10 +22,9 @@ from image_sets import (
 from PIL import Image
 from scipy.io import savemat
 
-from mtlscale.components import UserError
 from mtlscale.data.prepared import load_prepared, read_manifest
 from mtlscale.execution.prepare import prepare
-from mtlscale.tasks import SPLITS
+from mtlscale.spec import SPLITS, UserError
 from pipelines._normals import estimate_normals
 from pipelines._nyu_classes import CLASSES_13, CLASSES_40, TO_13
 from pipelines.nyuv2 import CAMERA

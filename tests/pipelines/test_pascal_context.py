@@ -17,9 +17,9 @@ from image_sets import (
 from PIL import Image
 from scipy.io import loadmat, savemat
 
-from mtlscale.components import UserError
 from mtlscale.data.prepared import PreparedData, load_prepared, read_manifest
 from mtlscale.execution.prepare import prepare
+from mtlscale.spec import UserError
 
 HEIGHT, WIDTH = 40, 60
 SIZE = {"size": [20, 30], "validation": 0.3}

@@ -7,7 +7,7 @@ import pytest
 from image_sets import encoded
 from PIL import Image
 
-from mtlscale.components import UserError
+from mtlscale.spec import UserError
 from pipelines import _pixels as pixels
 from pipelines._store import Store, Unreadable, read_file
 

@@ -16,11 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.components import UserError, component, load_plugin
 from mtlscale.data.prepared import MANIFEST, SourceInfo, load_prepared, read_manifest
 from mtlscale.execution.prepare import ABANDONED_AFTER, SOURCES, find_prepared, prepare
-from pipelines._base import Download, Pipeline, Work
-from pipelines._write import write_prepared
+from mtlscale.spec import UserError, component, load_plugin
+from pipelines import Download, Pipeline, Work, write_prepared
 from pipelines.amazon import Amazon
 from pipelines.newsgroups import PARTS, Newsgroups
 
@@ -32,10 +31,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mtlscale.components import knob
+from mtlscale.spec import knob
 from mtlscale.data.splits import hash_split
-from mtlscale.tasks import SPLITS, Task, TaskSuite
-from pipelines._base import Pipeline, Prepared, Work
+from mtlscale.spec import SPLITS, Task, TaskSuite
+from pipelines import Pipeline, Prepared, Work
 
 
 def double(table):
@@ -230,7 +229,7 @@ def test_two_preparations_at_once_give_one_result(newsgroups_folder: Path, tmp_p
 LIMITED = """
 import resource, sys
 from pathlib import Path
-from mtlscale.components import UserError
+from mtlscale.spec import UserError
 from mtlscale.execution.prepare import prepare
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)
 try:

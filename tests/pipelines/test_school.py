@@ -8,10 +8,9 @@ import pytest
 import torch
 from scipy.io import loadmat, savemat
 
-from mtlscale.components import UserError
 from mtlscale.data.prepared import load_prepared, read_manifest
 from mtlscale.execution.prepare import prepare
-from mtlscale.tasks import SPLITS
+from mtlscale.spec import SPLITS, UserError
 
 
 def write(path: Path, sizes: tuple[int, ...] = (30, 22, 40), **changes: Any) -> Path:

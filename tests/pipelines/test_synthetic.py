@@ -7,10 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from mtlscale.components import UserError
 from mtlscale.data.prepared import PreparedData, load_prepared
 from mtlscale.execution.prepare import prepare
-from mtlscale.tasks import SPLITS
+from mtlscale.spec import SPLITS, UserError
 
 SMALL = {"features": 16, "tasks": 6, "samples": 300, "topics": 3, "special": 2}
 

@@ -9,10 +9,9 @@ import pandas as pd
 import pytest
 import torch
 
-from mtlscale.components import UserError
 from mtlscale.data.prepared import load_prepared, read_ids, read_manifest
 from mtlscale.execution.prepare import prepare
-from mtlscale.tasks import SPLITS
+from mtlscale.spec import SPLITS, UserError
 
 Change = Callable[[pd.DataFrame], pd.DataFrame]
 

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mtlscale.components import UserError
-from mtlscale.tasks import SPLITS, Task, TaskSuite
+from mtlscale.spec import SPLITS, Task, TaskSuite, UserError
 from pipelines import _write_pieces
 from pipelines._write_pieces import write_pieces
 

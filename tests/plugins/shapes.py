@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from mtlscale.components import knob
-from mtlscale.tasks import MISSING_CLASS, SPLITS, Task, TaskSuite
-from pipelines._base import Pipeline, Prepared, Work
+from mtlscale.spec import MISSING_CLASS, SPLITS, Task, TaskSuite, knob
+from pipelines import Pipeline, Prepared, Work
 
 IMAGES = {"train": 25, "val": 7, "test": 8}
 MAPS = (

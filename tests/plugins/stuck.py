@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from mtlscale.balancing import Balancer, State
-from mtlscale.components import knob
+from mtlscale.spec import knob
 
 
 class Stuck(Balancer):

@@ -8,9 +8,8 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from mtlscale.components import knob
-from mtlscale.tasks import MISSING_CLASS, SPLITS, Task, TaskSuite
-from pipelines._base import Pipeline, Prepared, Work
+from mtlscale.spec import MISSING_CLASS, SPLITS, Task, TaskSuite, knob
+from pipelines import Pipeline, Prepared, Work
 
 SIZES = {"a": 61, "b": 40, "c": 23}
 FEATURES = 6

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mtlscale.ledger import Epoch, RunRecord
+from mtlscale.records import Epoch, RunRecord
 
 DIRECTIONS = {"accuracy": True, "cross_entropy": False, "error": False, "mIoU": True, "abs_err": False, "loss": False}
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from mtlscale.ledger import Epoch, RunRecord
+from mtlscale.records import Epoch, RunRecord
 from mtlscale.report import write_report
 from mtlscale.report.heatmaps import heat_figure, matrices
 

@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from mtlscale.components import UserError
 from mtlscale.metrics import delta_flat, delta_i, delta_main, relative_error, safeness
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.statistics import half_width
+from mtlscale.spec import UserError
 
 DIRECTIONS = {"accuracy": True, "cross_entropy": False, "mIoU": True, "abs_err": False}
 

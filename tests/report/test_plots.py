@@ -2,6 +2,7 @@ import pytest
 from PIL import Image
 
 from mtlscale.report import plots
+from mtlscale.report.canvas import save
 from mtlscale.report.leaderboard import Leaderboard
 
 
@@ -16,7 +17,7 @@ def test_the_leaderboards_picture_names_every_method_and_its_figure(board_record
     found = texts(figure)
     assert {"getmtl", "equal", "stl", "mgda", "digits", "a", "b"} <= set(found)
     assert any("(2/4)" in text for text in found)
-    with Image.open(plots.save(figure, tmp_path / "leaderboard.png")) as image:
+    with Image.open(save(figure, tmp_path / "leaderboard.png")) as image:
         assert image.format == "PNG" and image.width > 1000
 
 
@@ -37,7 +38,7 @@ def test_every_picture_can_be_written_as_svg(board_records, tmp_path):
         "trace": plots.trace_figure(board_records, "R_mean"),
         "absent": plots.trace_figure(board_records, "nobody recorded this"),
     }.items():
-        assert plots.save(figure, tmp_path / f"{name}.svg").read_text().startswith("<?xml")
+        assert save(figure, tmp_path / f"{name}.svg").read_text().startswith("<?xml")
 
 
 def test_curves_show_what_was_recorded(board_records):
@@ -58,15 +59,15 @@ def test_radar_draws_errors_around_a_closed_ring(board_records):
 def test_names_are_taken_as_they_are(record, tmp_path):
     runs = [record(r"$\frac{broken", seed, {"$x": {"accuracy": 90.0}, "y^": {"accuracy": 80.0}}) for seed in range(2)]
     figure = plots.leaderboard_figure(Leaderboard.from_records(runs))
-    plots.save(figure, tmp_path / "a.png")
-    plots.save(plots.curve_figure(runs), tmp_path / "b.png")
+    save(figure, tmp_path / "a.png")
+    save(plots.curve_figure(runs), tmp_path / "b.png")
     assert r"$\frac{broken" in texts(figure)
 
 
 def test_failures_alone_are_a_picture_too(record, tmp_path):
     lost = record("lost", 0, {}, main_metrics={}, higher_is_better={}, status="failed", error="out of memory")
     figure = plots.leaderboard_figure(Leaderboard.from_records([lost]))
-    plots.save(figure, tmp_path / "a.png")
+    save(figure, tmp_path / "a.png")
     assert "no finished run" in texts(figure)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from mtlscale.components import UserError
-from mtlscale.tasks import MISSING_CLASS, Samples, Task, TaskSuite
+from mtlscale.data import Samples
+from mtlscale.spec import MISSING_CLASS, Task, TaskSuite, UserError
 from mtlscale.training.augment import SCALES, Augment
 
 TASKS = (

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mtlscale.components import UserError
 from mtlscale.data.prepared import PreparedData
-from mtlscale.experiment import Experiment, Run
+from mtlscale.spec import Experiment, Run, UserError
 from mtlscale.training.loop import Trainer, train
 
 Small = Callable[..., Experiment]

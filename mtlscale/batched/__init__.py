@@ -1,0 +1,24 @@
+"""Many small trials trained as one batched model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mtlscale.lazy import lazily
+
+if TYPE_CHECKING:
+    from mtlscale.batched.planning import Estimate
+    from mtlscale.batched.trainer import BatchedTrainer
+
+__all__ = [
+    "BatchedTrainer",
+    "Estimate",
+]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "mtlscale.batched.planning": ["Estimate"],
+        "mtlscale.batched.trainer": ["BatchedTrainer"],
+    },
+)

@@ -1,0 +1,202 @@
+"""Which trials can be trained as one batched model, how many at a time, and whether that pays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+
+import torch
+
+from mtlscale.architectures import MultiTaskModule
+from mtlscale.batched import lengths
+from mtlscale.data import Batch, Samples
+from mtlscale.data.prepared import Manifest
+from mtlscale.objectives import ProximalModule
+from mtlscale.spec import Run, Task, TaskSuite
+from mtlscale.training.loop import build_model
+
+# Training settings that may differ between trials that are batched.
+_NUMBERS = ("lr", "weight_decay", "momentum", "decay_rate", "decay_steps")
+
+# The cost model, measured on one core of a desktop CPU: seconds of overhead per stream alone, and per batched pass;
+# floating-point operations per second of both. A rough model suffices, since batching wins or loses by factors.
+_ALONE, _BATCHED = 4e-4, 5e-3
+_PASS = 6e-3  # seconds of overhead of another pass for streams of another length
+_SPEED = 1.5e10
+_BYTES = 3 << 29  # a batch of trials may keep for one step
+_MOST = 64  # trials batched at a time
+_FEWEST = 3
+_SHORT = 10.0  # predicted seconds of a run that needs no checkpoint
+_WORTH = 1.5  # predicted gain from which trials are batched
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the cost model says of a group of trials that fit together."""
+
+    alone: float  # seconds of a step of one trial
+    overhead: float  # seconds of a batched step, however many trials it has
+    work: float  # seconds of a batched step for each trial in it
+    size: int  # the most trials at a time
+
+    def batched(self, trials: int) -> float:
+        """Seconds of a step per trial, for a group of so many."""
+        return self.overhead / min(trials, self.size) + self.work
+
+    def gain(self, trials: int) -> float:
+        """How many times cheaper a group of so many trials is batched."""
+        return self.alone / self.batched(trials)
+
+
+def obstacle(run: Run, suite: TaskSuite) -> str | None:
+    """Why trials like this one have to run one by one, or None."""
+    spec = run.training
+    if spec.amp != "off" or spec.accumulate > 1 or spec.gramian_every > 1:
+        return "mixed precision, accumulation and gramian_every run one by one"
+    if spec.augment != "none" or spec.channels_last:
+        return "changed images and channels_last run one by one"
+    parts = run.parts
+    if not parts.encoder.batchable:
+        return f"encoder {parts.encoder.name} has no batched form"
+    balancer = parts.balancer
+    if balancer.needs not in ("losses", "gramian") or balancer.at != "parameters":
+        return f"balancer {balancer.name} needs more than losses and their Gramian"
+    model, objective = build_model(run, suite)
+    if objective is not None and not isinstance(objective, ProximalModule):
+        return f"objective {parts.objective.name} is more than a proximal step"
+    if type(model).from_data is not MultiTaskModule.from_data:
+        return f"architecture {parts.architecture.name} is fitted before the first step"
+    if type(model).on_epoch_end is not MultiTaskModule.on_epoch_end:
+        return f"architecture {parts.architecture.name} changes when an epoch ends"
+    if any(True for _ in model.buffers()) and any(not n.endswith("rate") for n, _ in model.named_buffers()):
+        return f"architecture {parts.architecture.name} keeps more than parameters"
+    return None
+
+
+def signature(run: Run) -> str:
+    """What has to be the same for trials to be batched: everything but numbers that tensors can stand for."""
+    spec = deepcopy(run.spec)
+    spec.pop("seed")
+    for name in _NUMBERS:
+        spec["training"].pop(name)
+    spec["training"]["clip"] = spec["training"]["clip"] is not None
+    spec["dropout"] = spec["dropout"] > 0
+    if "dropout" in spec["encoder"]:
+        spec["encoder"]["dropout"] = spec["encoder"]["dropout"] > 0
+    for part in ("balancer", "objective"):
+        built = getattr(run.parts, part)
+        if built is None:
+            continue
+        per_task = getattr(built, "per_task", ())
+        for name, (default, _) in built.knobs().items():
+            if (isinstance(default, float) and spec[part][name] is not None) or name in per_task:
+                spec[part][name] = "any"
+    return json.dumps([run.data, run.method, run.fingerprint, spec], sort_keys=True)
+
+
+def groups(runs: Sequence[Run]) -> list[list[Run]]:
+    """The runs by signature. Trials that drop nothing anywhere join those that drop something."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(signature(run), []).append(run)
+    for group in list(found.values()):
+        if group[0].parts.dropout > 0 or getattr(group[0].parts.encoder, "dropout", 0) > 0:
+            continue
+        others = [
+            other
+            for other in found.values()
+            if other is not group and _without_dropout(other[0]) == _without_dropout(group[0])
+        ]
+        if others:
+            max(others, key=len).extend(group)
+            del found[signature(group[0])]
+    return list(found.values())
+
+
+def _without_dropout(run: Run) -> str:
+    spec = deepcopy(run.spec)
+    spec["dropout"] = 0.0
+    if "dropout" in spec["encoder"]:
+        spec["encoder"]["dropout"] = 0.0
+    return signature(run.model_copy(update={"spec": spec}))
+
+
+def estimate(run: Run, manifest: Manifest, trials: int, workers: int) -> Estimate:
+    """What a step costs alone and batched, for so many trials like this one on so many workers."""
+    suite = manifest.suite
+    model, _ = build_model(run, suite)
+    streams = {
+        stream: max(manifest.counts[t].get("train", 0) for t in tasks) for stream, tasks in suite.streams.items()
+    }
+    sizes = [min(size, run.training.batch_size) for size in streams.values()]
+    bytes_per_sample, work_per_sample = _measure(model, suite)
+    parameters = sum(p.numel() for p in model.parameters())
+    gradients = 1 if run.parts.balancer.needs == "losses" else len(suite.tasks) if suite.inputs == "shared" else 1
+    width = 8 if run.training.dtype == "float64" else 4
+    share = max(_FEWEST, -(-trials // max(1, workers)))
+    side_by_side = lengths.by_length(sizes, pass_in_samples(work_per_sample, share))
+    padded = lengths.padded(sizes, side_by_side)
+    per_trial = bytes_per_sample * width * padded + parameters * width * (8 if gradients == 1 else 8 + len(suite.tasks))
+    size = max(1, min(_MOST, share, int(_BYTES // per_trial)))
+    alone = _ALONE * (len(sizes) + gradients - 1) + 6 * work_per_sample * sum(sizes) / _SPEED
+    overhead = _BATCHED * gradients + _PASS * (len(side_by_side) - 1)
+    return Estimate(alone, overhead, 6 * work_per_sample * padded / _SPEED, size)
+
+
+def multiplications(model: MultiTaskModule, tasks: Sequence[str]) -> int:
+    """Multiplications of one sample's forward pass for these tasks, were every parameter used once."""
+    used = [*model.shared_parameters(), *(p for task in tasks for p in model.task_parameters(task))]
+    return sum(p.numel() for p in used)
+
+
+def pass_in_samples(work: int, trials: int) -> float:
+    """What another batched pass costs, in samples of one stream of all trials. work: multiplications of a sample."""
+    return _PASS * _SPEED / (6 * max(1, work) * trials)
+
+
+def _measure(model: MultiTaskModule, suite: TaskSuite) -> tuple[float, int]:
+    """(numbers kept for the backward pass, multiplications) of one sample of the first stream."""
+    stream, tasks = next(iter(suite.streams.items()))
+    kept: dict[int, int] = {}
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        pointer = tensor.untyped_storage().data_ptr()
+        if pointer not in own:
+            kept[pointer] = tensor.numel()
+        return tensor
+
+    samples = 8
+    dtype = next(model.parameters()).dtype
+    inputs = torch.zeros(samples, *suite.input_shape, dtype=dtype)
+    task_of: dict[str, Task] = {task.name: task for task in suite.tasks}
+    targets = {name: torch.zeros(samples, task_of[name].outputs) for name in tasks}
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        model(Batch(stream, Samples(inputs, targets), samples))
+    return sum(kept.values()) / samples, multiplications(model, tasks)
+
+
+def shares(runs: Sequence[Run], size: int) -> list[list[Run]]:
+    """Shares of nearly equal size, at most `size` each."""
+    count = -(-len(runs) // size)
+    return [list(runs[i::count]) for i in range(count)]
+
+
+def pays_alone(run: Run, manifest: Manifest, steps: int) -> bool:
+    """Whether a run of so many steps should be batched by itself: where tasks side by side make it much cheaper, and
+    it is too short to need checkpoints, which batched runs have not.
+
+    What a run is trained by depends on the run alone, so its results do, too.
+    """
+    suite = manifest.suite
+    if len(suite.streams) * _ALONE < _WORTH * _BATCHED or obstacle(run, suite) is not None:
+        return False
+    found = estimate(run, manifest, 1, 1)
+    return worth_it(found, 1) and steps * found.batched(1) < _SHORT
+
+
+def worth_it(found: Estimate, trials: int) -> bool:
+    """Whether a group of so many trials should be batched; with many tasks side by side even one alone may be."""
+    return found.gain(trials) >= _WORTH

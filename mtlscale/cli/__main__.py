@@ -1,0 +1,3 @@
+from mtlscale.cli import main
+
+main()

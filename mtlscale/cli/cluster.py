@@ -1,0 +1,229 @@
+"""The commands for clusters: submit, status, logs, stop, sync. Thin."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mtlscale.cli.terminal import epochs_bar
+from mtlscale.spec import UserError
+
+if TYPE_CHECKING:
+    from mtlscale.execution.submit import Jobs, JobState
+
+AddressOption = Annotated[
+    str | None,
+    typer.Option(help="The cluster's job server [default: $RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265]"),
+]
+JobArgument = Annotated[str, typer.Argument(help="The id that `mtlscale submit` printed")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command(epilog="Example: mtlscale submit quickstart --address http://127.0.0.1:8265 --home /shared/mtlscale")(
+        submit
+    )
+    app.command(epilog="Example: mtlscale status raysubmit_4LamXRuQpYdSMg7J --address http://127.0.0.1:8265")(status)
+    app.command(epilog="Example: mtlscale logs raysubmit_4LamXRuQpYdSMg7J --follow")(logs)
+    app.command(epilog="Example: mtlscale stop raysubmit_4LamXRuQpYdSMg7J")(stop)
+    app.command(epilog="Example: mtlscale sync quickstart")(sync)
+
+
+def submit(
+    experiment: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped experiment")],
+    address: AddressOption = None,
+    home: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder on the cluster that all its nodes see [default: $MTLSCALE_HOME there, else ~/mtlscale]"
+        ),
+    ] = None,
+    storage: Annotated[
+        str | None, typer.Option(help="URL for what nodes without a common folder share, e.g. s3://bucket/mtlscale")
+    ] = None,
+    source: Annotated[str | None, typer.Option(help="Folder or archive with the raw data, on the cluster")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. training.epochs=5")
+    ] = None,
+    include: Annotated[list[Path] | None, typer.Option(help="A further file or folder for the job's folder")] = None,
+    with_code: Annotated[
+        bool, typer.Option("--with-code", help="Ship this very mtlscale; else the cluster has one")
+    ] = False,
+    limit: Annotated[float, typer.Option(help="The largest package that is sent, in MiB")] = 100.0,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the job and return its exit status")] = True,
+) -> None:
+    """Run an experiment as a job on a Ray cluster; what is finished there is not run again."""
+    from mtlscale.execution.pack import bytes_in_words, pack
+    from mtlscale.execution.submit import connect
+
+    jobs = connect(address)
+    package = pack(experiment, tuple(set_ or ()), include or (), with_code=with_code)
+    package.check(limit)
+    given = {"--home": home, "--storage": storage, "--source": source}
+    arguments = [part for name, value in given.items() if value for part in (name, value)]
+    job = jobs.submit(package, arguments, with_code=with_code)
+    print(
+        f"{job}: {package.experiment.name} at {jobs.url}, {len(package.sizes())} files, {bytes_in_words(package.size)}",
+        flush=True,
+    )
+    if not wait:
+        print(f"  mtlscale logs {job} --follow --address {jobs.url}")
+        return
+    _follow(jobs, job)
+
+
+def _follow(jobs: Jobs, job: str) -> None:
+    """Print the job's log with a bar of its progress, and leave with its exit status."""
+    from mtlscale.execution.job_progress import JobProgress
+
+    with _Bar() as bar:
+
+        def line(text: str) -> None:
+            progress = JobProgress.read(text)
+            if progress is None:
+                bar.print(text)
+            else:
+                bar.update(progress)
+
+        try:
+            state = jobs.follow(job, line)
+        except KeyboardInterrupt:
+            bar.print(f"{job} goes on; mtlscale logs {job} --follow --address {jobs.url}")
+            raise typer.Exit(130) from None
+    print(f"{job}: {_words(state)}", flush=True)
+    if state.code == 127:
+        print("the cluster has no mtlscale; install it there or submit --with-code")
+    raise typer.Exit(state.code)
+
+
+class _Bar:
+    """A bar below the log on a terminal; elsewhere the log alone."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._console = Console(soft_wrap=True)
+        self._bar = epochs_bar(self._console, disable=not self._console.is_terminal)
+        self._task: Any = None
+
+    def __enter__(self) -> _Bar:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def print(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False)
+
+    def update(self, progress: Any) -> None:
+        if self._task is None:
+            self._task = self._bar.add_task("", total=progress.of_epochs)
+        description = f"{progress.runs}/{progress.of_runs} runs"
+        self._bar.update(self._task, completed=progress.epochs, total=progress.of_epochs, description=description)
+
+
+def _words(state: JobState) -> str:
+    end = state.ended or time.time()
+    took = f" after {end - state.started:.0f} s" if state.started else ""
+    code = "" if state.exit_code in (None, 0) else f", exit status {state.exit_code}"
+    why = f" ({state.message.splitlines()[0]})" if state.status == "FAILED" and state.message else ""
+    return f"{state.status.lower()}{took}{code}{why}"
+
+
+def status(
+    job: Annotated[str | None, typer.Argument(help="The id of a job; without one, the experiments of --home")] = None,
+    address: AddressOption = None,
+    home: Annotated[
+        Path | None, typer.Option(help="Folder of the results [default: $MTLSCALE_HOME or ./outputs]")
+    ] = None,
+) -> None:
+    """How far a job is; all jobs with --address; without both, the runs done, left and failed of every experiment."""
+    from rich.console import Console
+    from rich.table import Table
+
+    if job is None and address is None:
+        _print_experiments(home)
+        return
+    from mtlscale.execution.job_progress import JobProgress
+    from mtlscale.execution.submit import connect
+
+    jobs = connect(address)
+    if job is None:
+        table = Table("job", "status", "started", "command", title=f"jobs of {jobs.url}")
+        for state in jobs.all():
+            began = "" if state.started is None else datetime.fromtimestamp(state.started, UTC).strftime("%F %T")
+            table.add_row(state.job, _words(state), began, state.entrypoint)
+        Console(width=140).print(table)
+        return
+    state = jobs.state(job)
+    print(f"{job}: {_words(state)}\n  {state.entrypoint}")
+    known = [found for line in jobs.logs(job).splitlines() if (found := JobProgress.read(line))]
+    if known:
+        print(f"  {known[-1]}")
+
+
+def _print_experiments(home: Path | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from mtlscale.execution.standing import standings
+    from mtlscale.records import Home
+
+    place = Home.at(home)
+    found = standings(place)
+    if not found:
+        raise UserError(f"no experiments in {place.root}; name their --home, or a job with its --address")
+    table = Table("experiment", "runs", "done", "failed", "diverged", "left", "last", title=str(place.root))
+    for one in found:
+        table.add_row(one.name, *(str(n) for n in (one.runs, one.done, one.failed, one.diverged, one.left)), one.last)
+    Console(width=140).print(table)
+
+
+def logs(
+    job: JobArgument,
+    address: AddressOption = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the job ends; returns its exit status")
+    ] = False,
+) -> None:
+    """What a job has printed."""
+    from mtlscale.execution.submit import connect
+
+    jobs = connect(address)
+    if follow:
+        _follow(jobs, job)
+    print(jobs.logs(job), end="")
+
+
+def stop(job: JobArgument, address: AddressOption = None) -> None:
+    """End a job; its finished runs are kept, and submitting it again goes on."""
+    from mtlscale.execution.submit import connect
+
+    jobs = connect(address)
+    stopped = jobs.stop(job)
+    print(f"{job}: {'stopping' if stopped else _words(jobs.state(job))}")
+
+
+def sync(
+    experiment: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped experiment")],
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. tracking.uri=URI")
+    ] = None,
+    home: Annotated[
+        Path | None, typer.Option(help="Folder of the results [default: $MTLSCALE_HOME or ./outputs]")
+    ] = None,
+) -> None:
+    """Write to MLflow what the ledger has and MLflow lacks, as after a time when no server answered."""
+    from mtlscale.records import Home
+    from mtlscale.spec import load_experiment
+    from mtlscale.tracking.sync import sync as synchronise
+
+    spec = load_experiment(experiment, tuple(set_ or ()))
+    place = Home.at(home)
+    written, there = synchronise(spec, place)
+    print(f"{written} runs written, {there} were there already")

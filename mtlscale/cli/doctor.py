@@ -1,0 +1,167 @@
+"""What a machine must have for mtlscale, looked at one by one, and the command that says so."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from mtlscale.cli.options import HomeOption, console_of, home_of
+from mtlscale.records import Home
+from mtlscale.spec import UserError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command(epilog="Example: mtlscale doctor --address 127.0.0.1:6379")(doctor)
+
+
+def doctor(
+    home: HomeOption = None,
+    address: Annotated[str | None, typer.Option(help="Also try this Ray cluster")] = None,
+    tracking_uri: Annotated[str | None, typer.Option(help="Also try this MLflow server")] = None,
+) -> None:
+    """Check what mtlscale needs on this machine, and say how to mend what is missing."""
+    from rich.table import Table
+
+    table = Table("", "what", "found", "mend", title="mtlscale doctor")
+    signs = {"ok": "[green]✓[/green]", "note": "[yellow]·[/yellow]", "bad": "[red]✗[/red]"}
+    findings = examine(home_of(home), address, tracking_uri)
+    for finding in findings:
+        table.add_row(signs[finding.level], finding.what, finding.found, finding.mend)
+    console_of().print(table)
+    if any(finding.level == "bad" for finding in findings):
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True)
+class Finding:
+    level: Literal["ok", "note", "bad"]
+    what: str
+    found: str
+    mend: str = ""
+
+
+def examine(home: Home, address: str | None = None, tracking_uri: str | None = None) -> list[Finding]:
+    """All findings, in the order a newcomer would look."""
+    return [*_python(), *_libraries(), *_machine(home), *_sockets(), *_data(), *_services(address, tracking_uri)]
+
+
+def _python() -> Iterator[Finding]:
+    good = sys.version_info >= (3, 11)
+    yield Finding(
+        "ok" if good else "bad", "python", platform.python_version(), "" if good else "use Python 3.11 or newer"
+    )
+
+
+def _libraries() -> Iterator[Finding]:
+    for name in ("torch", "ray", "mlflow", "datasets", "pyarrow", "torchjd", "torchmetrics"):
+        try:
+            yield Finding("ok", name, importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            yield Finding("bad", name, "not installed", "pip install -c constraints.txt -e .")
+    import torch
+
+    if torch.cuda.is_available():
+        yield Finding("ok", "GPU", ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())))
+    else:
+        yield Finding("note", "GPU", "none; runs use the CPU")
+    try:
+        from mtlscale.torchvision_ops import declare
+
+        declare()
+        import torchvision
+
+        yield Finding("ok", "torchvision", torchvision.__version__)
+    except Exception as error:
+        yield Finding("bad", "torchvision", str(error).splitlines()[0], "install the torchvision that fits this torch")
+
+
+def _machine(home: Home) -> Iterator[Finding]:
+    import psutil
+
+    yield Finding(
+        "ok", "CPU cores", str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+    )
+    free = psutil.virtual_memory().available / 2**30
+    yield Finding(
+        "ok" if free >= 4 else "bad",
+        "free memory",
+        f"{free:.1f} GiB",
+        "" if free >= 4 else "4 GiB are the least that works",
+    )
+    for what, folder in (("home folder", home.root), ("temp folder", Path(tempfile.gettempdir()))):
+        there = folder
+        while not there.exists():
+            there = there.parent
+        space = shutil.disk_usage(there).free / 2**30
+        if not os.access(there, os.W_OK):
+            yield Finding("bad", what, f"{folder} cannot be written", "choose another --home, or set TMPDIR")
+        elif space < 2:
+            yield Finding("bad", what, f"{folder}: {space:.1f} GiB free", "free some space")
+        else:
+            yield Finding("ok", what, f"{folder}: {space:.0f} GiB free")
+    shm = Path("/dev/shm")
+    if shm.exists():
+        space = shutil.disk_usage(shm).free / 2**30
+        level: Literal["ok", "note"] = "ok" if space >= 1 else "note"
+        yield Finding(
+            level, "/dev/shm", f"{space:.1f} GiB free", "" if space >= 1 else "Ray will use the slower temp folder"
+        )
+
+
+def _sockets() -> Iterator[Finding]:
+    try:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+        yield Finding("ok", "loopback sockets", "can be opened")
+    except OSError as error:
+        yield Finding("bad", "loopback sockets", str(error), "Ray needs to listen on 127.0.0.1")
+    for port, what in ((6379, "a local Ray"), (8265, "the Ray dashboard"), (5000, "mlflow ui")):
+        with socket.socket() as probe:
+            probe.settimeout(0.5)
+            taken = probe.connect_ex(("127.0.0.1", port)) == 0
+        yield Finding(
+            "note" if taken else "ok", f"port {port}", "in use" if taken else "free", f"used by {what}" * taken
+        )
+
+
+def _data() -> Iterator[Finding]:
+    from mtlscale.execution.prepare import SOURCES
+    from mtlscale.spec import components
+
+    folder = os.environ.get(SOURCES)
+    if not folder:
+        yield Finding("note", SOURCES, "not set", "name a folder of raw data here, or pass --source")
+        return
+    for name in components.names("datasets"):
+        cls = components.component("datasets", name)
+        if cls.needs_source and cls.folder:
+            there = Path(folder, cls.folder).exists()
+            yield Finding(
+                "ok" if there else "note", f"data: {name}", f"{Path(folder, cls.folder)}" if there else "not there"
+            )
+
+
+def _services(address: str | None, tracking_uri: str | None) -> Iterator[Finding]:
+    from mtlscale.execution.cluster import check_address
+    from mtlscale.tracking import check_uri
+
+    for what, value, check in (("Ray", address, check_address), ("MLflow", tracking_uri, check_uri)):
+        if value is None:
+            continue
+        try:
+            check(value)
+            yield Finding("ok", what, f"{value} answers")
+        except UserError as error:
+            yield Finding("bad", what, str(error))

@@ -1,0 +1,37 @@
+"""The options that commands share, and what they stand for."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+HomeOption = Annotated[
+    Path | None, typer.Option("--home", help="Folder for data, runs and reports [default: $MTLSCALE_HOME or ./outputs]")
+]
+StorageOption = Annotated[
+    str | None,
+    typer.Option(
+        help="URL for what the nodes of a cluster without a common folder share, e.g. s3://bucket/mtlscale "
+        "[default: $MTLSCALE_STORAGE, else --home]"
+    ),
+]
+SourceOption = Annotated[Path | None, typer.Option("--source", help="Folder or archive with the raw data")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. training.epochs=5")
+]
+
+
+def home_of(path: Path | None, storage: str | None = None) -> Any:
+    from mtlscale.records import Home
+
+    return Home.at(path, storage)
+
+
+def console_of() -> Any:
+    from rich.console import Console
+
+    # Into a file or a pipe tables get room; a terminal has the width it has.
+    return Console(width=None if sys.stdout.isatty() else 120)

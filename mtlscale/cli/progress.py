@@ -1,0 +1,136 @@
+"""How far an experiment is, on the terminal."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mtlscale.cli.terminal import epochs_bar
+
+if TYPE_CHECKING:
+    from mtlscale.execution.plan import Plan
+    from mtlscale.execution.sweep import SweepPlan
+    from mtlscale.records import Epoch, RunRecord
+    from mtlscale.spec import Experiment, Run
+
+_TELL_SECONDS = 1.0  # between two lines of progress
+
+
+class ExperimentBar:
+    """One bar over the epochs of all runs, with the time left, and a line for every run that ends."""
+
+    def __init__(self, console: Any, experiment: Experiment) -> None:
+        self._console = console
+        self._bar = epochs_bar(console)
+        self._name = experiment.name
+        self._task: Any = None
+        self._left: dict[str, int] = {}
+        self._done = self._runs = 0
+        self._told = float("-inf")
+        self._what = "runs"
+
+    def __enter__(self) -> ExperimentBar:
+        self._status = self._console.status("preparing data")
+        self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._status.stop()
+        self._bar.stop()
+
+    def prepared(self, dataset: str, folder: Path) -> None:
+        self._status.update("starting Ray")
+
+    def searching(self, plan: SweepPlan, slots: int) -> None:
+        """Trials pass too quickly for a line each: one for every new best of a method."""
+        self._status.stop()
+        done = len(plan.records())
+        if done:
+            self._console.print(f"{done} of {plan.total} trials are done already")
+        for line in plan.explain():
+            self._console.print(line, soft_wrap=True, highlight=False)
+        self._best: dict[tuple[str, str], Any] = {}
+        for record in plan.records().values():
+            self._is_best(record, plan.score(record))
+        epochs = {(base.dataset, base.method): base.training.epochs for base in plan.bases}
+        self._left = {p.run.run_id: p.run.training.epochs for p in plan.plan.todo}
+        self._done, self._runs, self._what = done, plan.total, "trials"
+        new = plan.total - done - len(self._left)
+        total = sum(self._left.values()) + new * (sum(epochs.values()) // len(epochs))
+        self._task = self._bar.add_task(self._label(), total=total)
+        self._bar.start()
+
+    def _is_best(self, record: RunRecord, score: Any) -> bool:
+        key = (record.dataset, record.method)
+        if score is None or (key in self._best and score <= self._best[key]):
+            return False
+        self._best[key] = score
+        return True
+
+    def advanced(self, run: Run, epoch: int) -> None:
+        self._advance(run, run.training.epochs - epoch)
+
+    def trial(self, run: Run, record: RunRecord, score: Any) -> None:
+        from mtlscale.report.sweeps import words
+
+        self._done += 1
+        self._advance(run, 0)
+        name = f"  {run.dataset} · {run.method}"
+        if record.status == "failed":
+            self._console.print(f"{name}  [red]failed[/red] with {words(run.trial)}: {record.error}", highlight=False)
+        elif self._is_best(record, score):
+            self._console.print(f"{name}  best so far {score[0]:8.4g}  {words(run.trial)}", highlight=False)
+
+    def planned(self, plan: Plan, slots: int) -> None:
+        self._status.stop()
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        self._done, self._what = 0, "runs"
+        done = len(plan.runs) - len(plan.todo)
+        if done:
+            self._console.print(f"{done} of {len(plan.runs)} runs are done already")
+        if not plan.todo:
+            return
+        self._left = {p.run.run_id: p.run.training.epochs for p in plan.todo}
+        self._runs = len(plan.todo)
+        self._console.print(f"{self._name}: {self._runs} runs, {slots} at a time")
+        self._task = self._bar.add_task(self._label(), total=sum(self._left.values()))
+        self._bar.start()
+
+    def _label(self) -> str:
+        return f"{self._name} {self._done}/{self._runs} {self._what}"
+
+    def _advance(self, run: Run, left: int) -> None:
+        before = self._left.get(run.run_id, run.training.epochs)
+        self._left[run.run_id] = left
+        self._bar.update(self._task, advance=max(0, before - left), description=self._label())
+        self._tell()
+
+    def _tell(self) -> None:
+        """In a job, the bar as a line for whoever follows its log."""
+        now = time.monotonic()
+        if os.environ.get("MTLSCALE_PROGRESS") == "lines" and now - self._told >= _TELL_SECONDS:
+            from mtlscale.execution.job_progress import JobProgress
+
+            self._told = now
+            task = self._bar.tasks[-1]
+            print(JobProgress(int(task.completed), int(task.total or 0), self._done, self._runs), flush=True)
+
+    def epoch(self, run: Run, epoch: Epoch) -> None:
+        self._advance(run, run.training.epochs - epoch.epoch)
+
+    def finished(self, run: Run, record: RunRecord) -> None:
+        self._done += 1
+        self._advance(run, 0)
+        if record.status == "finished":
+            tasks = record.metrics["test"]
+            mean = sum(tasks[t][m] for t, m in record.main_metrics.items()) / len(tasks)
+            text = f"{mean:8.2f}  {record.seconds:6.1f} s"
+        else:
+            text = f"[red]{record.status}[/red]: {record.error}"
+        self._console.print(f"  {run.dataset} · {run.method} · seed {run.seed}  {text}", highlight=False)
+
+    def note(self, text: str) -> None:
+        self._console.print(f"[yellow]{text}[/yellow]", soft_wrap=True)

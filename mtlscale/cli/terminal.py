@@ -1,0 +1,31 @@
+"""What the commands draw on a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mtlscale.report.results import Results
+
+
+def epochs_bar(console: Any, *, disable: bool = False) -> Any:
+    """A bar over epochs with the time left, gone when it ends (rich)."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("epochs"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        console=console,
+        transient=True,
+        disable=disable,
+    )
+
+
+def print_results(console: Any, results: Results, files: dict[str, Path]) -> None:
+    console.print(results.leaderboard().to_rich())
+    for path in dict.fromkeys(file if file.parent == results.folder else file.parent for file in files.values()):
+        console.print(f"  {path}", soft_wrap=True, highlight=False)

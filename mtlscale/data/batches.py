@@ -1,0 +1,61 @@
+"""Samples, batches and outputs: what every pipeline produces and every architecture consumes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass
+class Samples:
+    """Samples of one stream in one split, or a batch of them.
+
+    inputs: [N, *input_shape]; targets: task -> [N] integers (`MISSING_CLASS` where absent), or [N, ...] floats (NaN
+    where absent); weights: optional [N] per-sample weights.
+    """
+
+    inputs: Tensor
+    targets: dict[str, Tensor]
+    weights: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def take(self, index: Tensor) -> Samples:
+        return Samples(
+            self.inputs[index],
+            {name: target[index] for name, target in self.targets.items()},
+            None if self.weights is None else self.weights[index],
+        )
+
+
+@dataclass
+class Batch:
+    """One stream's part of a step; `total` counts the stream's samples in the whole step, over all workers."""
+
+    stream: str
+    samples: Samples
+    total: int
+
+    @property
+    def inputs(self) -> Tensor:
+        return self.samples.inputs
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(self.samples.targets)
+
+
+@dataclass
+class Outputs:
+    """What an architecture returns for one batch: a prediction per task of the batch, [B, outputs], and, where the
+    architecture has one, the shared representation [B, features] the heads read."""
+
+    predictions: dict[str, Tensor]
+    representation: Tensor | None = None
+    # The representation as each task's head reads it, a view of its own per task: with these, one pass through all
+    # heads gives every task's gradient at the representation.
+    branches: dict[str, Tensor] = field(default_factory=dict)

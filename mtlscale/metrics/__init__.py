@@ -1,0 +1,51 @@
+"""What is measured: names and directions, accumulators over batches, and the figures over a whole suite."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mtlscale.lazy import lazily
+from mtlscale.metrics.names import METRICS, Metric, higher_is_better
+from mtlscale.metrics.suite import (
+    Directions,
+    Values,
+    delta_flat,
+    delta_i,
+    delta_main,
+    relative_error,
+    relative_gain,
+    safeness,
+    taskwise_improvement,
+    total_error,
+)
+
+if TYPE_CHECKING:
+    from mtlscale.metrics.tasks import TaskMetrics, pooled, pooled_metrics, pooled_sums, task_metrics
+
+__all__ = [
+    "METRICS",
+    "Directions",
+    "Metric",
+    "TaskMetrics",
+    "Values",
+    "delta_flat",
+    "delta_i",
+    "delta_main",
+    "higher_is_better",
+    "pooled",
+    "pooled_metrics",
+    "pooled_sums",
+    "relative_error",
+    "relative_gain",
+    "safeness",
+    "task_metrics",
+    "taskwise_improvement",
+    "total_error",
+]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "mtlscale.metrics.tasks": ["TaskMetrics", "pooled", "pooled_metrics", "pooled_sums", "task_metrics"],
+    },
+)

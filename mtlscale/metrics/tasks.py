@@ -1,0 +1,318 @@
+"""Accumulators of a task's metrics over the batches of a split, on torchmetrics.
+
+States are sums and counts over the whole split (never means of means), in float64, so a figure does not depend on the
+batch size; torchmetrics adds them up over workers, so a split may be sharded. Every worker has to call `compute`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mtlscale.metrics.dense import WITHIN, Angles, Confusion, DepthErrors, MaxF, SumsAccumulator
+from mtlscale.metrics.names import METRICS, higher_is_better
+from mtlscale.spec import MISSING_CLASS, Task, UserError
+from mtlscale.torchvision_ops import declare
+
+declare()  # torchmetrics imports it
+
+import torchmetrics  # noqa: E402
+from torchmetrics.classification import BinaryF1Score, MulticlassF1Score, MultilabelF1Score  # noqa: E402
+from torchmetrics.functional.classification import binary_auroc  # noqa: E402
+from torchmetrics.utilities import dim_zero_cat  # noqa: E402
+
+
+def task_metrics(task: Task) -> TaskMetrics:
+    """An accumulator of all the task's metrics over batches and, under torch.distributed, over workers."""
+    for name in task.metrics:
+        higher_is_better(name)
+        if task.loss not in METRICS[name].losses:
+            fitting = ", ".join(other for other, metric in METRICS.items() if task.loss in metric.losses)
+            raise UserError(
+                f"task {task.name!r}: metric {name!r} is not defined for loss {task.loss!r}; use one of {fitting}"
+            )
+    return TaskMetrics(task)
+
+
+class TaskMetrics:
+    """All metrics of one task: `update` with every batch, then `compute`, then `reset`.
+
+    A metric without a single label in the split is NaN.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        statistics = dict.fromkeys(_POOLED[name][0] for name in task.metrics if name in _POOLED)
+        self._means = PooledMeans(tuple(statistics))
+        keys = dict.fromkeys(_OTHERS[name][0] for name in task.metrics if name in _OTHERS)
+        self._others = {key: _ACCUMULATORS[key](task) for key in keys}
+
+    def to(self, device: torch.device | str) -> TaskMetrics:
+        """Keep the states there: where the worker group's backend sends from (NCCL: the worker's GPU)."""
+        self._means.to(device)
+        for metric in self._others.values():
+            metric.to(device)
+        return self
+
+    @torch.no_grad()
+    def update(self, prediction: Tensor, target: Tensor) -> None:
+        """prediction: [B, outputs, ...] logits or numbers; target: [B, ...] classes, or floats of its size.
+
+        Missing labels (`MISSING_CLASS`, NaN) are left out; a soft label is missing as a whole.
+        """
+        if prediction.device != self._means.device:
+            self.to(prediction.device)
+        prediction, target = _rows(self.task, prediction, target)
+        for metric in self._others.values():
+            metric.update(prediction, target)
+        kept = _present(self.task, target)
+        prediction, target = prediction[kept], target[kept]
+        values = [_STATISTICS[name](self.task.loss, prediction, target) for name in self._means.names]
+        self._means.update(values, len(target))
+
+    def compute(self) -> dict[str, float]:
+        """metric -> value over everything that all workers have seen since their last `reset`."""
+        if not self._means.update_called:
+            # A worker without a batch takes part in the exchange with empty states of the right types.
+            self.update(*_nothing(self.task, self._means.device))
+        count, means = self._means.compute()
+        found = {key: metric.compute() for key, metric in self._others.items()}
+        values = {}
+        for name in self.task.metrics:
+            if name in _POOLED:
+                statistic, read = _POOLED[name]
+                values[name] = read(means[statistic])
+            else:
+                key, read = _OTHERS[name]
+                value = (100.0 if METRICS[name].unit == "%" else 1.0) * float(read(found[key]))
+                values[name] = value if count else math.nan
+        return values
+
+    def reset(self) -> None:
+        self._means.reset()
+        for metric in self._others.values():
+            metric.reset()
+
+
+def pooled(task: Task) -> bool:
+    """Whether all metrics of the task are means over labels, as `pooled_sums` adds them up."""
+    return all(name in _POOLED for name in task.metrics)
+
+
+def pooled_sums(task: Task, prediction: Tensor, target: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    """statistic -> its sum (float64) over the labels of a batch, and their number: `TaskMetrics` without state, for
+    predictions under vmap."""
+    prediction, target = _rows(task, prediction, target)
+    present = _present(task, target)
+    filled = torch.where(present if target.ndim == present.ndim else present.unsqueeze(-1), target, 0)
+    sums = {}
+    for statistic in dict.fromkeys(_POOLED[name][0] for name in task.metrics):
+        values = _STATISTICS[statistic](task.loss, prediction, filled)
+        sums[statistic] = torch.where(present, values, 0).sum(dtype=torch.float64)
+    return sums, present.sum()
+
+
+def pooled_metrics(task: Task, means: dict[str, float]) -> dict[str, float]:
+    """metric -> value, from statistic -> mean over labels."""
+    return {name: _POOLED[name][1](means[_POOLED[name][0]]) for name in task.metrics}
+
+
+class PooledMeans(torchmetrics.Metric):
+    """Means of several statistics over all labels of a split, exchanged between workers as one vector."""
+
+    full_state_update = False
+    totals: Tensor  # [names] float64
+    count: Tensor  # [] int64
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.names = names
+        self.add_state("totals", torch.zeros(len(names), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, values: list[Tensor], count: int) -> None:
+        """values: [count] for each name."""
+        if values:
+            self.totals += torch.stack([value.sum(dtype=torch.float64) for value in values])
+        self.count += count
+
+    def compute(self) -> tuple[int, dict[str, float]]:
+        """The number of labels, and name -> mean (NaN without a label)."""
+        return int(self.count), dict(zip(self.names, (self.totals / self.count).tolist(), strict=True))
+
+
+class MulticlassF1(MulticlassF1Score):
+    """Mean F1 over classes that occur in truth or prediction; fed with logits [B, classes] and classes [B]."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(num_classes=task.outputs, average="macro", validate_args=False)
+
+    def update(self, prediction: Tensor, target: Tensor) -> None:
+        kept = target != MISSING_CLASS
+        if kept.any():  # torchmetrics takes no empty batch
+            super().update(prediction[kept].argmax(-1), target[kept])
+
+
+class BinaryF1(BinaryF1Score):
+    """F1 of the positive class; fed with logits [B, 1] and 0, 1 or NaN [B, 1]."""
+
+    def __init__(self) -> None:
+        super().__init__(validate_args=False)
+
+    def update(self, prediction: Tensor, target: Tensor) -> None:
+        kept = ~target.isnan()
+        if kept.any():
+            super().update((prediction[kept] > 0).int(), target[kept].int())
+
+
+class MultilabelF1(MultilabelF1Score):
+    """Mean F1 over labels; fed with logits [B, labels] and 0, 1 or NaN [B, labels]."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(num_labels=task.outputs, average="macro", ignore_index=MISSING_CLASS, validate_args=False)
+
+    def update(self, prediction: Tensor, target: Tensor) -> None:
+        if len(target):
+            super().update((prediction > 0).int(), target.nan_to_num(nan=MISSING_CLASS).int())
+
+
+class Auroc(torchmetrics.Metric):
+    """Exact area under the ROC curve of each class or label against the rest, mean over those with both kinds.
+
+    torchmetrics' own class scores a class without positives as 0 and guesses from each batch whether it holds logits;
+    this one leaves such classes out and always turns logits into probabilities.
+    """
+
+    full_state_update = False
+    scores: list[Tensor]  # [B, classes] float64
+    truth: list[Tensor]  # [B, classes] int8, MISSING_CLASS where absent
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("scores", [], dist_reduce_fx="cat")
+        self.add_state("truth", [], dist_reduce_fx="cat")
+
+    def update(self, prediction: Tensor, target: Tensor) -> None:
+        prediction = prediction.double()
+        if target.is_floating_point():
+            self.scores.append(prediction.sigmoid())
+            self.truth.append(target.nan_to_num(nan=MISSING_CLASS).to(torch.int8))
+        else:
+            kept = target != MISSING_CLASS
+            self.scores.append(prediction[kept].softmax(-1))
+            self.truth.append(functional.one_hot(target[kept], prediction.shape[-1]).to(torch.int8))
+
+    def compute(self) -> Tensor:
+        areas = []
+        for scores, truth in zip(dim_zero_cat(self.scores).T, dim_zero_cat(self.truth).T, strict=True):
+            if (truth == 0).any() and (truth == 1).any():
+                kept = truth != MISSING_CLASS
+                areas.append(binary_auroc(scores[kept], truth[kept].long(), validate_args=False))
+        return torch.stack(areas).mean() if areas else torch.tensor(math.nan)
+
+
+def _f1(task: Task) -> torchmetrics.Metric:
+    if task.loss == "cross_entropy":
+        return MulticlassF1(task)
+    return BinaryF1() if task.outputs == 1 else MultilabelF1(task)
+
+
+# How an accumulator is built; it is fed with `_rows`.
+_ACCUMULATORS: dict[str, Callable[[Task], torchmetrics.Metric | SumsAccumulator]] = {
+    "f1": _f1,
+    "auroc": lambda task: Auroc(),
+    "confusion": Confusion,
+    "depth": DepthErrors,
+    "angles": Angles,
+    "max_f": MaxF,
+}
+
+# metric -> the accumulator it is read from, and how: rates as fractions
+_OTHERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "f1": ("f1", lambda found: found),
+    "auroc": ("auroc", lambda found: found),
+    "miou": ("confusion", itemgetter("miou")),
+    "abs_err": ("depth", itemgetter("abs")),
+    "rel_err": ("depth", itemgetter("rel")),
+    "max_f": ("max_f", itemgetter("f")),
+    "angle_mean": ("angles", itemgetter("mean")),
+    "angle_median": ("angles", itemgetter("median")),
+    "angle_rmse": ("angles", itemgetter("rmse")),
+    **{f"within_{bound:g}": ("angles", itemgetter(str(bound))) for bound in WITHIN},
+}
+
+# metric -> the pooled statistic it is read from, and how
+_POOLED: dict[str, tuple[str, Callable[[float], float]]] = {
+    "accuracy": ("correct", lambda mean: 100.0 * mean),
+    "pixel_accuracy": ("correct", lambda mean: 100.0 * mean),
+    "error": ("correct", lambda mean: 100.0 * (1.0 - mean)),
+    "pixel_error": ("correct", lambda mean: 100.0 * (1.0 - mean)),
+    "soft_error": ("correct", lambda mean: 100.0 * (1.0 - mean)),
+    "cross_entropy": ("nats", lambda mean: mean),
+    "mse": ("squared", lambda mean: mean),
+    "rmse": ("squared", math.sqrt),
+    "mae": ("absolute", lambda mean: mean),
+}
+
+
+def _correct(loss: str, prediction: Tensor, target: Tensor) -> Tensor:
+    if loss == "bce":
+        return (prediction > 0) == (target > 0.5)
+    return prediction.argmax(-1) == (target if loss == "cross_entropy" else target.argmax(-1))
+
+
+def _nats(loss: str, prediction: Tensor, target: Tensor) -> Tensor:
+    if loss == "bce":
+        return functional.binary_cross_entropy_with_logits(prediction, target.to(prediction.dtype), reduction="none")
+    if loss == "cross_entropy":
+        return functional.cross_entropy(prediction, target, reduction="none")
+    return -(target * prediction.log_softmax(-1)).sum(-1)
+
+
+# pooled statistic -> its values [n] from the loss and the labels present: prediction [n, classes] or [n], target alike
+_STATISTICS: dict[str, Callable[[str, Tensor, Tensor], Tensor]] = {
+    "correct": _correct,
+    "nats": _nats,
+    "squared": lambda loss, prediction, target: (prediction - target) ** 2,
+    "absolute": lambda loss, prediction, target: (prediction - target).abs(),
+}
+
+
+def _rows(task: Task, prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """One row per sample (or pixel): prediction [n, outputs] with classes [n], or with floats [n, outputs], NaN where
+    absent. Half precision becomes float32."""
+    if prediction.dtype in (torch.float16, torch.bfloat16):
+        prediction = prediction.float()
+    if task.loss == "cross_entropy":
+        return prediction.movedim(1, -1).reshape(-1, task.outputs), target.reshape(-1).long()
+    if not target.is_floating_point():
+        target = torch.where(target == MISSING_CLASS, math.nan, target.to(prediction.dtype))
+    if prediction.numel() != target.numel():
+        raise ValueError(
+            f"task {task.name!r}: prediction {list(prediction.shape)} and target {list(target.shape)} differ in size"
+        )
+    if target.shape == prediction.shape and target.ndim > 2:
+        prediction, target = prediction.movedim(1, -1), target.movedim(1, -1)
+    return prediction.reshape(-1, task.outputs), target.reshape(-1, task.outputs)
+
+
+def _present(task: Task, target: Tensor) -> Tensor:
+    """Mask of the rows, or of the single entries, whose label is there."""
+    if task.loss == "cross_entropy":
+        return target != MISSING_CLASS
+    if task.loss in ("soft_cross_entropy", "cosine"):  # a label of several numbers is there as a whole, or not
+        return ~target.isnan().any(-1)
+    return ~target.isnan()
+
+
+def _nothing(task: Task, device: torch.device) -> tuple[Tensor, Tensor]:
+    prediction = torch.zeros(0, task.outputs, device=device)
+    if task.loss == "cross_entropy":
+        return prediction, torch.zeros(0, dtype=torch.int64, device=device)
+    return prediction, prediction

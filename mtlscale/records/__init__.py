@@ -1,0 +1,24 @@
+"""What runs leave behind, where it is kept, and which of them is best."""
+
+from mtlscale.records.files import write_atomically
+from mtlscale.records.home import Home
+from mtlscale.records.ledger import Ledger
+from mtlscale.records.record import Epoch, Metrics, RunRecord
+from mtlscale.records.scores import Score, best, best_so_far, score, score_of
+from mtlscale.records.storage import Storage, restore
+
+__all__ = [
+    "Epoch",
+    "Home",
+    "Ledger",
+    "Metrics",
+    "RunRecord",
+    "Score",
+    "Storage",
+    "best",
+    "best_so_far",
+    "restore",
+    "score",
+    "score_of",
+    "write_atomically",
+]

@@ -1,0 +1,56 @@
+"""Where things are kept: prepared data, runs, ledgers and MLflow below one home folder."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Home:
+    """The folder layout. Runs are shared by all experiments, so what one finished no other runs again.
+
+    storage: a URL that fsspec knows (`Storage`), where the nodes of a cluster have no folder in common; every
+    node then has its own home.
+    """
+
+    root: Path
+    storage: str | None = None
+
+    @classmethod
+    def default(cls) -> Home:
+        """$MTLSCALE_STORAGE, and $MTLSCALE_HOME, or `outputs` in the working folder; `~/mtlscale` in a Ray job, whose
+        working folder is removed with it."""
+        in_job = "runtime_resources" in Path.cwd().parts
+        return cls(
+            Path(os.environ.get("MTLSCALE_HOME") or (Path.home() / "mtlscale" if in_job else "outputs")).absolute(),
+            os.environ.get("MTLSCALE_STORAGE") or None,
+        )
+
+    @classmethod
+    def at(cls, root: Path | None = None, storage: str | None = None) -> Home:
+        """This folder and URL; what is None is as in `default`."""
+        usual = cls.default()
+        return cls(usual.root if root is None else root.absolute(), storage or usual.storage)
+
+    def run(self, run_id: str) -> Path:
+        return self.root / "runs" / run_id
+
+    def experiment(self, name: str) -> Path:
+        return self.root / "experiments" / name
+
+    def ledger(self, name: str) -> Path:
+        return self.experiment(name) / "ledger.jsonl"
+
+    def trials(self, name: str, file: str = "trials.jsonl") -> Path:
+        """The ledger of a search's trials, apart from the runs that the leaderboard compares."""
+        return self.experiment(name) / file
+
+    @property
+    def tracking_uri(self) -> str:
+        return f"sqlite:///{self.root / 'mlflow.db'}"
+
+    @property
+    def artifacts(self) -> Path:
+        return self.root / "mlartifacts"

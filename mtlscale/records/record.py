@@ -1,0 +1,64 @@
+"""What a run leaves behind. Plain JSON, so results outlive this program."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Metrics = dict[str, dict[str, float]]  # task -> metric -> value
+
+
+class Epoch(BaseModel):
+    """One epoch of one run."""
+
+    model_config = ConfigDict(ser_json_inf_nan="strings")  # JSON has no NaN; the default, null, cannot be read back
+
+    epoch: int  # from 1
+    train_loss: dict[str, float]  # task -> mean training loss over the epoch
+    val: Metrics = Field(default_factory=dict)  # empty where validation was not evaluated in this epoch
+    seconds: float
+    weights: dict[str, float] = Field(default_factory=dict)  # task -> mean balancer weight over the epoch
+    traces: dict[str, Any] = Field(default_factory=dict)  # objective's and balancer's own: lambda, R, alpha, …
+
+
+class RunRecord(BaseModel):
+    """One finished, failed or diverged run: everything the leaderboard, MLflow and the plots read."""
+
+    model_config = ConfigDict(protected_namespaces=(), ser_json_inf_nan="strings")
+
+    run_id: str
+    experiment: str
+    dataset: str  # the row's data set label
+    method: str  # the row's method label
+    seed: int
+    status: Literal["finished", "failed", "diverged"]
+    error: str | None = None  # one line, where not finished
+    spec: dict[str, Any]  # the resolved run spec, as hashed into run_id
+    fingerprint: str  # of the prepared data
+    higher_is_better: dict[str, bool]  # metric -> direction
+    main_metrics: dict[str, str]  # task -> its main metric
+    metrics: dict[str, Metrics] = Field(default_factory=dict)  # split -> task -> metric -> value, at the chosen epoch
+    last: dict[str, Metrics] = Field(default_factory=dict)  # the same after the last epoch
+    chosen_epoch: int | None = None  # on validation, never on test; None where every task chose its own
+    chosen_epochs: dict[str, int] = Field(default_factory=dict)  # task -> its epoch, where nothing is shared
+    epochs: list[Epoch] = Field(default_factory=list)
+    seconds: float = 0.0  # wall clock of training and validation
+    train_seconds: float = 0.0  # of the steps alone
+    steps: int = 0
+    samples: int = 0  # training samples seen by the steps
+    peak_memory_mb: float = 0.0
+    parameters: int = 0
+    shared_parameters: int = 0
+    counters: dict[str, int] = Field(default_factory=dict)  # solver failures, clamps, skipped steps
+    workers: int = 1
+    hardware: str = ""
+    versions: dict[str, str] = Field(default_factory=dict)
+    revision: str = ""  # git revision of mtlscale, "" outside a checkout
+    started: str = ""  # ISO 8601, UTC
+    finished: str = ""
+    trial: dict[str, Any] = Field(default_factory=dict)  # searched knobs of this run, where there was a search
+
+    @property
+    def samples_per_second(self) -> float:
+        return self.samples / self.train_seconds if self.train_seconds > 0 else 0.0

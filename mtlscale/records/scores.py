@@ -1,0 +1,58 @@
+"""How good a run is on validation, and which of several is best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from mtlscale.records.record import Epoch, RunRecord
+
+Score = tuple[float, float]  # larger is better; the second number breaks ties
+
+
+def score(record: RunRecord, metric: str | None = None) -> Score | None:
+    """How good a finished run is on validation at its chosen epoch; None where it did not finish.
+
+    The mean over tasks of the metric (default: each task's main one, or minus the loss where that chooses the epoch).
+    Where main metrics differ in kind, the mean of their logarithms: differences are relative gains, and no unit rules.
+    """
+    if record.status != "finished":
+        return None
+    if metric is None and record.spec["training"]["selection"] == "loss":
+        metric = "loss"
+    return score_of(record.metrics["val"], record.main_metrics, record.higher_is_better, metric)
+
+
+def score_of(
+    val: Mapping[str, Mapping[str, float]],
+    main_metrics: Mapping[str, str],
+    higher_is_better: Mapping[str, bool],
+    metric: str | None = None,
+) -> Score:
+    """The score of validation metrics: task -> metric -> value."""
+    chosen = {task: metric or main for task, main in main_metrics.items()}
+    signs = {task: 1.0 if higher_is_better[name] else -1.0 for task, name in chosen.items()}
+    values = {task: val[task][name] for task, name in chosen.items()}
+    if len(set(chosen.values())) > 1:
+        values = {task: math.log(max(value, 1e-12)) for task, value in values.items()}
+    mean = sum(signs[task] * value for task, value in values.items()) / len(values)
+    loss = sum(metrics["loss"] for metrics in val.values()) / len(val)
+    return (mean if math.isfinite(mean) else -math.inf, -loss if math.isfinite(loss) else -math.inf)
+
+
+def best_so_far(
+    epochs: Iterable[Epoch], main: Mapping[str, str], higher: Mapping[str, bool], metric: str | None
+) -> Epoch | None:
+    """The best evaluated epoch; None where none was evaluated."""
+    found = [epoch for epoch in epochs if epoch.val]
+    return max(found, key=lambda epoch: score_of(epoch.val, main, higher, metric), default=None)
+
+
+def best(records: Iterable[RunRecord], metric: str | None = None) -> RunRecord | None:
+    """The best finished record; of equals the first."""
+    winner, highest = None, None
+    for record in records:
+        value = score(record, metric)
+        if value is not None and (highest is None or value > highest):
+            winner, highest = record, value
+    return winner

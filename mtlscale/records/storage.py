@@ -1,0 +1,131 @@
+"""What nodes without a common folder share: prepared data, checkpoints and records below one URL that fsspec knows.
+
+`s3://bucket/mtlscale`, `gs://…`, `file:///mnt/…`. Every node keeps its own home folder; what one of them has published,
+another fetches when it needs it. A file appears whole: it is written under another name and moved.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import fsspec
+
+from mtlscale.spec import UserError
+
+RESULTS = ("record.json", "model.pt", "pictures.png")  # of a run, the record last: it says that the rest is there
+
+
+class Storage:
+    """The folder layout of `Home` below a URL."""
+
+    def __init__(self, url: str) -> None:
+        """`UserError` where fsspec does not know the kind of URL, or lacks its driver."""
+        self.url = url
+        try:
+            self._fs, root = fsspec.core.url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise UserError(f"storage {url}: {error}".splitlines()[0]) from None
+        self._root = str(root).rstrip("/")
+
+    def check(self) -> None:
+        """`UserError` where this machine cannot write and read there."""
+        mark = f".probe-{uuid.uuid4().hex}"
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder, mark)
+                file.write_text(mark)
+                self.put(file, mark)
+                found = self._fs.cat_file(self._at(mark)).decode() == mark
+            self.remove(mark)
+        except Exception as error:  # every driver has errors of its own
+            raise UserError(f"storage {self.url}: {type(error).__name__}: {error}".splitlines()[0]) from None
+        if not found:
+            raise UserError(f"storage {self.url}: what is written there cannot be read back")
+
+    # -- single files ----------------------------------------------------------------------------------------------
+
+    def put(self, file: Path, key: str) -> None:
+        """Store a file whole, in place of an earlier one."""
+        target = self._at(key)
+        temporary = f"{target}.{uuid.uuid4().hex}"
+        self._fs.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
+        self._fs.put_file(str(file), temporary)
+        self._fs.mv(temporary, target)
+
+    def get(self, key: str, file: Path) -> bool:
+        """Fetch a file whole, in place of an earlier one; False where there is none."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+        try:
+            self._fs.get_file(self._at(key), str(temporary))
+            temporary.replace(file)
+        except FileNotFoundError:
+            return False
+        finally:
+            temporary.unlink(missing_ok=True)
+        return True
+
+    def remove(self, key: str) -> None:
+        if self._fs.exists(self._at(key)):
+            self._fs.rm_file(self._at(key))
+
+    def exists(self, key: str) -> bool:
+        return bool(self._fs.exists(self._at(key)))
+
+    def below(self, key: str) -> list[str]:
+        """What is stored below a key, relative to it."""
+        return [str(path).rsplit(f"/{key}/", 1)[1] for path in self._fs.find(self._at(key))]
+
+    def matching(self, pattern: str) -> list[str]:
+        """The keys that a pattern with `*` fits; what stands for a `*` holds no slash."""
+        parts = len(pattern.split("/"))
+        return ["/".join(str(path).split("/")[-parts:]) for path in self._fs.glob(self._at(pattern))]
+
+    # -- runs ------------------------------------------------------------------------------------------------------
+
+    def finished(self) -> set[str]:
+        """Ids of the runs whose records are there."""
+        return {key.rsplit("/", 2)[1] for key in self.matching("runs/*/record.json")}
+
+    def fetch_results(self, folder: Path) -> None:
+        """Fetch what a finished run has left, the record last."""
+        for name in reversed(RESULTS):
+            self.get(f"runs/{folder.name}/{name}", folder / name)
+
+    def put_results(self, folder: Path) -> None:
+        """Store what a finished run has left, the record last; its checkpoint goes."""
+        for name in reversed(RESULTS):
+            if (folder / name).exists():
+                self.put(folder / name, f"runs/{folder.name}/{name}")
+        self.remove(f"runs/{folder.name}/checkpoint.pt")
+
+    def checkpoints(self, folder: Path) -> Callable[[], None]:
+        """Fetch a run's checkpoint, where there is one; the function that stores it again whenever it has changed."""
+        file, key = folder / "checkpoint.pt", f"runs/{folder.name}/checkpoint.pt"
+        self.get(key, file)
+        stored = [_state(file)]
+
+        def store() -> None:
+            if (now := _state(file)) != stored[0] and now is not None:
+                self.put(file, key)
+                stored[0] = now
+
+        return store
+
+    def _at(self, key: str) -> str:
+        return f"{self._root}/{key}"
+
+
+def restore(storage: Storage, folders: Iterable[Path]) -> None:
+    """Fetch the results of those runs that finished elsewhere."""
+    there = storage.finished()
+    for folder in folders:
+        if folder.name in there and not (folder / "record.json").exists():
+            storage.fetch_results(folder)
+
+
+def _state(file: Path) -> int | None:
+    return file.stat().st_mtime_ns if file.exists() else None

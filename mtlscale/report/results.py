@@ -1,0 +1,88 @@
+"""The results of an experiment: its records, and what is read off them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mtlscale.records import RunRecord, write_atomically
+from mtlscale.spec import Experiment
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mtlscale.report.leaderboard import Leaderboard
+    from mtlscale.report.published import Published
+    from mtlscale.report.sweeps import Sweep
+
+
+@dataclass(frozen=True)
+class Results:
+    """Records of all runs of one experiment, in the order of the plan; failed and diverged ones are among them."""
+
+    experiment: Experiment
+    records: tuple[RunRecord, ...]
+    folder: Path  # where the ledger and the reports are
+    search: Sweep | None = None  # the trials that chose the settings, where there was a search
+
+    def leaderboard(self) -> Leaderboard:
+        """The methods compared: means and intervals over seeds, Δ, η, cost, tests."""
+        from mtlscale.report.leaderboard import Leaderboard
+
+        return Leaderboard.from_records(
+            list(self.records),
+            baseline=self.experiment.baseline,
+            reference=self.experiment.reference,
+            published=self._published(),
+        )
+
+    def _published(self) -> Published | None:
+        from mtlscale.report.published import read_published
+
+        return None if self.experiment.published is None else read_published(self.experiment.published)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per run, task, split and metric: dataset, method, seed, status, split, task, metric, value."""
+        import pandas as pd
+
+        columns = ["run_id", "dataset", "method", "seed", "status", "split", "task", "metric", "value"]
+        rows: list[tuple[object, ...]] = [
+            (r.run_id, r.dataset, r.method, r.seed, r.status, split, task, metric, value)
+            for r in self.records
+            for split, tasks in r.metrics.items()
+            for task, metrics in tasks.items()
+            for metric, value in metrics.items()
+        ]
+        rows += [
+            (r.run_id, r.dataset, r.method, r.seed, r.status, None, None, None, float("nan"))
+            for r in self.records
+            if not r.metrics
+        ]
+        return pd.DataFrame(rows, columns=columns)
+
+    def write_report(self) -> dict[str, Path]:
+        """Leaderboard as Markdown, CSV, HTML and pictures, beside the ledger; kept where no record is newer."""
+        from mtlscale.report.write import write_report
+
+        mark = self.folder / "report.json"
+        state = hashlib.sha256("".join(f"{r.run_id}{r.finished}{r.method}" for r in self.records).encode()).hexdigest()
+        with contextlib.suppress(OSError, ValueError):
+            known = json.loads(mark.read_bytes())
+            files = {kind: self.folder / name for kind, name in known["files"].items()}
+            if known["state"] == state and all(file.exists() for file in files.values()):
+                return files
+        files = write_report(
+            list(self.records),
+            self.folder,
+            self.experiment.name,
+            baseline=self.experiment.baseline,
+            reference=self.experiment.reference,
+            published=self._published(),
+        )
+        names = {kind: str(file.relative_to(self.folder)) for kind, file in files.items()}
+        write_atomically(mark, json.dumps({"state": state, "files": names}).encode())
+        return files

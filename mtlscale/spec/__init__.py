@@ -1,0 +1,63 @@
+"""Experiment files: components and their knobs, models, reading, runs, and what is searched."""
+
+from mtlscale.spec.components import PACKAGES, Component, Knob, build, component, knob, load_plugin, names, nearest
+from mtlscale.spec.dimensions import COMMON, PARTS, Dimension, Knobs, SearchSpec, split_path
+from mtlscale.spec.errors import UserError
+from mtlscale.spec.experiment import Experiment
+from mtlscale.spec.loading import SHIPPED, find_experiment, load_experiment, parse_override, read_settings, shipped
+from mtlscale.spec.models import (
+    ComponentSpec,
+    DatasetSpec,
+    MethodSpec,
+    ModelSpec,
+    ResourceSpec,
+    TrackingSpec,
+    TrainingSpec,
+)
+from mtlscale.spec.run import RESULTS_VERSION, Run
+from mtlscale.spec.search import check_metric, default_space, space_of, trials, whole_number
+from mtlscale.spec.tasks import MISSING_CLASS, SPLITS, Task, TaskSuite
+
+__all__ = [
+    "COMMON",
+    "MISSING_CLASS",
+    "PACKAGES",
+    "PARTS",
+    "RESULTS_VERSION",
+    "SHIPPED",
+    "SPLITS",
+    "Component",
+    "ComponentSpec",
+    "DatasetSpec",
+    "Dimension",
+    "Experiment",
+    "Knob",
+    "Knobs",
+    "MethodSpec",
+    "ModelSpec",
+    "ResourceSpec",
+    "Run",
+    "SearchSpec",
+    "Task",
+    "TaskSuite",
+    "TrackingSpec",
+    "TrainingSpec",
+    "UserError",
+    "build",
+    "check_metric",
+    "component",
+    "default_space",
+    "find_experiment",
+    "knob",
+    "load_experiment",
+    "load_plugin",
+    "names",
+    "nearest",
+    "parse_override",
+    "read_settings",
+    "shipped",
+    "space_of",
+    "split_path",
+    "trials",
+    "whole_number",
+]

@@ -1,0 +1,216 @@
+"""Named building blocks and their knobs: what `mtlscale list` shows and an experiment file may set.
+
+A component is a class in a module of the same name (`balancing/getmtl.py` holds the balancer `getmtl`), so its name
+leads to its source and adding one touches one new file. Names are read from the folder, without importing anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import importlib
+import importlib.util
+import math
+import pkgutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, dataclass_transform
+
+from mtlscale.spec.errors import UserError
+
+PACKAGES = {
+    "balancers": "mtlscale.balancing",
+    "architectures": "mtlscale.architectures",
+    "encoders": "mtlscale.encoders",
+    "objectives": "mtlscale.objectives",
+    "datasets": "pipelines",
+}
+
+_PLUGINS: dict[str, dict[str, type[Component]]] = {kind: {} for kind in PACKAGES}
+
+
+@dataclasses.dataclass(frozen=True)
+class Knob:
+    """The range of one setting; `search` is the default range of a sweep: (low, high, "log" | "linear") or choices."""
+
+    low: float | None = None
+    high: float | None = None
+    open_low: bool = False
+    open_high: bool = False
+    choices: tuple[Any, ...] = ()
+    search: tuple[Any, ...] = ()
+    help: str = ""
+
+    def range(self) -> str:
+        """The admissible values in words, as error messages and `mtlscale list` print them."""
+        if self.choices:
+            return " | ".join(str(choice) for choice in self.choices)
+        if self.low is None and self.high is None:
+            return ""
+        left = "(" if self.open_low or self.low is None else "["
+        right = ")" if self.open_high or self.high is None else "]"
+        return (
+            f"{left}{'-∞' if self.low is None else format(self.low, 'g')}, "
+            f"{'∞' if self.high is None else format(self.high, 'g')}{right}"
+        )
+
+    def admits(self, value: Any) -> bool:
+        if self.choices:
+            return value in self.choices
+        if self.low is None and self.high is None:
+            return True
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            return False
+        above = self.low is None or value > self.low or (value == self.low and not self.open_low)
+        below = self.high is None or value < self.high or (value == self.high and not self.open_high)
+        return above and below
+
+
+def knob(
+    default: Any,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    open_low: bool = False,
+    open_high: bool = False,
+    choices: Sequence[Any] = (),
+    search: Sequence[Any] = (),
+    help: str = "",
+) -> Any:
+    """A component's setting: its default, admissible range and default search range."""
+    spec = Knob(low, high, open_low, open_high, tuple(choices), tuple(search), help)
+    if isinstance(default, list | dict):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata={"knob": spec})
+    return dataclasses.field(default=default, metadata={"knob": spec})
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(knob,))
+class Component:
+    """Base of everything chosen by name. Subclasses are frozen, keyword-only dataclasses whose fields are knobs."""
+
+    name: ClassVar[str]
+    source: ClassVar[str] = ""  # paper and equation
+    results_version: ClassVar[int] = 1  # raise when the results change: finished runs are then run again
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            spec = field.metadata.get("knob")
+            value = getattr(self, field.name)
+            if spec is not None and value is not None and not spec.admits(value):
+                raise UserError(f"{self.name}: {field.name} = {value!r} is outside {spec.range()}")
+
+    @classmethod
+    def knobs(cls) -> dict[str, tuple[Any, Knob]]:
+        """Each setting's default and range."""
+        result = {}
+        for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+            default = field.default
+            if default is dataclasses.MISSING and field.default_factory is not dataclasses.MISSING:
+                default = field.default_factory()
+            result[field.name] = (default, field.metadata.get("knob", Knob()))
+        return result
+
+    @classmethod
+    def summary(cls) -> str:
+        """The first sentence of the docstring."""
+        return (cls.__doc__ or "").strip().split("\n")[0]
+
+
+def names(kind: str) -> list[str]:
+    """All names of one kind, without importing their modules."""
+    return sorted({*_shipped(kind), *_PLUGINS[kind]})
+
+
+@functools.cache
+def _shipped(kind: str) -> tuple[str, ...]:
+    """The names of the files there are; asked for many times a run."""
+    package = importlib.util.find_spec(PACKAGES[kind])
+    if package is None or package.submodule_search_locations is None:
+        raise UserError(f"package {PACKAGES[kind]!r} is not installed; reinstall mtlscale")
+    modules = pkgutil.iter_modules(package.submodule_search_locations)
+    return tuple(module.name for module in modules if not module.name.startswith("_"))
+
+
+def nearest(name: str, candidates: Sequence[str]) -> str:
+    """A clause with the most similar known names, for error messages."""
+    close = difflib.get_close_matches(name, candidates, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(candidates)}"
+
+
+def component(kind: str, name: str) -> type[Any]:
+    """The class of that name; `UserError` with the nearest names where there is none."""
+    if name in _PLUGINS[kind]:
+        return _PLUGINS[kind][name]
+    if name not in _shipped(kind):
+        raise UserError(f"unknown {kind[:-1]} {name!r}: {nearest(name, names(kind))}")
+    return _shipped_component(kind, name)
+
+
+@functools.cache
+def _shipped_component(kind: str, name: str) -> type[Any]:
+    """Asked for many times a run."""
+    module = importlib.import_module(f"{PACKAGES[kind]}.{name}")
+    for value in vars(module).values():
+        if isinstance(value, type) and issubclass(value, Component) and value.__dict__.get("name") == name:
+            return value
+    raise TypeError(f"{module.__name__} defines no component named {name!r}")
+
+
+def build(kind: str, name: str, options: dict[str, Any] | None = None, where: str = "") -> Any:
+    """An instance with these options; unknown or ill-typed options are a `UserError` that names the known ones."""
+    cls = component(kind, name)
+    options = dict(options or {})
+    known = cls.knobs()
+    for key in options:
+        if key not in known:
+            hint = nearest(key, list(known)) if known else "it has none"
+            raise UserError(f"{where or name}: unknown option {key!r}; {hint}")
+    types = {field.name: field.type for field in dataclasses.fields(cls)}
+    for key, value in options.items():
+        default = known[key][0]
+        if types[key] in (int, "int") and isinstance(value, float):
+            if not value.is_integer():
+                raise UserError(f"{where or name}: {key} = {value!r} should be a whole number")
+            options[key] = int(value)
+        if isinstance(default, bool) and not isinstance(value, bool):
+            raise UserError(f"{where or name}: {key} = {value!r} should be true or false")
+        if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+            options[key] = float(value)
+        elif isinstance(default, int | float) and not isinstance(value, int | float) and value is not None:
+            raise UserError(f"{where or name}: {key} = {value!r} should be a number")
+        elif isinstance(default, tuple):
+            if not isinstance(value, list | tuple):
+                raise UserError(f"{where or name}: {key} = {value!r} should be a list")
+            options[key] = tuple(value)
+    return cls(**options)
+
+
+def load_plugin(path: Path) -> None:
+    """Import a user's file and make its components known by their names.
+
+    A component belongs to the kind whose base class it derives from. Raises `UserError` where the file is missing or
+    defines none.
+    """
+    if not path.is_file():
+        raise UserError(f"plugin {path} does not exist")
+    module_name = f"mtlscale_plugin_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    spec.loader.exec_module(module)
+    found = False
+    for value in vars(module).values():
+        if isinstance(value, type) and issubclass(value, Component) and "name" in value.__dict__:
+            kind = getattr(value, "kind", None)
+            if value.__module__ == module_name and kind in _PLUGINS:
+                _PLUGINS[kind][value.name] = value
+                found = True
+    if not found:
+        raise UserError(f"plugin {path} defines no balancer, architecture, encoder, objective or pipeline with a name")

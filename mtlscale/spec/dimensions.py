@@ -1,0 +1,137 @@
+"""What may be searched: the ranges of settings, and how much is tried."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from mtlscale.spec.errors import UserError
+
+Knobs = dict[str, Any]  # dotted path of the spec -> value
+
+# Component kinds by the part of a run's spec they fill; the encoder stands below `model` in the file.
+PARTS = {
+    "architecture": "architectures",
+    "balancer": "balancers",
+    "objective": "objectives",
+    "model.encoder": "encoders",
+}
+
+
+class Dimension(BaseModel):
+    """The values one setting may take: choices, or a range."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    low: float = 0.0
+    high: float = 0.0
+    scale: Literal["linear", "log"] = "linear"
+    points: int = Field(4, ge=2)  # of a range in a grid search
+    choices: tuple[Any, ...] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any) -> Any:
+        """`[0, 0.25, 0.5]`, or `{low: 1e-4, high: 1e-1, scale: log}`."""
+        if isinstance(value, list | tuple):
+            return {"choices": value}
+        if isinstance(value, Mapping):
+            missing = [key for key in ("low", "high") if key not in value and "choices" not in value]
+            if missing:
+                raise ValueError(f"has no `{missing[0]}`; write {{low: …, high: …}} or a list of choices")
+            return value
+        raise ValueError("should be {low: …, high: …, scale: log | linear} or a list of choices")
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Dimension:
+        if self.choices is not None:
+            if not self.choices:
+                raise ValueError("the list of choices is empty")
+            if len({json.dumps(choice) for choice in self.choices}) < len(self.choices):
+                raise ValueError("a choice appears twice")
+        elif not self.low < self.high:
+            raise ValueError(f"the range from {self.low:g} to {self.high:g} is empty; low must lie below high")
+        elif self.scale == "log" and self.low <= 0:
+            raise ValueError(f"a range on a log scale starts above 0, not at {self.low:g}")
+        return self
+
+    @classmethod
+    def of_knob(cls, search: Sequence[Any]) -> Dimension:
+        """A knob's default range: (low, high, "log" | "linear"), or choices."""
+        if len(search) == 3 and search[2] in ("log", "linear"):
+            return cls.model_validate({"low": search[0], "high": search[1], "scale": search[2]})
+        return cls.model_validate(list(search))
+
+    def at(self, unit: float, whole: bool = False) -> Any:
+        """The value at a place in [0, 1) of the range, to six digits; `whole`: an integer, every one equally likely."""
+        if self.choices is not None:
+            return self.choices[int(unit * len(self.choices))]
+        low, high = (self.low - 0.5, self.high + 0.5) if whole else (self.low, self.high)
+        if self.scale == "log":
+            value = math.exp(math.log(low) + unit * (math.log(high) - math.log(low)))
+        else:
+            value = low + unit * (high - low)
+        return min(int(self.high), max(int(self.low), round(value))) if whole else float(f"{value:.6g}")
+
+    def levels(self, whole: bool = False) -> list[Any]:
+        """The values of a grid search, both ends included."""
+        if self.choices is not None:
+            return list(self.choices)
+        ends = (math.log(self.low), math.log(self.high)) if self.scale == "log" else (self.low, self.high)
+        places = [ends[0] + (ends[1] - ends[0]) * i / (self.points - 1) for i in range(self.points)]
+        values = [float(f"{math.exp(place) if self.scale == 'log' else place:.6g}") for place in places]
+        return list(dict.fromkeys(round(value) for value in values)) if whole else values
+
+    def ends(self) -> list[Any]:
+        """What has to be admissible for the whole dimension to be."""
+        return list(self.choices) if self.choices is not None else [self.low, self.high]
+
+
+# What every method searches where the experiment names nothing.
+COMMON = {
+    "training.lr": Dimension(low=1e-4, high=3e-2, scale="log"),
+    "training.weight_decay": Dimension(low=1e-6, high=1e-2, scale="log"),
+    "model.dropout": Dimension(choices=(0.0, 0.25, 0.5)),
+}
+
+
+class SearchSpec(BaseModel):
+    """Hyper-parameter search: every method gets `budget` trials over the common space and its own knobs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    budget: int = Field(32, ge=1)  # trials per method and data set
+    algorithm: Literal["random", "grid", "optuna"] = "random"
+    scheduler: Literal["none", "asha", "median", "pbt"] = "none"  # ends or changes trials before their last epoch
+    executor: Literal["auto", "pool", "batched", "tune"] = "auto"
+    seed: int = 1000  # of the sampling, and the training seed of all trials
+    metric: str | None = None  # mean over tasks on validation; default: what chooses the epoch
+    space: dict[str, Dimension] = COMMON
+    methods: dict[str, dict[str, Dimension]] = {}  # label -> its own knobs; default: the ranges of `mtlscale list`
+    grace: int = Field(4, ge=1)  # epochs before a scheduler may end a trial
+    interval: int = Field(4, ge=1)  # epochs between two exchanges of pbt
+
+    @property
+    def ledger(self) -> str:
+        """The file of the trials' records; trials that a scheduler may end early are no whole runs and stand apart."""
+        return f"trials-{self.algorithm}-{self.scheduler}.jsonl" if self.adaptive else "trials.jsonl"
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether a trial depends on the results of others."""
+        return self.algorithm == "optuna" or self.scheduler != "none"
+
+    def check_installed(self) -> None:
+        if self.algorithm == "optuna" and importlib.util.find_spec("optuna") is None:
+            raise UserError("search.algorithm optuna needs the package optuna; pip install optuna")
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """ "model.encoder.dropout" -> ("model.encoder", "dropout")."""
+    part, _, knob = path.rpartition(".")
+    return part, knob

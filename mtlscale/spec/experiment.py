@@ -1,0 +1,113 @@
+"""Experiments, and their expansion into runs.
+
+An experiment is *datasets x methods x seeds*. A method is named by its architecture (`stl`, `hps`, …), its balancer
+(`mgda`, `getmtl`, …) or its objective (`aamtrl`, …); what is not named is hard parameter sharing with equal weighting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pydantic import Field, model_validator
+
+from mtlscale.spec.dimensions import Knobs, SearchSpec
+from mtlscale.spec.models import DatasetSpec, MethodSpec, ModelSpec, ResourceSpec, TrackingSpec, TrainingSpec
+from mtlscale.spec.parts import Parts, as_json
+from mtlscale.spec.run import Run
+from mtlscale.spec.search import check, check_space
+from mtlscale.spec.validation import Model, override
+
+
+class Experiment(Model):
+    """A whole experiment file."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    description: str = ""
+    datasets: tuple[DatasetSpec, ...] = Field(min_length=1)
+    methods: tuple[MethodSpec, ...] = Field(min_length=1)
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    model: ModelSpec = ModelSpec()
+    training: TrainingSpec = TrainingSpec()
+    resources: ResourceSpec = ResourceSpec()
+    tracking: TrackingSpec = TrackingSpec()
+    search: SearchSpec | None = None  # tune every method on validation, then train the winners on `seeds`
+    plugins: tuple[Path, ...] = ()
+    baseline: str = "stl"  # the method the differences are taken to
+    reference: str = "equal"  # the method the paired tests compare with
+    published: Path | None = None  # a file of published numbers to show beside ours
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Experiment:
+        for what, labels in (
+            ("method", [m.label for m in self.methods]),
+            ("dataset", [d.label for d in self.datasets]),
+        ):
+            twice = sorted({label for label in labels if labels.count(label) > 1})
+            if twice:
+                raise ValueError(f"{what} {twice[0]!r} appears twice; give one of them another `label`")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("a seed appears twice")
+        return self
+
+    def validate_components(self) -> None:
+        """Build every component once, so that a bad name or option is said before anything starts."""
+        for dataset in self.datasets:
+            dataset.build()
+            for method in self.methods:
+                self._parts(dataset, method)
+        if self.search is not None:
+            check(self.search, [method.label for method in self.methods], self.seeds)
+            for run in self.bases(dict.fromkeys(self.data(), "")):
+                check_space(self.search, run)
+
+    def _parts(self, dataset: DatasetSpec, method: MethodSpec) -> Parts:
+        """What the runs of the method on the data set are made of."""
+        where = f"method {method.label}"
+        model = override(self.model, {**dataset.model, **method.model}, f"model of {method.label}")
+        training = override(self.training, {**dataset.training, **method.training}, f"training of {method.label}")
+        architecture = method.architecture.build("architectures", where)
+        objective = None
+        if method.objective is not None:
+            objective = method.objective.build("objectives", where)
+            objective.require(architecture, training)
+        balancer = method.balancer.build("balancers", where)
+        encoder = model.encoder.build("encoders", "model.encoder")
+        return Parts(architecture, balancer, objective, encoder, model.dropout, training)
+
+    def runs(
+        self, fingerprints: Mapping[str, str], chosen: Mapping[tuple[str, str], Knobs] | None = None
+    ) -> Iterator[Run]:
+        """One run per dataset x method x seed; `fingerprints`: name of the prepared data -> its fingerprint;
+        `chosen`: (dataset, method) -> settings that a search has found."""
+        for run in self._runs(fingerprints, self.seeds):
+            yield run.tuned((chosen or {}).get((run.dataset, run.method), {}))
+
+    def bases(self, fingerprints: Mapping[str, str]) -> list[Run]:
+        """The run every method's trials are made from: with the seed of the search, before any setting is chosen."""
+        assert self.search is not None
+        return list(self._runs(fingerprints, (self.search.seed,)))
+
+    def _runs(self, fingerprints: Mapping[str, str], seeds: tuple[int, ...]) -> Iterator[Run]:
+        for dataset in self.datasets:
+            for method in self.methods:
+                parts = self._parts(dataset, method)  # one for all seeds: large experiments have many
+                plain = parts.plain()
+                for seed in seeds:
+                    options = dataset.build(seed)
+                    pipeline = {knob: getattr(options, knob) for knob in options.knobs()}
+                    yield Run.of_parts(
+                        parts,
+                        experiment=self.name,
+                        dataset=dataset.label,
+                        data=dataset.prepared(seed),
+                        method=method.label,
+                        seed=seed,
+                        fingerprint=fingerprints[dataset.prepared(seed)],
+                        spec={**as_json({"dataset": {"name": dataset.name, **pipeline}}), **plain, "seed": seed},
+                    )
+
+    def data(self) -> dict[str, tuple[DatasetSpec, int]]:
+        """Name of the prepared data -> the data set, and a seed that reads it: all that the runs and trials need."""
+        seeds = self.seeds if self.search is None else (*self.seeds, self.search.seed)
+        return {dataset.prepared(seed): (dataset, seed) for dataset in self.datasets for seed in seeds}

@@ -1,0 +1,166 @@
+"""The parts of an experiment file: data sets, methods, model, training, resources, tracking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from mtlscale.spec import components
+from mtlscale.spec.components import nearest
+from mtlscale.spec.errors import UserError
+from mtlscale.spec.validation import Model
+
+
+class ComponentSpec(Model):
+    """A component by name, with its options: `mgda`, or `{name: mgda, normalize: l2}`."""
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"name": value}
+        if isinstance(value, Mapping) and "name" in value and not isinstance(value.get("options"), Mapping):
+            return {"name": value["name"], "options": {k: v for k, v in value.items() if k != "name"}}
+        return value
+
+    def build(self, kind: str, where: str) -> Any:
+        return components.build(kind, self.name, self.options, where)
+
+
+class DatasetSpec(Model):
+    """A data set, the options of its pipeline, and overrides of model and training for it."""
+
+    name: str
+    label: str = ""
+    options: dict[str, Any] = Field(default_factory=dict)
+    splits: int = Field(1, ge=1)  # random splits: the run of seed s has split s modulo this, as the option `split`
+    model: dict[str, Any] = Field(default_factory=dict)
+    training: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any) -> Any:
+        value = {"name": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else value
+        if isinstance(value, dict) and not value.get("label") and "name" in value:
+            value["label"] = value["name"]
+        return value
+
+    def prepared(self, seed: int) -> str:
+        """The name of the prepared data that the run of a seed reads: the label, and the split where there are more."""
+        return self.label if self.splits == 1 else f"{self.label}/{seed % self.splits}"
+
+    def build(self, seed: int = 0) -> Any:
+        """The pipeline with the options for a seed."""
+        where = f"dataset {self.label}"
+        if self.splits == 1:
+            return components.build("datasets", self.name, self.options, where)
+        default, _ = components.component("datasets", self.name).knobs().get("split", (None, None))
+        if not isinstance(default, int):
+            raise UserError(f"{where}: {self.name} comes with its own split; drop `splits`")
+        if "split" in self.options:
+            raise UserError(f"{where}: `splits` chooses the option `split` by seed; drop one of them")
+        return components.build("datasets", self.name, {**self.options, "split": seed % self.splits}, where)
+
+
+class MethodSpec(Model):
+    """One row of the leaderboard: how parameters are shared, how tasks are balanced, what is added to the losses."""
+
+    label: str
+    architecture: ComponentSpec = ComponentSpec(name="hps")
+    balancer: ComponentSpec = ComponentSpec(name="equal")
+    objective: ComponentSpec | None = None
+    model: dict[str, Any] = Field(default_factory=dict)
+    training: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any) -> Any:
+        """`mgda` or `{name: mgda, ...its options}` names the one component that is not the default."""
+        if isinstance(value, str):
+            value = {"name": value}
+        if not isinstance(value, Mapping):
+            return value
+        value = dict(value)
+        name = value.pop("name", None)
+        if name is None:
+            parts = [value.get(part) for part in ("architecture", "balancer", "objective")]
+            named = [part if isinstance(part, str) else part.get("name", "?") for part in parts if part]
+            value.setdefault("label", "+".join(named) or "equal")
+            return value
+        kind = _kind_of(str(name))
+        if kind == "objective":
+            value.setdefault("architecture", components.component("objectives", str(name)).architecture)
+        own = {k: value.pop(k) for k in list(value) if k not in cls.model_fields}
+        if kind in value:
+            raise ValueError(f"{name} is the {kind} already; drop `name` or `{kind}`")
+        options = own.pop("options", {})
+        value[kind] = {"name": name, "options": {**options, **own}}
+        value.setdefault("label", name)
+        return value
+
+
+def _kind_of(name: str) -> str:
+    known: list[str] = []
+    for kind in ("architectures", "balancers", "objectives"):
+        found = components.names(kind)
+        if name in found:
+            return kind[:-1]
+        known += found
+    raise ValueError(f"unknown method {name!r}: {nearest(name, sorted(known))}")
+
+
+class ModelSpec(Model):
+    """The encoder every method uses, and the dropout before the heads."""
+
+    encoder: ComponentSpec = ComponentSpec(name="mlp")
+    dropout: float = Field(0.0, ge=0, lt=1)
+
+
+class TrainingSpec(Model):
+    """How every run is trained. Sizes are of the whole step: workers share a batch, they do not multiply it."""
+
+    epochs: int = Field(20, ge=1)
+    batch_size: int = Field(64, ge=1)  # samples per stream and step, over all workers
+    steps_per_epoch: int | None = Field(None, ge=1)  # default: one pass over the largest task
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    lr: float = Field(1e-3, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    momentum: float = Field(0.0, ge=0, lt=1)  # sgd
+    schedule: Literal["constant", "exponential", "cosine"] = "constant"
+    decay_rate: float = Field(0.9, gt=0, le=1)  # exponential: lr * decay_rate ** (step / decay_steps)
+    decay_steps: int = Field(1000, ge=1)
+    clip: float | None = Field(None, gt=0)  # norm of the whole gradient
+    amp: Literal["off", "bf16", "fp16"] = "off"
+    augment: Literal["none", "flip", "scale_crop"] = "none"  # of training images, with their maps
+    channels_last: bool = False  # memory layout of convolutions: the order of the results' last digits changes
+    accumulate: int = Field(1, ge=1)  # micro-batches a step is cut into
+    gramian_every: int = Field(1, ge=1)  # balance anew every so many steps (an approximation when > 1)
+    dtype: Literal["float32", "float64"] = "float32"
+    evaluate_every: int = Field(1, ge=1)  # epochs
+    patience: int | None = Field(None, ge=1)  # stop after so many evaluations without a better validation score
+    selection: Literal["metric", "loss", "last"] = "metric"  # how the epoch is chosen on validation
+    eval_batch_size: int = Field(512, ge=1)
+    checkpoint_seconds: float = Field(10.0, ge=0)  # at most one checkpoint in so many seconds
+
+
+class ResourceSpec(Model):
+    """What one run occupies. The number of workers does not change results, so it is no part of a run id."""
+
+    workers: int = Field(1, ge=1)
+    cpus_per_worker: float = Field(1, gt=0)
+    gpus_per_worker: float = Field(0, ge=0)
+    max_failures: int = Field(2, ge=0)  # restarts of a run whose worker died or hung
+    timeout_minutes: float = Field(120, gt=0)  # without a sign of life (an epoch's end) a worker is taken for hung
+
+
+class TrackingSpec(Model):
+    """Where MLflow lives: default is an SQLite file below the home folder."""
+
+    enabled: bool = True
+    uri: str | None = None
+    models: bool = True  # keep the chosen parameters of every run

@@ -1,0 +1,69 @@
+"""What a run is made of: built components and checked settings, and the plain form they are written in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mtlscale.spec import components
+from mtlscale.spec.models import TrainingSpec
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of. The classes of the components are in the packages of their kinds."""
+
+    architecture: Any  # Architecture
+    balancer: Any  # Balancer
+    objective: Any  # Objective, or None
+    encoder: Any  # Encoder
+    dropout: float
+    training: TrainingSpec
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any], method: str) -> Parts:
+        """From the plain form. Raises `UserError` where it names what this process does not know."""
+
+        def build(part: str) -> Any:
+            entry = spec[part]
+            if entry is None:
+                return None
+            options = {key: value for key, value in entry.items() if key not in ("name", "results_version")}
+            return components.build(f"{part}s", entry["name"], options, f"{part} of {method}")
+
+        return cls(
+            architecture=build("architecture"),
+            balancer=build("balancer"),
+            objective=build("objective"),
+            encoder=build("encoder"),
+            dropout=spec["dropout"],
+            training=TrainingSpec.model_validate(spec["training"]),
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """The plain form, every setting with its value: what records keep and run ids hash."""
+        return as_json(
+            {
+                "architecture": settings(self.architecture),
+                "balancer": settings(self.balancer),
+                "objective": None if self.objective is None else settings(self.objective),
+                "encoder": settings(self.encoder),
+                "dropout": self.dropout,
+                "training": self.training.model_dump(mode="json"),
+            }
+        )
+
+
+def settings(component: Any) -> dict[str, Any]:
+    """A component's name, results version and every knob with its value."""
+    cls = type(component)
+    knobs = {knob: getattr(component, knob) for knob in cls.knobs()}
+    return {"name": cls.name, "results_version": cls.results_version, **knobs}
+
+
+def as_json(content: dict[str, Any]) -> dict[str, Any]:
+    """The same after writing and reading: what a spec holds is plain."""
+    plain: dict[str, Any] = json.loads(json.dumps(content, default=str))
+    return plain

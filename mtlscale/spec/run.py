@@ -1,0 +1,137 @@
+"""One run of an experiment: what it is made of, and the id it is known by."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from pydantic import Field
+
+from mtlscale.spec import components
+from mtlscale.spec.dimensions import PARTS, Knobs, split_path
+from mtlscale.spec.models import ModelSpec, TrainingSpec
+from mtlscale.spec.parts import Parts, as_json, settings
+from mtlscale.spec.validation import Model, override
+
+RESULTS_VERSION = 1  # of the training loop; raise when the results of a run change
+
+# Of the training settings, those that change what is stored or when, but no result.
+_NO_RESULT = {"checkpoint_seconds", "eval_batch_size"}
+
+
+def _without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key not in defaults or defaults[key] != value}
+
+
+def _told(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """A component's part of a spec without what is at its default."""
+    return _without_defaults(entry, _defaults(components.component(kind, entry["name"])))
+
+
+def _defaults(component: Any) -> dict[str, Any]:
+    """Each knob's default as JSON has it; asked for many times a run."""
+    if component not in _DEFAULTS:
+        _DEFAULTS[component] = json.loads(json.dumps({key: default for key, (default, _) in component.knobs().items()}))
+    return _DEFAULTS[component]
+
+
+_DEFAULTS: dict[Any, dict[str, Any]] = {}  # component class -> its defaults
+
+
+_TRAINING_DEFAULTS = TrainingSpec().model_dump(mode="json")
+
+
+class Run(Model):
+    """One training run, fully resolved: everything a worker needs besides the data.
+
+    `spec` is its plain form, which records keep; whoever wants to look into it asks `parts`.
+    """
+
+    experiment: str
+    dataset: str  # label
+    data: str  # name of the prepared data
+    method: str  # label
+    seed: int
+    fingerprint: str
+    spec: dict[str, Any]
+    trial: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def run_id(self) -> str:
+        """A hash of the spec, the data and the results versions; labels and resources are no part of it.
+
+        Settings at their default are left out, so a new knob keeps finished runs valid; whoever changes a default
+        raises the component's `results_version`.
+        """
+        spec = {
+            "dataset": _told(self.spec["dataset"], "datasets"),
+            "encoder": _told(self.spec["encoder"], "encoders"),
+            "training": {
+                key: value
+                for key, value in _without_defaults(self.spec["training"], _TRAINING_DEFAULTS).items()
+                if key not in _NO_RESULT
+            },
+            "dropout": self.spec["dropout"],
+            "seed": self.spec["seed"],
+        }
+        for part in ("architecture", "balancer", "objective"):
+            entry = self.spec[part]
+            spec[part] = None if entry is None else _told(entry, f"{part}s")
+        text = json.dumps([spec, self.fingerprint, RESULTS_VERSION], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @cached_property
+    def parts(self) -> Parts:
+        """What the run is made of, built once in this process."""
+        return Parts.of(self.spec, self.method)
+
+    @classmethod
+    def of_parts(cls, parts: Parts, **fields: Any) -> Run:
+        """A run whose parts are built already; runs may share them."""
+        run = cls(**fields)
+        run.__dict__["parts"] = parts
+        return run
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Without the parts: where a run arrives, the plugins they come from may not be loaded yet."""
+        state = super().__getstate__()
+        return {**state, "__dict__": {key: value for key, value in state["__dict__"].items() if key != "parts"}}
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Run:
+        copied = super().model_copy(update=update, deep=deep)
+        if update and "spec" in update:
+            copied.__dict__.pop("parts", None)
+        return copied
+
+    @property
+    def training(self) -> TrainingSpec:
+        return self.parts.training
+
+    def tuned(self, knobs: Knobs) -> Run:
+        """This run with other settings, such as {"training.lr": 0.01, "balancer.eps": 0.1}; they are its `trial`."""
+        if not knobs:
+            return self
+        groups: dict[str, Knobs] = {}
+        for path, value in knobs.items():
+            part, knob = split_path(path)
+            groups.setdefault(part, {})[knob] = value
+        spec, parts, where = dict(self.spec), self.parts, f"search: {self.method}"
+        for part, values in groups.items():
+            if part == "training":
+                training = override(parts.training, values, where)
+                parts, spec["training"] = replace(parts, training=training), training.model_dump(mode="json")
+            elif part == "model":
+                dropout = override(ModelSpec(dropout=parts.dropout), values, where).dropout
+                parts, spec["dropout"] = replace(parts, dropout=dropout), dropout
+            else:
+                key = part.removeprefix("model.")
+                options = {k: v for k, v in spec[key].items() if k not in ("name", "results_version")} | values
+                built = components.build(PARTS[part], spec[key]["name"], options, where)
+                parts, spec[key] = replace(parts, **{key: built}), as_json(settings(built))
+        copied = self.model_copy(update={"spec": spec, "trial": dict(knobs)})
+        copied.__dict__["parts"] = parts
+        return copied

@@ -1,0 +1,153 @@
+"""What is searched for a method, and the trials drawn from it.
+
+Pure: the trials of grid and random search are a function of the search's seed, the method and the space alone. The
+i-th trials of all methods share the values of the common space, so methods are compared on the same settings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+
+from mtlscale.spec.components import nearest
+from mtlscale.spec.dimensions import PARTS, Dimension, Knobs, SearchSpec, split_path
+from mtlscale.spec.errors import UserError
+from mtlscale.spec.models import TrainingSpec
+from mtlscale.spec.run import Run
+from mtlscale.spec.tasks import TaskSuite
+
+# -- spaces --------------------------------------------------------------------------------------------------------
+
+
+def space_of(search: SearchSpec, run: Run) -> dict[str, Dimension]:
+    """What is searched for the method of this run: the common space, then its own knobs."""
+    own = search.methods.get(run.method)
+    return {**search.space, **(default_space(run) if own is None else own)}
+
+
+def default_space(run: Run) -> dict[str, Dimension]:
+    """The default ranges of the knobs of a run's architecture, balancer and objective."""
+    found: dict[str, Dimension] = {}
+    for part in ("architecture", "balancer", "objective"):
+        built = getattr(run.parts, part)
+        knobs = {} if built is None else built.knobs()
+        found |= {f"{part}.{name}": Dimension.of_knob(knob.search) for name, (_, knob) in knobs.items() if knob.search}
+    return found
+
+
+def whole_number(run: Run, path: str) -> bool:
+    """Whether the setting counts something. Raises `UserError` where the run has no such setting."""
+    part, knob = split_path(path)
+    if part == "training":
+        if knob not in TrainingSpec.model_fields:
+            raise UserError(f"search: unknown setting {path}; {nearest(knob, list(TrainingSpec.model_fields))}")
+        return TrainingSpec.model_fields[knob].annotation in (int, int | None)
+    if path == "model.dropout":
+        return False
+    if part not in PARTS:
+        known = ["training.…", "model.dropout", *(f"{part}.…" for part in PARTS)]
+        raise UserError(f"search: {path} is no setting of a run; known: {', '.join(known)}")
+    built = getattr(run.parts, part.removeprefix("model."))
+    if built is None:
+        raise UserError(f"search: method {run.method} has no {part}, so no {path}")
+    knobs = built.knobs()
+    if knob not in knobs:
+        hint = nearest(knob, list(knobs)) if knobs else "it has none"
+        raise UserError(f"search: {part} {built.name} of method {run.method} has no knob {knob!r}; {hint}")
+    return isinstance(knobs[knob][0], int) and not isinstance(knobs[knob][0], bool)
+
+
+def check(search: SearchSpec, methods: Sequence[str], seeds: Sequence[int]) -> None:
+    """`UserError` for what does not go together: labels of methods and seeds that are there, and how to search."""
+    for label in search.methods:
+        if label not in methods:
+            raise UserError(f"search.methods: unknown method {label!r}; {nearest(label, methods)}")
+    if search.seed in seeds:
+        raise UserError(
+            f"search.seed {search.seed} is one of seeds; winners are retrained on fresh seeds: choose another"
+        )
+    if search.executor in ("pool", "batched") and search.adaptive:
+        raise UserError(
+            f"search.executor {search.executor} has no {search.algorithm} with scheduler "
+            f"{search.scheduler}; drop `executor` or set it to tune"
+        )
+    if search.scheduler == "pbt" and search.algorithm == "optuna":
+        raise UserError("search.scheduler pbt draws its own settings; set search.algorithm to random or grid")
+
+
+def check_space(search: SearchSpec, run: Run) -> None:
+    """`UserError` for settings and values that the method of this run has not."""
+    for path, dimension in space_of(search, run).items():
+        whole = whole_number(run, path)
+        for value in dimension.ends():
+            run.tuned({path: round(value) if whole and isinstance(value, float) else value})
+
+
+def check_metric(search: SearchSpec, suite: TaskSuite) -> None:
+    """`UserError` where a task of the suite does not report the metric that is searched for."""
+    if search.metric is None or search.metric == "loss":
+        return
+    for task in suite.tasks:
+        if search.metric not in task.metrics:
+            raise UserError(
+                f"search.metric {search.metric!r}: task {task.name} of {suite.name} reports "
+                f"{', '.join(task.metrics)} and loss; {nearest(search.metric, [*task.metrics, 'loss'])}"
+            )
+
+
+# -- trials --------------------------------------------------------------------------------------------------------
+
+
+def trials(search: SearchSpec, run: Run) -> list[Run]:
+    """The trials of grid or random search for the method of this run, at most `budget`; fewer where the space has
+    fewer points."""
+    space = space_of(search, run)
+    whole = {path: whole_number(run, path) for path in space}
+    knobs = _grid(search, run.method, space, whole) if search.algorithm == "grid" else _random(search, space, whole)
+    return [run.tuned(values) for values in knobs]
+
+
+def _random(search: SearchSpec, space: Mapping[str, Dimension], whole: Mapping[str, bool]) -> list[Knobs]:
+    found: dict[str, Knobs] = {}
+    for index in range(search.budget):
+        for attempt in range(100):
+            knobs = {
+                path: dimension.at(_unit(search.seed, path, index, attempt), whole[path])
+                for path, dimension in space.items()
+            }
+            key = json.dumps(knobs)
+            if key not in found:
+                found[key] = knobs
+                break
+        else:
+            break  # the space has no more points
+    return list(found.values())
+
+
+def _grid(search: SearchSpec, method: str, space: Mapping[str, Dimension], whole: Mapping[str, bool]) -> list[Knobs]:
+    """All points of the grid, or `budget` of them drawn without repetition, in the grid's order."""
+    levels = [dimension.levels(whole[path]) for path, dimension in space.items()]
+    total = math.prod(len(values) for values in levels)
+    if total <= search.budget:
+        return [dict(zip(space, values, strict=True)) for values in itertools.product(*levels)]
+    chosen: set[int] = set()
+    draws = itertools.count()
+    while len(chosen) < search.budget:
+        chosen.add(int(_unit(search.seed, method, "grid", next(draws)) * total))
+    result = []
+    for point in sorted(chosen):
+        knobs = {}
+        for path, values in zip(reversed(list(space)), reversed(levels), strict=True):
+            point, place = divmod(point, len(values))
+            knobs[path] = values[place]
+        result.append({path: knobs[path] for path in space})
+    return result
+
+
+def _unit(*parts: object) -> float:
+    """A number in [0, 1) that looks random and depends on the parts alone."""
+    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
+    return (int.from_bytes(digest, "big") >> 11) / (1 << 53)

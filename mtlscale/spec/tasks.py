@@ -1,0 +1,44 @@
+"""Tasks and task suites: what every pipeline describes and every architecture is built for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SPLITS = ("train", "val", "test")
+MISSING_CLASS = -1  # a class label that is not there; a missing number is NaN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One prediction target: its loss, its metrics (the first is the main one) and the size of its prediction."""
+
+    name: str
+    loss: str  # a name in mtlscale.training.losses
+    outputs: int  # size of the prediction: classes, or numbers
+    metrics: tuple[str, ...]  # names in mtlscale.metrics
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSuite:
+    """The tasks of one data set and the shape of its inputs.
+
+    A *stream* is a source of batches. With `inputs="per_task"` every task has its own stream of the same name; with
+    `inputs="shared"` one stream, "all", carries the labels of every task.
+    """
+
+    name: str
+    tasks: tuple[Task, ...]
+    inputs: Literal["per_task", "shared"]
+    input_kind: Literal["vector", "tokens", "image"]
+    input_shape: tuple[int, ...]  # of one sample: (features,), (length,), (channels, height, width)
+    vocabulary_size: int | None = None  # tokens only; id 0 is padding, id 1 an unknown word
+    extras: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def streams(self) -> dict[str, tuple[str, ...]]:
+        """Stream name -> names of the tasks it labels."""
+        names = tuple(task.name for task in self.tasks)
+        return {"all": names} if self.inputs == "shared" else {name: (name,) for name in names}

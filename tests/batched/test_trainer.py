@@ -1,0 +1,305 @@
+"""A batched trial ends as it does alone: parameters, metrics, chosen epoch, record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtlscale.batched import planning
+from mtlscale.batched.trainer import BatchedTrainer, tasks_are_alike
+from mtlscale.data.prepared import PreparedData, load_prepared
+from mtlscale.execution.prepare import prepare
+from mtlscale.records import RunRecord
+from mtlscale.spec import Experiment, Run, load_experiment, trials
+from mtlscale.training.loop import Trainer, build_model
+
+Uneven = Callable[..., PreparedData]
+File = Callable[..., Path]
+
+LOSSES = ["stl", "equal", "random_static", "uncertainty", "rlw", "dwa", "stch", "bandit", "imtl_l", "gls", "famo"]
+GRAMIAN = [
+    "mgda", "pcgrad", "cagrad", "getmtl", "gradnorm", "gradvac", "imtl_g", "aligned_mtl", "upgrad", "nash_mtl",
+    "fairgrad", "sdmgrad",
+]  # fmt: skip
+ARCHITECTURES = ["shared_bottom", "mmoe", "cross_stitch"]
+TIMED = {"seconds", "train_seconds", "started", "finished", "peak_memory_mb", "epochs", "metrics", "last"}
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+    from mtlscale.data.prepared import load_prepared
+    from mtlscale.execution.prepare import prepare
+
+    return load_prepared(prepare("digits", {}, None, tmp_path_factory.mktemp("home")))
+
+
+def batch_of(experiment: Experiment, data: PreparedData) -> list[Run]:
+    """The trials of an experiment's one method, which are all batched together."""
+    fingerprints = dict.fromkeys(experiment.data(), data.manifest.fingerprint)
+    (base,) = experiment.bases(fingerprints)
+    assert experiment.search is not None
+    (group,) = planning.groups(trials(experiment.search, base))
+    assert planning.obstacle(group[0], data.suite) is None
+    return group
+
+
+def together(runs: list[Run], data: PreparedData) -> tuple[dict[str, RunRecord], BatchedTrainer]:
+    trainer = BatchedTrainer(runs, data, keep_states=True)
+    records = {event[0].run_id: event[1] for event in trainer.train() if not isinstance(event, int)}
+    assert set(records) == {run.run_id for run in runs}
+    return records, trainer
+
+
+def alone(run: Run, data: PreparedData) -> tuple[RunRecord, Trainer]:
+    trainer = Trainer(run, data)
+    steps = trainer.train()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return stop.value, trainer
+
+
+def assert_same(run: Run, data: PreparedData, records: dict[str, RunRecord], trainer: BatchedTrainer) -> None:
+    expected, single = alone(run, data)
+    record = records[run.run_id]
+    assert record.status == expected.status
+    same = set(RunRecord.model_fields) - TIMED
+    assert record.model_dump(include=same) == expected.model_dump(include=same)
+    for measured, wanted in ((record.metrics, expected.metrics), (record.last, expected.last)):
+        assert measured.keys() == wanted.keys()
+        for split in wanted:
+            for task in wanted[split]:
+                assert measured[split][task] == pytest.approx(wanted[split][task], rel=1e-9, nan_ok=True)
+    for epoch, wanted_epoch in zip(record.epochs, expected.epochs, strict=True):
+        assert epoch.train_loss == pytest.approx(wanted_epoch.train_loss, rel=1e-9, nan_ok=True)
+        assert epoch.weights == pytest.approx(wanted_epoch.weights, rel=1e-7)
+        for task, values in wanted_epoch.val.items():
+            assert epoch.val[task] == pytest.approx(values, rel=1e-9, nan_ok=True)
+        assert epoch.traces == wanted_epoch.traces
+    if expected.status == "finished":
+        state = trainer.states[run.run_id]
+        for name, value in single.chosen_state.items():
+            assert (state[name] - value).abs().max() <= 1e-9, name
+
+
+def search_of(budget: int, method_space: str = "{}", name: str = "") -> str:
+    own = f", methods: {{{name}: {method_space}}}" if name else ""
+    return (
+        f"{{budget: {budget}, space: {{training.lr: {{low: 1e-3, high: 3e-2, scale: log}}, training.weight_decay: "
+        f"[0, 1e-3], model.dropout: {{low: 0.05, high: 0.5}}, model.encoder.dropout: {{low: 0.05, high: 0.3}}}}{own}}}"
+    )
+
+
+TRAINING = "{epochs: 3, batch_size: 32, dtype: float64}"
+
+
+@pytest.mark.parametrize("method", [*LOSSES, *GRAMIAN])
+def test_a_trial_batched_with_fifteen_ends_as_alone_where_tasks_are_side_by_side(
+    method: str, experiment_file: File, digits: PreparedData
+) -> None:
+    training = "{epochs: 2, batch_size: 64, dtype: float64, schedule: exponential, decay_steps: 5}"
+    space = search_of(16, "{}" if method == "mgda" else "", method) if method == "mgda" else search_of(16)
+    path = experiment_file(datasets="[digits]", methods=f"[{method}]", training=training, search=space)
+    runs = batch_of(load_experiment(path), digits)
+    assert len(runs) == 16
+    records, trainer = together(runs, digits)
+    assert trainer.joined
+    for run in (runs[0], runs[11]):
+        assert_same(run, digits, records, trainer)
+
+
+@pytest.mark.parametrize("method", ["stl", "equal", "mgda", "tomato_ex"])
+def test_tasks_of_different_lengths_share_passes_in_groups(
+    method: str, experiment_file: File, digits: PreparedData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass is free here: every length gets its own. Dropout, so that random numbers have to keep their places."""
+    monkeypatch.setattr(planning, "_PASS", 0.0)
+    architecture = "architecture: {name: tomato, topics: 2, top: 4}, " if method == "tomato_ex" else ""
+    path = experiment_file(
+        datasets="[digits]",
+        methods=f"[{{name: {method}, {architecture}label: {method}}}]",
+        training="{epochs: 2, batch_size: 512, dtype: float64, optimizer: sgd, lr: 0.1}",
+        model="{encoder: {name: mlp, hidden: [8]}, dropout: 0.2}",
+        search=search_of(4, "{}", method),
+    )
+    runs = batch_of(load_experiment(path), digits)
+    records, trainer = together(runs, digits)
+    assert trainer.joined and len(trainer.groups) > 2
+    assert sorted(task for group in trainer.groups for task in group) == list(range(len(digits.suite.tasks)))
+    for run in runs[::3]:
+        assert_same(run, digits, records, trainer)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("method", ["stl", "uncertainty", "mgda", "pcgrad", "cagrad"])
+def test_tasks_of_different_kinds_with_missing_labels_go_stream_by_stream(
+    method: str, shared: bool, experiment_file: File, uneven: Uneven
+) -> None:
+    data = uneven(shared=shared)
+    datasets = f"[{{name: uneven, options: {{shared: {str(shared).lower()}}}}}]"
+    space = search_of(6, "{}", "mgda") if method == "mgda" else search_of(6)
+    path = experiment_file(datasets=datasets, methods=f"[{method}]", training=TRAINING, search=space)
+    runs = batch_of(load_experiment(path), data)
+    records, trainer = together(runs, data)
+    assert not trainer.joined
+    for run in runs[::3]:
+        assert_same(run, data, records, trainer)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("balancer", ["equal", "mgda"])
+def test_architectures_with_layers_of_their_own(
+    architecture: str, balancer: str, experiment_file: File, digits: PreparedData
+) -> None:
+    label = f"{architecture}+{balancer}"
+    path = experiment_file(
+        datasets="[digits]",
+        methods=f"[{{architecture: {architecture}, balancer: {balancer}, label: {label}}}]",
+        training="{epochs: 1, batch_size: 64, dtype: float64}",
+        search=search_of(4, "{}", label),
+    )
+    runs = batch_of(load_experiment(path), digits)
+    records, trainer = together(runs, digits)
+    assert trainer.joined
+    assert_same(runs[2], digits, records, trainer)
+
+
+@pytest.mark.parametrize("objective", ["tomato_el", "tomato_ex"])
+@pytest.mark.parametrize("dataset", ["digits", "uneven"])
+def test_proximal_steps_have_each_trials_strength(
+    objective: str, dataset: str, experiment_file: File, digits: PreparedData, uneven: Uneven
+) -> None:
+    data = digits if dataset == "digits" else uneven()
+    path = experiment_file(
+        datasets=f"[{dataset}]",
+        methods=f"[{{name: {objective}, architecture: {{name: tomato, topics: 3, top: 8}}}}]",
+        training="{epochs: 2, batch_size: 32, dtype: float64, optimizer: sgd}",
+        search="{budget: 5, space: {training.lr: {low: 0.05, high: 0.5, scale: log}}, methods: "
+        f"{{{objective}: {{objective.strength: {{low: 0.01, high: 1, scale: log}}}}}}}}",
+    )
+    runs = batch_of(load_experiment(path), data)
+    records, trainer = together(runs, data)
+    norms = [records[run.run_id].epochs[-1].traces["topic_norms"] for run in runs]
+    assert len(set(map(str, norms))) > 1, "the strengths make no difference"
+    for run in runs[1::2]:
+        assert_same(run, data, records, trainer)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "optimizer: sgd, momentum: 0.9",
+        "optimizer: adamw",
+        "clip: 0.05",
+        "schedule: cosine",
+        "steps_per_epoch: 3, evaluate_every: 2",
+        "selection: last",
+        "selection: loss",
+    ],
+)
+@pytest.mark.parametrize("method", ["stl", "cagrad"])
+def test_training_settings(method: str, settings: str, experiment_file: File, uneven: Uneven) -> None:
+    data = uneven()
+    training = f"{{epochs: 4, batch_size: 16, dtype: float64, {settings}}}"
+    runs = batch_of(
+        load_experiment(experiment_file(methods=f"[{method}]", training=training, search=search_of(4))), data
+    )
+    records, trainer = together(runs, data)
+    for run in runs[:2]:
+        assert_same(run, data, records, trainer)
+
+
+def test_trials_that_stop_early_leave_the_others(experiment_file: File, digits: PreparedData) -> None:
+    training = "{epochs: 30, batch_size: 64, dtype: float64, patience: 1}"
+    path = experiment_file(datasets="[digits]", methods="[uncertainty]", training=training, search=search_of(6))
+    runs = batch_of(load_experiment(path), digits)
+    records, trainer = together(runs, digits)
+    lengths = {len(record.epochs) for record in records.values()}
+    assert len(lengths) > 1 and min(lengths) < 30
+    for run in runs[::2]:
+        assert_same(run, digits, records, trainer)
+
+
+def test_a_diverging_trial_leaves_the_others_alone(experiment_file: File, digits: PreparedData) -> None:
+    path = experiment_file(
+        datasets="[digits]",
+        methods="[mgda]",
+        training="{epochs: 2, batch_size: 64, dtype: float64, optimizer: sgd}",
+        search="{budget: 4, space: {training.lr: [0.1, 1e200, 0.2, 1e190]}, methods: {mgda: {}}}",
+    )
+    runs = batch_of(load_experiment(path), digits)
+    records, trainer = together(runs, digits)
+    assert sorted(record.status for record in records.values()) == ["diverged", "diverged", "finished", "finished"]
+    for run in runs:
+        assert_same(run, digits, records, trainer)
+
+
+def test_trials_with_different_seeds_keep_their_own_data_order_and_random_numbers(
+    experiment_file: File, digits: PreparedData, uneven: Uneven
+) -> None:
+    for dataset, data in (("digits", digits), ("uneven", uneven())):
+        lines = {"datasets": f"[{dataset}]", "methods": "[rlw]", "seeds": "[3, 4, 5]", "training": TRAINING}
+        experiment = load_experiment(
+            experiment_file(**lines, model="{encoder: {name: mlp, hidden: [8]}, dropout: 0.3}")
+        )
+        runs = list(experiment.runs(dict.fromkeys(experiment.data(), data.manifest.fingerprint)))
+        records, trainer = together(runs, data)
+        for run in runs:
+            assert_same(run, data, records, trainer)
+
+
+def test_trials_of_different_shapes_are_batched_apart(experiment_file: File, digits: PreparedData) -> None:
+    search = "{budget: 12, algorithm: grid, space: {model.encoder.hidden: [[4], [8]], model.dropout: [0, 0.1, 0.2], "
+    search += "training.lr: [0.01, 0.1]}}"
+    experiment = load_experiment(experiment_file(datasets="[digits]", methods="[equal]", search=search))
+    (base,) = experiment.bases(dict.fromkeys(experiment.data(), ""))
+    assert experiment.search is not None
+    groups = planning.groups(trials(experiment.search, base))
+    assert sorted(len(group) for group in groups) == [6, 6]  # a rate of zero fits the others
+    assert sum(len(part) for part in planning.shares(groups[0], 4)) == 6
+
+
+def test_what_cannot_be_batched_is_named(experiment_file: File, digits: PreparedData) -> None:
+    for method, word in (("graddrop", "balancer"), ("mgda_ub", "balancer"), ("meta_weighting", "balancer")):
+        experiment = load_experiment(experiment_file(datasets="[digits]", methods=f"[{method}]"))
+        run = next(experiment.runs(dict.fromkeys(experiment.data(), "")))
+        assert word in str(planning.obstacle(run, digits.suite))
+    experiment = load_experiment(experiment_file(datasets="[digits]", methods="[constant]"))
+    run = next(experiment.runs(dict.fromkeys(experiment.data(), "")))
+    assert "fitted before the first step" in str(planning.obstacle(run, digits.suite))
+
+
+def test_a_short_run_on_many_tasks_is_batched_by_itself(
+    experiment_file: File, digits: PreparedData, tmp_path: Path
+) -> None:
+    many = load_prepared(prepare("synthetic", {"tasks": 40, "samples": 20, "special": 1}, None, tmp_path))
+    experiment = load_experiment(experiment_file(datasets="[digits]", methods="[equal, graddrop]"))
+    equal, graddrop = experiment.runs(dict.fromkeys(experiment.data(), ""))
+    assert planning.pays_alone(equal, many.manifest, steps=100)
+    assert not planning.pays_alone(equal, many.manifest, steps=1_000_000)  # long enough to need checkpoints
+    assert not planning.pays_alone(graddrop, many.manifest, steps=100)
+    assert not planning.pays_alone(equal, digits.manifest, steps=100)
+
+
+def test_tasks_whose_networks_differ_are_not_put_side_by_side(
+    experiment_file: File, digits: PreparedData, uneven: Uneven
+) -> None:
+    experiment = load_experiment(experiment_file(datasets="[digits]", methods="[equal]"))
+    model = build_model(next(experiment.runs(dict.fromkeys(experiment.data(), ""))), digits.suite)[0]
+    train = digits.splits["train"]
+    assert tasks_are_alike(model, digits.suite, train)
+    plain = type(model).forward
+    shift = torch.arange(10.0)
+
+    def forward(self: object, batch: object) -> object:  # a network that knows which task it serves
+        outputs = plain(self, batch)  # type: ignore[arg-type]
+        for name, value in outputs.predictions.items():
+            outputs.predictions[name] = value + shift[model.names.index(name)]
+        return outputs
+
+    model.__class__ = type("Shifted", (type(model),), {"forward": forward})
+    assert not tasks_are_alike(model, digits.suite, train)

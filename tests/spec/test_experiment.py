@@ -1,0 +1,168 @@
+"""Experiment files: short forms, overrides, run ids, and one line for every mistake."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mtlscale.spec import Experiment, UserError, load_experiment, shipped
+
+Small = Callable[..., Experiment]
+
+
+def ids(experiment: Experiment, fingerprint: str = "f") -> list[str]:
+    return [run.run_id for run in experiment.runs({"uneven": fingerprint})]
+
+
+def test_every_shipped_experiment_loads_and_says_what_it_is() -> None:
+    assert "quickstart" in shipped()
+    for name, path in shipped().items():
+        experiment = load_experiment(name)
+        assert experiment.name == path.stem
+        assert experiment.description
+
+
+def test_a_method_is_named_by_the_one_part_that_is_not_the_default(small: Small) -> None:
+    methods = (
+        "[stl, mgda, {name: getmtl, eps: 0.5, label: half}, {architecture: stl, balancer: {name: cagrad, c: 0.2}}]"
+    )
+    stl, mgda, half, both = small(methods=methods).methods
+    assert (stl.architecture.name, stl.balancer.name) == ("stl", "equal")
+    assert (mgda.architecture.name, mgda.balancer.name) == ("hps", "mgda")
+    assert half.label == "half" and half.balancer.options == {"eps": 0.5}
+    assert both.label == "stl+cagrad" and both.balancer.options == {"c": 0.2}
+
+
+def test_overrides_reach_into_mappings_and_lists(experiment_file: Callable[..., Path]) -> None:
+    experiment = load_experiment(
+        experiment_file(), ("training.epochs=7", "training.lr=1e-4", "seeds=[3, 4]", "methods.2={name: cagrad, c: 0.1}")
+    )
+    assert experiment.training.epochs == 7 and experiment.training.lr == 1e-4
+    assert experiment.seeds == (3, 4) and experiment.methods[2].balancer.options == {"c": 0.1}
+
+
+def test_numbers_without_a_point_in_the_mantissa_are_numbers(small: Small) -> None:
+    experiment = small(methods="[{name: getmtl, eps: 25e-3}]")
+    assert experiment.methods[0].balancer.options == {"eps": 0.025}
+
+
+def test_a_run_id_follows_what_changes_results_and_nothing_else(small: Small) -> None:
+    base = ids(small())
+    assert len(set(base)) == len(base)
+    same = [
+        small(resources="{workers: 2}"),
+        small(tracking="{enabled: false}"),
+        small(name="other"),
+        small(methods="[{name: stl, label: alone}, equal, {name: mgda, normalize: none}]"),
+        small(training="{epochs: 3, batch_size: 16, lr: 0.01, dtype: float64, checkpoint_seconds: 1}"),
+    ]
+    for experiment in same:
+        assert ids(experiment) == base
+    different = [
+        small(training="{epochs: 4, batch_size: 16, lr: 1e-2, dtype: float64}"),
+        small(seeds="[1]"),
+        small(model="{encoder: {name: mlp, hidden: [9]}}"),
+        small(datasets="[{name: uneven, label: uneven, options: {shared: true}}]"),
+    ]
+    for experiment in different:
+        assert not set(ids(experiment)) & set(base)
+    assert not set(ids(small(), "g")) & set(base)
+
+
+def test_a_knob_added_with_a_default_keeps_finished_runs_valid(small: Small) -> None:
+    """A record of before the knob has a spec without it: the same run."""
+    for run in small().runs({"uneven": "f"}):
+        older = json.loads(json.dumps(run.spec))
+        del older["training"]["gramian_every"], older["encoder"]["activation"], older["dataset"]["poison"]
+        assert run.model_copy(update={"spec": older}).run_id == run.run_id
+        changed = json.loads(json.dumps(run.spec))
+        changed["encoder"]["activation"] = "tanh"
+        assert run.model_copy(update={"spec": changed}).run_id != run.run_id
+        raised = json.loads(json.dumps(run.spec))
+        raised["balancer"]["results_version"] += 1
+        assert run.model_copy(update={"spec": raised}).run_id != run.run_id
+
+
+def test_methods_may_have_training_of_their_own(small: Small) -> None:
+    experiment = small(methods="[equal, {name: mgda, training: {lr: 0.5}}]")
+    assert [run.training.lr for run in experiment.runs({"uneven": "f"})] == [0.01, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ({"methods": "[mgdaa]"}, r":4: .*unknown method 'mgdaa': did you mean mgda"),
+        ({"methods": "[{name: getmtl, epss: 1}]"}, "method getmtl: unknown option 'epss'; did you mean eps"),
+        ({"methods": "[{name: getmtl, eps: 0}]"}, r"getmtl: eps = 0.0 is outside \(0, 1\]"),
+        ({"methods": "[{name: cagrad, c: 1}]"}, r"cagrad: c = 1.0 is outside \[0, 1\)"),
+        ({"methods": "[equal, equal]"}, "method 'equal' appears twice"),
+        ({"trainin": "{}"}, r":8: unknown key trainin: did you mean training"),
+        ({"training": "{epoch: 3}"}, r":7: unknown key training.epoch: did you mean epochs"),
+        ({"training": "{epochs: many}"}, r":7: training.epochs: .*integer"),
+        ({"training": "{epochs: 0}"}, r":7: training.epochs: .*greater than or equal to 1"),
+        ({"datasets": "[unevn]"}, "unknown dataset 'unevn': did you mean uneven"),
+        ({"model": "{encoder: {name: mlpp}}"}, "unknown encoder 'mlpp': did you mean mlp"),
+        ({"plugins": "[nowhere.py]"}, "plugin .*nowhere.py does not exist"),
+        ({"seeds": "[1, 1]"}, "a seed appears twice"),
+        (
+            {"methods": "[{name: mgda, training: {epoch: 2}}]"},
+            "training of mgda: unknown key epoch: did you mean epochs",
+        ),
+    ],
+)
+def test_a_mistake_gets_one_line_that_names_it_and_its_mend(lines: dict[str, str], expected: str, small: Small) -> None:
+    with pytest.raises(UserError, match=expected) as caught:
+        small(**lines)
+    assert "\n" not in str(caught.value)
+
+
+def test_broken_yaml_is_located(tmp_path: Path) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text("name: x\nmethods: [a, b\ndatasets: [digits]\n")
+    with pytest.raises(UserError, match=r"broken\.yaml:3: not valid YAML.*mend it here or just above"):
+        load_experiment(path)
+
+
+def test_a_misspelt_experiment_names_the_nearest() -> None:
+    with pytest.raises(UserError, match="did you mean quickstart"):
+        load_experiment("quikstart")
+
+
+def test_an_override_without_a_value_says_how_to_write_one(experiment_file: Callable[..., Path]) -> None:
+    with pytest.raises(UserError, match="write KEY=VALUE"):
+        load_experiment(experiment_file(), ("training.epochs",))
+
+
+def test_a_misspelt_key_is_named_rather_than_what_it_left_missing(tmp_path: Path) -> None:
+    path = tmp_path / "key.yaml"
+    path.write_text("name: a\ndatasets: [digits]\nmethod: [stl]\n")
+    with pytest.raises(UserError, match=r"key\.yaml:3: unknown key method: did you mean methods"):
+        load_experiment(path)
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_a_run_that_travels_is_made_of_the_same(name: str) -> None:
+    """Parts stay at home and are built anew from the plain form; they are those the experiment has built."""
+    experiment = load_experiment(name)
+    fingerprints = dict.fromkeys(experiment.data(), "f")
+    for run in experiment.runs(fingerprints) if experiment.search is None else experiment.bases(fingerprints):
+        there = pickle.loads(pickle.dumps(run))  # noqa: S301 (our own)
+        assert "parts" in vars(run) and "parts" not in vars(there)
+        assert there == run and there.run_id == run.run_id and there.model_dump() == run.model_dump()
+        assert there.parts == run.parts and there.parts is there.parts and there.parts.plain() == run.parts.plain()
+
+
+def test_parts_are_built_once_for_all_seeds_and_follow_the_spec(small: Small) -> None:
+    first, second = small(methods="[getmtl]", seeds="[0, 1]").runs({"uneven": "f"})
+    assert first.parts is second.parts
+    tuned = first.tuned({"training.lr": 0.5, "balancer.eps": 0.25, "model.dropout": 0.5})
+    assert (tuned.training.lr, tuned.parts.balancer.eps, tuned.parts.dropout) == (0.5, 0.25, 0.5)
+    assert tuned.parts.encoder is first.parts.encoder and first.parts.dropout == 0.0
+    there = pickle.loads(pickle.dumps(tuned))  # noqa: S301 (our own)
+    assert there.parts == tuned.parts
+    spec = {**first.spec, "dropout": 0.75}
+    assert first.model_copy(update={"spec": spec}).parts.dropout == 0.75
