@@ -1,7 +1,7 @@
 """What is measured: the metrics of a task and their directions, and the figures over a whole suite (Δ_I, η, …).
 
 Everything here works on plain numbers; the accumulators over batches are in `mtlscale.task_metrics` and imported
-where they are asked for. Source: METHODS §13.
+where they are asked for. Definitions: docs/methods.md#metrics.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from mtlscale.components import UserError
 from mtlscale.data.splits import uniform_hash
 from mtlscale.tasks import SPLITS
 
-TEST, VALIDATION = 0.2, 0.2  # METHODS §7.3: 20 % test, 20 % of the rest validation
+TEST, VALIDATION = 0.2, 0.2  # Zhang & Lee, CIKM 2020: 20 % test, 20 % of the rest validation
 
 
 @dataclass(frozen=True)

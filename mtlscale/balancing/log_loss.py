@@ -13,7 +13,7 @@ class LogLoss(Balancer):
     """
 
     name: ClassVar[str] = "log_loss"
-    source: ClassVar[str] = "scale-invariant losses (SI)"
+    source: ClassVar[str] = "scale-invariant losses, baseline SI of Navon et al., ICML 2022"
     positive_losses: ClassVar[bool] = True
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:

@@ -12,12 +12,12 @@ from mtlscale.solvers import project_simplex, solve_min_norm
 class MetaWeighting(Balancer):
     """Weights that lower all query losses after a look-ahead step, by MGDA in the space of weights.
 
-    Source: Mao et al. (2022); METHODS §5.6. Called with the query losses q_t(θ') [..., T] and the cross Gramian
+    Source: Mao et al. (Findings of ACL 2022). Called with the query losses q_t(θ') [..., T] and the cross Gramian
     C[t, s] = ⟨∇q_t(θ'), g_s(θ)⟩ at the look-ahead θ' = θ - η Σ_s v_s g_s, v = `lookahead(state)`. First order in θ.
     """
 
     name: ClassVar[str] = "meta_weighting"
-    source: ClassVar[str] = "Mao et al., 2022"
+    source: ClassVar[str] = "Mao et al., Findings of ACL 2022"
     needs: ClassVar[Needs] = "validation"
     cost: ClassVar[str] = "2T backwards"
     counters: ClassVar[tuple[str, ...]] = ("failures",)

@@ -14,13 +14,13 @@ from mtlscale.tasks import MISSING_CLASS
 class SVDReweighting(Balancer):
     """Fixed weights, computed once from the data: how much of each task lies in the tasks' leading common directions.
 
-    Source: Wu, Zhang, Ré (ICLR 2020), Algorithm 2; METHODS §8. The loop calls `from_data` in place of `init`. Weights
+    Source: Wu, Zhang, Ré (ICLR 2020), Algorithm 2. The loop calls `from_data` in place of `init`. Weights
     are divided by their mean. Class labels enter as centred indicators (±1 for two classes); each task's correlation is
     a mean over its labelled samples, so tasks of unequal size count alike.
     """
 
     name: ClassVar[str] = "svd_reweighting"
-    source: ClassVar[str] = "Wu et al., ICLR 2020"
+    source: ClassVar[str] = "Wu et al., ICLR 2020, Algorithm 2"
     per_task: ClassVar[tuple[str, ...]] = ("weights",)
 
     rank: int = knob(2, low=1, search=(1, 2, 4, 8), help="dimension of the common subspace")

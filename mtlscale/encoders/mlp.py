@@ -20,6 +20,7 @@ class MLP(Encoder):
     """
 
     name: ClassVar[str] = "mlp"
+    source: ClassVar[str] = "own: fully connected layers"
     inputs: ClassVar[tuple[str, ...]] = ("vector", "image")
     stackable: ClassVar[bool] = True
 

@@ -25,7 +25,7 @@ def project_simplex(points: Tensor) -> Tensor:
 
 def kl_ball_log_softmax(logits: Tensor, radius: float | Tensor) -> Tensor:
     """logits [..., T], radius ρ > 0 [...] -> log p [..., T], p = softmax(τ logits) with the largest τ in [0, 1] for
-    which KL(p ‖ uniform) <= ρ. METHODS §5.5, τ = 1/(1 + η λ)."""
+    which KL(p ‖ uniform) <= ρ. BanditMTL's step (Mao et al., ACL 2021), τ = 1/(1 + η λ)."""
     values = to_numpy(logits)
     values = values - values.max(-1, keepdims=True)
     log_p = log_softmax(values, axis=-1)
