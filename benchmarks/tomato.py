@@ -8,7 +8,7 @@
 the ROC curve of the learned norms over the topic x task cells, with the topics matched to the planted ones by the best
 permutation; with K = 1 the one row stands for every topic. Settings are those of experiments/tomato_recovery.yaml.
 
-`--table3` pools errors over the test samples of all tasks, as the printed numbers are pooled (METHODS §13), and also
+`--table3` pools errors over the test samples of all tasks, as the printed ones are pooled (docs/methods.md), and also
 gives the task-wise improvement over Separate; intervals are 95 % t-intervals over the random splits.
 
 `--grid` says what the whole grid of experiments/tomato_school_grid.yaml would cost: two steps of a small stack of each
@@ -42,7 +42,7 @@ from mtlscale.spec import Experiment, UserError, load_experiment, trials
 from mtlscale.training.loop import train
 
 ENOUGH = 0.95
-PRINTED = {  # METHODS §15.2: misclassification in %
+PRINTED = {  # Zhang & Lee, CIKM 2020, table 3: misclassification in %
     "separate": (16.55, 2.59, 50.95),
     "shared_bottom": (14.51, 2.68, 50.01),
     "single": (14.24, 49.98, 51.80),

@@ -11,7 +11,7 @@ import pyarrow as pa
 from mtlscale.data.splits import uniform_hash
 from mtlscale.spec import SPLITS, UserError
 
-TEST, VALIDATION = 0.2, 0.2  # METHODS §7.3: 20 % test, 20 % of the rest validation
+TEST, VALIDATION = 0.2, 0.2  # Zhang & Lee, CIKM 2020: 20 % test, 20 % of the rest validation
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ Parser = Callable[[str, str, bytes], tuple[list[Review], list[tuple[str, str]]]]
 class Amazon(VectorPipeline):
     """Amazon reviews: positive or negative, one binary task per product domain (14 by default), as token ids.
 
-    Source: FDU-MTL (Liu, Qiu & Huang 2017; METHODS §14), already tokenised, or Blitzer's raw `.review` files (ratings
+    Source: FDU-MTL (Liu, Qiu & Huang, ACL 2017), already tokenised, or Blitzer's raw `.review` files (ratings
     above 3 are positive, below 3 negative, 3 left out; words are runs of letters and digits). Validation is a tenth
     of train. Which split a review falls into is decided by a hash of its text, so that one text is never in two splits
     by chance; the official test part of FDU-MTL shares some lines with train, which are counted in the manifest and

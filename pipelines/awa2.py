@@ -23,7 +23,7 @@ class AwA2(Pipeline):
     """
 
     name: ClassVar[str] = "awa2"
-    source: ClassVar[str] = "Xian et al. 2018; Zhang & Lee, CIKM 2020 (METHODS §14)"
+    source: ClassVar[str] = "Xian et al., PAMI 2018; as in Zhang & Lee, CIKM 2020, table 2"
     folder: ClassVar[str] = "awa2"
     roots: ClassVar[tuple[str, ...]] = (
         "",

@@ -38,7 +38,7 @@ _IMAGE = re.compile(r"(?:^|/)img_align_celeba/(\d{6}\.jpg)$")
 class Celeba(ImagePipeline):
     """CelebA: one binary task per face attribute, aligned images scaled to size x size pixels.
 
-    Source: METHODS §14. The official files, extracted or in their zips, in one folder: `img_align_celeba/*.jpg`,
+    The official files, extracted or in their zips, in one folder: `img_align_celeba/*.jpg`,
     `list_attr_celeba.txt`, `list_eval_partition.txt`, optionally `identity_CelebA.txt`. `split="official"` takes the
     official partition and wants every image it lists; `"own"` takes the images at hand and decides 80/10/10 by a hash
     of the person, or of the image where identities are unknown: then one person may be in two splits. The whole

@@ -70,7 +70,7 @@ _ARRAYS = re.compile(r"(?:^|/)(train|val)/(image|label|label_7|label_19|depth)/(
 class Cityscapes(DensePipeline):
     """CityScapes: 7 categories or 19 classes, and inverse depth.
 
-    Source: METHODS §14. The official files, extracted or in their zips: `leftImg8bit`, `gtFine` (`labelIds`) and
+    The official files, extracted or in their zips: `leftImg8bit`, `gtFine` (`labelIds`) and
     `disparity`, each with `{train,val}/<city>/`; or arrays, `{train,val}/{image,label,depth}/N.npy` (`label_7` or
     `label_19` before `label`), as MTAN and LibMTL use them. Inverse depth is the disparity in pixels of the full image,
     (value - 1) / 256; 0 and what is infinitely far are absent. Labels the official evaluation ignores are void, in the

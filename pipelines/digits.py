@@ -22,7 +22,7 @@ FRACTIONS = {"test": 0.2, "val": 0.16, "train": 0.64}  # 80/20, and 20 % of the 
 class Digits(Pipeline):
     """Handwritten digits, 8x8: is it this digit? Ten balanced binary tasks, each with its own images (no download).
 
-    Source: the MNIST-MTL protocol (METHODS §14) on scikit-learn's digits. Task `digit3` has every 3 and as many of each
+    MNIST-MTL's protocol (Zhang & Lee 2020) on scikit-learn's digits. Task `digit3` has every 3 and as many of each
     other digit as `negatives` says. An image occurs once in a task and, where there are enough, is a negative of one
     task only; its split is the same in every task.
     """

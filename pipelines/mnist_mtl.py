@@ -25,7 +25,7 @@ class MnistMtl(Pipeline):
     """
 
     name: ClassVar[str] = "mnist_mtl"
-    source: ClassVar[str] = "LeCun, Cortes, Burges; Zhang & Lee, CIKM 2020 (METHODS §14)"
+    source: ClassVar[str] = "LeCun, Cortes & Burges 1998; as in Zhang & Lee, CIKM 2020, table 2"
     folder: ClassVar[str] = "mnist"
 
     positives: int = knob(900, low=2, high=7000, help="images of the task's digit")

@@ -40,7 +40,7 @@ BYDATE_VALIDATION = 0.2  # of the official training part
 class Newsgroups(VectorPipeline):
     """20 Newsgroups (bydate): four topic tasks (comp, rec, sci, talk) of four groups each, as token ids.
 
-    Source: METHODS §14. Messages are Latin-1. Words are the runs of letters and digits, lower-cased; the vocabulary is
+    Tasks: AAMTRL, ICML 2020. Messages are Latin-1. Words are runs of letters and digits, lower-cased; the vocabulary is
     that of the training messages. `split="random"` decides 60/20/20 by a hash of group and number; `"bydate"` keeps the
     official test part and holds 20 % of the rest out for validation. Messages without a word are dropped and counted.
     Word vectors are fitted on the training messages alone.

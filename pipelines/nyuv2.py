@@ -43,7 +43,7 @@ LABELS = {
 class Nyuv2(DensePipeline):
     """NYUv2: 13 (or 40) classes, depth in metres, and surface normals, given or estimated from depth.
 
-    Source: METHODS §14. Three layouts, told apart by their files: pictures (`{train,val}/{image,depth,label13,label40,
+    Three layouts, told apart by their files: pictures (`{train,val}/{image,depth,label13,label40,
     normal}/NNNN.{jpg,png}`, 8-bit depth v of (v + 0.5) / 25.5 m, normals v / 127.5 - 1), as folder or zip; arrays
     (`{train,val}/{image,label,depth,normal}/N.npy`, labels from -1) as MTAN and LibMTL use them; and the official
     `nyu_depth_v2_labeled.mat` beside `splits.mat` and `classMapping40.mat` (needs h5py). The official test frames are

@@ -97,7 +97,7 @@ _FILE = re.compile(
 class PascalContext(DensePipeline):
     """PASCAL-Context: 21-class segmentation, 7-class human parts, saliency, surface normals, edges.
 
-    Source: METHODS §14; the folder of Maninis et al., CVPR 2019, in common use: `JPEGImages`, `ImageSets/Context/
+    Source: the folder of Maninis et al., CVPR 2019, in common use: `JPEGImages`, `ImageSets/Context/
     {train,val}.txt`, `semseg/VOC12` before `semseg/pascal-context`, `human_parts/*.mat` (PASCAL-Part), `sal_distill`
     (8 bits, salient above half), `normals_distill` (v / 127.5 - 1), `pascal-context/trainval/*.mat` (label maps, whose
     borders are the edges). Images without an annotated person have no part labels. Normals count on the classes that

@@ -27,7 +27,7 @@ class Synthetic(Pipeline):
     """
 
     name: ClassVar[str] = "synthetic"
-    source: ClassVar[str] = "Zhang & Lee, CIKM 2020 (METHODS §7.4)"
+    source: ClassVar[str] = "Zhang & Lee, CIKM 2020, and the authors' code"
     needs_source: ClassVar[bool] = False
 
     features: int = knob(64, low=1, help="size of the input d")

@@ -70,7 +70,7 @@ _FILE = re.compile(r"(?:^|/)([^/]+)/([^/]+)/(point_(\d+)_view_(\d+))_domain_(\w+
 class Taskonomy(DensePipeline):
     """Taskonomy: 17-class segmentation, depth in metres, keypoints, edges and surface normals.
 
-    Source: METHODS §14. Extracted files `<building>/<domain>/point_P_view_V_domain_<domain>.png`, or with domain and
+    Extracted files `<building>/<domain>/point_P_view_V_domain_<domain>.png`, or with domain and
     building the other way round. Stored values: labels 1..17 (0 uncertain: void), 16-bit depth in 1/512 m (65535 and 0:
     absent), 16-bit keypoints and edges as parts of 65535, 8-bit normals v / 127.5 - 1, absent where depth is. Keypoints
     and edges are filtered when scaled, as colour is; the others keep their nearest pixel. The thesis does not say which

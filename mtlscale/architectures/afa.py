@@ -67,7 +67,7 @@ class AFA(Architecture):
     """
 
     name: ClassVar[str] = "afa"
-    source: ClassVar[str] = "Cui et al., 2021 (METHODS §10)"
+    source: ClassVar[str] = "Cui et al., IEEE TCSVT 2021; Shen et al., CIKM 2020"
     needs_stages: ClassVar[bool] = True
 
     reduction: int = knob(16, low=1, help="channels over the gates' hidden layer")

@@ -80,7 +80,7 @@ class Constant(Architecture):
     step. Class frequencies (hence the majority), mean, median or mean direction, by the task's loss."""
 
     name: ClassVar[str] = "constant"
-    source: ClassVar[str] = "baseline"
+    source: ClassVar[str] = "own baseline: the best prediction without inputs"
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         return ConstantModule(suite, encoder().spatial)

@@ -111,7 +111,7 @@ class DMTRL(Architecture):
     """
 
     name: ClassVar[str] = "dmtrl"
-    source: ClassVar[str] = "Yang & Hospedales, ICLR 2017 (METHODS §7.5)"
+    source: ClassVar[str] = "Yang & Hospedales, ICLR 2017; as in Zhang & Lee, CIKM 2020"
 
     top: int = knob(32, low=1, search=(4, 8, 16, 32, 64), help="width of the tops' hidden layer")
     error: float = knob(0.01, low=0.0, high=1.0, open_high=True, help="relative error that ranks may cost, per mode")

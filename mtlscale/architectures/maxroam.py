@@ -94,7 +94,7 @@ class MaxRoam(Architecture):
     """
 
     name: ClassVar[str] = "maxroam"
-    source: ClassVar[str] = "Pascal et al., AAAI 2021 (METHODS §10)"
+    source: ClassVar[str] = "Pascal et al., AAAI 2021"
 
     share: float = knob(0.6, low=0.0, high=1.0, open_low=True, help="share of the tasks that a channel serves")
     every: int = knob(1, low=1, help="epochs between two moves")

@@ -78,7 +78,7 @@ class MTAN(Architecture):
     """
 
     name: ClassVar[str] = "mtan"
-    source: ClassVar[str] = "Liu et al., CVPR 2019 (METHODS §10)"
+    source: ClassVar[str] = "Liu et al., CVPR 2019"
     needs_stages: ClassVar[bool] = True
 
     reduction: int = knob(4, low=1, help="channels over the masks' hidden layer")

@@ -67,7 +67,7 @@ class NDDRCNN(Architecture):
     """
 
     name: ClassVar[str] = "nddr_cnn"
-    source: ClassVar[str] = "Gao et al., CVPR 2019 (METHODS §10)"
+    source: ClassVar[str] = "Gao et al., CVPR 2019"
     needs_stages: ClassVar[bool] = True
 
     own: float = knob(0.9, low=0.0, high=1.0, help="first weight of a task's own features")

@@ -122,7 +122,7 @@ class RotoGrad(Architecture):
     """
 
     name: ClassVar[str] = "rotograd"
-    source: ClassVar[str] = "Javaloy & Valera, ICLR 2022 (METHODS §10)"
+    source: ClassVar[str] = "Javaloy & Valera, ICLR 2022"
 
     rate: float = knob(0.05, low=0.0, search=(0.005, 0.5, "log"), help="step size of the rotations")
     scale: bool = knob(True, help="bring the gradients to a common norm; false: rotate only")

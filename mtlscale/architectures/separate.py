@@ -17,7 +17,7 @@ class Separate(Architecture):
     """Separate networks: encoder and top of `shared_bottom`, one of each per task, nothing shared."""
 
     name: ClassVar[str] = "separate"
-    source: ClassVar[str] = "baseline of TOMATO (METHODS §7.5)"
+    source: ClassVar[str] = "baseline of TOMATO (Zhang & Lee, CIKM 2020)"
 
     top: int = knob(32, low=1, search=(4, 8, 16, 32, 64), help="width of the tops' hidden layer")
 

@@ -17,7 +17,7 @@ class SharedBottom(Architecture):
     """Shared-bottom: one encoder for all tasks, one top with a hidden layer per task."""
 
     name: ClassVar[str] = "shared_bottom"
-    source: ClassVar[str] = "Caruana 1997; baseline of TOMATO (METHODS §7.5)"
+    source: ClassVar[str] = "Caruana 1997; baseline of TOMATO (Zhang & Lee, CIKM 2020)"
 
     top: int = knob(32, low=1, search=(4, 8, 16, 32, 64), help="width of the tops' hidden layer")
 

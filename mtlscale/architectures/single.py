@@ -35,7 +35,7 @@ class Single(Architecture):
     """One network for all tasks: encoder and top of `shared_bottom`, everything shared."""
 
     name: ClassVar[str] = "single"
-    source: ClassVar[str] = "baseline of TOMATO (METHODS §7.5)"
+    source: ClassVar[str] = "baseline of TOMATO (Zhang & Lee, CIKM 2020)"
 
     top: int = knob(32, low=1, search=(4, 8, 16, 32, 64), help="width of the top's hidden layer")
 

@@ -48,7 +48,7 @@ class STL(Architecture):
     """Single-task learning: the same encoder and head as `hps`, one of each per task, nothing shared."""
 
     name: ClassVar[str] = "stl"
-    source: ClassVar[str] = "baseline"
+    source: ClassVar[str] = "own statement of the common baseline: single-task learning"
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         return STLModule(suite, encoder, dropout)

@@ -33,7 +33,7 @@ class Balancer(Component):
     needs: ClassVar[Needs] = "losses"  # the cheapest thing that suffices
     cost: ClassVar[str] = "1 backward"  # of a step, for `mtlscale list`
     # Heads and other task parameters: weighted with the losses ("weighted"), or plain gradients times 1/T ("mean") or
-    # times 1 ("sum"), matching the scale of the shared direction (METHODS: task parameters).
+    # times 1 ("sum"), matching the scale of the shared direction (docs/methods.md).
     heads: ClassVar[Literal["weighted", "mean", "sum"]] = "weighted"
     at: ClassVar[Literal["parameters", "representation"]] = "parameters"  # where the Gramian is taken
     positive_losses: ClassVar[bool] = False  # negative losses are an error that names the task

@@ -16,7 +16,7 @@ class AlignedMTL(Balancer):
     """
 
     name: ClassVar[str] = "aligned_mtl"
-    source: ClassVar[str] = "Senushkin et al., CVPR 2023"
+    source: ClassVar[str] = "Senushkin et al., CVPR 2023, Algorithm 1"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"

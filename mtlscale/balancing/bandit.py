@@ -13,7 +13,7 @@ from mtlscale.spec import knob
 class Bandit(Balancer):
     """An adversary moves weights toward large losses, inside a Kullback-Leibler ball around equal weights.
 
-    Source: BanditMTL (Mao et al., ACL 2021); METHODS §5.5. Mirror ascent before each step, in logs. ρ >= log T leaves
+    Source: BanditMTL (Mao et al., ACL 2021). Mirror ascent before each step, in logs. ρ >= log T leaves
     the simplex unconstrained.
     """
 

@@ -11,13 +11,13 @@ from mtlscale.spec import knob
 class CAGrad(Balancer):
     """The direction near the average gradient that helps the worst-off task most.
 
-    Source: Liu et al. (NeurIPS 2021); METHODS §5.3. Solved by an active-set method on the scaled problem;
+    Source: Liu et al. (NeurIPS 2021), Algorithm 1. Solved by an active-set method on the scaled problem;
     TorchJD calls cvxpy, and answers with zero weights where the worst direction is shorter than 1e-4 (here: the average
     where it vanishes).
     """
 
     name: ClassVar[str] = "cagrad"
-    source: ClassVar[str] = "Liu et al., NeurIPS 2021"
+    source: ClassVar[str] = "Liu et al., NeurIPS 2021, Algorithm 1"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"

@@ -10,7 +10,7 @@ from mtlscale.spec import knob
 class DWA(Balancer):
     """Dynamic weight average: ω = T softmax(r/τ), r_t the ratio of task t's mean losses in the last two epochs.
 
-    Source: Liu, Johns, Davison (CVPR 2019); METHODS §5. Ones in the first two epochs; sums to T. As TorchJD's DWA.
+    Source: Liu, Johns, Davison (CVPR 2019). Ones in the first two epochs; sums to T. As TorchJD's DWA.
     """
 
     name: ClassVar[str] = "dwa"

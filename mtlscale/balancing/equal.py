@@ -10,11 +10,11 @@ from mtlscale.spec import knob
 class Equal(Balancer):
     """Every task weighs the same: the mean of the losses, or their sum.
 
-    Source: METHODS §5 (EW). The papers differ in the convention; a run's record says which one it used.
+    The papers differ in the convention; a run's record says which one it used.
     """
 
     name: ClassVar[str] = "equal"
-    source: ClassVar[str] = "common baseline (EW)"
+    source: ClassVar[str] = "own statement of the common baseline (EW): mean or sum"
     batchable: ClassVar[bool] = True
 
     reduction: str = knob("mean", choices=("mean", "sum"), help="mean or sum over tasks")

@@ -17,7 +17,7 @@ class ExcessMTL(JacobianBalancer):
     """
 
     name: ClassVar[str] = "excess_mtl"
-    source: ClassVar[str] = "He et al., ICML 2024"
+    source: ClassVar[str] = "He et al., ICML 2024, eq. 6-9"
     cost: ClassVar[str] = "T backwards, T x P memory"
     heads = "mean"
     results_version: ClassVar[int] = 2  # tasks without labels are left out

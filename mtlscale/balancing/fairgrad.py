@@ -18,7 +18,7 @@ class FairGrad(Balancer):
     """
 
     name: ClassVar[str] = "fairgrad"
-    source: ClassVar[str] = "Ban & Ji, ICML 2024"
+    source: ClassVar[str] = "Ban & Ji, ICML 2024, eq. 4"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"

@@ -11,13 +11,13 @@ from mtlscale.spec import knob
 class GetMTL(Balancer):
     """CAGrad's problem on gradients that MGDA has rescaled, in a ball around the raw average gradient.
 
-    Source: Chai et al. (ACL 2023), eq. 13-14; METHODS §4. Built from the paper's mathematics; the authors' public code
-    is another method (METHODS §4.3). κ = ε‖g₀‖ is cut to 0.9, counted as `clamps`; tasks with a zero MGDA weight do not
-    enter the worst case.
+    Source: Chai et al. (ACL 2023), eq. 13-14. Built from the paper's mathematics; the authors' public code
+    is another method (docs/methods.md). κ = ε‖g₀‖ is cut to 0.9, counted as `clamps`; tasks with a zero MGDA weight do
+    not enter the worst case.
     """
 
     name: ClassVar[str] = "getmtl"
-    source: ClassVar[str] = "Chai et al., ACL 2023"
+    source: ClassVar[str] = "Chai et al., ACL 2023, eq. 13-14"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"

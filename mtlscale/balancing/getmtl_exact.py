@@ -6,8 +6,8 @@ from mtlscale.balancing.getmtl import GetMTL
 class GetMTLExact(GetMTL):
     """GetMTL's problem as printed (its eq. 10), with ‖d - g₀‖ <= ε⟨g₀, d⟩ for a constraint.
 
-    The paper's algorithm solves another problem, `getmtl` (METHODS §4.2): directions differ by up to 20° for large ε,
-    by less than 0.001° in the published range.
+    The paper's algorithm solves another problem, `getmtl` (docs/methods.md): directions differ by up to 20° for large
+    ε, by less than 0.001° in the published range.
     """
 
     name: ClassVar[str] = "getmtl_exact"

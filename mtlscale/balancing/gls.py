@@ -8,7 +8,7 @@ from mtlscale.balancing._base import Balancer, State
 class GLS(Balancer):
     """The gradient of the losses' geometric mean: ω_t = (Π ℓ)^(1/T) / (T ℓ_t).
 
-    Source: Chennupati et al. (CVPR workshops 2019); METHODS §5. In logs, with a floor of 1e-12.
+    Source: Chennupati et al. (CVPR workshops 2019). In logs, with a floor of 1e-12.
     """
 
     name: ClassVar[str] = "gls"

@@ -11,12 +11,12 @@ from mtlscale.spec import knob
 class GradDrop(JacobianBalancer):
     """In each coordinate only the positive or only the negative gradients are summed, drawn by how they outweigh.
 
-    Source: Chen et al. (NeurIPS 2020), Algorithm 1; METHODS §5. As TorchJD's GradDrop, with draws from the run's seed
+    Source: Chen et al. (NeurIPS 2020), Algorithm 1. As TorchJD's GradDrop, with draws from the run's seed
     on the gradients' device, and coordinates without any gradient left at 0 (there: NaN).
     """
 
     name: ClassVar[str] = "graddrop"
-    source: ClassVar[str] = "Chen et al., NeurIPS 2020"
+    source: ClassVar[str] = "Chen et al., NeurIPS 2020, Algorithm 1"
     cost: ClassVar[str] = "T backwards, T x P memory"
 
     leak: float = knob(0.0, low=0, high=1, search=(0.0, 0.5, "linear"), help="part of the dropped gradients that stays")

@@ -11,13 +11,13 @@ from mtlscale.spec import knob
 class GradNorm(Balancer):
     """Weights learned so that weighted gradient norms agree, larger for tasks that train more slowly.
 
-    Source: Chen et al. (ICML 2018); METHODS §5.1, on all shared parameters. v = T softmax(a); a descends
+    Source: Chen et al. (ICML 2018), Algorithm 1, on all shared parameters. v = T softmax(a); a descends
     Σ |G_t - Ḡ r_t^α| divided by Ḡ, so that its step does not depend on the gradients' scale. The rates r are those of
     the losses as the tasks have them, whatever they were multiplied by; r = 1 until the first epoch's means are known.
     """
 
     name: ClassVar[str] = "gradnorm"
-    source: ClassVar[str] = "Chen et al., ICML 2018"
+    source: ClassVar[str] = "Chen et al., ICML 2018, Algorithm 1"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     positive_losses: ClassVar[bool] = True

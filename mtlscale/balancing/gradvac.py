@@ -18,7 +18,7 @@ class GradVac(Balancer):
     """
 
     name: ClassVar[str] = "gradvac"
-    source: ClassVar[str] = "Wang et al., ICLR 2021"
+    source: ClassVar[str] = "Wang et al., ICLR 2021, eq. 3-4"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "sum"

@@ -17,7 +17,7 @@ class IMTLG(Balancer):
     """
 
     name: ClassVar[str] = "imtl_g"
-    source: ClassVar[str] = "Liu et al., ICLR 2021"
+    source: ClassVar[str] = "Liu et al., ICLR 2021, gradient balance"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"

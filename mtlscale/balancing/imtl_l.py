@@ -16,7 +16,7 @@ class IMTLL(Balancer):
     """
 
     name: ClassVar[str] = "imtl_l"
-    source: ClassVar[str] = "Liu et al., ICLR 2021"
+    source: ClassVar[str] = "Liu et al., ICLR 2021, loss balance"
     positive_losses: ClassVar[bool] = True
     per_task: ClassVar[tuple[str, ...]] = ("log_scale",)
     batchable: ClassVar[bool] = True

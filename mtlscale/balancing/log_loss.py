@@ -13,7 +13,7 @@ class LogLoss(Balancer):
     """
 
     name: ClassVar[str] = "log_loss"
-    source: ClassVar[str] = "scale-invariant losses (SI)"
+    source: ClassVar[str] = "scale-invariant losses, baseline SI of Navon et al., ICML 2022"
     positive_losses: ClassVar[bool] = True
     batchable: ClassVar[bool] = True
 

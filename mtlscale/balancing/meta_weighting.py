@@ -13,14 +13,14 @@ from mtlscale.spec import knob
 class MetaWeighting(Balancer):
     """Weights that lower all query losses after a look-ahead step, by MGDA in the space of weights.
 
-    Source: Mao et al. (2022); METHODS §5.6. Called with the query losses q_t(θ') [..., T] and the cross Gramian
+    Source: Mao et al. (Findings of ACL 2022). Called with the query losses q_t(θ') [..., T] and the cross Gramian
     C[t, s] = ⟨∇q_t(θ'), g_s(θ)⟩ at the look-ahead θ' = θ - η Σ_s v_s g_s, v = `lookahead(state)`. The gradients g_s
     (support) and the losses q_t (query) come from disjoint halves of the training data: no sample is ever in both.
     First order in θ. Tasks without labels keep their share of v, the others move within theirs.
     """
 
     name: ClassVar[str] = "meta_weighting"
-    source: ClassVar[str] = "Mao et al., 2022"
+    source: ClassVar[str] = "Mao et al., Findings of ACL 2022"
     needs: ClassVar[Needs] = "validation"
     cost: ClassVar[str] = "2T backwards"
     results_version: ClassVar[int] = 2  # support and query from disjoint halves

@@ -12,13 +12,13 @@ from mtlscale.spec import knob
 class MGDA(Balancer):
     """The shortest vector in the convex hull of the task gradients.
 
-    Source: Désidéri (2012); Sener, Koltun (NeurIPS 2018); METHODS §3.1 and §5. Exact, where TorchJD's MGDAWeighting
+    Source: Désidéri (2012); Sener, Koltun (NeurIPS 2018). Exact, where TorchJD's MGDAWeighting
     stops Frank-Wolfe early. `normalize` divides each gradient before solving; the weights then apply to the raw
     gradients, as in the common code, or to the normalised ones with `divide`.
     """
 
     name: ClassVar[str] = "mgda"
-    source: ClassVar[str] = "Sener & Koltun, NeurIPS 2018"
+    source: ClassVar[str] = "Désidéri 2012; Sener & Koltun, NeurIPS 2018"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"

@@ -18,7 +18,7 @@ class MoCo(JacobianBalancer):
     """
 
     name: ClassVar[str] = "moco"
-    source: ClassVar[str] = "Fernando et al., ICLR 2023"
+    source: ClassVar[str] = "Fernando et al., ICLR 2023, Algorithm 1"
     cost: ClassVar[str] = "T backwards, T x P memory"
     heads = "mean"
     results_version: ClassVar[int] = 2  # tasks without labels are left out

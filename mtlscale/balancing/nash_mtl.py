@@ -19,7 +19,7 @@ class NashMTL(Balancer):
     """
 
     name: ClassVar[str] = "nash_mtl"
-    source: ClassVar[str] = "Navon et al., ICML 2022"
+    source: ClassVar[str] = "Navon et al., ICML 2022, Algorithm 1"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"

@@ -10,12 +10,12 @@ from mtlscale.solvers import pcgrad_weights
 class PCGrad(Balancer):
     """Each gradient loses its component against every gradient it conflicts with, in random order; then all are summed.
 
-    Source: Yu et al. (NeurIPS 2020); METHODS §5.2. As TorchJD's PCGradWeighting, but for all tasks at once, with zero
+    Source: Yu et al. (NeurIPS 2020), Algorithm 1. As TorchJD's PCGradWeighting, but for all tasks at once, with zero
     gradients skipped and orders drawn from the run's seed instead of the global generator.
     """
 
     name: ClassVar[str] = "pcgrad"
-    source: ClassVar[str] = "Yu et al., NeurIPS 2020"
+    source: ClassVar[str] = "Yu et al., NeurIPS 2020, Algorithm 1"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "sum"

@@ -15,7 +15,7 @@ class RandomStatic(Balancer):
     """
 
     name: ClassVar[str] = "random_static"
-    source: ClassVar[str] = "control; cf. Xin et al., NeurIPS 2022"
+    source: ClassVar[str] = "own control; cf. Xin et al., NeurIPS 2022"
     per_task: ClassVar[tuple[str, ...]] = ("weights",)
     batchable: ClassVar[bool] = True
 

@@ -11,7 +11,7 @@ from mtlscale.spec import knob
 class RLW(Balancer):
     """Random weights drawn anew in every step, summing to 1.
 
-    Source: METHODS §5: uniform numbers over their sum (thesis); `normal` is the softmax of standard normals of the
+    Uniform numbers over their sum, as in CoNAL (Yue's thesis); `normal` is the softmax of standard normals of the
     original (Lin et al., TMLR 2022), as TorchJD's Random.
     """
 

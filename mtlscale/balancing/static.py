@@ -8,10 +8,10 @@ from mtlscale.spec import UserError, knob
 
 
 class Static(Balancer):
-    """Fixed task weights given by the user. Source: METHODS §5 (Fixed). One task weighs 1."""
+    """Fixed task weights given by the user. One task weighs 1."""
 
     name: ClassVar[str] = "static"
-    source: ClassVar[str] = "common baseline (fixed weights)"
+    source: ClassVar[str] = "own statement of the common baseline: fixed weights"
     per_task: ClassVar[tuple[str, ...]] = ("weights",)
     batchable: ClassVar[bool] = True
 

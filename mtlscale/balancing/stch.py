@@ -11,6 +11,6 @@ class STCH(Tchebycheff):
     """
 
     name: ClassVar[str] = "stch"
-    source: ClassVar[str] = "Lin et al., ICML 2024"
+    source: ClassVar[str] = "Lin et al., ICML 2024, eq. 10"
 
     smoothing: float = knob(0.1, low=0, open_low=True, search=(0.01, 1.0, "log"), help="μ; small values: the maximum")

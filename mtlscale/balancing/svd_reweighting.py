@@ -13,13 +13,13 @@ from mtlscale.spec import MISSING_CLASS, UserError, knob
 class SVDReweighting(Balancer):
     """Fixed weights, computed once from the data: how much of each task lies in the tasks' leading common directions.
 
-    Source: Wu, Zhang, Ré (ICLR 2020), Algorithm 2; METHODS §8. The loop calls `from_data` in place of `init`. Weights
+    Source: Wu, Zhang, Ré (ICLR 2020), Algorithm 2. The loop calls `from_data` in place of `init`. Weights
     are divided by their mean. Class labels enter as centred indicators (±1 for two classes); each task's correlation is
     a mean over its labelled samples, so tasks of unequal size count alike.
     """
 
     name: ClassVar[str] = "svd_reweighting"
-    source: ClassVar[str] = "Wu et al., ICLR 2020"
+    source: ClassVar[str] = "Wu et al., ICLR 2020, Algorithm 2"
     per_task: ClassVar[tuple[str, ...]] = ("weights",)
     batchable: ClassVar[bool] = True
 

@@ -10,12 +10,12 @@ from mtlscale.spec import knob
 class Tchebycheff(Balancer):
     """The worst weighted distance to the ideal losses, max_t c_t (ℓ_t - z_t), alone is trained.
 
-    Source: METHODS §5.4, the scalarisation of TchebycheffAdv (its adversarial term is an objective). ω = c_t e_t for
-    the worst task, ties shared equally; with `smoothing` τ > 0 the gradient of τ log Σ exp(c_t (ℓ_t - z_t)/τ).
+    Source: the scalarisation of TchebycheffAdv (Mao et al., ACL 2020; its adversarial term is an objective). ω = c_t
+    e_t for the worst task, ties shared equally; with `smoothing` τ > 0 the gradient of τ log Σ exp(c_t (ℓ_t - z_t)/τ).
     """
 
     name: ClassVar[str] = "tchebycheff"
-    source: ClassVar[str] = "TchebycheffAdv, Mao et al., ICML 2020"
+    source: ClassVar[str] = "TchebycheffAdv, Mao et al., ACL 2020"
     per_task: ClassVar[tuple[str, ...]] = ("preference", "ideal")
     batchable: ClassVar[bool] = True
 

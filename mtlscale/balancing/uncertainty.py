@@ -10,7 +10,7 @@ from mtlscale.spec import knob
 class Uncertainty(Balancer):
     """Learned log-variances s_t weigh the losses: ω_t = ½ exp(-s_t), s minimising Σ ½(exp(-s_t) ℓ_t + s_t).
 
-    Source: Kendall, Gal, Cipolla (CVPR 2018); METHODS §5 (UW), one form for all tasks. s starts at 0 and descends its
+    Source: Kendall, Gal, Cipolla (CVPR 2018), UW, in one form for all tasks. s starts at 0 and descends its
     objective after each step, by at most 1 per step, so that losses of any size leave it finite. TorchJD's UW hands s
     to the model's optimiser instead. One task weighs 1.
     """

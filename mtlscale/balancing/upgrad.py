@@ -15,7 +15,7 @@ class UPGrad(Balancer):
     """
 
     name: ClassVar[str] = "upgrad"
-    source: ClassVar[str] = "Quinton & Rey, 2024"
+    source: ClassVar[str] = "Quinton & Rey, arXiv 2406.16232, 2024, eq. 3"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"

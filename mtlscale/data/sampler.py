@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class EpochSampler:
-    """Global batches of every stream, step by step (METHODS §2: a task whose data run out starts over).
+    """Global batches of every stream, step by step; a task whose data run out starts over.
 
     An epoch is one pass over the largest stream, whose last batch may be short. A smaller stream is cut from one fresh
     permutation after another; a stream of less than a batch gives all its samples in every step. With `steps_per_epoch`

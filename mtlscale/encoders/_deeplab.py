@@ -32,7 +32,7 @@ class DeepLabModule(ResNetModule):
 class DeepLab(Encoder):
     """Base of the two depths."""
 
-    source: ClassVar[str] = "Chen et al., arXiv 1706.05587 (METHODS §9.5, §11)"
+    source: ClassVar[str] = "Chen et al., arXiv 1706.05587, 2017"
     inputs: ClassVar[tuple[str, ...]] = ("image",)
     depth: ClassVar[int]
 

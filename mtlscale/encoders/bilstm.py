@@ -7,12 +7,12 @@ from mtlscale.spec import knob
 class BiLSTM(Recurrent):
     """Two bidirectional LSTM layers of 32 units over word vectors, maximum over time.
 
-    Source: METHODS §14 (AAMTRL). The paper does not state the pooling: over time as for its TextCNN; `pooling: last`
+    Source: AAMTRL (ICML 2020). The paper does not state the pooling: over time as for its TextCNN; `pooling: last`
     takes the final states of both directions. Padding after the last token is not read.
     """
 
     name: ClassVar[str] = "bilstm"
-    source: ClassVar[str] = "METHODS §14 (AAMTRL)"
+    source: ClassVar[str] = "Graves & Schmidhuber 2005; sizes of Mao, Liu & Lin, ICML 2020"
     bidirectional: ClassVar[bool] = True
 
     hidden: int = knob(32, low=1, help="size of the state of each direction")

@@ -19,6 +19,7 @@ class MLP(Encoder):
     """
 
     name: ClassVar[str] = "mlp"
+    source: ClassVar[str] = "own: fully connected layers"
     inputs: ClassVar[tuple[str, ...]] = ("vector", "image")
     batchable: ClassVar[bool] = True
 

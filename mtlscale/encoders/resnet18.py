@@ -13,7 +13,7 @@ class ResNet18(Encoder):
     """
 
     name: ClassVar[str] = "resnet18"
-    source: ClassVar[str] = "He et al., CVPR 2016 (METHODS §9.5)"
+    source: ClassVar[str] = "He et al., CVPR 2016"
     inputs: ClassVar[tuple[str, ...]] = ("image",)
 
     width: int = knob(64, low=1, help="channels of the first layer")

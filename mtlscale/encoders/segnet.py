@@ -20,7 +20,7 @@ class SegNet(Encoder):
     """
 
     name: ClassVar[str] = "segnet"
-    source: ClassVar[str] = "Badrinarayanan et al., PAMI 2017; Liu et al., CVPR 2019 (METHODS §10)"
+    source: ClassVar[str] = "Badrinarayanan et al., PAMI 2017; Liu et al., CVPR 2019"
     inputs: ClassVar[tuple[str, ...]] = ("image",)
 
     width: int = knob(64, low=1, help="channels of the first resolution; twice as many at each of the next three")

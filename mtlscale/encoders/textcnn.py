@@ -12,13 +12,13 @@ from mtlscale.spec import TaskSuite, UserError, knob
 class TextCNN(Encoder):
     """Parallel 1-D convolutions over word embeddings, ReLU, maximum over time, concatenated.
 
-    Source: Kim, EMNLP 2014; widths of METHODS §14 (AAMTRL, GetMTL). Padding (id 0) has the zero vector, which is not
+    Source: Kim, EMNLP 2014; widths of AAMTRL (ICML 2020) and GetMTL. Padding (id 0) has the zero vector, which is not
     trained. Convolutions are 'valid' over the whole padded sequence, exactly as `nn.Conv1d` on the padded batch, so a
     document may be shorter than the widest filter as long as the suite's length is not.
     """
 
     name: ClassVar[str] = "textcnn"
-    source: ClassVar[str] = "Kim 2014; METHODS §14"
+    source: ClassVar[str] = "Kim, EMNLP 2014; widths of Mao, Liu & Lin, ICML 2020"
     inputs: ClassVar[tuple[str, ...]] = ("tokens",)
 
     dimensions: int = knob(300, low=1, help="size of a word vector")

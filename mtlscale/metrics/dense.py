@@ -2,7 +2,7 @@
 
 Each is fed with the rows of `mtlscale.metrics.tasks` (a pixel a row), holds sums or counts over the whole split, and
 adds them up over workers when it is read, so a figure depends neither on the batch size nor on the number of workers.
-Source: METHODS §13.
+Definitions: docs/methods.md#metrics.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mtlscale.spec import MISSING_CLASS, Task
 
 WITHIN = (11.25, 22.5, 30.0)  # degrees
 _LEVELS = 256  # of a saliency map
-_BETA_SQUARED = 0.3  # of F (METHODS §13)
+_BETA_SQUARED = 0.3  # of F, docs/methods.md#metrics
 _HALF_BITS = 16  # the median is found by two histograms over halves of the 32 bits
 
 

@@ -1,4 +1,4 @@
-"""The figures over a whole suite (Δ_I, η, …), on plain numbers. Source: METHODS §13."""
+"""The figures over a whole suite (Δ_I, η, …), on plain numbers. Definitions: docs/methods.md#metrics."""
 
 from __future__ import annotations
 

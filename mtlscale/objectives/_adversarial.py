@@ -42,7 +42,7 @@ def reverse_gradient(values: Tensor, strength: Tensor | float = 1.0) -> Tensor:
 
 
 class Adversarial(Objective):
-    """What `amtrl` and `aamtrl` share: one linear discriminator behind a gradient reversal (METHODS §6.1)."""
+    """What `amtrl` and `aamtrl` share: one linear discriminator behind a gradient reversal (docs/methods.md)."""
 
     form: str = knob("prob", choices=FORMS, help="the discriminator's aim: probability of the true task, or its log")
 

@@ -1,4 +1,4 @@
-"""Task relatedness from a discriminator's outputs, and the multiplier of the adversarial constraint (METHODS §6)."""
+"""Task relatedness from a discriminator's outputs, and the multiplier of the adversarial constraint (AAMTRL)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MULTIPLIER_RULES = ("ascent", "printed")
 def relatedness_matrix(probs: Tensor, task_index: Tensor) -> Tensor:
     """AAMTRL's R [T, T] from the discriminator's outputs [N, T] and each sample's task [N].
 
-    Source: AAMTRL eq. 14-15; METHODS §6.2. Symmetric, in [0, 1], unit diagonal; from means per task, so that unequal
+    Source: AAMTRL eq. 14-15. Symmetric, in [0, 1], unit diagonal; from means per task, so that unequal
     numbers of samples stay fair.
     """
     return relatedness_from_sums(*sums_by_task(probs, task_index))
@@ -38,7 +38,7 @@ def relatedness_weights(relatedness: Tensor) -> Tensor:
 def adversarial_value(probs: Tensor, task_index: Tensor, form: str = "prob") -> Tensor:
     """A, a scalar: how well the outputs [N, T] name each sample's task [N]; the mean over tasks of means, 0 at chance.
 
-    Source: METHODS §6.1. `prob` is about the probability of the true task, `xent` about its logarithm.
+    Source: AAMTRL eq. 7. `prob` is about the probability of the true task, `xent` about its logarithm.
     """
     sums, counts = sums_by_task(probs if form == "prob" else probs.log(), task_index)
     return adversarial_from_sums(sums.diagonal(), counts, form)
@@ -63,7 +63,7 @@ def sums_by_task(values: Tensor, task_index: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def next_multiplier(multiplier: Tensor, penalty: Tensor, value: Tensor, rule: str, maximum: float) -> Tensor:
-    """The next λ from λ, r and the constraint's value A, all scalars (METHODS §6.3).
+    """The next λ from λ, r and the constraint's value A, all scalars (docs/methods.md#aamtrl).
 
     `ascent` is dual ascent for λA + rA²/2, kept in [0, maximum]. `printed` is AAMTRL's eq. 20, whose sign does not fit
     its eq. 19: λ - rA where that is positive, else λ again.

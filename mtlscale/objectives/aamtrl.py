@@ -14,13 +14,13 @@ from mtlscale.spec import TaskSuite, knob
 class AAMTRL(Adversarial):
     """Adaptive adversarial multi-task learning: augmented Lagrangian of A = 0, tasks weighted by their relatedness.
 
-    Source: AAMTRL, ICML 2020, eq. 14-21; METHODS §6. An outer iteration is one epoch. The encoder meets the reversed
-    gradient with strength [λ + rĀ]₊, Ā an average over the steps before. Divergences, METHODS §6.2-6.3: R from means
+    Source: AAMTRL, ICML 2020, eq. 14-21. An outer iteration is one epoch. The encoder meets the reversed
+    gradient with strength [λ + rĀ]₊, Ā an average over the steps before. Divergences, docs/methods.md: R from means
     per task; λ by dual ascent, the rule as printed being an option; λ capped.
     """
 
     name: ClassVar[str] = "aamtrl"
-    source: ClassVar[str] = "Mao, Liu, Lin, ICML 2020"
+    source: ClassVar[str] = "Mao, Liu & Lin, ICML 2020, eq. 14-21"
 
     uniform: bool = knob(False, help="the paper's ablation: equal task weights")
     multiplier: float = knob(1.0, low=0.0, search=(0.01, 10.0, "log"), help="λ of the first epoch")

@@ -9,12 +9,12 @@ from mtlscale.spec import TaskSuite, knob
 class AMTRL(Adversarial):
     """Adversarial multi-task learning: the encoder hides the task from a discriminator, with fixed strength λ.
 
-    Source: METHODS §6.1. With `strength: 0` the discriminator only watches: the network is trained exactly as without
-    the objective, and how related its representation makes the tasks is recorded.
+    Source: Mao, Liu & Lin (ICML 2020), eq. 7. With `strength: 0` the discriminator only watches: the network is trained
+    exactly as without the objective, and how related its representation makes the tasks is recorded.
     """
 
     name: ClassVar[str] = "amtrl"
-    source: ClassVar[str] = "METHODS §6.1"
+    source: ClassVar[str] = "Liu, Qiu & Huang, ACL 2017; as in Mao, Liu & Lin, ICML 2020, eq. 7"
 
     strength: float = knob(1.0, low=0.0, search=(0.01, 10.0, "log"), help="λ; 0: watch only")
 

@@ -20,7 +20,7 @@ class MRN(Objective):
     """
 
     name: ClassVar[str] = "mrn"
-    source: ClassVar[str] = "Long et al., NeurIPS 2017 (METHODS §7.5)"
+    source: ClassVar[str] = "Long et al., NeurIPS 2017; as in Zhang & Lee, CIKM 2020"
     architecture: ClassVar[str] = "shared_bottom"
 
     strength: float = knob(1e-4, low=0.0, search=(0.0, 1e-5, 1e-4, 1e-3, 1e-2), help="c")

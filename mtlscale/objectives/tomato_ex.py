@@ -9,12 +9,12 @@ from mtlscale.solvers import prox_exclusive
 class TomatoEx(TopicPenalty):
     """TOMATO-ex: exclusive sparsity, λ/2 Σ_k (Σ_t ‖θˢ_kt‖)², by proximal steps after plain SGD.
 
-    Within a topic the tasks compete for deviations. Source: Zhang & Lee, CIKM 2020, eq. 12, algorithm 1; METHODS §7.2.
+    Within a topic the tasks compete for deviations. Source: Zhang & Lee, CIKM 2020, eq. 12, algorithm 1.
     The authors' code groups per layer (`groups: layer`).
     """
 
     name: ClassVar[str] = "tomato_ex"
-    source: ClassVar[str] = "Zhang & Lee, CIKM 2020"
+    source: ClassVar[str] = "Zhang & Lee, CIKM 2020, eq. 12, Algorithm 1"
 
     def prox(self, theta: Tensor, step: float | Tensor) -> Tensor:
         return prox_exclusive(theta, step)

@@ -1,6 +1,6 @@
 """The leaderboard: one table per data set that says how good each method is, what it costs, and what is real.
 
-Source: METHODS §13 for Δ and η; DESIGN §4, "A fair comparison".
+Definitions: docs/methods.md#deltas for Δ and η; DESIGN §4, "A fair comparison".
 """
 
 from __future__ import annotations

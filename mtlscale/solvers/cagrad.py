@@ -1,4 +1,4 @@
-"""CAGrad: the best worst-case direction in a ball around the average gradient (METHODS §5.3)."""
+"""CAGrad: the best worst-case direction in a ball around the average gradient (Liu et al., NeurIPS 2021)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mtlscale.solvers.linear_plus_norm import linear_plus_norm_of
 
 
 def cagrad_weights(gramian: Tensor, c: float | Tensor, *, rescale: int = 0) -> Tensor:
-    """gramian [..., T, T], c in [0, 1) [...] -> weights [..., T] of CAGrad's direction (METHODS §5.3).
+    """gramian [..., T, T], c in [0, 1) [...] -> weights [..., T] of CAGrad's direction (docs/methods.md).
 
     rescale: 0 none; 1 divides by 1 + c², 2 by 1 + c, as the authors' code does (which also multiplies by T: not here).
     """

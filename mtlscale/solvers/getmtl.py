@@ -1,4 +1,4 @@
-"""GetMTL: CAGrad's problem on gradients rescaled by MGDA, around the raw average gradient (METHODS §4)."""
+"""GetMTL: CAGrad's problem on gradients rescaled by MGDA, around the raw average gradient (Chai et al., ACL 2023)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mtlscale.solvers._common import VANISHED, Array, factor, over_batch, scaled
 from mtlscale.solvers.linear_plus_norm import linear_plus_norm_of
 from mtlscale.solvers.min_norm import min_norm_of
 
-LARGEST_KAPPA = 0.9  # at κ = ε‖g₀‖ >= 1 the feasible set is unbounded (METHODS §4.4)
+LARGEST_KAPPA = 0.9  # at κ = ε‖g₀‖ >= 1 the feasible set is unbounded (docs/methods.md#getmtl)
 
 
 class GetMTLSolution(NamedTuple):
@@ -25,7 +25,7 @@ class GetMTLSolution(NamedTuple):
 def getmtl_weights(gramian: Tensor, eps: float | Tensor, *, relative: bool = False, exact: bool = False) -> Tensor:
     """gramian [..., T, T], eps in (0, 1] [...] -> weights [..., T] on the raw gradients of GetMTL's direction d*.
 
-    Solves METHODS §4.2's problem (B), the paper's eq. 13-14; with `exact` problem (A), its eq. 10 as printed. With
+    Solves problem (B) of docs/methods.md, the paper's eq. 13-14; with `exact` problem (A), its eq. 10 as printed. With
     `relative`, κ = eps instead of κ = eps ‖g₀‖.
     """
     return solve_getmtl(gramian, eps, relative=relative, exact=exact).weights

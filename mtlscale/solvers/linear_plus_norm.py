@@ -1,4 +1,4 @@
-"""Linear function plus norm over the simplex: the inner problem of CAGrad and GetMTL (METHODS §3.2)."""
+"""Linear function plus norm over the simplex: the inner problem of CAGrad and GetMTL (docs/methods.md)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mtlscale.solvers._common import (
 
 def linear_plus_norm(linear: Tensor, radius: float | Tensor, gramian: Tensor) -> Solution:
     """linear b [..., T], radius r >= 0 [...], gramian M [..., T, T] -> the w [..., T] on the simplex that minimises
-    bᵀw + r √(wᵀMw), with whether its duality gap is closed. METHODS §3.2."""
+    bᵀw + r √(wᵀMw), with whether its duality gap is closed."""
     return Solution(*over_batch(_solve, gramian, radius, vectors=(linear,)))
 
 

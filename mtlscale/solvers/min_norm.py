@@ -1,4 +1,4 @@
-"""Min-norm point of the convex hull of task gradients (METHODS §3.1)."""
+"""Min-norm point of the convex hull of task gradients (Désidéri 2012; docs/methods.md)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEGLIGIBLE = 1e-6  # weights below this part of the largest are exactly zero
 def min_norm_weights(gramian: Tensor) -> Tensor:
     """gramian [..., T, T] -> weights [..., T]: the β on the simplex that minimises ‖Jᵀβ‖² = βᵀKβ.
 
-    Exact (active set); of several minimisers the one of least Euclidean norm. METHODS §3.1.
+    Exact (active set); of several minimisers the one of least Euclidean norm.
     """
     return solve_min_norm(gramian).weights
 

@@ -1,4 +1,4 @@
-"""PCGrad's projections, on the Gramian (METHODS §5.2)."""
+"""PCGrad's projections, on the Gramian (Yu et al., NeurIPS 2020)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def pcgrad_weights(gramian: Tensor, order: Tensor | None = None, generator: torc
     """gramian [..., T, T] -> weights [..., T] of the sum of projected gradients (ones where nothing conflicts).
 
     order: a permutation [T] for every task, or [..., T, T] whose row i is task i's; None draws a permutation per task
-    from `generator`. METHODS §5.2.
+    from `generator`. Yu et al., Algorithm 1.
     """
     tasks = gramian.shape[-1]
     if order is None:

@@ -1,4 +1,4 @@
-"""Proximal operators of TOMATO's penalties (METHODS §7.2). Groups are the rows θ[k, t] of a [K, T, P] tensor."""
+"""Proximal operators of TOMATO's penalties (Zhang & Lee, CIKM 2020). Groups are rows θ[k, t] of a [K, T, P] tensor."""
 
 from __future__ import annotations
 

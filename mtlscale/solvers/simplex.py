@@ -26,7 +26,8 @@ def project_simplex(points: Tensor) -> Tensor:
 
 def kl_ball_log_softmax(logits: Tensor, radius: float | Tensor) -> Tensor:
     """logits [..., T], radius ρ > 0 [...] -> log p [..., T], p = softmax(τ logits) with the largest τ in [0, 1] for
-    which KL(p ‖ uniform) <= ρ. METHODS §5.5, τ = 1/(1 + η λ). NaN where a logit is not finite."""
+    which KL(p ‖ uniform) <= ρ. BanditMTL's step (Mao et al., ACL 2021), τ = 1/(1 + η λ). NaN where a logit is not
+    finite."""
     values = to_numpy(logits)
     finite = np.isfinite(values).all(-1, keepdims=True)
     values = np.where(finite, values, 0.0)

@@ -1,4 +1,4 @@
-"""How alike tasks are before training: SVD re-weighting and the covariance similarity score (METHODS §8)."""
+"""How alike tasks are before training: SVD re-weighting and the covariance similarity score (Wu et al., ICLR 2020)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 def svd_task_weights(X: Tensor, Y: Tensor, rank: int) -> Tensor:
     """X [N, d], Y [N, T] -> [T]: the norm of each XᵀY_t in the span of their `rank` leading left singular vectors.
 
-    Raw norms: they scale with N and the labels. METHODS §8, Algorithm 2.
+    Raw norms: they scale with N and the labels. Wu et al., Algorithm 2.
     """
     correlation = X.to(torch.float64).T @ Y.to(torch.float64)
     return subspace_norms(list(correlation.unsqueeze(-1).unbind(1)), rank).to(X)
@@ -28,7 +28,7 @@ def subspace_norms(directions: Sequence[Tensor], rank: int) -> Tensor:
 def covariance_similarity(X1: Tensor, X2: Tensor, energy: float = 0.99) -> float:
     """X1 [N1, d], X2 [N2, d] -> score in [0, 1]: how much the leading covariance directions of both overlap.
 
-    Uncentred covariances, cut at `energy` of their trace (ties at the cut included); NaN for zero input. METHODS §8.
+    Uncentred covariances, cut at `energy` of their trace (ties at the cut included); NaN for zero input.
     """
     first, second = (_leading(X.to(torch.float64), energy) for X in (X1, X2))
     size = torch.linalg.matrix_norm(first) * torch.linalg.matrix_norm(second)

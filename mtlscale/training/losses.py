@@ -45,7 +45,7 @@ def _regression(loss: Callable[..., Tensor]) -> ElementLoss:
 
 def _cosine(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """1 − cos between vectors along dimension 1 (surface normals): 0 for the same direction, at most 2; a target of
-    NaN or of length 0 is missing (METHODS §13)."""
+    NaN or of length 0 is missing."""
     present = (target != 0).any(dim=1) & ~target.isnan().any(dim=1)
     filled = torch.nan_to_num(target, nan=0.0).to(prediction.dtype)
     return 1.0 - F.cosine_similarity(prediction, filled, dim=1), present
@@ -65,7 +65,7 @@ def task_loss(name: str, prediction: Tensor, target: Tensor, weights: Tensor | N
     """(sum of the losses over labelled entries, their count), both scalars; the task loss is their ratio over all
     micro-batches and workers.
 
-    weights: [B], multiplies each sample's loss but not the count (METHODS §2: an unbiased estimate).
+    weights: [B], multiplies each sample's loss but not the count (an unbiased estimate, docs/methods.md).
     """
     if name == "cross_entropy" and weights is None:
         # The same in one kernel: text and image classification spend a visible part of small steps here.

@@ -15,7 +15,7 @@ ALL = [name for name in names("balancers") if name != "svd_reweighting"]  # it h
 JACOBIAN = [name for name in ALL if issubclass(component("balancers", name), JacobianBalancer)]
 WEIGHTING = [name for name in ALL if not issubclass(component("balancers", name), JacobianBalancer)]
 RANDOM = {"pcgrad", "gradvac", "rlw", "random_static"}  # another order of tasks meets other numbers
-# Optimal weights are not unique there (only the direction is), or the method jumps (METHODS §4.4).
+# Optimal weights are not unique there (only the direction is), or the method jumps (docs/methods.md).
 UNIQUE = ("gaussian", "agreeing", "all zero", "zeros")
 
 few = settings(max_examples=25, deadline=None, derandomize=True)

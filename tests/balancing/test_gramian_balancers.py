@@ -46,7 +46,7 @@ def first(name: str, gramian: Tensor, losses: Tensor | None = None, **options: o
         ("getmtl", {"eps": 0.5, "relative": True}, ((1.0, -0.5), (-0.5, 0.25)), (2 / 3, 1.0)),  # d = g₀/(1 + κ)
         # g₁ = 2e, g₂ = -e: n = ½, κ = ε n = ¼, β = (⅓, ⅔), ‖g₂'‖ = ⅔: (½, ½ + κn/⅔ ⅔)/(1 - κ²)
         ("getmtl", {"eps": 0.5}, ((4.0, -2.0), (-2.0, 1.0)), (8 / 15, 2 / 3)),
-        # in one dimension both problems have the same d = g₀/(1 + κ) = ⅙; by METHODS §4.2 with ρ/s = ⅜ and -4/9 along
+        # in one dimension both problems have the same d = g₀/(1 + κ) = ⅙; by methods.md with ρ/s = ⅜ and -4/9 along
         # g₀: u/¾ + ⅜ ((0, ⅔) - 4/9 u)
         ("getmtl_exact", {"eps": 0.5, "relative": True}, ((1.0, -0.5), (-0.5, 0.25)), (7 / 12, 5 / 6)),
         # orthogonal, ‖g‖² = 2, 1, λ = 1: w + u proportional to (1, 2), sum 2: w = (1/6, 5/6); (w + u)/2

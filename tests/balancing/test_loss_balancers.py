@@ -1,4 +1,4 @@
-"""Methods that need losses alone: cases worked by hand or against TorchJD, and the properties of METHODS §5 and §17."""
+"""Methods that need losses alone: cases worked by hand or against TorchJD, and properties docs/methods.md states."""
 
 import math
 
@@ -176,7 +176,7 @@ def test_bandit_stays_in_the_ball_and_grows_with_the_loss(losses: Tensor, rho: f
 
 
 def test_bandit_is_mirror_ascent_with_its_multiplier() -> None:
-    """p proportional to exp((log p + η ℓ)/(1 + η λ)) for some λ >= 0, METHODS §5.5."""
+    """p proportional to exp((log p + η ℓ)/(1 + η λ)) for some λ >= 0 (Mao et al., ACL 2021)."""
     losses, eta = tensor(3.0, 1.0, 0.2), 0.7
     balancer = build("balancers", "bandit", {"rho": 0.1, "lr": eta})
     before = tensor(0.4, 0.35, 0.25).log()

@@ -19,12 +19,12 @@ from mtlscale.metrics import (
 )
 from mtlscale.spec import Task, UserError
 
-# METHODS §15.3, table 5.2 (raw differences to STL), CityScapes.
+# CoNAL's CityScapes table (Yue's thesis, UTS, table 5.2): raw differences to STL.
 COLUMNS_52 = (("seg", "mIoU"), ("seg", "PixAcc"), ("depth", "Abs"), ("depth", "Rel"))
 STL_52 = (68.13, 91.28, 0.0133, 45.039)
 HIGHER = {"mIoU": True, "PixAcc": True, "PixErr": False, "Abs": False, "Rel": False}
 
-# METHODS §15.4, table 6.1: differences with the sign turned so that positive is better; printed Δ_I (fraction) and η.
+# DSMTL's (the thesis, table 6.1): differences, positive is better; printed Δ_I (fraction) and η.
 COLUMNS_61 = (("seg", "mIoU"), ("seg", "PixErr"), ("depth", "Abs"), ("depth", "Rel"))
 STL_61 = (67.48, 9.00, 0.0139, 46.2507)
 TABLE_61 = {
@@ -176,7 +176,7 @@ def test_relative_error():
 
 
 def test_taskwise_improvement_reads_tomato_both_ways():
-    # METHODS §13: Single on MNIST-MTL from 2.59 to 49.98 % error prints −48.66, the stated formula gives −1830.
+    # Table 4: Single on MNIST-MTL from 2.59 to 49.98 % error prints −48.66, the stated formula gives −1830.
     method, separate = {"pooled": 49.98}, {"pooled": 2.59}
     assert taskwise_improvement(method, separate, "accuracy") == pytest.approx(-48.66, abs=0.02)
     assert taskwise_improvement(method, separate, "error") == pytest.approx(-1830, abs=1)

@@ -23,7 +23,7 @@ RunOf = Callable[[Experiment, PreparedData], Run]
 EXACT = "{epochs: 4, batch_size: 16, lr: 1e-2, dtype: float64, optimizer: sgd, momentum: 0.9%s}"
 # Every way the step comes to an update, with the state of AAMTRL; and of the objective, every form and rule.
 BALANCERS = ("equal", "uncertainty", "tchebycheff", "mgda", "mgda_ub", "getmtl", "graddrop", "meta_weighting")
-METHODS = [
+ADVERSARIAL = [
     *(f"{{objective: aamtrl, balancer: {balancer}}}" for balancer in BALANCERS),
     "{objective: {name: aamtrl, form: xent, multiplier_rule: printed, uniform: true}}",
     "{objective: {name: amtrl, form: xent}, balancer: gradnorm}",
@@ -60,12 +60,12 @@ def _trained(job: tuple[Run, PreparedData], workers: Workers) -> dict[str, Tenso
 
 def test_two_workers_end_where_one_does(small: Small, uneven: Uneven, run_of: RunOf, tmp_path: Path) -> None:
     data = uneven()
-    jobs = [(run_of(small(methods=f"[{method}]", training=EXACT % ""), data), data) for method in METHODS]
+    jobs = [(run_of(small(methods=f"[{method}]", training=EXACT % ""), data), data) for method in ADVERSARIAL]
     for (run, _), found in zip(jobs, two_workers(_trained, jobs, tmp_path)[0], strict=True):
         assert_close(found, state_after(run, data), run.method)
 
 
-@pytest.mark.parametrize("method", [method for method in METHODS if "mgda_ub" not in method])
+@pytest.mark.parametrize("method", [method for method in ADVERSARIAL if "mgda_ub" not in method])
 def test_gradient_accumulation_is_exact(method: str, small: Small, uneven: Uneven, run_of: RunOf) -> None:
     data = uneven()
     one, three = (

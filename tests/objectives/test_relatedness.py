@@ -1,4 +1,4 @@
-"""R, its weights, A and the multiplier: METHODS §6.2, §6.3, §17."""
+"""R, its weights, A and the multiplier: Mao, Liu & Lin, ICML 2020, eq. 14-21."""
 
 import math
 

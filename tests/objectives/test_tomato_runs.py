@@ -21,7 +21,7 @@ Uneven = Callable[..., PreparedData]
 RunOf = Callable[[Experiment, PreparedData], Run]
 
 SGD = "{epochs: 4, batch_size: 16, lr: 0.1, dtype: float64, optimizer: sgd, weight_decay: 1e-3%s}"
-METHODS = [
+RIVALS = [
     "{name: tomato_el, strength: 0.3, architecture: {name: tomato, topics: 2}}",
     "{name: tomato_ex, strength: 0.3, architecture: {name: tomato, topics: 3, layers: 2}}",
     "{name: tomato_ex, strength: 0.3, groups: layer, balancer: mgda}",
@@ -53,7 +53,7 @@ def _trained(job: tuple[Run, PreparedData], workers: Workers) -> dict[str, Tenso
 def test_two_workers_end_where_one_does(small: Small, uneven: Uneven, run_of: RunOf, tmp_path: Path) -> None:
     """Gradients are averaged first, then every worker takes the same proximal step."""
     jobs = []
-    for shared, methods in ((False, METHODS), (True, METHODS[:2])):
+    for shared, methods in ((False, RIVALS), (True, RIVALS[:2])):
         data = uneven(shared=shared)
         datasets = f"[{{name: uneven, options: {{shared: {str(shared).lower()}}}}}]"
         for method in methods:
@@ -66,7 +66,7 @@ def test_two_workers_end_where_one_does(small: Small, uneven: Uneven, run_of: Ru
             assert error <= 1e-9, f"{run.method}: {key} differs by {error:.1e}"
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", RIVALS)
 def test_a_run_cut_off_after_any_epoch_ends_as_if_it_had_not_been(
     method: str, small: Small, uneven: Uneven, run_of: RunOf, tmp_path: Path
 ) -> None:
@@ -85,7 +85,7 @@ def test_a_run_cut_off_after_any_epoch_ends_as_if_it_had_not_been(
         assert again[-1].val == epochs[-1].val and again[-1].traces == epochs[-1].traces
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", RIVALS)
 def test_gradient_accumulation_is_exact(method: str, small: Small, uneven: Uneven, run_of: RunOf) -> None:
     data = uneven()
     one, three = (

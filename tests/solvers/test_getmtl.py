@@ -58,7 +58,7 @@ def test_a_task_whose_share_vanishes_is_left_out_of_the_worst_case() -> None:
 
 @pytest.mark.parametrize("kappa", [0.1, 0.5])
 def test_two_opposed_gradients(kappa: float) -> None:
-    """g and -s g: d = g₀/(1 + κ); exactly opposed: d = 0. METHODS §17."""
+    """g and -s g: d = g₀/(1 + κ); exactly opposed: d = 0. See docs/methods.md."""
     for size in (0.2, 0.9, 1.0):
         jacobian = torch.tensor([[3.0], [-3.0 * size]], dtype=torch.float64)
         direction = jacobian.T @ getmtl_weights(jacobian @ jacobian.T, kappa, relative=True)

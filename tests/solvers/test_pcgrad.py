@@ -9,7 +9,7 @@ from mtlscale.solvers import pcgrad_weights
 
 
 def by_the_book(jacobian: Tensor, order: Tensor) -> Tensor:
-    """Algorithm 1 of the paper on the gradients themselves; METHODS §5.2."""
+    """Algorithm 1 of Yu et al. (NeurIPS 2020) on the gradients themselves."""
     total = torch.zeros_like(jacobian[0])
     for task in range(len(jacobian)):
         vector = jacobian[task].clone()

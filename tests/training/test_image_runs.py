@@ -26,7 +26,7 @@ RunOf = Callable[[Experiment, PreparedData], Run]
 FACES = "{encoder: {name: resnet18, width: 4, stem: small}}"
 MAPS = "{encoder: {name: deeplab_resnet18, width: 4, stem: small, head_width: 4, rates: [1, 2]}}"
 OPTIONS = {"cgc": ", top: 4", "mmoe": ", top: 4", "ple": ", top: 4", "tsn": ", top: 8", "afa": ", reduction: 2"}
-METHODS = ("stl", "hps", "cross_stitch", "mtan", "nddr_cnn", "afa", "rotograd", "maxroam", "tsn", "mmoe", "cgc", "ple")
+NETWORKS = ("stl", "hps", "cross_stitch", "mtan", "nddr_cnn", "afa", "rotograd", "maxroam", "tsn", "mmoe", "cgc", "ple")
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def make(small: Small, shapes: Shapes, run_of: RunOf) -> Callable[..., tuple[Run
 
 
 @pytest.mark.parametrize("maps", [False, True], ids=["labels", "maps"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", NETWORKS)
 def test_every_architecture_learns(method: str, maps: bool, make: Any) -> None:
     run, data = make(method, maps, "epochs: 8, batch_size: 8, lr: 1e-2, eval_batch_size: 8")
     record = train(run, data)
