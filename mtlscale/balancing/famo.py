@@ -13,7 +13,7 @@ _FLOOR = 1e-8  # of a loss whose logarithm is taken, as in the authors' code
 class FAMO(Balancer):
     """All losses are to fall at the same rate, judged by how the logarithm of each changed over a step.
 
-    Source: Liu et al. (NeurIPS 2023) and their code, with minimal losses of 0; METHODS §5. ω_t is proportional to
+    Source: Liu et al. (NeurIPS 2023) and their code, with minimal losses of 0. ω_t is proportional to
     softmax(ξ)_t / ℓ_t and sums to 1. The same batch's losses after the step say how far each fell; the fall's
     derivative through the softmax goes to Adam with weight decay on ξ. Losses that are not finite after the step leave
     ξ as it is.

@@ -225,7 +225,7 @@ def test_famo_without_a_second_look_stays_where_it_is() -> None:
 
 
 def test_famo_does_not_see_the_noise_between_batches() -> None:
-    """METHODS §5: on batches of 64 the shares are those of all data (.15 here); given the next batch's losses instead,
+    """On batches of 64 the shares are those of all data (.15 here); given the next batch's losses instead,
     they are pulled together (.41)."""
 
     def mean_share(size: int, *, same_batch: bool) -> float:

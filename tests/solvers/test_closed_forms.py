@@ -59,17 +59,17 @@ def test_imtl_g_of_opposed_gradients_stays_small(longer: float, dtype: torch.dty
 
 
 SCALES = ("min", "median", "rmse")
-METHODS: dict[str, Callable[[Tensor, float], Tensor]] = {
+SOLVERS: dict[str, Callable[[Tensor, float], Tensor]] = {
     "imtl_g": lambda gramian, eps: imtl_g_weights(gramian, precision=eps).weights,
     **{scale: lambda gramian, eps, scale=scale: aligned_weights(gramian, scale, precision=eps) for scale in SCALES},  # type: ignore[misc]
 }
 
 
 @pytest.mark.parametrize("kind", ["a sum", "an uneven sum", "rank 3 of 5"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SOLVERS)
 def test_rank_is_judged_by_the_gradients_precision(method: str, kind: str) -> None:
     """Dependent gradients in float32 have a Gramian of full rank in float64: the direction must not be its inverse."""
-    solve, misled = METHODS[method], []
+    solve, misled = SOLVERS[method], []
     for seed in range(8):
         exact, rounded = single_precision(kind, seed, 300 if seed % 2 else 10_000)
         gramian = (rounded @ rounded.T).double()
@@ -82,15 +82,15 @@ def test_rank_is_judged_by_the_gradients_precision(method: str, kind: str) -> No
     assert method == "median" or max(misled) > 0.05
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SOLVERS)
 def test_precision_changes_nothing_for_independent_gradients(method: str) -> None:
     generator = torch.Generator().manual_seed(0)
     jacobian = torch.randn(2, 4, 9, dtype=torch.float64, generator=generator)
     gramian = jacobian @ jacobian.mT
     told = torch.tensor([torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps])
-    weights = METHODS[method](gramian, told)  # type: ignore[arg-type]
-    torch.testing.assert_close(weights[0], METHODS[method](gramian[0], 0.0), rtol=1e-12, atol=1e-12)
-    assert torch.equal(weights[1], METHODS[method](gramian[1], 0.0))
+    weights = SOLVERS[method](gramian, told)  # type: ignore[arg-type]
+    torch.testing.assert_close(weights[0], SOLVERS[method](gramian[0], 0.0), rtol=1e-12, atol=1e-12)
+    assert torch.equal(weights[1], SOLVERS[method](gramian[1], 0.0))
 
 
 @given(jacobian=jacobians())
