@@ -143,7 +143,7 @@ def _tune(runs: list[Run], data: Path, workers: int, gpu: float, home: Path, *, 
 
     def train_one(index: int) -> dict[str, Any]:
         from mtlscale.execution import worker
-        from mtlscale.training.loop import train
+        from mtlscale.training import train
 
         worker.setup(1, [])
         record = train(runs[index], worker._read(data), device="cuda" if gpu else "cpu")

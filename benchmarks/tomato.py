@@ -39,7 +39,7 @@ from mtlscale.execution.prepare import prepare
 from mtlscale.metrics import taskwise_improvement
 from mtlscale.records import Home, RunRecord
 from mtlscale.spec import Experiment, UserError, load_experiment, trials
-from mtlscale.training.loop import train
+from mtlscale.training import train
 
 ENOUGH = 0.95
 PRINTED = {  # Zhang & Lee, CIKM 2020, table 3: misclassification in %

@@ -7,7 +7,7 @@ import torch
 
 from mtlscale.data import Batch, Samples
 from mtlscale.spec import SHIPPED, Task, TaskSuite, load_experiment
-from mtlscale.training.loop import build_model
+from mtlscale.training import build_model
 
 NINE = tuple(Task(name=f"attribute {i}", loss="bce", outputs=1, metrics=("error",)) for i in range(9))
 MAPS = (

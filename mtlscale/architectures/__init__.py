@@ -10,11 +10,18 @@ from mtlscale.architectures._base import (
     pooled,
     staged,
 )
+from mtlscale.architectures._phases import TURN_SETTINGS, Found, Phase, Share, Source, Turn
 
 __all__ = [
+    "TURN_SETTINGS",
     "Architecture",
+    "Found",
     "HeadMaker",
     "MultiTaskModule",
+    "Phase",
+    "Share",
+    "Source",
+    "Turn",
     "encoder_head",
     "linear_head",
     "of_vectors",

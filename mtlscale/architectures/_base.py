@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from mtlscale import encoders
+from mtlscale.architectures._phases import Found, Phase, Source
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule, StagedModule
 from mtlscale.spec import Component, Task, TaskSuite, UserError
@@ -37,12 +38,35 @@ class MultiTaskModule(nn.Module):
         """What this task's loss alone moves."""
         raise NotImplementedError
 
+    def groups(self) -> Mapping[str, list[nn.Parameter]]:
+        """Named groups of parameters, for phases whose turns move some of them only."""
+        return {"all": list(self.parameters())}
+
+    def sources(self) -> Mapping[str, Source]:
+        """Sources of losses other than the suite's tasks, by the names that turns ask for."""
+        return {}
+
+    def hand_over(self) -> Found:
+        """After a phase, with the parameters it chose: what the next phase's network is built from."""
+        return {}
+
+    def traces(self) -> dict[str, Any]:
+        """Numbers or lists of numbers to keep with this epoch."""
+        return {}
+
     def from_data(self, targets: Mapping[str, Tensor]) -> None:
         """Before the first step: what the network takes from the training labels, task -> [N, ...]."""
 
     def after_step(self, lr: float, sum: Callable[[Tensor], Tensor]) -> None:
         """After the optimiser's step at learning rate `lr`, on every worker: what the network updates by a rule of its
         own. `sum` over workers, in place, what was gathered in the backward pass."""
+
+    def discard_step(self) -> None:
+        """A step that was not taken: forget what its backward pass gathered."""
+
+    def learned(self) -> int:
+        """Numbers that are learned but are no parameters."""
+        return 0
 
     def on_epoch_end(self, epoch: int) -> None:
         """After the steps of an epoch, counted from 1, and before it is evaluated."""
@@ -54,9 +78,19 @@ class Architecture(Component):
     kind: ClassVar[str] = "architectures"
     needs_stages: ClassVar[bool] = False  # works between the stages of an encoder, hence on none without stages
 
+    def phases(self) -> tuple[Phase, ...]:
+        """What is done one after the other; the network of the first comes from `build`."""
+        return (Phase(),)
+
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         """A fresh network; `encoder()` makes one freshly initialised encoder, `dropout` precedes the heads."""
         raise NotImplementedError
+
+    def build_next(
+        self, phase: str, found: Found, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
+    ) -> MultiTaskModule:
+        """The network of a later phase; `found` is what the phase before handed over."""
+        return self.build(suite, encoder, dropout)
 
 
 def linear_head(features: int, task: Task, dropout: float) -> nn.Module:

@@ -1,5 +1,23 @@
 """How task losses or task gradients become one update. One module per balancer, named as in experiment files."""
 
-from mtlscale.balancing._base import Balancer, JacobianBalancer, Needs, State, balance, direct, look_again
+from mtlscale.balancing._base import (
+    Balancer,
+    JacobianBalancer,
+    Needs,
+    State,
+    ValidationBalancer,
+    balance,
+    direct,
+    look_again,
+)
 
-__all__ = ["Balancer", "JacobianBalancer", "Needs", "State", "balance", "direct", "look_again"]
+__all__ = [
+    "Balancer",
+    "JacobianBalancer",
+    "Needs",
+    "State",
+    "ValidationBalancer",
+    "balance",
+    "direct",
+    "look_again",
+]

@@ -78,6 +78,19 @@ class JacobianBalancer(Balancer):
         raise NotImplementedError
 
 
+class ValidationBalancer(Balancer):
+    """A balancer that learns its weights by looking ahead: called with the losses q_t(θ') [..., T] of query data and
+    C[t, s] = ⟨∇q_t(θ'), g_s(θ)⟩ in place of the Gramian, at θ' = θ - eta Σ_s v_s g_s, v = `lookahead(state)`. Query and
+    training samples come from disjoint halves of the training data."""
+
+    needs: ClassVar[Needs] = "validation"
+    eta: float  # the look-ahead's learning rate
+
+    def lookahead(self, state: State) -> Tensor:
+        """The weights v [..., T] of the look-ahead step."""
+        raise NotImplementedError
+
+
 def balance(
     balancer: Balancer, losses: Tensor, gramian: Tensor | None, state: State, present: Tensor
 ) -> tuple[Tensor, State]:

@@ -4,11 +4,11 @@ import torch
 from torch import Tensor
 
 from mtlscale.balancing import _adam
-from mtlscale.balancing._base import Balancer, Needs, State
+from mtlscale.balancing._base import State, ValidationBalancer
 from mtlscale.spec import UserError, knob
 
 
-class AutoLambda(Balancer):
+class AutoLambda(ValidationBalancer):
     """Weights learned to lower the primary tasks' validation losses after a look-ahead step.
 
     Source: Liu et al. (TMLR 2022). Called as `meta_weighting` is, with support and query from disjoint halves of the
@@ -19,7 +19,6 @@ class AutoLambda(Balancer):
 
     name: ClassVar[str] = "auto_lambda"
     source: ClassVar[str] = "Liu et al., TMLR 2022"
-    needs: ClassVar[Needs] = "validation"
     cost: ClassVar[str] = "2T backwards"
     results_version: ClassVar[int] = 2  # support and query from disjoint halves
     per_task: ClassVar[tuple[str, ...]] = ("weights", "primary", *_adam.PER_TASK)
@@ -42,7 +41,6 @@ class AutoLambda(Balancer):
         }
 
     def lookahead(self, state: State) -> Tensor:
-        """The weights λ [..., T] of the look-ahead step."""
         return state["weights"]
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:

@@ -4,13 +4,13 @@ import torch
 from torch import Tensor
 
 from mtlscale.balancing import _mass
-from mtlscale.balancing._base import Balancer, Needs, State
+from mtlscale.balancing._base import State, ValidationBalancer
 from mtlscale.balancing._counting import count, counters
 from mtlscale.solvers import solve_min_norm
 from mtlscale.spec import knob
 
 
-class MetaWeighting(Balancer):
+class MetaWeighting(ValidationBalancer):
     """Weights that lower all query losses after a look-ahead step, by MGDA in the space of weights.
 
     Source: Mao et al. (Findings of ACL 2022). Called with the query losses q_t(θ') [..., T] and the cross Gramian
@@ -21,7 +21,6 @@ class MetaWeighting(Balancer):
 
     name: ClassVar[str] = "meta_weighting"
     source: ClassVar[str] = "Mao et al., Findings of ACL 2022"
-    needs: ClassVar[Needs] = "validation"
     cost: ClassVar[str] = "2T backwards"
     results_version: ClassVar[int] = 2  # support and query from disjoint halves
     counters: ClassVar[tuple[str, ...]] = ("failures",)
@@ -35,7 +34,6 @@ class MetaWeighting(Balancer):
         return {"weights": weights, **counters(batch, "failures")}
 
     def lookahead(self, state: State) -> Tensor:
-        """The weights v [..., T] of the look-ahead step."""
         return state["weights"]
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:

@@ -15,7 +15,7 @@ from mtlscale.data import Batch, Samples
 from mtlscale.data.prepared import Manifest
 from mtlscale.objectives import ProximalModule
 from mtlscale.spec import Run, Task, TaskSuite
-from mtlscale.training.loop import build_model
+from mtlscale.training import build_model
 
 # Training settings that may differ between trials that are batched.
 _NUMBERS = ("lr", "weight_decay", "momentum", "decay_rate", "decay_steps")

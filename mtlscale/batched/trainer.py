@@ -36,9 +36,22 @@ from mtlscale.metrics import TaskMetrics, pooled, pooled_metrics, pooled_sums
 from mtlscale.objectives import ProximalModule
 from mtlscale.records import Epoch, Metrics, RunRecord
 from mtlscale.spec import MISSING_CLASS, Run, Task, TaskSuite, UserError
-from mtlscale.training.loop import Progress, build_model, derive_seed, now, on_device, run_record, schedule_factor
-from mtlscale.training.losses import task_loss
-from mtlscale.training.step import Diverged, bad_gramian, bad_loss, head_weights, mean_losses
+from mtlscale.training import (
+    Diverged,
+    Progress,
+    Selection,
+    bad_gradient,
+    bad_loss,
+    build_model,
+    derive_seed,
+    head_weights,
+    mean_losses,
+    now,
+    on_device,
+    run_record,
+    schedule_factor,
+    task_loss,
+)
 
 _EVALUATED = 1 << 18  # samples x trials in one evaluation pass
 
@@ -145,6 +158,7 @@ class BatchedTrainer:
         decay, momentum = ([getattr(s, name) for s in specs] for name in ("weight_decay", "momentum"))
         self.optimizer = BatchedOptimizer(self.spec.optimizer, self._tensor(decay), self._tensor(momentum))
         self.at = [Progress(started=now()) for _ in runs]
+        self.selections = [Selection() for _ in runs]
         self.samplers = {run.seed: self._sampler(run.seed) for run in runs}
         self.ended: list[tuple[Run, RunRecord]] = []
         self.states: dict[str, dict[str, Tensor]] = {}
@@ -204,7 +218,7 @@ class BatchedTrainer:
         if epoch % self.spec.evaluate_every == 0 or last:
             vals = self.evaluate("val", self.values)
             self._choose(vals)
-        stopped = [self.spec.patience is not None and at.evaluations_since_best >= self.spec.patience for at in self.at]
+        stopped = [self.spec.patience is not None and s.since_best >= self.spec.patience for s in self.selections]
         weights, losses = (self.weights / self._steps_per_epoch).tolist(), means.tolist()
         special = None if self.objective is None else self._special()
         share = 1.0 / len(self.runs)  # of the time of all
@@ -269,6 +283,7 @@ class BatchedTrainer:
         self.losses, self.seen, self.weights = self.losses[index], self.seen[index], self.weights[index]
         self.optimizer.keep(index)
         self.runs, self.at = [self.runs[i] for i in places], [self.at[i] for i in places]
+        self.selections = [self.selections[i] for i in places]
         self.balancers = [self.balancers[i] for i in places]
         if places:
             self.balancer = BatchedBalancer(self.balancers)
@@ -283,15 +298,22 @@ class BatchedTrainer:
         last: dict[str, Metrics] | None = None,
     ) -> RunRecord:
         counters = [name for name in self.balancers[place].counters if name in self.state]
+        at = self.at[place]
         return run_record(
             self.runs[place],
             self.suite,
             self.model,
-            self.at[place],
+            self.selections[place],
             "finished" if error is None else "diverged",
             error,
             metrics=metrics or {},
             last=last or {},
+            epochs=at.epochs,
+            seconds=at.seconds,
+            train_seconds=at.train_seconds,
+            steps=at.step,
+            samples=at.samples,
+            started=at.started,
             counters={name: int(self.state[name][place].sum()) for name in counters},
             workers=1,
             device=self.device,
@@ -578,7 +600,7 @@ class BatchedTrainer:
     def _balance(self, losses: Tensor, k: Tensor | None, present: Tensor) -> Tensor:
         if k is not None and not bool(k.isfinite().all()):
             places = (~k.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
-            raise _Leaving({b: bad_gramian(self.balancers[b], k[b], self.names, self.at[b].step + 1) for b in places})
+            raise _Leaving({b: bad_gradient(self.balancers[b], k[b], self.names, self.at[b].step + 1) for b in places})
         weights, self.state = self.balancer.balance(losses, k, self.state, present)
         return weights
 
@@ -734,7 +756,9 @@ class BatchedTrainer:
         """Keep each trial's parameters of its best epoch so far, for every task its own where nothing is shared."""
         better = torch.zeros(len(self.runs), len(self.names), dtype=torch.bool)
         for trial, (at, val) in enumerate(zip(self.at, vals, strict=True)):
-            for group in at.choose(val, self.suite, self.spec.selection, self.model.independent):
+            for group in self.selections[trial].choose(
+                at.epoch, val, self.suite, self.spec.selection, self.model.independent
+            ):
                 better[trial, slice(None) if group == "" else self.names.index(group)] = True
         better = better.to(self.device)
         for slot, value, best in zip(self.slots, self.values, self.best, strict=True):

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mtlscale.data.batches import Batch, Outputs, Samples
+from mtlscale.data.batches import Batch, Losses, Outputs, Samples
 from mtlscale.data.prepared import Manifest, PreparedData, SourceInfo, load_prepared, read_manifest
 from mtlscale.data.splits import carve_validation, hash_split, uniform_hash
 from mtlscale.lazy import lazily
 
 if TYPE_CHECKING:
-    from mtlscale.data.sampler import EpochSampler, slice_for
+    from mtlscale.data.sampler import EpochSampler, halves, slice_for
     from mtlscale.data.workers import Workers
 
 __all__ = [
     "Batch",
     "EpochSampler",
+    "Losses",
     "Manifest",
     "Outputs",
     "PreparedData",
@@ -23,6 +24,7 @@ __all__ = [
     "SourceInfo",
     "Workers",
     "carve_validation",
+    "halves",
     "hash_split",
     "load_prepared",
     "read_manifest",
@@ -33,7 +35,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "mtlscale.data.sampler": ["EpochSampler", "slice_for"],
+        "mtlscale.data.sampler": ["EpochSampler", "halves", "slice_for"],
         "mtlscale.data.workers": ["Workers"],
     },
 )

@@ -59,3 +59,21 @@ class Outputs:
     # The representation as each task's head reads it, a view of its own per task: with these, one pass through all
     # heads gives every task's gradient at the representation.
     branches: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass
+class Losses:
+    """What one batch contributes to a step: sums of losses with their graphs, and how many terms each sums up.
+
+    The three lists run over the losses that the batch has, by their places among all. extra: a scalar that is added to
+    the objective of the whole step as it is. representation: the shared representation [B, …] on the way to these
+    losses, and branches: it as each of them reads it, a view of its own. keep: more hangs on this graph.
+    """
+
+    tasks: list[int] = field(default_factory=list)
+    sums: list[Tensor] = field(default_factory=list)
+    counts: list[Tensor] = field(default_factory=list)
+    extra: Tensor | None = None
+    representation: Tensor | None = None
+    branches: list[Tensor] = field(default_factory=list)
+    keep: bool = False

@@ -58,3 +58,11 @@ def _permutation(size: int, key: str) -> Tensor:
 def slice_for(index: Tensor, rank: int, world: int) -> Tensor:
     """Worker `rank`'s contiguous part of a global batch [B]: sizes differ by at most one, empty where B < world."""
     return index.tensor_split(world)[rank]
+
+
+def halves(size: int, seed: int) -> tuple[Tensor, Tensor]:
+    """The positions of two disjoint halves of so many samples (int64, ascending), drawn by the seed; the first is the
+    larger where they cannot be equal."""
+    order = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
+    cut = (size + 1) // 2
+    return order[:cut].sort().values, order[cut:].sort().values

@@ -29,6 +29,27 @@ class Workers:
             torch.distributed.all_reduce(tensor)
         return tensor
 
+    def max(self, tensor: Tensor) -> Tensor:
+        """Largest over workers, in place."""
+        if self.size > 1:
+            torch.distributed.all_reduce(tensor, torch.distributed.ReduceOp.MAX)
+        return tensor
+
+    def share(self, tensor: Tensor) -> Tensor:
+        """The sum over workers as a new tensor whose gradient reaches this worker's part alone.
+
+        A function of shared sums is the same on every worker, and the workers' gradients of it add up to the gradient
+        it has with one worker.
+        """
+        if self.size == 1:
+            return tensor
+        own = tensor.detach()
+        return tensor + (self.sum(own.clone()) - own)
+
+    def all(self, flag: bool) -> bool:
+        """Whether it holds on every worker."""
+        return flag if self.size == 1 else not bool(self.max(torch.tensor(0.0 if flag else 1.0)))
+
     def sum_many(self, tensors: Sequence[Tensor]) -> None:
         """Sum every tensor over workers in place, with one call per dtype."""
         if self.size == 1 or not tensors:

@@ -140,7 +140,7 @@ def _draw(trainer: Trainer, run: Run, folder: Path) -> None:
     from mtlscale.report.canvas import save
     from mtlscale.report.pictures import Maps, picture_figure
 
-    inputs, predictions = found
+    inputs, predictions = found.images, found.maps
     maps = []
     for task in trainer.suite.tasks:
         if task.name not in predictions:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from mtlscale.architectures import Architecture, MultiTaskModule
-from mtlscale.data import Batch, Outputs
+from mtlscale.data import Batch, Outputs, Workers
 from mtlscale.spec import Component, TaskSuite
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ class ObjectiveModule(nn.Module):
     """Extra terms of the training objective. Its parameters get gradients of its terms alone; its buffers and
     `state_dict` travel in checkpoints."""
 
+    # True where `step_term` has something to say: it needs all batches of a step at once, so no accumulation.
+    whole_step: bool = False
+
     def task_weights(self) -> Tensor | None:
         """[T], summing to one: the task losses are multiplied by T times these before they are balanced."""
         return None
@@ -39,6 +42,13 @@ class ObjectiveModule(nn.Module):
         terms of micro-batches and workers add up."""
         return None
 
+    def step_term(self, seen: Sequence[tuple[Batch, Outputs]], workers: Workers) -> Tensor | None:
+        """A scalar added once a step, of this worker's batches of all streams, those without labels included.
+
+        It has to be the same on every worker: sums over samples that enter it go through `workers.share`.
+        """
+        return None
+
     def penalty(self) -> Tensor | None:
         """A scalar on parameters alone, added once a step."""
         return None
@@ -46,6 +56,9 @@ class ObjectiveModule(nn.Module):
     def reduce(self, sum: Callable[[Tensor], Tensor]) -> None:
         """Once a step, on every worker, when all its terms have been asked for: `sum` over workers, in place, what
         they left behind."""
+
+    def discard_step(self) -> None:
+        """A step that was not taken: forget what its terms left behind."""
 
     def after_step(self, lr: float) -> None:
         """After the optimiser's step at learning rate `lr`: proximal operators."""

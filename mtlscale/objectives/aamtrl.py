@@ -61,6 +61,9 @@ class AAMTRLModule(AdversarialModule):
     def gather(self, value: Tensor) -> None:
         self.gathered += value
 
+    def discard_step(self) -> None:
+        self.gathered.zero_()
+
     def reduce(self, sum: Callable[[Tensor], Tensor]) -> None:
         score = sum(self.gathered)
         # In place of A of this very step, which is known only when all of its gradients are.

@@ -20,6 +20,18 @@ class Epoch(BaseModel):
     seconds: float
     weights: dict[str, float] = Field(default_factory=dict)  # task -> mean balancer weight over the epoch
     traces: dict[str, Any] = Field(default_factory=dict)  # objective's and balancer's own: lambda, R, alpha, …
+    phase: str = ""  # of a method that has several
+
+
+class PhaseCost(BaseModel):
+    """What an earlier phase of a method took: a search, say."""
+
+    name: str
+    phase_id: str
+    epochs: int
+    steps: int
+    seconds: float
+    reused: bool = False  # another run had done it
 
 
 class RunRecord(BaseModel):
@@ -43,6 +55,7 @@ class RunRecord(BaseModel):
     chosen_epoch: int | None = None  # on validation, never on test; None where every task chose its own
     chosen_epochs: dict[str, int] = Field(default_factory=dict)  # task -> its epoch, where nothing is shared
     epochs: list[Epoch] = Field(default_factory=list)
+    phases: list[PhaseCost] = Field(default_factory=list)  # those before the one the metrics belong to
     seconds: float = 0.0  # wall clock of training and validation
     train_seconds: float = 0.0  # of the steps alone
     steps: int = 0

@@ -36,9 +36,11 @@ class TaskSuite:
     input_shape: tuple[int, ...]  # of one sample: (features,), (length,), (channels, height, width)
     vocabulary_size: int | None = None  # tokens only; id 0 is padding, id 1 an unknown word
     extras: Mapping[str, Any] = field(default_factory=dict)
+    unlabelled: tuple[str, ...] = ()  # streams without any label, for objectives that look at them
 
     @property
     def streams(self) -> dict[str, tuple[str, ...]]:
         """Stream name -> names of the tasks it labels."""
         names = tuple(task.name for task in self.tasks)
-        return {"all": names} if self.inputs == "shared" else {name: (name,) for name in names}
+        labelled = {"all": names} if self.inputs == "shared" else {name: (name,) for name in names}
+        return labelled | dict.fromkeys(self.unlabelled, ())

@@ -7,28 +7,75 @@ from typing import TYPE_CHECKING
 from mtlscale.lazy import lazily
 
 if TYPE_CHECKING:
+    from mtlscale.training import checkpoint
     from mtlscale.training.augment import Augment
-    from mtlscale.training.loop import Progress, Trainer, build_model, train
+    from mtlscale.training.batches import Batches, on_device
+    from mtlscale.training.evaluate import TaskTable, evaluate, tables
+    from mtlscale.training.loop import Progress, Tally, Trainer, train
     from mtlscale.training.losses import task_loss
-    from mtlscale.training.step import Diverged, Step
+    from mtlscale.training.means import Diverged, bad_gradient, bad_loss, head_weights, mean_losses, told
+    from mtlscale.training.phases import begin, build_model, phase_id
+    from mtlscale.training.pictures import Pictures
+    from mtlscale.training.record import counters, now, run_record
+    from mtlscale.training.rows import Partition
+    from mtlscale.training.seeds import derive_seed
+    from mtlscale.training.select import Selection
+    from mtlscale.training.session import Session, schedule_factor
+    from mtlscale.training.sources import SupervisedSource
+    from mtlscale.training.update import StepResult, Update
+
+_HOMES = {
+    "mtlscale.training.augment": ["Augment"],
+    "mtlscale.training.batches": ["Batches", "on_device"],
+    "mtlscale.training.evaluate": ["TaskTable", "evaluate", "tables"],
+    "mtlscale.training.loop": ["Progress", "Tally", "Trainer", "train"],
+    "mtlscale.training.losses": ["task_loss"],
+    "mtlscale.training.means": ["Diverged", "bad_gradient", "bad_loss", "head_weights", "mean_losses", "told"],
+    "mtlscale.training.phases": ["begin", "build_model", "phase_id"],
+    "mtlscale.training.pictures": ["Pictures"],
+    "mtlscale.training.record": ["counters", "now", "run_record"],
+    "mtlscale.training.rows": ["Partition"],
+    "mtlscale.training.seeds": ["derive_seed"],
+    "mtlscale.training.select": ["Selection"],
+    "mtlscale.training.session": ["Session", "schedule_factor"],
+    "mtlscale.training.sources": ["SupervisedSource"],
+    "mtlscale.training.update": ["StepResult", "Update"],
+}
 
 __all__ = [
     "Augment",
+    "Batches",
     "Diverged",
+    "Partition",
+    "Pictures",
     "Progress",
-    "Step",
+    "Selection",
+    "Session",
+    "StepResult",
+    "SupervisedSource",
+    "Tally",
+    "TaskTable",
     "Trainer",
+    "Update",
+    "bad_gradient",
+    "bad_loss",
+    "begin",
     "build_model",
+    "checkpoint",
+    "counters",
+    "derive_seed",
+    "evaluate",
+    "head_weights",
+    "mean_losses",
+    "now",
+    "on_device",
+    "phase_id",
+    "run_record",
+    "schedule_factor",
+    "tables",
     "task_loss",
+    "told",
     "train",
 ]
 
-__getattr__ = lazily(
-    __name__,
-    {
-        "mtlscale.training.augment": ["Augment"],
-        "mtlscale.training.loop": ["Progress", "Trainer", "build_model", "train"],
-        "mtlscale.training.losses": ["task_loss"],
-        "mtlscale.training.step": ["Diverged", "Step"],
-    },
-)
+__getattr__ = lazily(__name__, _HOMES)

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from mtlscale.data import Samples
 from mtlscale.spec import Task, TaskSuite, UserError
+from mtlscale.training.seeds import derive_seed
 
 SCALES = (1.0, 1.2, 1.5)  # of MTAN's random scale and crop
 _DEPTHS = {"abs_err", "rel_err"}  # metrics that tell a depth from other maps of numbers
@@ -35,6 +36,11 @@ class Augment:
         self.tasks = {task.name: task for task in suite.tasks}
         named = suite.extras.get("inverse") or ()
         self.inverse = {name for name in self.tasks if name in named or any(p in name.lower() for p in _INVERSE)}
+
+    @classmethod
+    def of(cls, kind: str, suite: TaskSuite, seed: int) -> Augment | None:
+        """The changes of a run's images; None where there are none."""
+        return None if kind == "none" else cls(kind, suite, derive_seed("augment", seed))
 
     def __call__(self, samples: Samples, stream: str, epoch: int, index: Tensor) -> Samples:
         """The samples of these indices [B] into their stream, changed as this epoch has it."""

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import io
+import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from mtlscale.records import write_atomically
+
+
+class Damaged(Exception):
+    """A checkpoint that cannot be read; the message says which, and what follows."""
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
@@ -18,8 +24,17 @@ def save(path: Path, content: dict[str, Any]) -> None:
     write_atomically(path, buffer.getvalue())
 
 
-def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any] | None:
-    """The content, or None where there is no checkpoint."""
-    if not path.exists():
+def load(path: Path) -> dict[str, Any] | None:
+    """The content, its tensors on the host; None where there is no checkpoint.
+
+    Whoever takes a tensor moves it to where it belongs: an optimiser's counters, say, stay on the host. Raises
+    `Damaged` where the file is cut off or no checkpoint.
+    """
+    try:
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
         return None
-    return torch.load(path, map_location=device, weights_only=True)
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError, zipfile.BadZipFile, pickle.UnpicklingError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise Damaged(f"{path} cannot be read ({reason[:120]}); the run starts anew") from error
+    return content

@@ -14,7 +14,7 @@ from mtlscale.data import Batch, Samples
 from mtlscale.data.prepared import load_prepared
 from mtlscale.execution.prepare import prepare
 from mtlscale.spec import Experiment, Task, TaskSuite, components
-from mtlscale.training.loop import train
+from mtlscale.training import train
 from mtlscale.training.losses import task_loss
 
 GENERATOR = torch.Generator().manual_seed(0)

@@ -14,7 +14,7 @@ from mtlscale.data.prepared import PreparedData, load_prepared
 from mtlscale.execution.prepare import prepare
 from mtlscale.records import RunRecord
 from mtlscale.spec import Experiment, Run, load_experiment, trials
-from mtlscale.training.loop import Trainer, build_model
+from mtlscale.training import Trainer, build_model
 
 Uneven = Callable[..., PreparedData]
 File = Callable[..., Path]

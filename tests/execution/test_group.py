@@ -12,7 +12,7 @@ from mtlscale.data.prepared import PreparedData
 from mtlscale.execution.group import execute_group
 from mtlscale.execution.pool import Job, Options
 from mtlscale.spec import Experiment, ResourceSpec, Run
-from mtlscale.training.loop import Trainer
+from mtlscale.training import Trainer
 
 pytestmark = pytest.mark.ray
 

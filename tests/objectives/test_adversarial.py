@@ -12,7 +12,7 @@ from torch import Tensor
 from mtlscale.data.prepared import PreparedData
 from mtlscale.objectives import adversarial_value, relatedness_matrix, relatedness_weights, reverse_gradient
 from mtlscale.spec import Experiment, Run, UserError, build
-from mtlscale.training.loop import Trainer
+from mtlscale.training import Trainer
 
 Small = Callable[..., Experiment]
 Uneven = Callable[..., PreparedData]
@@ -32,12 +32,12 @@ def trainer(small: Small, uneven: Uneven, run_of: RunOf) -> Callable[..., Traine
 def all_outputs(trainer: Trainer, indices: dict[str, Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Discriminator outputs [N, T] on one step's samples with graph, their tasks [N], the tasks' mean losses."""
     logs, tasks, losses = [], [], []
-    for batch in trainer._micros(indices)[0]:
+    for batch in trainer.batches.micros(indices, 1)[0]:
         outputs = trainer.model(batch)
         logs.append(trainer.objective.log_probs(outputs.representation))
         tasks.append(torch.full((len(logs[-1]),), trainer.objective.places[batch.stream]))
-        [(_, total, count)] = trainer.step._losses(batch, outputs)
-        losses.append(total / count)
+        found = trainer.session.main.source.losses(batch, outputs)
+        losses.append(found.sums[0] / found.counts[0])
     return torch.cat(logs).exp(), torch.cat(tasks), losses
 
 
@@ -68,13 +68,13 @@ def test_the_encoder_hides_with_strength_lambda_and_the_discriminator_learns_wit
 ) -> None:
     """Gradients of the mean loss + λA at the encoder, of -A at the discriminator, however the step computes them."""
     run = trainer(method.format(form=form))
-    indices = next(run.sampler.epoch(1))
+    indices = next(run.session.main.sampler.epoch(1))
     probs, tasks, losses = all_outputs(run, indices)
     a = adversarial_value(probs, tasks, form)
     shared = run.model.shared_parameters()
     of_encoder = torch.autograd.grad(sum(losses) / 3 + 0.7 * a, shared, retain_graph=True)
     of_discriminator = torch.autograd.grad(-a, list(run.objective.parameters()))
-    run.step(run._micros(indices))
+    run.session.step(run.session.main, run.batches.micros(indices, 1))
     for parameters, expected in ((shared, of_encoder), (run.objective.parameters(), of_discriminator)):
         for parameter, gradient in zip(parameters, expected, strict=True):
             torch.testing.assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-12)
@@ -96,7 +96,7 @@ def test_a_discriminator_that_only_watches_changes_nothing(trainer: Callable[...
 def test_traces_are_those_of_the_whole_training_set(trainer: Callable[..., Trainer]) -> None:
     run = trainer("aamtrl")
     traces = train(run)
-    everything = {stream: torch.arange(len(samples)) for stream, samples in run.train_data.items()}
+    everything = {stream: torch.arange(len(samples)) for stream, samples in run.batches.train.items()}
     with torch.no_grad():
         probs, tasks, _ = all_outputs(run, everything)
     r = relatedness_matrix(probs, tasks)
@@ -122,7 +122,7 @@ def test_multiplier_penalty_and_weights_follow_the_algorithm(trainer: Callable[.
 
 def test_the_strength_follows_the_average_of_a_over_the_steps_before(trainer: Callable[..., Trainer]) -> None:
     run = trainer("{name: aamtrl, smoothing: 0.5}")
-    steps = run.sampler.epoch(1)
+    steps = run.session.main.sampler.epoch(1)
     average = 0.0
     for _ in range(3):
         indices = next(steps)
@@ -130,17 +130,17 @@ def test_the_strength_follows_the_average_of_a_over_the_steps_before(trainer: Ca
         with torch.no_grad():
             probs, tasks, _ = all_outputs(run, indices)
         average += 0.5 * (float(adversarial_value(probs, tasks)) - average)
-        run.step(run._micros(indices))
+        run.session.step(run.session.main, run.batches.micros(indices, 1))
 
 
 def test_task_weights_scale_the_losses_before_they_are_balanced(trainer: Callable[..., Trainer]) -> None:
     run = trainer("{name: aamtrl, multiplier: 0, penalty: 0}")
     run.objective.weights.copy_(torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64))
-    indices = next(run.sampler.epoch(1))
+    indices = next(run.session.main.sampler.epoch(1))
     _, _, losses = all_outputs(run, indices)
     weighted = sum(weight * loss for weight, loss in zip((0.5, 0.3, 0.2), losses, strict=True))
     expected = torch.autograd.grad(weighted, run.model.shared_parameters())
-    run.step(run._micros(indices))
+    run.session.step(run.session.main, run.batches.micros(indices, 1))
     for parameter, gradient in zip(run.model.shared_parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-12)
 

@@ -15,7 +15,7 @@ from mtlscale.data import Workers
 from mtlscale.data.prepared import PreparedData
 from mtlscale.records import Epoch
 from mtlscale.spec import Experiment, Run
-from mtlscale.training.loop import Trainer
+from mtlscale.training import Trainer
 
 Small = Callable[..., Experiment]
 Uneven = Callable[..., PreparedData]

@@ -14,7 +14,7 @@ from mtlscale.objectives._topics import TopicPenaltyModule
 from mtlscale.records import Epoch
 from mtlscale.solvers import prox_element, prox_exclusive
 from mtlscale.spec import Experiment, Run, UserError, components
-from mtlscale.training.loop import Trainer
+from mtlscale.training import Trainer
 
 Small = Callable[..., Experiment]
 Uneven = Callable[..., PreparedData]
@@ -52,9 +52,9 @@ def test_a_step_is_plain_sgd_followed_by_the_operator(name: str, groups: str, tr
     plain = trainer("null")
     proximal = trainer(f"{{name: {name}, strength: 0.3, groups: {groups}}}")
     assert torch.equal(special(plain), special(proximal))
-    indices = next(plain.sampler.epoch(1))
+    indices = next(plain.session.main.sampler.epoch(1))
     for one in (plain, proximal):
-        one.step(one._micros(indices))
+        one.session.step(one.session.main, one.batches.micros(indices, 1))
     after = special(plain)
     sizes = proximal.model.sizes if groups == "layer" else [after.shape[-1]]  # type: ignore[union-attr, list-item]
     expected = torch.cat([PROX[name](part, 0.3 * 0.05) for part in after.split(sizes, -1)], -1)  # type: ignore[arg-type]

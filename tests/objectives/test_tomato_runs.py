@@ -14,7 +14,7 @@ from two_workers import two_workers
 from mtlscale.data import Workers
 from mtlscale.data.prepared import PreparedData
 from mtlscale.spec import Experiment, Run
-from mtlscale.training.loop import Trainer
+from mtlscale.training import Trainer
 
 Small = Callable[..., Experiment]
 Uneven = Callable[..., PreparedData]

@@ -12,7 +12,7 @@ from mtlscale.data.prepared import PreparedData
 from mtlscale.objectives.inter_task_l2 import pairwise
 from mtlscale.objectives.mrn import MRNModule, flip_flop, whiten
 from mtlscale.spec import Experiment, Run, UserError
-from mtlscale.training.loop import Trainer
+from mtlscale.training import Trainer
 
 Small = Callable[..., Experiment]
 Uneven = Callable[..., PreparedData]
@@ -88,8 +88,8 @@ def test_mrn_fits_its_covariances_every_so_many_steps(small: Small, uneven: Unev
     start = objective.penalty()
     torch.testing.assert_close(start, 0.5 * 1e-4 * weight.square().sum())
     fitted = []
-    for indices in trainer.sampler.epoch(1):
-        trainer.step(trainer._micros(indices))
+    for indices in trainer.session.main.sampler.epoch(1):
+        trainer.session.step(trainer.session.main, trainer.batches.micros(indices, 1))
         fitted.append(not torch.equal(objective.factor00, torch.eye(3, dtype=torch.float64)))  # type: ignore[arg-type]
     assert fitted == [False, False, True, True]
 
@@ -107,10 +107,10 @@ def test_the_penalty_reaches_the_tops_on_every_way_to_an_update(
         methods = f"[{{label: x, architecture: shared_bottom, balancer: {balancer}, objective: {what}}}]"
         training = SGD.replace("}", f", gramian_every: {every}}}")
         trainer = Trainer(run_of(small(methods=methods, training=training), data), data)
-        for group in trainer.optimizer.param_groups:
+        for group in trainer.session.main.optimizer.param_groups:
             group["lr"] = 0.0  # so that both stay where they started
-        for indices, _ in zip(trainer.sampler.epoch(1), range(2), strict=False):
-            trainer.step(trainer._micros(indices))
+        for indices, _ in zip(trainer.session.main.sampler.epoch(1), range(2), strict=False):
+            trainer.session.step(trainer.session.main, trainer.batches.micros(indices, 1))
         gradients.append([p.grad for task in "abc" for p in trainer.model.task_parameters(task)])
         if what == objective:
             assert trainer.objective is not None

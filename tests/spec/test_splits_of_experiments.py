@@ -12,7 +12,7 @@ from mtlscale.execution.plan import Datasets, make_plan, records_of
 from mtlscale.execution.prepare import prepare
 from mtlscale.records import Home, Ledger
 from mtlscale.spec import Experiment, UserError
-from mtlscale.training.loop import train
+from mtlscale.training import train
 
 Small = Callable[..., Experiment]
 DATA = "{name: synthetic, splits: 2, options: {features: 4, tasks: 3, samples: 40}}"

@@ -16,7 +16,7 @@ from mtlscale.data import Workers
 from mtlscale.data.prepared import PreparedData, load_prepared
 from mtlscale.execution.prepare import prepare
 from mtlscale.spec import Experiment, Run, UserError, load_plugin
-from mtlscale.training.loop import Trainer, train
+from mtlscale.training import Trainer, train
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "shapes.py"
 Small = Callable[..., Experiment]

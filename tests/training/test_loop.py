@@ -11,7 +11,7 @@ import torch
 
 from mtlscale.data.prepared import PreparedData
 from mtlscale.spec import Experiment, Run, UserError
-from mtlscale.training.loop import Trainer, train
+from mtlscale.training import Trainer, train
 
 Small = Callable[..., Experiment]
 Uneven = Callable[..., PreparedData]

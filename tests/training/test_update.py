@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from two_workers import two_workers
 
-from mtlscale.data import Workers
+from mtlscale.data import Losses, Workers
 from mtlscale.data.prepared import PreparedData
 from mtlscale.solvers import min_norm_weights
 from mtlscale.spec import Experiment, Run, UserError, components
-from mtlscale.training.loop import Trainer
+from mtlscale.training import Trainer
 
 Small = Callable[..., Experiment]
 Uneven = Callable[..., PreparedData]
@@ -49,13 +49,13 @@ def test_mgda_is_the_min_norm_combination_of_the_mean_gradients(
     data = uneven(shared=shared)
     options = f"[{{name: uneven, options: {{shared: {str(shared).lower()}}}}}]"
     trainer = Trainer(run_of(small(methods="[mgda]", datasets=options, training=EXACT % ""), data), data)
-    indices = next(trainer.sampler.epoch(1))
+    indices = next(trainer.session.main.sampler.epoch(1))
     rows = []
     losses = {"a": nn.CrossEntropyLoss(ignore_index=-1), "b": nn.CrossEntropyLoss()}
     for task in ("a", "b", "c"):
         stream = "all" if shared else task
-        samples = trainer.train_data[stream].take(indices[stream])
-        batch = trainer._micros({stream: indices[stream]})[0][0]
+        samples = trainer.batches.train[stream].take(indices[stream])
+        batch = trainer.batches.micros({stream: indices[stream]}, 1)[0][0]
         prediction = trainer.model(batch).predictions[task]
         target = samples.targets[task]
         there = ~target.isnan() if task == "c" else None
@@ -66,7 +66,7 @@ def test_mgda_is_the_min_norm_combination_of_the_mean_gradients(
         rows.append(torch.cat([g.reshape(-1) for g in grads]))
     jacobian = torch.stack(rows)
     expected = min_norm_weights(jacobian @ jacobian.T) @ jacobian
-    trainer.step(trainer._micros(indices))
+    trainer.session.step(trainer.session.main, trainer.batches.micros(indices, 1))
     found = torch.cat([p.grad.reshape(-1) for p in trainer.model.shared_parameters() if p.grad is not None])
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
@@ -141,10 +141,10 @@ def test_bf16_autocast_trains(name: str, small: Small, uneven: Uneven, run_of: R
 
 def test_negative_losses_are_named_where_a_method_cannot_take_them(small: Small, uneven: Uneven, run_of: RunOf) -> None:
     data = uneven()
-    trainer = Trainer(run_of(small(methods="[gls]"), data), data)
-    sums = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64)
+    update = Trainer(run_of(small(methods="[gls]"), data), data).session.main.update
+    sums = [torch.tensor(value, dtype=torch.float64) for value in (1.0, -2.0, 3.0)]
     with pytest.raises(UserError, match="gls needs losses ≥ 0, but task b"):
-        trainer.step._means(sums, torch.ones_like(sums))
+        update([[Losses([0, 1, 2], sums, [torch.tensor(1)] * 3)]])
 
 
 @pytest.mark.parametrize("name", BALANCERS)

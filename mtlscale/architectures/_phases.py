@@ -1,0 +1,73 @@
+"""Phases as data: what a method does one after the other, and the updates a step of each consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from mtlscale.balancing import Balancer
+from mtlscale.data import Batch, Losses
+
+Share = Literal[
+    "whole", "first", "second"
+]  # of the training samples; the two halves are disjoint and fixed by the seed
+Found = dict[str, Any]  # what a phase hands to the next: tensors, numbers, strings, lists and dictionaries of them
+
+# Training settings that a turn may have of its own.
+TURN_SETTINGS = ("optimizer", "lr", "weight_decay", "momentum", "schedule", "decay_rate", "decay_steps", "clip")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One of the updates that every step of a phase makes, in this order: which losses, on which share of the training
+    data, moving which parameters, by which optimiser.
+
+    groups: names from the network's `groups()`; none: all its parameters. Turns move disjoint parameters. source:
+    "tasks", the losses of the suite's tasks, or a name from the network's `sources()`. training: settings that differ
+    from the run's, of `TURN_SETTINGS`. balancer: None for the run's. objective: whether the run's takes part.
+    """
+
+    name: str = "main"
+    share: Share = "whole"
+    groups: tuple[str, ...] = ()
+    source: str = "tasks"
+    training: Mapping[str, Any] = field(default_factory=dict)
+    balancer: Balancer | None = None
+    objective: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """A part of a method's training that can be cut off, resumed and reused by itself.
+
+    epochs: default is the run's. choose: whose parameters it hands over and is measured by, those of the best epoch on
+    validation or the last ones. patience: evaluations without a better score after which it stops; default is the
+    run's. seed: of its initialisation and order; default is the run's. A phase with its own balancer, epochs and seed
+    is the same for runs that differ in nothing else, and is trained once for all of them.
+    """
+
+    name: str = "train"
+    turns: tuple[Turn, ...] = (Turn(),)
+    epochs: int | None = None
+    choose: Literal["best", "last"] = "best"
+    patience: int | None = None
+    seed: int | None = None
+
+
+class Source(Protocol):
+    """What is differentiated in a turn: batches in, named sums of losses with their graphs out.
+
+    names: of the losses. of_tasks: whether they are tasks of the suite, as those of supervised learning are.
+    """
+
+    names: tuple[str, ...]
+    of_tasks: bool
+
+    def __call__(self, micro: Sequence[Batch], *, terms: bool = True) -> Iterator[Losses]:
+        """The losses of each batch of a micro-batch, one graph at a time; `terms`: with what an objective adds."""
+        ...
+
+    def sizes(self, micros: Sequence[Sequence[Batch]]) -> list[float]:
+        """[T]: about how many terms each loss sums up in the whole step, known without looking at the labels."""
+        ...

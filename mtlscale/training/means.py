@@ -1,0 +1,88 @@
+"""What a balancer is told and what comes of its answer, over any leading dimensions: one run, or a batch of trials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mtlscale.balancing import Balancer, State
+from mtlscale.spec import UserError
+
+
+class Diverged(Exception):
+    """A loss or gradient is not a finite number; the message names method, task and step."""
+
+
+@dataclass(frozen=True)
+class Means:
+    """The numbers of one step on the host, float64: mean losses [T] (NaN where a task has no label), which tasks have
+    one, which losses the balancer cannot take, counts [T], the factors of the losses [T], and the products of the
+    tasks' gradients as they were differentiated [T, T]."""
+
+    losses: Tensor
+    present: Tensor
+    bad: Tensor
+    counts: Tensor
+    scale: Tensor
+    k: Tensor | None
+
+    @classmethod
+    def of(cls, numbers: Tensor, balancer: Balancer, size: int, *, scaled: bool, gramian: bool) -> Means:
+        """From one flat tensor: sums, counts, then factors where `scaled`, then products where `gramian`."""
+        sums, counts, rest = numbers[:size], numbers[size : 2 * size], numbers[2 * size :]
+        scale = torch.ones(size, dtype=torch.float64)
+        if scaled:
+            scale, rest = rest[:size], rest[size:]
+        k = rest[: size * size].reshape(size, size) if gramian else None
+        return cls(*mean_losses(sums, counts, balancer), counts, scale, k)
+
+    @property
+    def per_sum(self) -> Tensor:
+        """[T]: from the sum of a task's losses to what is balanced."""
+        return self.scale / self.counts.clamp(min=1)
+
+
+def mean_losses(sums: Tensor, counts: Tensor, balancer: Balancer) -> tuple[Tensor, Tensor, Tensor]:
+    """sums, counts [..., T] -> mean losses [..., T], NaN where absent; which are present; which the balancer cannot
+    take."""
+    present = counts > 0
+    losses = sums / counts
+    bad = present & ~losses.isfinite()
+    if balancer.positive_losses:
+        bad |= present & (losses < 0)
+    return losses, present, bad
+
+
+def bad_loss(balancer: Balancer, losses: Tensor, bad: Tensor, names: Sequence[str], step: int) -> Exception:
+    """What to raise for losses [T] of which some are `bad` [T]."""
+    index = int(bad.nonzero()[0])
+    name, value = names[index], float(losses[index])
+    if value == value and abs(value) != float("inf"):
+        return UserError(f"{balancer.name} needs losses ≥ 0, but task {name} has {value:g} in step {step}")
+    return Diverged(f"{balancer.name}: loss of task {name} is {value} in step {step}")
+
+
+def bad_gradient(balancer: Balancer, k: Tensor, names: Sequence[str], step: int) -> Diverged:
+    """What to raise for products of gradients [T, T] that are not finite."""
+    index = int((~k.isfinite()).any(dim=1).nonzero()[0])
+    return Diverged(f"{balancer.name}: gradient of task {names[index]} is not finite in step {step}")
+
+
+def told(balancer: Balancer, state: State, precision: float, scale: Tensor) -> State:
+    """The state with the entries that the balancer wants to be told filled in: `precision`, the relative rounding error
+    of the gradients, and `task_scale` [..., T], the factors of the losses."""
+    if not balancer.told:
+        return state
+    known = {"precision": lambda old: torch.full_like(old, precision), "task_scale": lambda old: scale.to(old)}
+    return {**state, **{name: known[name](state[name]) for name in balancer.told}}
+
+
+def head_weights(balancer: Balancer, weights: Tensor, present: Tensor) -> Tensor:
+    """[..., T] factors of the tasks' own gradients where parameters are shared."""
+    if balancer.heads == "weighted":
+        return weights
+    value = 1.0 if balancer.heads == "sum" else 1.0 / weights.shape[-1]
+    return present.to(weights.dtype) * value

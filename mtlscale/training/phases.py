@@ -1,0 +1,294 @@
+"""From a phase as data to a session that can train it, and from its name to its id."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mtlscale.architectures import TURN_SETTINGS, Found, MultiTaskModule, Phase, Source, Turn
+from mtlscale.balancing import Balancer, ValidationBalancer
+from mtlscale.data import EpochSampler, Workers, halves
+from mtlscale.encoders import needs_every_worker
+from mtlscale.objectives import ObjectiveModule
+from mtlscale.spec import MISSING_CLASS, Run, TaskSuite, TrainingSpec, UserError
+from mtlscale.training.batches import Batches
+from mtlscale.training.rows import Partition
+from mtlscale.training.seeds import derive_seed
+from mtlscale.training.session import Mover, Session, make_optimizer
+from mtlscale.training.sources import SupervisedSource, check_names, sparse_embeddings
+from mtlscale.training.update import Update
+
+PHASES_VERSION = 1  # raise when what a phase hands over changes
+
+
+def build_model(
+    run: Run, suite: TaskSuite, phase: Phase | None = None, found: Found | None = None
+) -> tuple[MultiTaskModule, ObjectiveModule | None]:
+    """The network and objective of a run's phase (default: its first), initialised from its seed: the same for every
+    method that has the same modules in the same order. found: what the phase before handed over."""
+    parts = run.parts
+    encoder, architecture, objective = parts.encoder, parts.architecture, parts.objective
+    if suite.input_kind not in encoder.inputs:
+        raise UserError(
+            f"encoder {encoder.name} reads {' or '.join(encoder.inputs)} inputs, {suite.name} has {suite.input_kind}s"
+        )
+    phase = phase or architecture.phases()[0]
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, parts.training.dtype))
+    try:
+        torch.manual_seed(derive_seed("init", run.seed if phase.seed is None else phase.seed))
+        if objective is not None:
+            objective.require(architecture, parts.training)
+        if found is None:
+            model = architecture.build(suite, lambda: encoder.build(suite), parts.dropout)
+        else:
+            model = architecture.build_next(phase.name, found, suite, lambda: encoder.build(suite), parts.dropout)
+        uses = objective is not None and any(turn.objective for turn in phase.turns)
+        return model, objective.build(suite, model) if uses else None
+    finally:
+        torch.set_default_dtype(dtype)
+
+
+def phase_id(run: Run, phases: Sequence[Phase], place: int) -> str:
+    """A hash of all that shapes what the phase at this place hands over, so that runs that agree in it share it."""
+    content = []
+    for phase in phases[: place + 1]:
+        training = dict(run.spec["training"])
+        if phase.epochs is not None:
+            training.pop("epochs")
+        if phase.choose == "last" or phase.patience is not None:
+            training.pop("patience")
+        for name in ("checkpoint_seconds", "eval_batch_size"):
+            training.pop(name, None)
+        turns: list[Any] = []
+        for turn in phase.turns:
+            balancer = run.spec["balancer"] if turn.balancer is None else _told(turn.balancer)
+            turns.append([turn.name, turn.share, turn.groups, turn.source, dict(turn.training), balancer])
+            if turn.objective:
+                turns.append(run.spec["objective"])
+        seed = run.seed if phase.seed is None else phase.seed
+        content.append([phase.name, turns, phase.epochs, phase.choose, phase.patience, seed, training])
+    same = [run.spec[key] for key in ("dataset", "architecture", "encoder", "dropout")]
+    text = json.dumps([content, same, run.fingerprint, PHASES_VERSION], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _told(balancer: Balancer) -> list[Any]:
+    knobs = {name: getattr(balancer, name) for name in type(balancer).knobs()}
+    return [balancer.name, type(balancer).results_version, knobs]
+
+
+def begin(
+    run: Run,
+    suite: TaskSuite,
+    phase: Phase,
+    found: Found | None,
+    batches: Batches,
+    *,
+    device: torch.device,
+    workers: Workers,
+) -> Session:
+    """A session at the start of a phase. Raises `UserError` where phase, data and network do not fit."""
+    spec = run.parts.training
+    model, objective = build_model(run, suite, phase, found)
+    model = model.to(device)
+    if spec.channels_last:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    objective = None if objective is None else objective.to(device)
+    if objective is not None and objective.whole_step and spec.accumulate > 1:
+        raise UserError(f"{run.spec['objective']['name']} looks at a whole step at once: set accumulate to 1")
+    model.from_data(batches.targets)
+    sparse_embeddings(model)
+    partitions = [_partition(turn, phase, model, objective, suite) for turn in phase.turns]
+    _check_disjoint(phase, partitions, model, objective)
+    batches.together = workers.size > 1 and (
+        needs_every_worker(model) or model.joint_backward or (objective is not None and objective.whole_step)
+    )
+    seed = run.seed if phase.seed is None else phase.seed
+    movers: list[Mover] = []
+    for number, (turn, partition) in enumerate(zip(phase.turns, partitions, strict=True)):
+        settings = _settings(turn, spec, phase)
+        balancer = turn.balancer or run.parts.balancer
+        source = _source(turn, model, suite, objective, spec, device, workers)
+        state = _from_data(balancer, suite, batches) if hasattr(balancer, "from_data") else None
+        name = () if number == 0 else (turn.name,)
+        update = Update(
+            source.names,
+            partition,
+            balancer,
+            device=device,
+            dtype=getattr(torch, spec.dtype),
+            workers=workers,
+            clip=settings.clip,
+            amp=spec.amp,
+            gramian_every=spec.gramian_every,
+            seed=derive_seed("balancer", seed, *name),
+            state=state,
+        )
+        parameters = partition.all if turn.groups else _all(model, objective if turn.objective else None)
+        share, query = _shares(turn, balancer, suite, batches, seed)
+        steps = movers[0].sampler.steps if movers else _steps(spec, suite, batches)
+        sampler = _sampler(batches, spec, share, derive_seed("order", seed, *name), steps)
+        asked = None
+        if query is not None:
+            asked = (_sampler(batches, spec, query, derive_seed("query", seed, *name), sampler.steps), query)
+        movers.append(
+            Mover(turn, settings, source, update, make_optimizer(settings, parameters), sampler, share, asked)
+        )
+    return Session(model, objective, movers)
+
+
+def _all(model: nn.Module, objective: nn.Module | None) -> list[nn.Parameter]:
+    parameters = list(model.parameters())
+    known = {id(p) for p in parameters}
+    return parameters + ([] if objective is None else [p for p in objective.parameters() if id(p) not in known])
+
+
+def _partition(
+    turn: Turn, phase: Phase, model: MultiTaskModule, objective: ObjectiveModule | None, suite: TaskSuite
+) -> Partition:
+    """The parameters of a turn's groups by whose they are; those that the network calls neither shared nor a task's
+    count as shared."""
+    groups = model.groups()
+    for name in turn.groups:
+        if name not in groups:
+            raise UserError(
+                f"phase {phase.name}: turn {turn.name} moves a group {name!r}; the network has: {', '.join(groups)}"
+            )
+    chosen = None if not turn.groups else {id(p) for name in turn.groups for p in groups[name]}
+
+    def moved(parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
+        return [p for p in parameters if p.requires_grad and (chosen is None or id(p) in chosen)]
+
+    shared, own = moved(model.shared_parameters()), [moved(model.task_parameters(task.name)) for task in suite.tasks]
+    extra: list[nn.Parameter] = []
+    if chosen is not None:
+        named = {id(p) for p in (*shared, *(p for group in own for p in group))}
+        shared += [p for name in turn.groups for p in groups[name] if p.requires_grad and id(p) not in named]
+    if objective is not None and turn.objective:
+        extra = [p for p in objective.parameters() if p.requires_grad]
+    partition = Partition(
+        shared,
+        own,
+        extra,
+        independent=model.independent,
+        vectorised=model.vectorised,
+        joint=model.joint_backward,
+        partial=chosen is not None,
+    )
+    if not partition.all:
+        raise UserError(f"phase {phase.name}: turn {turn.name} trains nothing; give it a group with parameters")
+    return partition
+
+
+def _check_disjoint(
+    phase: Phase, partitions: Sequence[Partition], model: MultiTaskModule, objective: ObjectiveModule | None
+) -> None:
+    """`UserError` where two turns, hence two optimisers, move one parameter."""
+    if len(partitions) == 1:
+        return
+    names = {id(p): name for name, p in model.named_parameters()}
+    if objective is not None:
+        names.update({id(p): f"objective.{name}" for name, p in objective.named_parameters()})
+    mover: dict[int, str] = {}
+    for turn, partition in zip(phase.turns, partitions, strict=True):
+        for parameter in partition.all:
+            other = mover.setdefault(id(parameter), turn.name)
+            if other != turn.name:
+                raise UserError(
+                    f"phase {phase.name}: {names.get(id(parameter), 'a parameter')} is moved by two optimisers, of the "
+                    f"turns {other} and {turn.name}; put it into one group"
+                )
+
+
+def _settings(turn: Turn, spec: TrainingSpec, phase: Phase) -> TrainingSpec:
+    for name in turn.training:
+        if name not in TURN_SETTINGS:
+            raise UserError(
+                f"phase {phase.name}: turn {turn.name} cannot set {name}; it may: {', '.join(TURN_SETTINGS)}"
+            )
+    return TrainingSpec.model_validate({**spec.model_dump(), **turn.training}) if turn.training else spec
+
+
+def _source(
+    turn: Turn,
+    model: MultiTaskModule,
+    suite: TaskSuite,
+    objective: ObjectiveModule | None,
+    spec: TrainingSpec,
+    device: torch.device,
+    workers: Workers,
+) -> Source:
+    if turn.source == "tasks":
+        return SupervisedSource(
+            model, suite, objective if turn.objective else None, amp=spec.amp, device=device, workers=workers
+        )
+    known = model.sources()
+    if turn.source not in known:
+        raise UserError(
+            f"turn {turn.name} asks for a source {turn.source!r}; there are: {', '.join(('tasks', *known))}"
+        )
+    source = known[turn.source]
+    check_names(source, suite, turn.name)
+    return source
+
+
+def _from_data(balancer: Any, suite: TaskSuite, batches: Batches) -> Any:
+    first = {name: batches.train[stream] for stream, tasks in suite.streams.items() for name in tasks}
+    return balancer.from_data(
+        {name: s.inputs for name, s in first.items()}, {name: s.targets[name] for name, s in first.items()}
+    )
+
+
+def _shares(
+    turn: Turn, balancer: Balancer, suite: TaskSuite, batches: Batches, seed: int
+) -> tuple[dict[str, Tensor] | None, dict[str, Tensor] | None]:
+    """The samples a turn works on (None: all), and those of its query."""
+    asks = isinstance(balancer, ValidationBalancer)
+    if turn.share == "whole" and not asks:
+        return None, None
+    if turn.share != "whole" and asks:
+        raise UserError(
+            f"{balancer.name} needs both halves of the training data, but turn {turn.name} works on one of them; use "
+            "another balancer there"
+        )
+    parts = {stream: halves(size, derive_seed("halves", seed, stream)) for stream, size in batches.sizes.items()}
+    first, second = ({stream: part[side] for stream, part in parts.items()} for side in (0, 1))
+    _check_halves(suite, batches, (first, second))
+    if asks:
+        return first, second
+    return (first if turn.share == "first" else second), None
+
+
+def _check_halves(suite: TaskSuite, batches: Batches, sides: Sequence[Mapping[str, Tensor]]) -> None:
+    """`UserError` where a task has no label in a half."""
+    for side, name in zip(sides, ("first", "second"), strict=True):
+        for stream, tasks in suite.streams.items():
+            for task in tasks:
+                target = batches.train[stream].targets[task][side[stream].to(batches.device)]
+                there = ~target.isnan() if target.is_floating_point() else target != MISSING_CLASS
+                if not bool(there.any()):
+                    raise UserError(
+                        f"the {name} half of the training data has no label of task {task}; it needs at least two "
+                        "labelled samples, or a method that does not split its training data"
+                    )
+
+
+def _steps(spec: TrainingSpec, suite: TaskSuite, batches: Batches) -> int | None:
+    """Steps of an epoch where the settings leave it open: unlabelled streams do not make an epoch longer."""
+    if spec.steps_per_epoch is not None or not suite.unlabelled:
+        return spec.steps_per_epoch
+    largest = max(size for stream, size in batches.sizes.items() if suite.streams[stream])
+    return -(-largest // spec.batch_size)
+
+
+def _sampler(
+    batches: Batches, spec: TrainingSpec, share: Mapping[str, Tensor] | None, seed: int, steps: int | None
+) -> EpochSampler:
+    sizes = batches.sizes if share is None else {stream: len(index) for stream, index in share.items()}
+    return EpochSampler(sizes, spec.batch_size, seed, steps_per_epoch=steps)

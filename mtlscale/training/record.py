@@ -1,0 +1,85 @@
+"""The record of a run that has ended, of a single run or of a trial among many."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+
+from mtlscale.architectures import MultiTaskModule
+from mtlscale.metrics import higher_is_better
+from mtlscale.records import Epoch, Metrics, PhaseCost, RunRecord
+from mtlscale.spec import Run, TaskSuite
+from mtlscale.training import provenance
+from mtlscale.training.select import Selection
+
+
+def run_record(
+    run: Run,
+    suite: TaskSuite,
+    model: MultiTaskModule,
+    selection: Selection,
+    status: Literal["finished", "diverged"],
+    error: str | None = None,
+    *,
+    metrics: Mapping[str, Metrics],
+    last: Mapping[str, Metrics],
+    epochs: Sequence[dict[str, Any]],
+    seconds: float,
+    train_seconds: float,
+    steps: int,
+    samples: int,
+    started: str,
+    counters: Mapping[str, int],
+    workers: int,
+    device: torch.device,
+    phases: Sequence[PhaseCost] = (),
+) -> RunRecord:
+    """metrics, last: split -> metrics at the chosen and after the last epoch."""
+    metric_names = {metric for task in suite.tasks for metric in task.metrics}
+    return RunRecord(
+        run_id=run.run_id,
+        experiment=run.experiment,
+        dataset=run.dataset,
+        method=run.method,
+        seed=run.seed,
+        status=status,
+        error=error,
+        spec=run.spec,
+        fingerprint=run.fingerprint,
+        higher_is_better={**{name: higher_is_better(name) for name in metric_names}, "loss": False},
+        main_metrics={task.name: task.metrics[0] for task in suite.tasks},
+        metrics=dict(metrics),
+        last=dict(last),
+        chosen_epoch=selection.best_epoch.get(""),
+        chosen_epochs={task: epoch for task, epoch in selection.best_epoch.items() if task},
+        epochs=[Epoch.model_validate(entry) for entry in epochs],
+        phases=list(phases),
+        seconds=seconds,
+        train_seconds=train_seconds,
+        steps=steps,
+        samples=samples,
+        peak_memory_mb=provenance.peak_memory_mb(device),
+        parameters=sum(p.numel() for p in model.parameters()) + model.learned(),
+        shared_parameters=sum(p.numel() for p in model.shared_parameters()),
+        counters=dict(counters),
+        workers=workers,
+        hardware=provenance.hardware(device),
+        versions=provenance.versions(),
+        revision=provenance.revision(),
+        started=started,
+        finished=now(),
+        trial=run.trial,
+    )
+
+
+def counters(balancer_counters: Sequence[str], state: Mapping[str, torch.Tensor]) -> dict[str, int]:
+    """What a balancer counted."""
+    return {name: int(state[name].sum()) for name in balancer_counters if name in state}
+
+
+def now() -> str:
+    """This moment, ISO 8601, UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

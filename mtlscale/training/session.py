@@ -1,0 +1,202 @@
+"""A session: everything that changes while a phase trains, and how one step changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mtlscale.architectures import MultiTaskModule, Source, Turn
+from mtlscale.data import Batch, EpochSampler
+from mtlscale.objectives import ObjectiveModule
+from mtlscale.spec import TrainingSpec
+from mtlscale.training.update import StepResult, Update, no_penalty
+
+Micros = Sequence[Sequence[Batch]]  # micro-batches of a step, each one batch per stream
+
+
+@dataclass
+class Mover:
+    """One of the updates of a step: a source, an update, an optimiser, and the samples it works on.
+
+    share: stream -> indices of its samples among all; None for all of them. query: the same for the other half, of
+    balancers that need losses of data the update does not see.
+    """
+
+    turn: Turn
+    settings: TrainingSpec
+    source: Source
+    update: Update
+    optimizer: torch.optim.Optimizer
+    sampler: EpochSampler
+    share: Mapping[str, Tensor] | None = None
+    query: tuple[EpochSampler, Mapping[str, Tensor]] | None = None
+
+    def steps(self, epoch: int) -> Iterator[tuple[dict[str, Tensor], dict[str, Tensor] | None]]:
+        """The indices of each step's samples, and of its query samples."""
+        queries = None if self.query is None else _shared(self.query[0].epoch(epoch), self.query[1])
+        for indices in _shared(self.sampler.epoch(epoch), self.share):
+            yield indices, None if queries is None else next(queries)
+
+    def schedule(self, step: int, total: int) -> None:
+        """Set the learning rate of the step to come (from 0) of `total`."""
+        if self.settings.schedule != "constant":
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.settings.lr * schedule_factor(self.settings, step, total)
+
+    @property
+    def lr(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
+
+
+class Session:
+    """The modules, movers and choices of one phase. `state_dict` is all that a checkpoint needs of them."""
+
+    def __init__(self, model: MultiTaskModule, objective: ObjectiveModule | None, movers: Sequence[Mover]) -> None:
+        self.model, self.objective, self.movers = model, objective, list(movers)
+        self.best: dict[str, dict[str, Tensor]] = {}  # "" or the task -> the parameters of its best epoch
+
+    @property
+    def main(self) -> Mover:
+        """The turn whose losses and weights a record keeps."""
+        return self.movers[0]
+
+    def step(self, mover: Mover, micros: Micros, query: Micros | None = None) -> StepResult:
+        """One turn: differentiate, combine, step, and let all who asked see it. A skipped step moves nothing."""
+        model, update = self.model, mover.update
+        objective = self.objective if mover.turn.objective else None
+        again = update.balancer.looks_again and not update.partition.independent and len(update.names) > 1
+        random = _random_state(update.device) if again else None
+        result = update(
+            [mover.source(micro) for micro in micros],
+            sizes=mover.source.sizes(micros) if update.amp == "fp16" else None,
+            scale=_task_scale(objective, len(update.names)),
+            penalty=no_penalty if objective is None else objective.penalty,
+            query=None if query is None else [mover.source(micro, terms=False) for micro in query],
+        )
+        if result.skipped:
+            model.discard_step()
+            if objective is not None:
+                objective.discard_step()
+            return result
+        if objective is not None:
+            objective.reduce(update.workers.sum)
+        mover.optimizer.step()
+        model.after_step(mover.lr, update.workers.sum)
+        if objective is not None:
+            objective.after_step(mover.lr)
+        if random is not None:
+            with replayed(random, update.device), statistics_kept(model), torch.no_grad():
+                scale = _task_scale(objective, len(update.names))
+                update.look_again([mover.source(micro, terms=False) for micro in micros], scale)
+        return result
+
+    def keep(self, groups: Sequence[str]) -> None:
+        """Note the parameters as they are as the best so far of the whole network (""), or of these tasks."""
+        for group in groups:
+            self.best[group] = self._snapshot(group)
+
+    @contextmanager
+    def chosen(self) -> Iterator[None]:
+        """The network with the best parameters noted, for the time."""
+        final = deepcopy(self.model.state_dict())
+        for state in self.best.values():
+            self.model.load_state_dict(state, strict=False)
+        try:
+            yield
+        finally:
+            self.model.load_state_dict(final)
+
+    def _snapshot(self, group: str) -> dict[str, Tensor]:
+        state = self.model.state_dict()
+        if group:
+            mine = {id(p) for p in self.model.task_parameters(group)}
+            keys = {key for key, p in self.model.named_parameters() if id(p) in mine}
+            modules = {key.rpartition(".")[0] for key in keys}
+            keys |= {key for key, _ in self.model.named_buffers() if key.rpartition(".")[0] in modules}
+            state = {key: state[key] for key in keys}
+        return {key: value.detach().clone() for key, value in state.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "model": self.model.state_dict(),
+            "objective": None if self.objective is None else self.objective.state_dict(),
+            "optimizers": {mover.turn.name: mover.optimizer.state_dict() for mover in self.movers},
+            "updates": {mover.turn.name: mover.update.state_dict() for mover in self.movers},
+            "best": self.best,
+        }
+
+    def load_state_dict(self, content: Mapping[str, Any]) -> None:
+        """From a state on the host: optimisers move to the device what belongs there, and nothing else."""
+        self.model.load_state_dict(content["model"])
+        if self.objective is not None:
+            self.objective.load_state_dict(content["objective"])
+        for mover in self.movers:
+            mover.optimizer.load_state_dict(content["optimizers"][mover.turn.name])
+            mover.update.load_state_dict(content["updates"][mover.turn.name])
+        self.best = dict(content["best"])
+
+
+def _task_scale(objective: ObjectiveModule | None, tasks: int) -> Tensor | None:
+    """[T] factors of the task losses: T times the objective's task weights, None for ones."""
+    weights = None if objective is None else objective.task_weights()
+    return None if weights is None else weights.to(torch.float64) * tasks
+
+
+def _shared(steps: Iterator[dict[str, Tensor]], share: Mapping[str, Tensor] | None) -> Iterator[dict[str, Tensor]]:
+    """Positions within a share as indices among all samples."""
+    for indices in steps:
+        yield indices if share is None else {stream: share[stream][index] for stream, index in indices.items()}
+
+
+def make_optimizer(settings: TrainingSpec, parameters: Sequence[Tensor]) -> torch.optim.Optimizer:
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(
+            parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
+        )
+    kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.AdamW
+    return kind(parameters, lr=settings.lr, weight_decay=settings.weight_decay, foreach=True)
+
+
+def schedule_factor(settings: TrainingSpec, step: int, total: int) -> float:
+    """The learning rate of a step (from 0) of `total`, over `settings.lr`. TOMATO's exponential decay has a continuous
+    exponent."""
+    if settings.schedule == "constant":
+        return 1.0
+    if settings.schedule == "exponential":
+        return settings.decay_rate ** (step / settings.decay_steps)
+    return 0.5 * (1 + torch.cos(torch.tensor(torch.pi * step / total)).item())
+
+
+def _random_state(device: torch.device) -> list[Tensor]:
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+
+
+@contextmanager
+def replayed(states: Sequence[Tensor], device: torch.device) -> Iterator[None]:
+    """Random numbers from these states on, and afterwards as if none had been drawn: dropout leaves out the same."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.set_rng_state(states[0])
+        if device.type == "cuda":
+            torch.cuda.set_rng_state(states[1], device)
+        yield
+
+
+@contextmanager
+def statistics_kept(model: nn.Module) -> Iterator[None]:
+    """Batch normalisation that uses a batch's statistics and remembers none of them."""
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    rates = [module.momentum for module in norms]
+    for module in norms:
+        module.momentum = 0.0
+    try:
+        yield
+    finally:
+        for module, rate in zip(norms, rates, strict=True):
+            module.momentum = rate

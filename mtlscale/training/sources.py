@@ -1,0 +1,117 @@
+"""What is differentiated: a source turns a step's batches into named sums of losses with their graphs, and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import torch
+from torch import nn
+
+from mtlscale.architectures import MultiTaskModule, Source
+from mtlscale.data import Batch, Losses, Outputs, Workers
+from mtlscale.objectives import ObjectiveModule
+from mtlscale.spec import TaskSuite, UserError
+from mtlscale.training.losses import task_loss
+
+Amp = Literal["off", "bf16", "fp16"]
+
+
+class SupervisedSource:
+    """The task losses of labelled batches, with an objective's terms; batches without labels reach the objective.
+
+    Labels may be missing, samples may be weighted. amp: the precision of the forward pass; predictions come back in the
+    parameters' own.
+    """
+
+    def __init__(
+        self,
+        model: MultiTaskModule,
+        suite: TaskSuite,
+        objective: ObjectiveModule | None = None,
+        *,
+        amp: Amp = "off",
+        device: torch.device | None = None,
+        workers: Workers | None = None,
+    ) -> None:
+        self.of_tasks = True
+        self.model, self.suite, self.objective, self.amp = model, suite, objective, amp
+        self.names = tuple(task.name for task in suite.tasks)
+        self.device = device or torch.device("cpu")
+        self.workers = workers or Workers()
+        self._place = {name: index for index, name in enumerate(self.names)}
+
+    def __call__(self, micro: Sequence[Batch], *, terms: bool = True) -> Iterator[Losses]:
+        """The losses of each stream's batch; with `terms`, what the objective adds to them. One graph at a time, unless
+        the objective looks at all streams at once."""
+        objective = self.objective if terms else None
+        whole = objective is not None and objective.whole_step
+        seen: list[tuple[Batch, Outputs]] = []
+        for position, batch in enumerate(micro):
+            outputs = self.forward(batch)
+            losses = self.losses(batch, outputs)
+            if objective is not None:
+                losses.extra = objective.term(batch, outputs) if batch.tasks else None
+                seen.append((batch, outputs))
+            if whole and objective is not None:
+                losses.keep = position < len(micro) - 1  # the step's term hangs on the graphs of all its batches
+                term = None if losses.keep else objective.step_term(seen, self.workers)
+                if term is not None:
+                    losses.extra = term if losses.extra is None else losses.extra + term
+            else:
+                seen.clear()
+            yield losses
+
+    def sizes(self, micros: Sequence[Sequence[Batch]]) -> list[float]:
+        """[T]: labels that each task may have in the whole step, the same on every worker that has any of them."""
+        found = [1.0] * len(self.names)
+        for micro in micros:
+            for batch in micro:
+                for name, target in batch.samples.targets.items():
+                    each = target.shape[1:].numel()
+                    found[self._place[name]] = float(max(1, batch.total * each))
+        return found
+
+    def forward(self, batch: Batch) -> Outputs:
+        if self.amp == "off":
+            return self.model(batch)
+        dtype = torch.bfloat16 if self.amp == "bf16" else torch.float16
+        with torch.autocast(self.device.type, dtype=dtype):
+            outputs = self.model(batch)
+        return Outputs(
+            {name: value.float() for name, value in outputs.predictions.items()},
+            outputs.representation,
+            outputs.branches,
+        )
+
+    def losses(self, batch: Batch, outputs: Outputs) -> Losses:
+        """The sums of losses of the batch's tasks."""
+        result = Losses(representation=outputs.representation)
+        for name, target in batch.samples.targets.items():
+            index = self._place[name]
+            loss = self.suite.tasks[index].loss
+            total, count = task_loss(loss, outputs.predictions[name], target, batch.samples.weights)
+            result.tasks.append(index)
+            result.sums.append(total)
+            result.counts.append(count)
+        if outputs.branches and len(outputs.branches) >= len(result.tasks):
+            result.branches = [outputs.branches[self.names[index]] for index in result.tasks]
+        return result
+
+
+def check_names(source: Source, suite: TaskSuite, turn: str) -> None:
+    """`UserError` where a source has losses of tasks that the suite lacks."""
+    known = [task.name for task in suite.tasks]
+    for name in source.names if source.of_tasks else ():
+        if name not in known:
+            raise UserError(
+                f"turn {turn}: its source has a loss {name!r}, but {suite.name} has no such task; its tasks are: "
+                f"{', '.join(known)}"
+            )
+
+
+def sparse_embeddings(model: nn.Module) -> None:
+    """T gradients of a vocabulary cost the rows that occur; what reaches the optimiser is dense."""
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            module.sparse = True

@@ -1,0 +1,189 @@
+"""The update: sums of losses in, gradients out, the same for every source, architecture, balancer and objective.
+
+Everything that happens between a loss and an optimiser happens here and in `ways`, once: reduction over workers, the
+scale of mixed precision, the check that all is finite, steps that are skipped, tasks without labels, accumulation,
+balancing and clipping. It knows no batch and no loss function. Sums and counts are added up over micro-batches and
+workers before anything is divided, so that k workers with batch b compute what one worker with batch k·b computes.
+
+The numbers a balancer sees are brought to the host in one copy, so that a step waits for the device once: balancers
+solve problems of size T, for which a device's kernels would take longer to start than to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mtlscale.balancing import Balancer, JacobianBalancer, State, look_again
+from mtlscale.data import Workers
+from mtlscale.spec import UserError
+from mtlscale.training.rows import Partition, TaskGradients
+from mtlscale.training.ways import Amp, Asked, Draft, Micro, Overflow, Penalty, Ways
+
+_HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_GROWTH_STEPS = 2000  # without an overflow, after which the loss scale doubles
+_FIRST_SCALE = 2.0**16
+
+
+@dataclass
+class StepResult:
+    losses: Tensor  # [T] float64 on the host: mean losses, NaN where the task had no label in this step
+    weights: Tensor  # [T] float64 on the host, of the shared update
+    skipped: bool = False  # mixed precision overflowed: no parameter, optimiser or balancer state moved
+
+
+def no_penalty() -> None:
+    return None
+
+
+class Update:
+    """Turns T sums of losses, the partition of the parameters and a balancer into `.grad` of every parameter.
+
+    names: of the T losses. gramian_every: balance anew every so many steps and reuse the weights in between (an
+    approximation). amp: the precision the losses were computed in; "fp16" scales them and skips steps that overflow.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        partition: Partition,
+        balancer: Balancer,
+        *,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+        workers: Workers | None = None,
+        clip: float | None = None,
+        amp: Amp = "off",
+        gramian_every: int = 1,
+        seed: int = 0,
+        state: State | None = None,
+    ) -> None:
+        if partition.joint and (balancer.needs != "losses" or balancer.heads != "weighted"):
+            raise UserError(
+                f"this architecture combines the tasks' gradients itself; use a balancer that weights losses (equal, "
+                f"uncertainty, dwa) instead of {balancer.name}"
+            )
+        self.names, self.partition, self.balancer = tuple(names), partition, balancer
+        self.device, self.workers = device, workers or Workers()
+        self.clip, self.amp, self.gramian_every = clip, amp, gramian_every
+        precision = torch.finfo(_HALF.get(amp, dtype)).eps
+        self.ways = Ways(self.names, partition, balancer, self.workers, device, amp, precision)
+        self.state = balancer.init(len(self.names), seed=seed) if state is None else state
+        self.state = {key: value.to(self._place) for key, value in self.state.items()}
+        self.loss_scale = _FIRST_SCALE if amp == "fp16" else 1.0
+        self.good_steps = 0  # since the loss scale last changed
+        self.skipped = 0
+        self.count = 0
+        self.reused: Tensor | None = None  # weights kept between balancings
+
+    @property
+    def _place(self) -> torch.device:
+        """Where the balancer works: on the host, but for one that needs the gradients themselves."""
+        return self.device if isinstance(self.balancer, JacobianBalancer) else torch.device("cpu")
+
+    def __call__(
+        self,
+        micros: Sequence[Micro],
+        *,
+        sizes: Sequence[float] | None = None,
+        scale: Tensor | None = None,
+        penalty: Penalty = no_penalty,
+        query: Sequence[Micro] | None = None,
+    ) -> StepResult:
+        """Leave the gradients of one step, cut into micro-batches, in `.grad`; a skipped step leaves none.
+
+        sizes: [T], about how many terms each sum has in the whole step: in fp16 sums are divided by them before they
+        are differentiated. scale: [T] factors of the task losses. penalty: a scalar on parameters alone, the same on
+        every worker. query: losses of other data, for balancers that need them. Raises `Diverged`.
+        """
+        self.count += 1
+        if self.partition.joint and len(micros) > 1:
+            raise UserError("this architecture needs the gradients of a whole step at once: set accumulate to 1")
+        due = self.reused is None or (self.count - 1) % self.gramian_every == 0
+        asked = Asked(
+            micros,
+            sizes,
+            scale,
+            penalty,
+            query,
+            self.state,
+            self.loss_scale,
+            None if due else self.reused,
+            self.count,
+        )
+        try:
+            draft = self._draft(asked, due)
+        except Overflow as overflow:
+            return self._skip(overflow.losses)
+        if not draft.finite:
+            return self._skip(draft.losses)
+        self.state = draft.state
+        if self.gramian_every > 1 and due and self.balancer.needs == "gramian":
+            self.reused = draft.weights
+        self.good_steps += 1
+        if self.amp == "fp16" and self.good_steps % _GROWTH_STEPS == 0:
+            self.loss_scale *= 2
+        self._clip()
+        return StepResult(draft.losses, draft.weights)
+
+    def _draft(self, asked: Asked, due: bool) -> Draft:
+        """By the cheapest way that gives the balancer what it needs."""
+        alone = not self.partition.shared or len(self.names) == 1
+        if len(asked.micros) == 1 and (self.balancer.needs == "losses" or alone or not due):
+            return self.ways.by_losses(asked)
+        if self.balancer.at == "parameters" or alone or not due:
+            return self.ways.by_gradients(asked)
+        if len(asked.micros) > 1:
+            raise UserError(f"{self.balancer.name} works at the representation: set accumulate to 1")
+        return self.ways.by_representation(asked)
+
+    @torch.no_grad()
+    def look_again(self, micros: Sequence[Micro], scale: Tensor | None = None) -> None:
+        """After the optimiser's step: tell the balancer the losses of the same batch, computed without gradients."""
+        g = TaskGradients.empty(self.partition)
+        for micro in micros:
+            for losses in micro:
+                g.note(losses)
+        asked = Asked(micros, None, scale, no_penalty, None, self.state, 1.0, None, self.count)
+        means = self.ways.means(asked, self.workers.sum(self.ways.table(g)))
+        self.state = look_again(self.balancer, means.losses * means.scale, self.state, means.present)
+
+    def on_epoch_end(self, losses: Tensor) -> None:
+        """losses [T]: training losses averaged over the epoch."""
+        self.state = self.balancer.on_epoch_end(losses, self.state)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "balancer": self.state,
+            "loss_scale": self.loss_scale,
+            "good_steps": self.good_steps,
+            "skipped": self.skipped,
+            "count": self.count,
+            "reused": self.reused,
+        }
+
+    def load_state_dict(self, content: Mapping[str, Any]) -> None:
+        self.state = {key: value.to(self._place) for key, value in content["balancer"].items()}
+        self.loss_scale, self.good_steps = content["loss_scale"], content["good_steps"]
+        self.skipped, self.count, self.reused = content["skipped"], content["count"], content["reused"]
+
+    def _skip(self, losses: Tensor) -> StepResult:
+        """Take nothing of this step, and scale losses less from now on."""
+        self.ways.zero()
+        self.loss_scale, self.good_steps, self.skipped = self.loss_scale / 2, 0, self.skipped + 1
+        return StepResult(losses, torch.full_like(losses, float("nan")), skipped=True)
+
+    def _clip(self) -> None:
+        """Clip the norm of the whole gradient, or of each network where nothing is shared."""
+        if self.clip is None:
+            return
+        if self.partition.independent:
+            for group in self.partition.own:
+                nn.utils.clip_grad_norm_(group, self.clip)
+        else:
+            own = [p for group in self.partition.own for p in group]
+            nn.utils.clip_grad_norm_([*self.partition.shared, *own], self.clip)

@@ -1,0 +1,344 @@
+"""The three ways from the losses of a step to its gradients: one backward pass of weighted losses, one differentiation
+per task, or the tasks' gradients at a shared representation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from mtlscale.balancing import Balancer, JacobianBalancer, State, ValidationBalancer, balance, direct
+from mtlscale.data import Losses, Workers
+from mtlscale.spec import UserError
+from mtlscale.training.gradients import Gradients, combine, cross_gramian, dense_jacobian, gramian
+from mtlscale.training.means import Diverged, Means, bad_gradient, bad_loss, head_weights, told
+from mtlscale.training.rows import Partition, TaskGradients, at_representation, collect, reduce, scatter
+
+Micro = Iterable[Losses]  # the losses of one micro-batch, one per stream; differentiated as they come
+Penalty = Callable[[], Tensor | None]
+Amp = Literal["off", "bf16", "fp16"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a step is asked for, and the state it starts from. reused: weights to keep, None to balance anew."""
+
+    micros: Sequence[Micro]
+    sizes: Sequence[float] | None
+    scale: Tensor | None
+    penalty: Penalty
+    query: Sequence[Micro] | None
+    state: State
+    loss_scale: float
+    reused: Tensor | None
+    step: int
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An update that has not been accepted yet: its gradients are in place, its state is not."""
+
+    losses: Tensor
+    weights: Tensor
+    state: State
+    finite: bool = True
+
+
+class Overflow(Exception):
+    """Gradients of this step overflowed; the losses [T] it had."""
+
+    def __init__(self, losses: Tensor) -> None:
+        super().__init__("overflow")
+        self.losses = losses
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How a step's gradients come about, for one partition and balancer; leaves them in `.grad`, and holds no state.
+
+    precision: relative rounding error of the gradients.
+    """
+
+    names: tuple[str, ...]
+    partition: Partition
+    balancer: Balancer
+    workers: Workers
+    device: torch.device
+    amp: Amp
+    precision: float
+
+    def by_losses(self, asked: Asked) -> Draft:
+        """One backward pass of the weighted losses."""
+        partition = self.partition
+        parts: list[Tensor | None] = [None] * len(self.names)
+        g = TaskGradients([], [], [], [])
+        extra: Tensor | None = None
+        for losses in asked.micros[0]:
+            g.note(losses)
+            for task, total in zip(losses.tasks, losses.sums, strict=True):
+                parts[task] = _plus(parts[task], total)
+            extra = _plus(extra, losses.extra)
+        means = self.means(asked, self.workers.sum(self.table(g)))
+        weights, state = self._balance(asked, means, None)
+        per_sum = means.per_sum
+        self.zero()
+        penalty = self._shared_penalty(asked)
+        shared_loss = _weighted(parts, weights * per_sum)
+        only = partition.all if partition.partial else None
+        if partition.independent or self.balancer.heads == "weighted":
+            whole = _plus(_plus(shared_loss, extra), penalty)
+            if whole is not None and whole.requires_grad:
+                (whole * asked.loss_scale).backward(inputs=only)
+        else:
+            head_loss = _weighted(parts, self._head_weights(weights, means.present) * per_sum)
+            own = [p for group in partition.own for p in group]
+            targets = [*partition.shared, *partition.extra]
+            for loss, parameters, keep in ((head_loss, own, True), (_plus(shared_loss, extra), targets, False)):
+                if loss is not None and loss.requires_grad and parameters:
+                    loss = loss * asked.loss_scale
+                    _assign(parameters, torch.autograd.grad(loss, parameters, retain_graph=keep, allow_unused=True))
+            if penalty is not None:
+                (penalty * asked.loss_scale).backward(inputs=only)
+        return Draft(means.losses, weights, state, self._finish(asked))
+
+    def by_gradients(self, asked: Asked) -> Draft:
+        """One differentiation per task, the Gramian of the means, one combination."""
+        balancer, shared = self.balancer, self.partition.shared
+        g, table, unscaled = self._collect(asked, asked.micros)
+        wanted = asked.reused is None and balancer.needs == "gramian" and bool(shared) and len(self.names) > 1
+        means = self.means(asked, table, gramian(g.shared, self._ones()) if wanted else None, g)
+        per_sum = means.per_sum * unscaled
+        direction: list[Tensor] | None = None
+        if isinstance(balancer, JacobianBalancer):
+            jacobian = dense_jacobian(g.shared, per_sum.to(self.device), shared)
+            losses = (means.losses * means.scale).nan_to_num().to(self.device)
+            direction, state = direct(balancer, jacobian, losses, asked.state, means.present)
+            weights = torch.full_like(means.losses, float("nan"))
+        elif isinstance(balancer, ValidationBalancer) and shared:
+            weights, state = self._by_query(balancer, asked, g, per_sum, means)
+        else:
+            k = None if means.k is None else means.k * per_sum[:, None] * per_sum[None, :]
+            weights, state = self._balance(asked, means, k)
+        self.zero()
+        _assign(shared, combine(g.shared, weights * per_sum, shared) if direction is None else direction)
+        self._assign_own(g.own, self._head_weights(weights, means.present) * per_sum)
+        for parameters, gradients in ((shared, g.extra_shared), (self.partition.extra, g.extra_own)):
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                if gradient is not None:
+                    gradient = (gradient.to_dense() if gradient.is_sparse else gradient) / asked.loss_scale
+                    parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+        penalty = asked.penalty()
+        if penalty is not None:
+            penalty.backward(inputs=self.partition.all if self.partition.partial else None)
+            self._densify()
+        return Draft(means.losses, weights, state)
+
+    def by_representation(self, asked: Asked) -> Draft:
+        """Gramian of the gradients at the shared representation (MGDA-UB), one backward pass through the trunk.
+
+        Tasks with inputs of their own have representations of different samples, hence orthogonal gradients there.
+        """
+        size, partition = len(self.names), self.partition
+        g = TaskGradients.empty(partition)
+        at_z: list[tuple[Tensor, list[int], list[Tensor]]] = []
+        k = torch.zeros(size, size, dtype=torch.float64, device=self.device)
+        extra: Tensor | None = None
+        factors = None if asked.loss_scale == 1.0 else [asked.loss_scale] * size
+        for losses in asked.micros[0]:
+            g.note(losses)
+            extra = _plus(extra, losses.extra)
+            if not losses.sums:
+                continue
+            if losses.representation is None or not losses.branches:
+                raise UserError(
+                    f"{self.balancer.name} needs an architecture with one shared representation, such as hps"
+                )
+            grads = at_representation(g.own, losses, partition, factors)
+            at_z.append((losses.representation, losses.tasks, grads))
+            flat = torch.stack([grad.reshape(-1) for grad in grads])
+            flat = flat if flat.dtype == torch.float64 else flat.float()  # squares of scaled halves would overflow
+            products = (flat @ flat.T).to(torch.float64)
+            if losses.tasks == list(range(size)):
+                k += products
+            else:
+                index = torch.tensor(losses.tasks, device=self.device)
+                k[index[:, None], index] += products
+        table = self.table(g)
+        self.workers.sum_many([table, k])
+        means = self.means(asked, table, k)
+        per_sum = means.per_sum
+        assert means.k is not None
+        weights, state = self._balance(asked, means, means.k * per_sum[:, None] * per_sum / asked.loss_scale**2)
+        self.zero()
+        self._assign_own(g.own, self._head_weights(weights, means.present) * per_sum)
+        outputs_z, grads_z, along = [], [], (weights * per_sum).tolist()
+        for z, tasks, grads in at_z:
+            total = torch.zeros_like(z)
+            for task, grad in zip(tasks, grads, strict=True):
+                total += grad * along[task]
+            outputs_z.append(z)
+            grads_z.append(total)
+        if extra is not None and extra.requires_grad:
+            outputs_z.append(extra * asked.loss_scale)
+            grads_z.append(torch.ones_like(extra))
+        targets = [*partition.shared, *partition.extra]
+        _assign(targets, torch.autograd.grad(outputs_z, targets, grads_z, allow_unused=True))
+        penalty = self._shared_penalty(asked)
+        if penalty is not None:
+            (penalty * asked.loss_scale).backward(inputs=partition.all if partition.partial else None)
+        return Draft(means.losses, weights, state, self._finish(asked))
+
+    def _by_query(
+        self, balancer: ValidationBalancer, asked: Asked, g: TaskGradients, per_sum: Tensor, means: Means
+    ) -> tuple[Tensor, State]:
+        """Look ahead along the balancer's current weights, differentiate the query losses there, come back."""
+        assert asked.query is not None, "whoever uses a balancer that needs query losses hands them over"
+        shared, ahead = self.partition.shared, balancer.lookahead(asked.state)
+        before = [p.detach().clone() for p in shared]
+        with torch.no_grad():
+            move = combine(g.shared, ahead.to(per_sum) * per_sum * balancer.eta, shared)
+            for parameter, delta in zip(shared, move, strict=True):
+                if delta is not None:
+                    parameter.sub_(delta)
+        try:
+            q, table, unscaled = self._collect(asked, asked.query, terms=False)
+        finally:
+            with torch.no_grad():
+                for parameter, value in zip(shared, before, strict=True):
+                    parameter.copy_(value)
+        found = self.means(asked, table, cross_gramian(q.shared, g.shared, self._ones(), self._ones()), q)
+        assert found.k is not None
+        cross = found.k * (found.per_sum * unscaled)[:, None] * per_sum[None, :]
+        # The query losses are told as they are: what they were multiplied by concerns their gradients alone.
+        state = told(balancer, asked.state, self.precision, torch.ones_like(means.scale))
+        weights, state = balance(balancer, found.losses, cross, state, means.present & found.present)
+        # A task without a label among the query data keeps the weight it has.
+        return torch.where(means.present & ~found.present, ahead.to(weights), weights), state
+
+    # -- pieces ----------------------------------------------------------------------------------------------------
+
+    def table(self, g: TaskGradients) -> Tensor:
+        """[2, T]: sums of losses and counts by task, on this worker."""
+        return scatter(g.tasks, g.sums, g.counts, len(self.names), self.device)
+
+    def means(self, asked: Asked, table: Tensor, k: Tensor | None = None, g: TaskGradients | None = None) -> Means:
+        """What the balancer is told, on the host: the one place where a step waits for the device. g: gradients to be
+        checked where k does not show whether they are finite. Raises `Diverged` and `Overflow`."""
+        size, scale = len(self.names), asked.scale
+        parts = [table.reshape(-1)]
+        if scale is not None:
+            parts.append(scale.to(torch.float64))
+        if k is not None:
+            parts.append(k.reshape(-1))
+        checked = g is not None and (self.amp == "fp16" or isinstance(self.balancer, JacobianBalancer))
+        if checked and g is not None:
+            parts.append(_finite(g.all(), self.device).to(torch.float64).reshape(1))
+        host = (torch.cat(parts) if len(parts) > 1 else parts[0]).cpu()
+        means = Means.of(host, self.balancer, size, scaled=scale is not None, gramian=k is not None)
+        if bool(means.bad.any()):
+            raise bad_loss(self.balancer, means.losses, means.bad, self.names, asked.step)
+        if checked and not bool(host[-1]) and self.amp != "fp16":
+            raise Diverged(f"{self.balancer.name}: a gradient is not finite in step {asked.step}")
+        infinite = means.k is not None and not bool(means.k.isfinite().all())
+        if self.amp == "fp16" and (infinite or (checked and not bool(host[-1]))):
+            raise Overflow(means.losses)
+        if infinite and means.k is not None:
+            raise bad_gradient(self.balancer, means.k, self.names, asked.step)
+        return means
+
+    def zero(self) -> None:
+        for parameter in self.partition.all:
+            parameter.grad = None
+
+    def _collect(
+        self, asked: Asked, micros: Sequence[Micro], terms: bool = True
+    ) -> tuple[TaskGradients, Tensor, Tensor | float]:
+        """Gradients and table of a step, summed over workers; the factors from what was differentiated to sums."""
+        factors, unscaled = None, 1.0
+        back: Tensor | float = unscaled
+        if self.amp == "fp16":
+            sizes = torch.tensor(asked.sizes or [1.0] * len(self.names), dtype=torch.float64)
+            sizes = self.workers.max(sizes.to(self.device)).cpu()  # a worker without a sample knows no size
+            factors, back = (asked.loss_scale / sizes).tolist(), sizes / asked.loss_scale
+        g = collect(micros, self.partition, factors, asked.loss_scale)
+        table = self.table(g)
+        reduce(g, table, self.partition, self.workers, terms)
+        return g, table, back
+
+    def _ones(self) -> Tensor:
+        return torch.ones(len(self.names), dtype=torch.float64, device=self.device)
+
+    def _balance(self, asked: Asked, means: Means, k: Tensor | None) -> tuple[Tensor, State]:
+        """Weights [T] of the shared update, and the balancer's next state."""
+        if self.partition.independent or len(self.names) == 1:
+            return means.present.to(torch.float64), asked.state
+        if asked.reused is not None:
+            return asked.reused * means.present, asked.state
+        state = told(self.balancer, asked.state, self.precision, means.scale)
+        return balance(self.balancer, means.losses * means.scale, k, state, means.present)
+
+    def _head_weights(self, weights: Tensor, present: Tensor) -> Tensor:
+        """[T] factors of the tasks' own gradients."""
+        return weights if self.partition.independent else head_weights(self.balancer, weights, present)
+
+    def _assign_own(self, own: list[Gradients], factors: Tensor) -> None:
+        """The tasks' own gradients times their factors [T]."""
+        for parameters, gradients, factor in zip(self.partition.own, own, factors.tolist(), strict=True):
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                if gradient is not None:
+                    parameter.grad = (gradient.to_dense() if gradient.is_sparse else gradient) * factor
+
+    def _shared_penalty(self, asked: Asked) -> Tensor | None:
+        """This worker's part of a penalty whose gradient will be summed over workers."""
+        found = asked.penalty()
+        return None if found is None else found / self.workers.size
+
+    def _finish(self, asked: Asked) -> bool:
+        """Sum `.grad` over workers and undo the loss scale; whether all is finite, asked in fp16 alone."""
+        parameters = self._densify()
+        if self.workers.size > 1:
+            for parameter in parameters:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+            self.workers.sum_many([p.grad for p in parameters if p.grad is not None])
+        if self.amp != "fp16":
+            return True
+        grads = [p.grad for p in parameters if p.grad is not None]
+        torch._foreach_div_(grads, asked.loss_scale)
+        return bool(_finite(grads, self.device))
+
+    def _densify(self) -> list[nn.Parameter]:
+        """All parameters, their sparse gradients made dense: Adam and its like take no others."""
+        parameters = self.partition.all
+        for parameter in parameters:
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.to_dense()
+        return parameters
+
+
+def _finite(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
+    """Whether all numbers are, as a tensor where they are."""
+    if not tensors:
+        return torch.ones((), dtype=torch.bool, device=device)
+    return torch.stack(torch._foreach_norm(list(tensors), float("inf"))).isfinite().all()
+
+
+def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    return a if b is None else b if a is None else a + b
+
+
+def _weighted(parts: Sequence[Tensor | None], weights: Tensor) -> Tensor | None:
+    """Sum of weights[t] * parts[t] without stacking, so that each part keeps a graph of its own."""
+    total: Tensor | None = None
+    for part, weight in zip(parts, weights.tolist(), strict=True):
+        if part is not None:
+            total = _plus(total, part * weight)
+    return total
+
+
+def _assign(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient.to_dense() if gradient is not None and gradient.is_sparse else gradient
