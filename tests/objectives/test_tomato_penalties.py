@@ -93,7 +93,7 @@ def test_a_huge_strength_leaves_one_module_for_all_topics_and_tasks(name: str, t
         assert not special(run).any()
     assert float(special(run).norm()) <= 1e-6
     model = run.model
-    batch = next(iter(run.batches("val")))
+    batch = next(iter(run.batches.of_split("val")))
     features = model.encoder(batch.inputs)  # type: ignore[operator]
     theta = model.base.expand(3, 2, -1) + special(run).transpose(0, 1)  # type: ignore[operator]
     common = model.mixture(features, theta)  # type: ignore[operator]
