@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from mtlscale.components import load_plugin
-from mtlscale.training.distributed import Workers
+from mtlscale.data import Workers
 
 PLUGINS = sorted((Path(__file__).parent / "plugins").glob("*.py"))
 

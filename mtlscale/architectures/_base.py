@@ -44,6 +44,13 @@ class MultiTaskModule(nn.Module):
         """After the optimiser's step at learning rate `lr`, on every worker: what the network updates by a rule of its
         own. `sum` over workers, in place, what was gathered in the backward pass."""
 
+    def discard_step(self) -> None:
+        """In place of `after_step` of a step that was not taken: forget what its backward pass gathered."""
+
+    def learned(self) -> int:
+        """Numbers that are learned but are no parameters, to be counted with these."""
+        return 0
+
     def on_epoch_end(self, epoch: int) -> None:
         """After the steps of an epoch, counted from 1, and before it is evaluated."""
 
@@ -52,6 +59,9 @@ class Architecture(Component):
     """A recipe of a multi-task network."""
 
     kind: ClassVar[str] = "architectures"
+    # Whether trials of its networks may be trained as one batched model: plain parameters, which an optimiser and
+    # nothing else moves.
+    batchable: ClassVar[bool] = False
     needs_stages: ClassVar[bool] = False  # works between the stages of an encoder, hence on none without stages
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:

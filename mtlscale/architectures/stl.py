@@ -48,6 +48,7 @@ class STL(Architecture):
 
     name: ClassVar[str] = "stl"
     source: ClassVar[str] = "baseline"
+    batchable: ClassVar[bool] = True
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         return STLModule(suite, encoder, dropout)

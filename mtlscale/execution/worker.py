@@ -85,8 +85,8 @@ def execute(
     node shares with the others, where they have no folder in common."""
     import torch
 
+    from mtlscale.data import Workers
     from mtlscale.training import checkpoint
-    from mtlscale.training.distributed import Workers
     from mtlscale.training.loop import Trainer
 
     workers = Workers.current()

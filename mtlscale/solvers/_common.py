@@ -98,7 +98,8 @@ def scaled(gramian: Array) -> tuple[Array, float]:
 def factor(gramian: Array, flat: float = FLAT) -> Array:
     """Rows [T, r] with K = rows rowsᵀ, each accurate however far apart the gradients' norms lie.
 
-    Eigenvalues of the cosines below `flat` of the largest count as zero. The eigendecomposition is of the cosine matrix, so a gradient 1e-10 times as long as another keeps its digits.
+    The eigendecomposition is of the cosine matrix, so a gradient 1e-10 times as long as another keeps its digits; its
+    eigenvalues below `flat` of the largest count as zero.
     """
     norms = np.sqrt(gramian.diagonal().clip(min=0.0))
     live = norms > 1e-150

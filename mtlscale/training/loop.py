@@ -20,6 +20,7 @@ from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule
 from mtlscale.components import UserError
+from mtlscale.data import Workers
 from mtlscale.data.prepared import PreparedData
 from mtlscale.data.sampler import EpochSampler, slice_for
 from mtlscale.encoders._batch_norm import needs_every_worker
@@ -30,7 +31,6 @@ from mtlscale.objectives import ObjectiveModule
 from mtlscale.tasks import Batch, Outputs, Samples, TaskSuite
 from mtlscale.training import checkpoint, provenance
 from mtlscale.training.augment import Augment
-from mtlscale.training.distributed import Workers
 from mtlscale.training.losses import task_loss
 from mtlscale.training.step import Diverged, Step
 

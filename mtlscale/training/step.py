@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from mtlscale.architectures._base import MultiTaskModule
 from mtlscale.balancing._base import Balancer, JacobianBalancer, State, balance
 from mtlscale.components import UserError
+from mtlscale.data import Workers
 from mtlscale.objectives._base import ObjectiveModule
 from mtlscale.tasks import Batch, Outputs, TaskSuite
-from mtlscale.training.distributed import Workers
 from mtlscale.training.gradients import (
     Gradients,
     accumulate,

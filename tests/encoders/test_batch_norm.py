@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from two_workers import two_workers
 
+from mtlscale.data import Workers
 from mtlscale.encoders._batch_norm import BatchNorm2d, _Normalise, needs_every_worker, resize, synchronised
-from mtlscale.training.distributed import Workers
 
 CHANNELS = 3
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from two_workers import two_workers
 
+from mtlscale.data import Workers
 from mtlscale.data.prepared import PreparedData
 from mtlscale.experiment import Experiment, Run
-from mtlscale.training.distributed import Workers
 from mtlscale.training.loop import Trainer
 
 Small = Callable[..., Experiment]

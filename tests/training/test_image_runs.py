@@ -13,10 +13,10 @@ from torch import Tensor
 from two_workers import two_workers
 
 from mtlscale.components import UserError, load_plugin
+from mtlscale.data import Workers
 from mtlscale.data.prepared import PreparedData, load_prepared
 from mtlscale.execution.prepare import prepare
 from mtlscale.experiment import Experiment, Run
-from mtlscale.training.distributed import Workers
 from mtlscale.training.loop import Trainer, train
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "shapes.py"

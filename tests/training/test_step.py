@@ -12,10 +12,10 @@ from two_workers import two_workers
 
 from mtlscale import components
 from mtlscale.components import UserError
+from mtlscale.data import Workers
 from mtlscale.data.prepared import PreparedData
 from mtlscale.experiment import Experiment, Run
 from mtlscale.solvers import min_norm_weights
-from mtlscale.training.distributed import Workers
 from mtlscale.training.loop import Trainer
 
 Small = Callable[..., Experiment]
