@@ -62,10 +62,10 @@ class MultiTaskModule(nn.Module):
         own. `sum` over workers, in place, what was gathered in the backward pass."""
 
     def discard_step(self) -> None:
-        """A step that was not taken: forget what its backward pass gathered."""
+        """In place of `after_step` of a step that was not taken: forget what its backward pass gathered."""
 
     def learned(self) -> int:
-        """Numbers that are learned but are no parameters."""
+        """Numbers that are learned but are no parameters, to be counted with these."""
         return 0
 
     def on_epoch_end(self, epoch: int) -> None:
@@ -76,6 +76,9 @@ class Architecture(Component):
     """A recipe of a multi-task network."""
 
     kind: ClassVar[str] = "architectures"
+    # Whether trials of its networks may be trained as one batched model: plain parameters, which an optimiser and
+    # nothing else moves.
+    batchable: ClassVar[bool] = False
     needs_stages: ClassVar[bool] = False  # works between the stages of an encoder, hence on none without stages
 
     def phases(self) -> tuple[Phase, ...]:

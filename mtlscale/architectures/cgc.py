@@ -16,6 +16,7 @@ class CGC(Architecture):
 
     name: ClassVar[str] = "cgc"
     source: ClassVar[str] = "Tang et al., RecSys 2020"
+    batchable: ClassVar[bool] = True
 
     own: int = knob(1, low=1, search=(1, 2, 4), help="experts of each task")
     shared: int = knob(2, low=1, search=(1, 2, 4), help="shared experts")

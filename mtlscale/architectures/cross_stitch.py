@@ -92,6 +92,7 @@ class CrossStitch(Architecture):
 
     name: ClassVar[str] = "cross_stitch"
     source: ClassVar[str] = "Misra et al., CVPR 2016; on one bottom: Zhang & Lee, CIKM 2020"
+    batchable: ClassVar[bool] = True
 
     top: int = knob(32, low=1, search=(4, 8, 16, 32, 64), help="width of the hidden layers")
     units: str = knob("scalar", choices=("scalar", "channel"), help="a weight per pair of tasks, or per channel, too")

@@ -45,6 +45,7 @@ class HPS(Architecture):
 
     name: ClassVar[str] = "hps"
     source: ClassVar[str] = "Caruana 1997"
+    batchable: ClassVar[bool] = True
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         return HPSModule(suite, encoder(), dropout)

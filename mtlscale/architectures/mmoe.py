@@ -54,6 +54,7 @@ class MMoE(Architecture):
 
     name: ClassVar[str] = "mmoe"
     source: ClassVar[str] = "Ma et al., KDD 2018"
+    batchable: ClassVar[bool] = True
 
     experts: int = knob(4, low=1, search=(1, 2, 4, 8), help="number of experts")
     top: int = knob(32, low=1, search=(4, 8, 16, 32, 64), help="width of an expert")

@@ -94,6 +94,7 @@ class PLE(Architecture):
 
     name: ClassVar[str] = "ple"
     source: ClassVar[str] = "Tang et al., RecSys 2020"
+    batchable: ClassVar[bool] = True
 
     layers: int = knob(2, low=1, high=8, help="layers of experts")
     own: int = knob(1, low=1, search=(1, 2, 4), help="experts of each task, per layer")

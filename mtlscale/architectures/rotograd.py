@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from mtlscale.architectures._base import Architecture, MultiTaskModule, encoder_head
-from mtlscale.data import Batch, Outputs
+from mtlscale.data import Batch, Outputs, Workers
 from mtlscale.encoders import EncoderModule
 from mtlscale.spec import TaskSuite, UserError, knob
 
@@ -18,7 +17,8 @@ from mtlscale.spec import TaskSuite, UserError, knob
 class RotoGradModule(MultiTaskModule):
     """`rotations` [T, d, d] are no parameters: they follow a rule of their own after every step.
 
-    `first` [T] keeps the norms of the tasks' first gradients.
+    `first` [T] keeps the norms of the tasks' first gradients. A backward pass notes what a step is to do to both;
+    nothing changes until the step is taken.
     """
 
     joint_backward = True
@@ -34,6 +34,7 @@ class RotoGradModule(MultiTaskModule):
         self.register_buffer("first", torch.zeros(size))
         self.heads = nn.ModuleList(encoder_head(encoder, task, dropout) for task in suite.tasks)
         self.gathered: Tensor | None = None  # [T, d, d], from the last backward pass on this worker
+        self.norms: Tensor | None = None  # [T], from the last backward pass, of all workers' gradients
 
     def forward(self, batch: Batch) -> Outputs:
         features = self.encoder(batch.inputs)
@@ -44,11 +45,18 @@ class RotoGradModule(MultiTaskModule):
     @torch.no_grad()
     def after_step(self, lr: float, sum: Callable[[Tensor], Tensor]) -> None:
         """Turn every rotation against the gradient of -<Rᵀ∇ℓ, v>."""
-        if self.gathered is None:
+        if self.gathered is None or self.norms is None:
             return
-        toward = sum(self.gathered)
-        self.gathered = None
-        self.rotations.copy_(turned(self.rotations, toward, self.rate))
+        self.first.copy_(torch.where(self.first > 0, self.first, self.norms))
+        self.rotations.copy_(orthogonal(turned(self.rotations, sum(self.gathered), self.rate)))
+        self.discard_step()
+
+    def discard_step(self) -> None:
+        self.gathered = self.norms = None
+
+    def learned(self) -> int:
+        """The rotations' entries, [T, d, d]."""
+        return self.rotations.numel()
 
     def shared_parameters(self) -> list[nn.Parameter]:
         return list(self.encoder.parameters())
@@ -64,6 +72,15 @@ def turned(rotations: Tensor, gradient: Tensor, rate: float) -> Tensor:
     half = 0.25 * rate * skew
     result: Tensor = torch.linalg.solve(one + half, (one - half) @ rotations)
     return result
+
+
+def orthogonal(rotations: Tensor) -> Tensor:
+    """Rotations [T, d, d] off by rounding -> the nearest ones: one step of Newton and Schulz's iteration, in float64.
+
+    It squares the error. Without it the errors of float32 steps add up.
+    """
+    exact = rotations.to(torch.float64)
+    return (1.5 * exact - 0.5 * exact @ (exact.mT @ exact)).to(rotations.dtype)
 
 
 def scaled(norms: Tensor, first: Tensor) -> Tensor:
@@ -96,11 +113,11 @@ class _Rotate(torch.autograd.Function):
         given = torch.stack(rows).to(rotations.dtype)  # [T, n, d]
         back = given @ rotations  # rows of Rᵀ∇ℓ
         squares = given.square().sum((1, 2))
-        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-            dist.all_reduce(squares)
-        norms = squares.sqrt()
+        norms = Workers.current().sum(squares).sqrt()
+        owner.norms = torch.zeros_like(owner.first)
+        owner.norms[ctx.index] = norms
         first = owner.first[ctx.index]
-        owner.first[ctx.index] = first = torch.where(first > 0, first, norms)
+        first = torch.where(first > 0, first, norms)
         factors = scaled(norms, first) if owner.scale else torch.ones_like(norms)
         total = torch.einsum("t,tnd->nd", factors, back)
         unit = torch.where(norms > 0, 1.0 / torch.where(norms > 0, norms, 1.0), 0.0)
@@ -122,6 +139,7 @@ class RotoGrad(Architecture):
     """
 
     name: ClassVar[str] = "rotograd"
+    results_version: ClassVar[int] = 2  # rotations stay orthogonal in float32
     source: ClassVar[str] = "Javaloy & Valera, ICLR 2022"
 
     rate: float = knob(0.05, low=0.0, search=(0.005, 0.5, "log"), help="step size of the rotations")

@@ -18,6 +18,7 @@ class SharedBottom(Architecture):
 
     name: ClassVar[str] = "shared_bottom"
     source: ClassVar[str] = "Caruana 1997; baseline of TOMATO (Zhang & Lee, CIKM 2020)"
+    batchable: ClassVar[bool] = True
 
     top: int = knob(32, low=1, search=(4, 8, 16, 32, 64), help="width of the tops' hidden layer")
 

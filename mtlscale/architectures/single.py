@@ -36,6 +36,7 @@ class Single(Architecture):
 
     name: ClassVar[str] = "single"
     source: ClassVar[str] = "baseline of TOMATO (Zhang & Lee, CIKM 2020)"
+    batchable: ClassVar[bool] = True
 
     top: int = knob(32, low=1, search=(4, 8, 16, 32, 64), help="width of the top's hidden layer")
 

@@ -49,6 +49,7 @@ class STL(Architecture):
 
     name: ClassVar[str] = "stl"
     source: ClassVar[str] = "own statement of the common baseline: single-task learning"
+    batchable: ClassVar[bool] = True
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         return STLModule(suite, encoder, dropout)

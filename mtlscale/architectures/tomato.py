@@ -92,6 +92,7 @@ class Tomato(Architecture):
 
     name: ClassVar[str] = "tomato"
     source: ClassVar[str] = "Zhang & Lee, CIKM 2020, eq. 4-8"
+    batchable: ClassVar[bool] = True
 
     topics: int = knob(4, low=1, search=(1, 2, 4, 8, 16), help="number of topics K")
     layers: int = knob(1, choices=(1, 2), help="layers of a topic-task module")

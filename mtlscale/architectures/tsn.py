@@ -65,6 +65,7 @@ class TSN(Architecture):
 
     name: ClassVar[str] = "tsn"
     source: ClassVar[str] = "Sun et al., ICCV 2021"
+    batchable: ClassVar[bool] = True
 
     code: int = knob(32, low=1, help="size of a task's code")
     top: int = knob(64, low=1, search=(16, 32, 64, 128), help="channels of the decoder")

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
+
+from mtlscale.data import Workers
 
 
 class BatchNorm2d(nn.BatchNorm2d):
@@ -24,8 +25,7 @@ class BatchNorm2d(nn.BatchNorm2d):
     def forward(self, inputs: Tensor) -> Tensor:
         if not self.training:
             return super().forward(inputs)
-        together = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-        if not together and inputs.numel() > inputs.shape[1]:  # more than one value per channel
+        if Workers.current().size == 1 and inputs.numel() > inputs.shape[1]:  # more than one value per channel
             return super().forward(inputs)
         output, mean, variance, count = _Normalise.apply(inputs, self.weight, self.bias, self.eps)
         self._remember(mean, variance, count)
@@ -54,12 +54,12 @@ class _Normalise(torch.autograd.Function):
         channels = x.shape[1]
         own = torch.tensor(float(x.numel() // channels), dtype=weight.dtype, device=x.device)
         sums = torch.cat([x.sum((0, 2, 3)), own.reshape(1)])
-        _sum(sums)
+        Workers.current().sum(sums)
         count = sums[-1]
         mean = sums[:-1] / count.clamp(min=1)
         centred = x - _wide(mean)
         squares = centred.square().sum((0, 2, 3))  # about the common mean: no cancellation
-        _sum(squares)
+        Workers.current().sum(squares)
         variance = squares / count.clamp(min=1)
         scale = (variance + eps).rsqrt()
         normal = centred * _wide(scale)
@@ -75,7 +75,7 @@ class _Normalise(torch.autograd.Function):
         gradient = given.to(weight.dtype)
         own = torch.cat([gradient.sum((0, 2, 3)), (gradient * normal).sum((0, 2, 3))])
         total = own.clone()
-        _sum(total)
+        Workers.current().sum(total)
         mean, along = (total / count.clamp(min=1)).chunk(2)
         of_bias, of_weight = own.chunk(2)
         of_inputs = (gradient - _wide(mean) - normal * _wide(along)) * _wide(weight * scale)
@@ -85,11 +85,6 @@ class _Normalise(torch.autograd.Function):
 def _wide(values: Tensor) -> Tensor:
     """[C] -> [C, 1, 1]."""
     return values[:, None, None]
-
-
-def _sum(tensor: Tensor) -> None:
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        dist.all_reduce(tensor)
 
 
 def synchronised(module: nn.Module) -> nn.Module:

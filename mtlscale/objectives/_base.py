@@ -111,6 +111,8 @@ class Objective(Component):
     """A recipe of an objective."""
 
     kind: ClassVar[str] = "objectives"
+    # Whether trials of it may be trained as one batched model: what it builds is a `ProximalModule`.
+    batchable: ClassVar[bool] = False
     architecture: ClassVar[str] = "hps"  # of a method that names this objective and no architecture
 
     def require(self, architecture: Architecture, training: TrainingSpec) -> None:

@@ -15,6 +15,7 @@ class TomatoEx(TopicPenalty):
 
     name: ClassVar[str] = "tomato_ex"
     source: ClassVar[str] = "Zhang & Lee, CIKM 2020, eq. 12, Algorithm 1"
+    batchable: ClassVar[bool] = True
 
     def prox(self, theta: Tensor, step: float | Tensor) -> Tensor:
         return prox_exclusive(theta, step)

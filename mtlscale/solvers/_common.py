@@ -38,8 +38,8 @@ def over_batch(
     """`solve(K [T, T], *vectors [T], *settings) -> (weights [T], flag, ...)` for every Gramian of a batch [..., T, T].
 
     Vectors are [..., T]; settings are numbers, or tensors that broadcast to the leading dimensions. One copy to the
-    host serves the whole batch. A Gramian with non-finite entries gives NaN weights and false flags; a single task
-    gives [1] and a true first flag.
+    host serves the whole batch. A Gramian or vector with non-finite entries, or a setting that is NaN, gives NaN
+    weights and false flags; a single task gives [1] and a true first flag.
     """
     batch, tasks = gramian.shape[:-2], gramian.shape[-1]
     matrices = to_numpy(gramian)
@@ -51,10 +51,15 @@ def over_batch(
         if tasks == 1:
             weights[index] = 1.0
             answers[(0, *index)] = True
-        elif np.isfinite(matrices[index]).all():
+        elif np.isfinite(matrices[index]).all() and all(_known(column[index]) for column in columns):
             weights[index], *found = solve(matrices[index], *(column[index] for column in columns))
             answers[(slice(None), *index)] = found
     return (restore(torch.from_numpy(weights), gramian), *torch.from_numpy(answers).to(gramian.device).unbind(0))
+
+
+def _known(column: Array) -> bool:
+    """Whether a vector [T] is finite, a setting [] at least a number."""
+    return bool(np.isfinite(column).all() if column.ndim else not np.isnan(column))
 
 
 def restore(weights: Tensor, gramian: Tensor) -> Tensor:
@@ -98,8 +103,8 @@ def scaled(gramian: Array) -> tuple[Array, float]:
 def factor(gramian: Array, flat: float = FLAT) -> Array:
     """Rows [T, r] with K = rows rowsᵀ, each accurate however far apart the gradients' norms lie.
 
-    Eigenvalues of the cosines below `flat` of the largest count as zero. The eigendecomposition is of the cosines,
-    so a gradient 1e-10 times as long as another keeps its digits.
+    The eigendecomposition is of the cosine matrix, so a gradient 1e-10 times as long as another keeps its digits; its
+    eigenvalues below `flat` of the largest count as zero.
     """
     norms = np.sqrt(gramian.diagonal().clip(min=0.0))
     live = norms > 1e-150

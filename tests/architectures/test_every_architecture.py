@@ -132,3 +132,14 @@ def test_dropout_reaches_the_tops(name: str, suite: Any, batch: MakeBatch) -> No
     model.eval()
     first, second = (model(batch()).predictions["a"] for _ in range(2))
     assert torch.equal(first, second)
+
+
+@every
+def test_batchable_are_those_that_an_optimiser_alone_moves(name: str, options: dict[str, Any], build: Build) -> None:
+    model = build(name, **options)
+    plain = all(
+        getattr(type(model), hook) is getattr(MultiTaskModule, hook)
+        for hook in ("from_data", "after_step", "on_epoch_end", "discard_step", "learned")
+    )
+    buffers = [key for key, _ in model.named_buffers() if not key.endswith("rate")]  # of dropout
+    assert components.component("architectures", name).batchable == (plain and not buffers)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mtlscale.architectures.maxroam import roam
-from mtlscale.architectures.rotograd import scaled, turned
+from mtlscale.architectures.rotograd import RotoGradModule, orthogonal, scaled, turned
 from mtlscale.architectures.tsn import normalised
 from mtlscale.data import Batch, Samples
 from mtlscale.encoders import EncoderModule
@@ -276,13 +276,6 @@ def test_a_turn_of_rotograd_in_the_plane() -> None:
     torch.testing.assert_close(found.T @ found, torch.eye(2))
 
 
-def test_rotograd_scales_gradients_to_a_common_norm() -> None:
-    """Norms 2 and 6, at first 1 and 6: rates 2 and 1, γ = 2/3 and 1/3, common norm 2/3·2 + 1/3·6 = 10/3."""
-    factors = scaled(torch.tensor([2.0, 6.0]), torch.tensor([1.0, 6.0]))
-    assert factors.tolist() == pytest.approx([10 / 6, 10 / 18])
-    assert scaled(torch.tensor([0.0, 3.0]), torch.tensor([0.0, 1.0])).tolist() == pytest.approx([0.0, 1.0])
-
-
 class Passing(EncoderModule):
     """Gives its inputs times a weight."""
 
@@ -295,14 +288,76 @@ class Passing(EncoderModule):
         return inputs * self.weight
 
 
-def test_rotograds_rotations_bring_opposed_gradients_together() -> None:
-    """Two tasks pull one vector in opposite directions; with rotations alone their gradients at it come to agree."""
+def two_tasks(rate: float) -> RotoGradModule:
+    """Two tasks on features [2] that are a weight's multiples of the inputs, their heads the identity."""
     tasks = tuple(Task(name=name, loss="mse", outputs=2, metrics=("mse",)) for name in "ab")
     of = TaskSuite(name="two", tasks=tasks, inputs="shared", input_kind="vector", input_shape=(2,))
-    model = components.build("architectures", "rotograd", {"rate": 0.3}).build(of, lambda: Passing(2), 0.0)
+    model = components.build("architectures", "rotograd", {"rate": rate}).build(of, lambda: Passing(2), 0.0)
     for head in model.heads:
         head[1].weight.data.copy_(torch.eye(2))
         head[1].bias.data.zero_()
+    return model
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.5])
+def test_rotations_of_rotograd_stay_orthogonal(rate: float) -> None:
+    """2,000 steps in float32; in float64 nothing changes."""
+    generator, model = torch.Generator().manual_seed(0), two_tasks(rate)
+    drifting = torch.eye(16, dtype=torch.float32).repeat(2, 1, 1)
+    model.rotations = drifting.clone()
+    for _ in range(2000):
+        gradient = torch.randn(2, 16, 16, dtype=torch.float32, generator=generator)
+        gradient = gradient / gradient.norm(dim=(1, 2), keepdim=True)
+        model.gathered, model.norms = gradient, torch.ones(2)
+        model.after_step(0.1, lambda tensor: tensor)
+        drifting = turned(drifting, gradient, rate)
+
+    def error(found: Tensor) -> float:
+        exact = found.double()
+        return float((exact.mT @ exact - torch.eye(16, dtype=torch.float64)).abs().max())
+
+    assert error(model.rotations) <= 1e-6 < error(drifting)
+    exact = turned(
+        torch.linalg.qr(torch.randn(2, 16, 16, dtype=torch.float64, generator=generator))[0], gradient.double(), rate
+    )
+    assert float((orthogonal(exact) - exact).abs().max()) <= 1e-14
+
+
+def test_rotograd_changes_with_the_steps_that_are_taken_alone() -> None:
+    """A backward pass leaves rotations and first norms as they are; a step that was not taken leaves no trace."""
+    model = two_tasks(rate=0.3)
+
+    def pull(length: float) -> None:
+        found = model(Batch("all", Samples(torch.full((3, 2), 0.01), {"a": torch.zeros(3, 2)}), 3)).predictions["a"]
+        (length * found.sum()).backward()
+
+    start = model.rotations.clone()
+    pull(float("inf"))
+    model.discard_step()
+    model.after_step(0.1, lambda tensor: tensor)
+    assert torch.equal(model.rotations, start)
+    assert model.first.tolist() == [0.0, 0.0]
+    pull(2.0)
+    assert model.first.tolist() == [0.0, 0.0]
+    model.after_step(0.1, lambda tensor: tensor)
+    first = model.first.clone()
+    assert first.tolist() == pytest.approx([2.0 * 6**0.5, 0.0])
+    assert model.learned() == 2 * 2 * 2
+    pull(5.0)
+    model.after_step(0.1, lambda tensor: tensor)
+    assert torch.equal(model.first, first)
+
+
+def test_rotograd_scales_gradients_to_a_common_norm() -> None:
+    """Norms 2 and 6, at first 1 and 6: rates 2 and 1, γ = 2/3 and 1/3, common norm 2/3·2 + 1/3·6 = 10/3."""
+    factors = scaled(torch.tensor([2.0, 6.0]), torch.tensor([1.0, 6.0]))
+    assert factors.tolist() == pytest.approx([10 / 6, 10 / 18])
+    assert scaled(torch.tensor([0.0, 3.0]), torch.tensor([0.0, 1.0])).tolist() == pytest.approx([0.0, 1.0])
+
+
+def test_rotograds_rotations_bring_opposed_gradients_together() -> None:
+    """Two tasks pull one vector in opposite directions; with rotations alone their gradients at it come to agree."""
+    model = two_tasks(rate=0.3)
     goals = {"a": torch.tensor([2.0, 0.1]).expand(3, 2), "b": torch.tensor([-2.0, 0.1]).expand(3, 2)}
     given = Batch("all", Samples(torch.full((3, 2), 0.01), goals), 3)
 

@@ -1,6 +1,7 @@
-"""Freeze what the cases end with into `runs.json`, or compare with it.
+"""Compare what the cases end with with what was frozen, or freeze anew those that were mended on purpose.
 
-In the checkout: `PYTHONPATH=tests python -m frozen`, or `PYTHONPATH=tests python -m frozen --check`.
+In the checkout: `PYTHONPATH=tests python -m frozen --check`; `PYTHONPATH=tests python -m frozen --mended` after a
+change of results that `MENDED` names with its reason. Without a flag all cases are frozen, by the code as it is.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ import time
 from frozen import compare
 from frozen.cases import CASES
 from frozen.compute import compute_all
-from frozen.expected import FILE, expected, rounded, write
+from frozen.expected import FILE, MENDED, SINCE, expected, rounded, write
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m frozen", description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
+    parser.add_argument("--mended", action="store_true", help="freeze the mended cases alone")
     parser.add_argument("cases", nargs="*", default=["*"], help="names or patterns; the others are kept as they are")
     arguments = parser.parse_args()
+    if arguments.mended:
+        write(dict(compute_all({name: CASES[name] for name in MENDED})), SINCE)
+        return 0
     chosen = {n: c for n, c in CASES.items() if any(fnmatch.fnmatchcase(n, p) for p in arguments.cases)}
     known = {name: results for name, results in expected().items() if name in CASES}
     failed, tensors, identical, started = [], 0, 0, time.perf_counter()

@@ -15,13 +15,11 @@ from frozen.data import BUILDERS, Data
 from torch import Tensor
 from two_workers import two_workers
 
-from mtlscale.data.prepared import PreparedData
-from mtlscale.experiment import Experiment, Run
-from mtlscale.ledger import RunRecord
-from mtlscale.tasks import Samples, Task, TaskSuite
-from mtlscale.training.distributed import Workers
-from mtlscale.training.fused import StackTrainer
-from mtlscale.training.loop import Trainer
+from mtlscale.batched.trainer import BatchedTrainer
+from mtlscale.data import PreparedData, Samples, Workers
+from mtlscale.records import RunRecord
+from mtlscale.spec import Experiment, Run, Task, TaskSuite
+from mtlscale.training import Trainer
 
 Result = dict[str, Any]
 State = Mapping[str, Tensor]
@@ -138,7 +136,7 @@ def _resume(run: Run, data: PreparedData, stop: int) -> Result:
         return _finish(Trainer(run, data, folder=Path(folder)), stop)
 
 
-class _Stack(StackTrainer):
+class _Stack(BatchedTrainer):
     """Keeps every trial's last parameters, too."""
 
     def __init__(self, runs: Sequence[Run], data: PreparedData) -> None:

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from mtlscale.data.prepared import PreparedData
+from mtlscale.objectives import ProximalModule
 from mtlscale.objectives.inter_task_l2 import pairwise
 from mtlscale.objectives.mrn import MRNModule, flip_flop, whiten
-from mtlscale.spec import Experiment, Run, UserError
+from mtlscale.spec import Experiment, Run, Task, TaskSuite, UserError, components
 from mtlscale.training import Trainer
 
 Small = Callable[..., Experiment]
@@ -35,6 +36,16 @@ def kron(matrices: list[Tensor]) -> Tensor:
     for other in others:
         first = torch.kron(first, other)
     return first
+
+
+@pytest.mark.parametrize("name", components.names("objectives"))
+def test_batchable_are_those_with_nothing_but_a_proximal_step(name: str) -> None:
+    tasks = tuple(Task(name=task, loss="cross_entropy", outputs=3, metrics=("error",)) for task in "abc")
+    suite = TaskSuite(name="three", tasks=tasks, inputs="per_task", input_kind="vector", input_shape=(6,))
+    cls, encoder = components.component("objectives", name), components.build("encoders", "mlp", {})
+    model = components.build("architectures", cls.architecture, {}).build(suite, lambda: encoder.build(suite), 0.0)
+    module = components.build("objectives", name, {}).build(suite, model)
+    assert cls.batchable == isinstance(module, ProximalModule)
 
 
 def test_inter_task_l2_counts_ordered_pairs() -> None:

@@ -1,4 +1,7 @@
+import math
+
 import numpy as np
+import pytest
 import torch
 from gramians import few, jacobians, permutation, relative
 from hypothesis import given
@@ -106,3 +109,14 @@ def test_permuting_permutes(rows: Tensor, radius: float) -> None:
     value = objective(weights, linear, radius, rows)
     size = (linear.abs().max() + radius * rows.norm(dim=1).max()).clamp(min=1e-300)
     assert abs(float((objective(permuted, linear[order], radius, rows[order]) - value) / size)) <= 1e-9
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_is_not_finite_is_answered_by_nan_for_that_trial_alone(bad: float) -> None:
+    linear = torch.ones(3, 2, dtype=torch.float64)
+    linear[1, 0] = bad
+    radius = torch.tensor([1.0, 1.0, math.nan], dtype=torch.float64)
+    weights, converged = linear_plus_norm(linear, radius, torch.eye(2, dtype=torch.float64).expand(3, 2, 2))
+    assert converged.tolist() == [True, False, False]
+    torch.testing.assert_close(weights[0], torch.full((2,), 0.5).double())
+    assert bool(weights[1:].isnan().all())
