@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,3 +83,12 @@ def test_no_imports_go_in_a_circle() -> None:
 
     for module in edges:
         visit(module, ())
+
+
+@pytest.mark.parametrize("package", [module for module, path in MODULES.items() if path.name == "__init__.py"])
+def test_public_names_are_there(package: str) -> None:
+    module = importlib.import_module(package)
+    names = getattr(module, "__all__", [])
+    assert len(names) == len(set(names))
+    for name in names:
+        assert getattr(module, name, None) is not None, f"{package} has no {name}"

@@ -87,7 +87,7 @@ def test_a_run_goes_on_on_another_node(
 
 
 def test_two_publish_at_once(prepared: Path, tmp_path: Path, url: str) -> None:
-    threads = [threading.Thread(target=Storage(url).publish, args=(prepared,)) for _ in range(4)]
+    threads = [threading.Thread(target=publish, args=(Storage(url), prepared)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
