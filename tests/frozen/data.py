@@ -1,0 +1,144 @@
+"""Tiny data sets from seeded generators, in plain arrays: nothing here knows the package that is tested.
+
+Builders are called by name with the options of a case. Labels that are not there are -1 or NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Arrays = tuple[np.ndarray, dict[str, np.ndarray]]  # inputs, and the targets by task
+
+CLASSES, NUMBER, LABEL = ("cross_entropy", ("accuracy",)), ("mse", ("mse",)), ("bce", ("error",))
+MAPS = {
+    "kind": ("cross_entropy", 3, ("miou", "pixel_accuracy")),
+    "depth": ("l1", 1, ("abs_err", "rel_err")),
+    "normals": ("cosine", 3, ("angle_mean", "within_30")),
+}
+SPLITS = {"train": 1.0, "val": 0.6, "test": 0.6}  # sizes over those of the training set
+
+
+@dataclass(frozen=True)
+class Data:
+    """A suite and its samples: task -> (loss, outputs, metrics), split -> stream -> arrays."""
+
+    shared: bool
+    kind: str  # of the inputs: vector, tokens, image
+    shape: tuple[int, ...]
+    tasks: dict[str, tuple[str, int, tuple[str, ...]]]
+    splits: dict[str, dict[str, Arrays]]
+    vocabulary: int | None = None
+    extras: dict[str, Any] = field(default_factory=dict)
+
+
+def uneven(shared: bool = False, poison: bool = False) -> Data:
+    """Two classifications and a regression of 29, 20 and 11 samples with every fifth label missing; `poison` puts a
+    NaN into an input."""
+    sizes, features = {"a": 29, "b": 20, "c": 11}, 6
+    rng = np.random.default_rng(1)
+    directions = rng.normal(size=(features, 3))
+
+    def stream(names: tuple[str, ...], rows: int) -> Arrays:
+        inputs = rng.normal(size=(rows, features)).astype(np.float32)
+        scores = inputs @ directions + 0.3 * rng.normal(size=(rows, 3))
+        places = np.arange(rows)
+        targets = {
+            "a": np.where(places % 5 == 4, -1, scores[:, 0] > 0).astype(np.int64),
+            "b": np.digitize(scores[:, 1], [-1.0, 1.0]),
+            "c": np.where(places % 5 == 1, np.nan, scores[:, 2]).astype(np.float32),
+        }
+        if poison:
+            inputs[3, 0] = np.nan
+        return inputs, {name: targets[name] for name in names}
+
+    streams = {"all": (tuple(sizes), sizes["a"])} if shared else {name: ((name,), n) for name, n in sizes.items()}
+    splits = {
+        split: {name: stream(names, max(5, int(n * share))) for name, (names, n) in streams.items()}
+        for split, share in SPLITS.items()
+    }
+    tasks = {"a": (CLASSES[0], 2, CLASSES[1]), "b": (CLASSES[0], 3, CLASSES[1]), "c": (NUMBER[0], 1, NUMBER[1])}
+    return Data(shared, "vector", (features,), tasks, splits)
+
+
+def many(sizes: tuple[int, ...] = (14, 9, 11), features: int = 8, soft: bool = False) -> Data:
+    """Tasks of one kind with inputs of their own: labels of two classes, or `soft` distributions over three."""
+    rng = np.random.default_rng(2)
+    common = rng.normal(size=(features, 3))
+    names = [f"t{index}" for index in range(len(sizes))]
+    weights = {name: common + 0.5 * rng.normal(size=common.shape) for name in names}
+
+    def stream(name: str, rows: int) -> Arrays:
+        inputs = rng.normal(size=(rows, features)).astype(np.float32)
+        scores = inputs @ weights[name] / 2 + 0.3 * rng.normal(size=(rows, 3))
+        if not soft:
+            return inputs, {name: (scores[:, 0] > scores[:, 1]).astype(np.int64)}
+        powers = np.exp(scores)
+        return inputs, {name: (powers / powers.sum(1, keepdims=True)).astype(np.float32)}
+
+    splits = {
+        split: {name: stream(name, max(5, int(n * share))) for name, n in zip(names, sizes, strict=True)}
+        for split, share in SPLITS.items()
+    }
+    one = ("soft_cross_entropy", 3, ("soft_error",)) if soft else (CLASSES[0], 2, CLASSES[1])
+    return Data(False, "vector", (features,), dict.fromkeys(names, one), splits)
+
+
+def text(shared: bool = False, length: int = 12, rows: int = 12, words: int = 40) -> Data:
+    """Documents of unequal length, padded with 0: is a word of the task's own among them?"""
+    rng = np.random.default_rng(3)
+    tasks = ("a", "b")
+
+    def stream(names: tuple[str, ...], rows: int) -> Arrays:
+        tokens = rng.integers(1, words, (rows, length))
+        tokens[np.arange(length) >= rng.integers(length // 2, length + 1, rows)[:, None]] = 0
+        found = {name: (tokens % 7 == 2 * tasks.index(name)).sum(1) for name in names}
+        return tokens.astype(np.int32), {n: (v > np.median(v)).astype(np.int64) for n, v in found.items()}
+
+    streams = {"all": tasks} if shared else {name: (name,) for name in tasks}
+    splits = {
+        split: {
+            name: stream(names, int(rows * share) - 2 * place) for place, (name, names) in enumerate(streams.items())
+        }
+        for split, share in SPLITS.items()
+    }
+    one = (CLASSES[0], 2, CLASSES[1])
+    return Data(shared, "tokens", (length,), dict.fromkeys(tasks, one), splits, vocabulary=words)
+
+
+def images(maps: bool = False, shared: bool = True, size: int = 16, rows: int = 10) -> Data:
+    """Squares on a noisy ground: two labels of the image, or class, depth and normals by pixel; some are missing."""
+    rng = np.random.default_rng(4)
+    tasks = MAPS if maps else dict.fromkeys(("red", "high"), (LABEL[0], 1, LABEL[1]))
+
+    def stream(names: tuple[str, ...], rows: int) -> Arrays:
+        pixels = rng.integers(20, 90, (rows, 3, size, size))
+        row, column = rng.integers(0, size // 2, (2, rows, 1, 1))
+        red = rng.integers(0, 2, rows)
+        y, x = np.mgrid[:size, :size]
+        inside = (row <= y) & (y < row + size // 2) & (column <= x) & (x < column + size // 2)
+        pixels[np.arange(rows), 2 * red] += 120 * inside
+        slopes = np.ones((rows, 3, size, size))
+        slopes[:, 0], slopes[:, 1] = (x - column) / size, (y - row) / size
+        targets = {
+            "red": red.astype(np.float32),
+            "high": (row[:, 0, 0] < size / 4).astype(np.float32),
+            "kind": np.where(inside, 1 + red[:, None, None], 0).astype(np.int64),
+            "depth": np.where(inside, 1.0, 3.0 - y / size)[:, None].astype(np.float32),
+            "normals": (slopes / np.linalg.norm(slopes, axis=1, keepdims=True)).astype(np.float32),
+        }
+        targets["red"][2], targets["kind"][0, :2], targets["depth"][1, 0, :, :2] = np.nan, -1, np.nan
+        return pixels.astype(np.uint8), {name: targets[name] for name in names}
+
+    streams = {"all": tuple(tasks)} if shared else {name: (name,) for name in tasks}
+    splits = {
+        split: {name: stream(names, max(5, int(rows * share))) for name, names in streams.items()}
+        for split, share in SPLITS.items()
+    }
+    extras = {"mean": [70.0, 60.0, 70.0], "std": [40.0, 30.0, 40.0]}
+    return Data(shared, "image", (3, size, size), dict(tasks), splits, extras=extras)
+
+
+BUILDERS = {"uneven": uneven, "many": many, "text": text, "images": images}

@@ -1,0 +1,48 @@
+"""Every case ends with the numbers that were frozen. Bytes may differ: another processor rounds in another way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from frozen import compare
+from frozen.cases import CASES
+from frozen.compute import compute, compute_with_two_workers
+from frozen.expected import MENDED, expected, rounded
+
+WITH_TWO = [name for name, case in CASES.items() if case.flavour == "two workers"]
+
+
+@pytest.fixture(scope="module")
+def frozen() -> dict[str, list[dict[str, Any]]]:
+    return expected()
+
+
+@pytest.fixture(scope="module")
+def of_two_workers() -> dict[str, list[dict[str, Any]]]:
+    """All cases that need a pair of processes, which take seconds to start."""
+    return dict(zip(WITH_TWO, compute_with_two_workers([CASES[name] for name in WITH_TWO]), strict=True))
+
+
+def assert_as_frozen(name: str, results: list[dict[str, Any]], frozen: dict[str, list[dict[str, Any]]]) -> None:
+    if name in MENDED:
+        assert all(result["epochs"] for result in results)
+        pytest.skip(f"mended: {MENDED[name]}")
+    found = compare.difference(rounded(results), frozen[name])
+    assert found.largest <= compare.TOLERANCE, f"differs by {found.largest:.1e} in {found.where}"
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in WITH_TWO])
+def test_a_run_ends_as_it_was_frozen(name: str, frozen: dict[str, list[dict[str, Any]]]) -> None:
+    assert_as_frozen(name, compute(CASES[name]), frozen)
+
+
+@pytest.mark.parametrize("name", WITH_TWO)
+def test_a_run_of_two_workers_ends_as_it_was_frozen(
+    name: str, frozen: dict[str, list[dict[str, Any]]], of_two_workers: dict[str, list[dict[str, Any]]]
+) -> None:
+    assert_as_frozen(name, of_two_workers[name], frozen)
+
+
+def test_what_is_frozen_are_the_cases() -> None:
+    assert set(expected()) == set(CASES) and set(MENDED) <= set(CASES)
