@@ -113,8 +113,9 @@ class Ways:
         per_sum = means.per_sum * unscaled
         direction: list[Tensor] | None = None
         if isinstance(balancer, JacobianBalancer):
-            jacobian = dense_jacobian(g.shared, per_sum.to(self.device), shared)
-            losses = (means.losses * means.scale).nan_to_num().to(self.device)
+            numbers = torch.stack([per_sum, (means.losses * means.scale).nan_to_num()])
+            factors, losses = numbers.to(self.device, non_blocking=True)
+            jacobian = dense_jacobian(g.shared, factors, shared)
             direction, state = direct(balancer, jacobian, losses, asked.state, means.present)
             weights = torch.full_like(means.losses, float("nan"))
         elif isinstance(balancer, ValidationBalancer) and shared:
@@ -164,7 +165,7 @@ class Ways:
             if losses.tasks == list(range(size)):
                 k += products
             else:
-                index = torch.tensor(losses.tasks, device=self.device)
+                index = torch.tensor(losses.tasks).to(self.device, non_blocking=True)
                 k[index[:, None], index] += products
         table = self.table(g)
         self.workers.sum_many([table, k])
@@ -261,7 +262,8 @@ class Ways:
         back: Tensor | float = unscaled
         if self.amp == "fp16":
             sizes = torch.tensor(asked.sizes or [1.0] * len(self.names), dtype=torch.float64)
-            sizes = self.workers.max(sizes.to(self.device)).cpu()  # a worker without a sample knows no size
+            if self.workers.size > 1:  # one without a sample knows no size
+                sizes = self.workers.max(sizes.to(self.device)).cpu()
             factors, back = (asked.loss_scale / sizes).tolist(), sizes / asked.loss_scale
         g = collect(micros, self.partition, factors, asked.loss_scale)
         table = self.table(g)
