@@ -12,7 +12,8 @@ import torch
 from mtlscale.data import Workers
 from mtlscale.spec import load_plugin
 
-PLUGINS = sorted((Path(__file__).parent / "plugins").glob("*.py"))
+_HERE = Path(__file__).parent
+PLUGINS = sorted([*(_HERE / "plugins").glob("*.py"), *(_HERE.parent / "docs" / "examples").glob("*.py")])
 
 
 def two_workers(task: Callable[[Any, Workers], Any], jobs: list[Any], folder: Path) -> list[list[Any]]:

@@ -47,7 +47,7 @@ class MixtureModule(MultiTaskModule):
         return [self.alpha[place], *self.private[place].parameters(), *self.heads[place].parameters()]
 
     def hand_over(self) -> Found:
-        return {"alone": [name for name, a in zip(self.names, self.alpha, strict=True) if float(a) > 0]}
+        return {"alone": [name for name, a in zip(self.names, self.alpha, strict=True) if a.item() > 0]}
 
 
 class PartlySharedModule(MultiTaskModule):

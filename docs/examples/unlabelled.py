@@ -77,7 +77,7 @@ class Shifted(Pipeline):
                     "input": pa.FixedSizeListArray.from_arrays(inputs.astype(np.float32).ravel(), FEATURES),
                 }
                 if stream != "extra":
-                    columns[f"target.{stream}"] = (inputs @ directions[stream == "right"] > 0).astype(np.int64)
+                    columns[f"target.{stream}"] = (inputs @ directions[int(stream == "right")] > 0).astype(np.int64)
                 tables[split][stream] = pa.table(columns)
         tasks = [Task(name=n, loss="cross_entropy", outputs=2, metrics=("accuracy",)) for n in ("left", "right")]
         suite = TaskSuite(

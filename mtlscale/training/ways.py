@@ -116,6 +116,8 @@ class Ways:
             numbers = torch.stack([per_sum, (means.losses * means.scale).nan_to_num()])
             factors, losses = numbers.to(self.device, non_blocking=True)
             jacobian = dense_jacobian(g.shared, factors, shared)
+            if not bool(torch.stack([rows.sum() for rows in jacobian]).isfinite().all()):
+                raise Diverged(f"{balancer.name}: a gradient is not finite in step {asked.step}")
             direction, state = direct(balancer, jacobian, losses, asked.state, means.present)
             weights = torch.full_like(means.losses, float("nan"))
         elif isinstance(balancer, ValidationBalancer) and shared:
@@ -147,7 +149,7 @@ class Ways:
         at_z: list[tuple[Tensor, list[int], list[Tensor]]] = []
         k = torch.zeros(size, size, dtype=torch.float64, device=self.device)
         extra: Tensor | None = None
-        factors = None if asked.loss_scale == 1.0 else [asked.loss_scale] * size
+        factors, sizes = self._factors(asked)
         for losses in asked.micros[0]:
             g.note(losses)
             extra = _plus(extra, losses.extra)
@@ -170,7 +172,7 @@ class Ways:
         table = self.table(g)
         self.workers.sum_many([table, k])
         means = self.means(asked, table, k)
-        per_sum = means.per_sum
+        per_sum = means.per_sum * sizes
         assert means.k is not None
         weights, state = self._balance(asked, means, means.k * per_sum[:, None] * per_sum / asked.loss_scale**2)
         self.zero()
@@ -226,23 +228,21 @@ class Ways:
         return scatter(g.tasks, g.sums, g.counts, len(self.names), self.device)
 
     def means(self, asked: Asked, table: Tensor, k: Tensor | None = None, g: TaskGradients | None = None) -> Means:
-        """What the balancer is told, on the host: the one place where a step waits for the device. g: gradients to be
-        checked where k does not show whether they are finite. Raises `Diverged` and `Overflow`."""
+        """What the balancer is told, on the host: where a step waits for the device. g: gradients that may have
+        overflowed in fp16. Raises `Diverged` and `Overflow`."""
         size, scale = len(self.names), asked.scale
         parts = [table.reshape(-1)]
         if scale is not None:
             parts.append(scale.to(torch.float64))
         if k is not None:
             parts.append(k.reshape(-1))
-        checked = g is not None and (self.amp == "fp16" or isinstance(self.balancer, JacobianBalancer))
+        checked = g is not None and self.amp == "fp16"
         if checked and g is not None:
             parts.append(_finite(g.all(), self.device).to(torch.float64).reshape(1))
         host = (torch.cat(parts) if len(parts) > 1 else parts[0]).cpu()
         means = Means.of(host, self.balancer, size, scaled=scale is not None, gramian=k is not None)
         if bool(means.bad.any()):
             raise bad_loss(self.balancer, means.losses, means.bad, self.names, asked.step)
-        if checked and not bool(host[-1]) and self.amp != "fp16":
-            raise Diverged(f"{self.balancer.name}: a gradient is not finite in step {asked.step}")
         infinite = means.k is not None and not bool(means.k.isfinite().all())
         if self.amp == "fp16" and (infinite or (checked and not bool(host[-1]))):
             raise Overflow(means.losses)
@@ -258,17 +258,21 @@ class Ways:
         self, asked: Asked, micros: Sequence[Micro], terms: bool = True
     ) -> tuple[TaskGradients, Tensor, Tensor | float]:
         """Gradients and table of a step, summed over workers; the factors from what was differentiated to sums."""
-        factors, unscaled = None, 1.0
-        back: Tensor | float = unscaled
-        if self.amp == "fp16":
-            sizes = torch.tensor(asked.sizes or [1.0] * len(self.names), dtype=torch.float64)
-            if self.workers.size > 1:  # one without a sample knows no size
-                sizes = self.workers.max(sizes.to(self.device)).cpu()
-            factors, back = (asked.loss_scale / sizes).tolist(), sizes / asked.loss_scale
+        factors, sizes = self._factors(asked)
         g = collect(micros, self.partition, factors, asked.loss_scale)
         table = self.table(g)
         reduce(g, table, self.partition, self.workers, terms)
-        return g, table, back
+        return g, table, sizes / asked.loss_scale
+
+    def _factors(self, asked: Asked) -> tuple[list[float] | None, Tensor | float]:
+        """What the sums of losses are multiplied by before they are differentiated in fp16: the loss scale over sizes
+        [T], so that it means the same for a label and for a map; and these sizes."""
+        if self.amp != "fp16":
+            return None, 1.0
+        sizes = torch.tensor(asked.sizes or [1.0] * len(self.names), dtype=torch.float64)
+        if self.workers.size > 1:  # one without a sample knows no size
+            sizes = self.workers.max(sizes.to(self.device)).cpu()
+        return (asked.loss_scale / sizes).tolist(), sizes
 
     def _ones(self) -> Tensor:
         return torch.ones(len(self.names), dtype=torch.float64, device=self.device)

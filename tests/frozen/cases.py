@@ -82,6 +82,16 @@ for name in ("equal", "uncertainty", "famo", *BY_GRADIENTS):
     training = {**ADAM, "selection": "last"}
     add(f"balancer, shared inputs/{name}", "uneven", name, training, options=SHARED, dropout=0.3)
 
+# One sample a step: every fifth step lacks a task.
+SPARSE = {**SGD, "batch_size": 1, "steps_per_epoch": 7, "epochs": 2}
+for name in ("equal", "uncertainty", "famo", "mgda", "gradnorm", "graddrop", "mgda_ub", "meta_weighting"):
+    add(f"balancer, steps without labels/{name}", "uneven", name, SPARSE, options=SHARED)
+for name in ("cagrad", "mgda"):
+    training = {**SPARSE, "gramian_every": 2}
+    add(f"balancer, steps without labels/{name}, gramian every 2", "uneven", name, training, options=SHARED)
+for name in ("stl", "gradvac", "aamtrl"):
+    add(f"balancer, steps without labels, inputs per task/{name}", "uneven", name, SPARSE)
+
 # -- architectures -------------------------------------------------------------------------------------------------
 
 VECTORS: dict[str, Options] = {
@@ -238,6 +248,10 @@ for name in ("getmtl", "pcgrad", "mgda_ub"):
     add(f"two workers/{name}, shared inputs", "uneven", name, ADAM, options=SHARED, flavour="two workers")
 method = {"name": "tomato_ex", "architecture": TOMATO}
 add("two workers/tomato_ex", "many", method, PLAIN_SGD, flavour="two workers")
+for name in ("equal", "mgda"):
+    method = {"name": "inter_task_l2", "architecture": {"name": "shared_bottom", "top": 4}, "balancer": name}
+    add(f"two workers/inter_task_l2 {name}", "many", method, SGD, flavour="two workers")
+add("two workers/steps without labels", "uneven", "cagrad", SPARSE, options=SHARED, flavour="two workers")
 add("two workers/textcnn", "text", "mgda", SGD, encoder=TEXTCNN, flavour="two workers")
 training = {**IMAGES, "augment": "flip"}  # the last batch has one sample, so that a worker has none
 for name in ("mtan", "rotograd", "mgda"):
@@ -336,4 +350,10 @@ for name in ("stl", "uncertainty", "mgda", "cagrad"):
     more = {"trials": RATES, "dropout": 0.2}
     add(f"stack, one after another/{name}", "uneven", name, ADAM, flavour="stack", **more)
     add(f"stack, shared inputs/{name}", "uneven", name, ADAM, options=SHARED, flavour="stack", **more)
+for name in ("uncertainty", "mgda"):
+    more = {"trials": RATES, "flavour": "stack"}
+    add(f"stack, one after another/steps without labels, {name}", "uneven", name, SPARSE, **more)
+    add(f"stack, shared inputs/steps without labels, {name}", "uneven", name, SPARSE, options=SHARED, **more)
+more = {"trials": ({"seed": 1}, {"seed": 2}), "dropout": 0.2}
+add("stack, shared inputs/other seeds", "uneven", "getmtl", SPARSE, options=SHARED, flavour="stack", **more)
 add("stack, one after another/one task", "many", "equal", ADAM, options={"sizes": [21]}, flavour="stack", trials=RATES)

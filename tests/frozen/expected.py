@@ -19,6 +19,7 @@ DIGITS = 15
 
 _SAME_BATCH = "FAMO looks at the same batch before and after the step, as its authors do"
 _HALVES = "support and query come from disjoint halves of the training data"
+_ABSENT = "a task without labels in a step keeps its part of the balancer's state as it is"
 _REUSED = "gramian_every holds with accumulation, too"
 # Name of a case -> why it ends elsewhere since it was frozen.
 MENDED: dict[str, str] = {
@@ -35,6 +36,9 @@ MENDED: dict[str, str] = {
     "training/accumulate 3, meta_weighting": _HALVES,
     "resume/meta_weighting": _HALVES,
     "two workers/meta_weighting": _HALVES,
+    "balancer, steps without labels/famo": _SAME_BATCH,
+    "balancer, steps without labels/meta_weighting": _HALVES,
+    "balancer, steps without labels/gradnorm": _ABSENT,
     "training/accumulate 2, aamtrl": _REUSED,
     "training/accumulate 3, aamtrl": _REUSED,
 }
