@@ -53,6 +53,7 @@ class Trial:
         self._workers = Workers.current()
         self._lead = self._workers.rank == 0
         self._trainer: Trainer | None = None
+        self._told: set[str] = set()  # what it has noted
 
     @property
     def trainer(self) -> Trainer:
@@ -122,8 +123,12 @@ class Trial:
         return record
 
     def _notes(self) -> Iterator[Noted]:
-        while self.trainer.notes:
-            yield Noted(self.job.run.run_id, self.trainer.notes.pop(0))
+        """What the trainer has to say, each thing once."""
+        notes = [note for note in dict.fromkeys(self.trainer.notes) if note not in self._told]
+        self.trainer.notes.clear()
+        self._told.update(notes)
+        for note in notes:
+            yield Noted(self.job.run.run_id, note)
 
     def _share(self) -> Callable[[], None]:
         """Fetch what another node has of this run and its phases; the function that publishes what has changed."""

@@ -26,7 +26,7 @@ from mtlscale.execution.worker import Plugin, failed, setup, sources
 from mtlscale.records import Epoch, Metrics, RunRecord, Score, best_so_far, score, score_of
 from mtlscale.spec import Dimension, Knobs, Run, SearchSpec, TaskSuite, UserError, space_of, trials, whole_number
 
-_WORST = -1e12  # what a trial that diverged reports
+WORST = -1e12  # what a trial that diverged reports
 
 Settings = dict[str, Any]  # what Tune sees of a trial: path -> number, or the place in a list of choices
 
@@ -104,7 +104,7 @@ def _trainable() -> type[Any]:
             # The settings of a population's member change on the way: it must not be taken for the run with its last.
             self._trial = Trial(self._shared.job(config), self._shared.options, resumes=not self._shared.population)
             self._events = self._trial.events()
-            self._best = _Best(self._shared)
+            self._best = Best(self._shared)
 
         def step(self) -> dict[str, Any]:
             notes: list[str] = []
@@ -130,11 +130,11 @@ def _trainable() -> type[Any]:
     return TuneTrial
 
 
-class _Best:
+class Best:
     """How good a trial has been so far: what Tune compares."""
 
     def __init__(self, shared: Setup) -> None:
-        self._shared, self._phase, self._score = shared, "", _WORST
+        self._shared, self._phase, self._score = shared, "", WORST
 
     def of(self, epoch: Epoch) -> float:
         """After this epoch; a new phase counts from its first evaluation on, and alone."""
@@ -148,7 +148,7 @@ class _Best:
 
 def _number(found: Score | None) -> float:
     """A score as Tune takes it: a number, and one that is finite."""
-    return _WORST if found is None else max(_WORST, found[0])
+    return WORST if found is None else max(WORST, found[0])
 
 
 def execute_tune(
