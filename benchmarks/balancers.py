@@ -34,12 +34,12 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mtlscale.architectures import MultiTaskModule
-from mtlscale.data import Batch, Samples
+from mtlscale.architectures import MultiTaskModule, Turn
+from mtlscale.data import Batch, EpochSampler, Samples
 from mtlscale.encoders import EncoderModule
-from mtlscale.spec import Task, TaskSuite, components
+from mtlscale.spec import Task, TaskSuite, TrainingSpec, components
 from mtlscale.torchvision_ops import declare
-from mtlscale.training.step import Step
+from mtlscale.training import Mover, Session, SupervisedSource, Update, partition_of, sparse_embeddings
 
 SEVEN = ("mgda", "pcgrad", "cagrad", "getmtl")
 TORCHJD = {
@@ -128,11 +128,16 @@ def our_step(name: str, balancer: str, device: str) -> Callable[[], None]:
         data = {task: batch.inputs.flatten(1).float() for batch in batches for task in batch.tasks}
         targets = {task: target for batch in batches for task, target in batch.samples.targets.items()}
         state = built.from_data(data, targets)
-    step = Step(model, suite, built, adam(model), state=state)
+    sparse_embeddings(model)
+    names, settings = [task.name for task in suite.tasks], TrainingSpec()
+    update = Update(names, partition_of(model, suite), built, device=torch.device(device), state=state)
+    sampler = EpochSampler({batch.stream: batch.total for batch in batches}, 1, 0)
+    mover = Mover(Turn(), settings, SupervisedSource(model, suite), update, adam(model), sampler)
+    session = Session(model, None, [mover])
     query = [batches] if built.needs == "validation" else None
 
     def run() -> None:
-        step([batches], query)
+        session.step(mover, [batches], query)
 
     return run
 

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from mtlscale.training.loop import Progress, Tally, Trainer, train
     from mtlscale.training.losses import task_loss
     from mtlscale.training.means import Diverged, bad_gradient, bad_loss, head_weights, mean_losses, told
-    from mtlscale.training.phases import begin, build_model, phase_id
+    from mtlscale.training.phases import begin, build_model, partition_of, phase_id
     from mtlscale.training.pictures import Pictures
     from mtlscale.training.record import counters, now, run_record
     from mtlscale.training.rows import Partition
     from mtlscale.training.seeds import derive_seed
     from mtlscale.training.select import Selection
-    from mtlscale.training.session import Session, schedule_factor
-    from mtlscale.training.sources import SupervisedSource
+    from mtlscale.training.session import Mover, Session, schedule_factor
+    from mtlscale.training.sources import SupervisedSource, sparse_embeddings
     from mtlscale.training.update import StepResult, Update
 
 _HOMES = {
@@ -31,14 +31,14 @@ _HOMES = {
     "mtlscale.training.loop": ["Progress", "Tally", "Trainer", "train"],
     "mtlscale.training.losses": ["task_loss"],
     "mtlscale.training.means": ["Diverged", "bad_gradient", "bad_loss", "head_weights", "mean_losses", "told"],
-    "mtlscale.training.phases": ["begin", "build_model", "phase_id"],
+    "mtlscale.training.phases": ["begin", "build_model", "partition_of", "phase_id"],
     "mtlscale.training.pictures": ["Pictures"],
     "mtlscale.training.record": ["counters", "now", "run_record"],
     "mtlscale.training.rows": ["Partition"],
     "mtlscale.training.seeds": ["derive_seed"],
     "mtlscale.training.select": ["Selection"],
-    "mtlscale.training.session": ["Session", "schedule_factor"],
-    "mtlscale.training.sources": ["SupervisedSource"],
+    "mtlscale.training.session": ["Mover", "Session", "schedule_factor"],
+    "mtlscale.training.sources": ["SupervisedSource", "sparse_embeddings"],
     "mtlscale.training.update": ["StepResult", "Update"],
 }
 
@@ -46,6 +46,7 @@ __all__ = [
     "Augment",
     "Batches",
     "Diverged",
+    "Mover",
     "Partition",
     "Pictures",
     "Progress",
@@ -69,9 +70,11 @@ __all__ = [
     "mean_losses",
     "now",
     "on_device",
+    "partition_of",
     "phase_id",
     "run_record",
     "schedule_factor",
+    "sparse_embeddings",
     "tables",
     "task_loss",
     "told",

@@ -104,7 +104,7 @@ def begin(
         raise UserError(f"{run.spec['objective']['name']} looks at a whole step at once: set accumulate to 1")
     model.from_data(batches.targets)
     sparse_embeddings(model)
-    partitions = [_partition(turn, phase, model, objective, suite) for turn in phase.turns]
+    partitions = [partition_of(model, suite, objective, turn, phase) for turn in phase.turns]
     _check_disjoint(phase, partitions, model, objective)
     batches.together = workers.size > 1 and (
         needs_every_worker(model) or model.joint_backward or (objective is not None and objective.whole_step)
@@ -149,8 +149,12 @@ def _all(model: nn.Module, objective: nn.Module | None) -> list[nn.Parameter]:
     return parameters + ([] if objective is None else [p for p in objective.parameters() if id(p) not in known])
 
 
-def _partition(
-    turn: Turn, phase: Phase, model: MultiTaskModule, objective: ObjectiveModule | None, suite: TaskSuite
+def partition_of(
+    model: MultiTaskModule,
+    suite: TaskSuite,
+    objective: ObjectiveModule | None = None,
+    turn: Turn = Turn(),  # noqa: B008 (frozen)
+    phase: Phase = Phase(),  # noqa: B008
 ) -> Partition:
     """The parameters of a turn's groups by whose they are; those that the network calls neither shared nor a task's
     count as shared."""

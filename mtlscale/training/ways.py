@@ -114,6 +114,8 @@ class Ways:
         direction: list[Tensor] | None = None
         if isinstance(balancer, JacobianBalancer):
             jacobian = dense_jacobian(g.shared, per_sum.to(self.device), shared)
+            if not bool(torch.stack([rows.sum() for rows in jacobian]).isfinite().all()):
+                raise Diverged(f"{balancer.name}: a gradient is not finite in step {asked.step}")
             losses = (means.losses * means.scale).nan_to_num().to(self.device)
             direction, state = direct(balancer, jacobian, losses, asked.state, means.present)
             weights = torch.full_like(means.losses, float("nan"))
@@ -225,23 +227,21 @@ class Ways:
         return scatter(g.tasks, g.sums, g.counts, len(self.names), self.device)
 
     def means(self, asked: Asked, table: Tensor, k: Tensor | None = None, g: TaskGradients | None = None) -> Means:
-        """What the balancer is told, on the host: the one place where a step waits for the device. g: gradients to be
-        checked where k does not show whether they are finite. Raises `Diverged` and `Overflow`."""
+        """What the balancer is told, on the host: the one place where a step waits for the device. g: gradients that may
+        have overflowed in fp16. Raises `Diverged` and `Overflow`."""
         size, scale = len(self.names), asked.scale
         parts = [table.reshape(-1)]
         if scale is not None:
             parts.append(scale.to(torch.float64))
         if k is not None:
             parts.append(k.reshape(-1))
-        checked = g is not None and (self.amp == "fp16" or isinstance(self.balancer, JacobianBalancer))
+        checked = g is not None and self.amp == "fp16"
         if checked and g is not None:
             parts.append(_finite(g.all(), self.device).to(torch.float64).reshape(1))
         host = (torch.cat(parts) if len(parts) > 1 else parts[0]).cpu()
         means = Means.of(host, self.balancer, size, scaled=scale is not None, gramian=k is not None)
         if bool(means.bad.any()):
             raise bad_loss(self.balancer, means.losses, means.bad, self.names, asked.step)
-        if checked and not bool(host[-1]) and self.amp != "fp16":
-            raise Diverged(f"{self.balancer.name}: a gradient is not finite in step {asked.step}")
         infinite = means.k is not None and not bool(means.k.isfinite().all())
         if self.amp == "fp16" and (infinite or (checked and not bool(host[-1]))):
             raise Overflow(means.losses)
