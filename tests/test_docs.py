@@ -104,9 +104,9 @@ def test_the_experiment_with_an_example_runs_as_the_page_says(tmp_path: Path, mo
 
 def test_lines_shown_of_the_examples_are_theirs() -> None:
     files = [path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "examples").glob("*.py")]
-    known = {line for text in files for line in text.splitlines()}
-    shown = [block for block in blocks(EXTENDING) if block.startswith(("    def", "class"))]
+    known = {line.strip() for text in files for line in text.splitlines()}
+    shown = [block for block in blocks(EXTENDING) if block.startswith(("def", "class"))]
     assert len(shown) == 3
     for block in shown:
-        lines = {re.sub(r"  # of the .*", "", line) for line in block.splitlines()}
+        lines = {re.sub(r"  # of the .*", "", line).strip() for line in block.splitlines()}
         assert lines <= known, lines - known
