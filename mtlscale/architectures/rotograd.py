@@ -39,7 +39,7 @@ class RotoGradModule(MultiTaskModule):
     def forward(self, batch: Batch) -> Outputs:
         features = self.encoder(batch.inputs)
         index = [self.names.index(task) for task in batch.tasks]
-        branches = _Rotate.apply(features, self.rotations[index], index, self)
+        branches = _Rotate.apply(features, torch.stack([self.rotations[i] for i in index]), index, self)
         return Outputs({task: self.heads[i](z) for task, i, z in zip(batch.tasks, index, branches, strict=True)})
 
     @torch.no_grad()
@@ -70,7 +70,8 @@ def turned(rotations: Tensor, gradient: Tensor, rate: float) -> Tensor:
     skew = gradient @ rotations.mT - rotations @ gradient.mT
     one = torch.eye(rotations.shape[-1], dtype=rotations.dtype, device=rotations.device)
     half = 0.25 * rate * skew
-    result: Tensor = torch.linalg.solve(one + half, (one - half) @ rotations)
+    # Without a check, for which the host would wait: 1 plus a skew matrix can always be inverted.
+    result: Tensor = torch.linalg.solve_ex(one + half, (one - half) @ rotations).result
     return result
 
 
@@ -115,8 +116,9 @@ class _Rotate(torch.autograd.Function):
         squares = given.square().sum((1, 2))
         norms = Workers.current().sum(squares).sqrt()
         owner.norms = torch.zeros_like(owner.first)
-        owner.norms[ctx.index] = norms
-        first = owner.first[ctx.index]
+        for place, task in enumerate(ctx.index):
+            owner.norms[task] = norms[place]
+        first = torch.stack([owner.first[task] for task in ctx.index])
         first = torch.where(first > 0, first, norms)
         factors = scaled(norms, first) if owner.scale else torch.ones_like(norms)
         total = torch.einsum("t,tnd->nd", factors, back)
@@ -124,7 +126,8 @@ class _Rotate(torch.autograd.Function):
         agreed = torch.einsum("t,tnd->nd", unit, back) / len(norms)  # v, of gradients of norm 1
         toward = -torch.einsum("t,tni,nj->tij", unit, given, agreed)
         owner.gathered = torch.zeros_like(owner.rotations)
-        owner.gathered[ctx.index] = toward
+        for place, task in enumerate(ctx.index):
+            owner.gathered[task] = toward[place]
         shape = example.movedim(1, -1).shape
         return total.reshape(shape).movedim(-1, 1).to(example.dtype), None, None, None
 

@@ -72,6 +72,9 @@ class JacobianBalancer(Balancer):
     # Beginnings of the keys of entries of the state whose first dimension is the task ("tracked."); such entries may
     # appear with the first call.
     per_row: ClassVar[tuple[str, ...]] = ()
+    on_host: ClassVar[
+        tuple[str, ...]
+    ] = ()  # entries of the state that are read there; the others are with the gradients
 
     def direction(self, jacobian: list[Tensor], losses: Tensor, state: State) -> tuple[list[Tensor], State]:
         """jacobian: one [T, *shape] tensor per shared parameter -> the update [*shape] of each, and the next state."""

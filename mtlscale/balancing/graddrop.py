@@ -19,6 +19,8 @@ class GradDrop(JacobianBalancer):
     source: ClassVar[str] = "Chen et al., NeurIPS 2020, Algorithm 1"
     cost: ClassVar[str] = "T backwards, T x P memory"
 
+    on_host: ClassVar[tuple[str, ...]] = ("seed", "step")
+
     leak: float = knob(0.0, low=0, high=1, search=(0.0, 0.5, "linear"), help="part of the dropped gradients that stays")
 
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:

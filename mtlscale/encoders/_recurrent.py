@@ -49,15 +49,47 @@ class RecurrentModule(EncoderModule):
         self.features = lstm.hidden_size * self.directions
 
     def forward(self, inputs: Tensor) -> Tensor:
-        read = lengths(inputs).clamp(min=1).cpu()
-        packed = pack_padded_sequence(self.embedding(inputs), read, batch_first=True, enforce_sorted=False)
+        read, embedded = lengths(inputs).clamp(min=1), self.embedding(inputs)
+        features: Tensor = self.dropout(self._packed(embedded, read) if read.is_cpu else self._padded(embedded, read))
+        return features
+
+    def _packed(self, embedded: Tensor, read: Tensor) -> Tensor:
+        """embedded [B, L, D], tokens to read [B] -> [B, features]; padding costs nothing."""
+        packed = pack_padded_sequence(embedded, read, batch_first=True, enforce_sorted=False)
         outputs, (states, _) = self.lstm(packed)
         if self.pooling == "last":
-            pooled = torch.cat(list(states[-self.directions :]), dim=1)
-        elif self.pooling == "max":
-            pooled = pad_packed_sequence(outputs, batch_first=True, padding_value=-torch.inf)[0].amax(dim=1)
-        else:
-            total = pad_packed_sequence(outputs, batch_first=True)[0].sum(dim=1)
-            pooled = total / read.to(total)[:, None]
-        features: Tensor = self.dropout(pooled)
-        return features
+            return torch.cat(list(states[-self.directions :]), dim=1)
+        if self.pooling == "max":
+            return pad_packed_sequence(outputs, batch_first=True, padding_value=-torch.inf)[0].amax(dim=1)
+        total = pad_packed_sequence(outputs, batch_first=True)[0].sum(dim=1)
+        return total / read.to(total)[:, None]
+
+    def _padded(self, embedded: Tensor, read: Tensor) -> Tensor:
+        """The same over all of L, for a device: to pack, the host would have to wait for the lengths, once a stream."""
+        places = torch.arange(embedded.shape[1], device=embedded.device)
+        inside = (places < read[:, None]).unsqueeze(2)
+        outputs = self.lstm(embedded)[0] if self.directions == 1 else both_ways(self.lstm, embedded, read)
+        if self.pooling == "last":
+            ends = (read.long() - 1)[:, None, None].expand(-1, 1, self.lstm.hidden_size)
+            forward, *backward = outputs.split(self.lstm.hidden_size, dim=2)
+            return torch.cat([forward.gather(1, ends).squeeze(1), *(part[:, 0] for part in backward)], dim=1)
+        if self.pooling == "max":
+            return torch.where(inside, outputs, -torch.inf).amax(dim=1)
+        return torch.where(inside, outputs, 0.0).sum(dim=1) / read.to(outputs)[:, None]
+
+
+def both_ways(lstm: nn.LSTM, embedded: Tensor, read: Tensor) -> Tensor:
+    """A bidirectional LSTM's outputs [B, L, 2 * hidden] for embedded [B, L, D], of which `read` [B] tokens are read:
+    the way back starts at each document's last token."""
+    places = torch.arange(embedded.shape[1], device=embedded.device)
+    mirrored = torch.where(places < read[:, None], read[:, None] - 1 - places, places).unsqueeze(2)
+    zeros = embedded.new_zeros(1, len(embedded), lstm.hidden_size)
+    for layer in range(lstm.num_layers):
+        found = []
+        for way, parameters in enumerate(lstm.all_weights[2 * layer : 2 * layer + 2]):
+            weights: list[Tensor] = [*parameters]
+            turned = embedded.gather(1, mirrored.expand_as(embedded)) if way else embedded
+            out: Tensor = torch.lstm(turned, (zeros, zeros), weights, True, 1, 0.0, lstm.training, False, True)[0]
+            found.append(out.gather(1, mirrored.expand_as(out)) if way else out)
+        embedded = torch.cat(found, dim=2)
+    return embedded

@@ -36,7 +36,7 @@ def reverse_gradient(values: Tensor, strength: Tensor | float = 1.0) -> Tensor:
     if isinstance(strength, float):
         if strength == 0.0:
             return values.detach()
-        strength = values.new_tensor(strength)
+        strength = values.new_full((), strength)
     result: Tensor = _Reversal.apply(values, strength)
     return result
 

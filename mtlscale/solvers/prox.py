@@ -27,7 +27,9 @@ def _norms(theta: Tensor) -> Tensor:
 
 def _step(theta: Tensor, step: float | Tensor) -> Tensor:
     """The step as float64 that broadcasts against norms [..., K, T]."""
-    return torch.as_tensor(step, dtype=torch.float64, device=theta.device)[..., None, None]
+    if not isinstance(step, Tensor):
+        step = torch.full((), step, dtype=torch.float64, device=theta.device)  # made there: nothing is copied
+    return step.to(theta.device, torch.float64)[..., None, None]
 
 
 def _shrink(theta: Tensor, norms: Tensor, threshold: Tensor) -> Tensor:

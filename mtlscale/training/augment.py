@@ -47,14 +47,13 @@ class Augment:
         if not len(index):
             return samples
         draws = torch.tensor([self.draws(stream, epoch, i) for i in index.tolist()], dtype=torch.float64)
-        draws = draws.to(samples.inputs.device)
-        flipped = draws[:, 0] < 0.5
         if self.kind == "flip":
-            scale = torch.ones_like(draws[:, 0])
-            change: _Flip | _Crop = _Flip(flipped)
+            draws[:, 1] = 1.0
         else:
-            scale = torch.tensor(SCALES, dtype=torch.float64, device=draws.device)[(draws[:, 1] * len(SCALES)).long()]
-            change = _Crop(flipped, scale, draws[:, 2:])
+            draws[:, 1] = torch.tensor(SCALES, dtype=torch.float64)[(draws[:, 1] * len(SCALES)).long()]
+        draws = draws.to(samples.inputs.device, non_blocking=True)
+        flipped, scale = draws[:, 0] < 0.5, draws[:, 1]
+        change: _Flip | _Crop = _Flip(flipped) if self.kind == "flip" else _Crop(flipped, scale, draws[:, 2:])
         inputs = change(samples.inputs, smooth=True)
         targets = {
             name: self._target(self.tasks[name], t, change, flipped, scale) for name, t in samples.targets.items()

@@ -58,7 +58,7 @@ class Batches:
             mine = slice_for(index, self.workers.rank, self.workers.size)
             for micro, part in zip(micros, mine.tensor_split(self.accumulate), strict=True):
                 if len(part) or self.together:
-                    samples = self.train[stream].take(part.to(self.device))
+                    samples = self.train[stream].take(self._placed(part))
                     if self.augment is not None:
                         samples = self.augment(samples, stream, epoch, part)
                     micro.append(Batch(stream, samples, len(index)))
@@ -74,7 +74,11 @@ class Batches:
             mine = slice_for(torch.arange(len(samples)), self.workers.rank, self.workers.size)
             for part in mine.split(self.eval_batch_size):
                 if len(part):
-                    yield Batch(stream, samples.take(part.to(self.device)), len(samples))
+                    yield Batch(stream, samples.take(self._placed(part)), len(samples))
+
+    def _placed(self, index: Tensor) -> Tensor:
+        """The index where the samples are. The host has nothing to wait for: the numbers are taken at once."""
+        return index.to(self.device, non_blocking=True)
 
 
 def on_device(split: Mapping[str, Samples], device: torch.device, dtype: torch.dtype) -> dict[str, Samples]:

@@ -51,15 +51,13 @@ def cross_gramian(left: Sequence[Gradients], right: Sequence[Gradients], ls: Ten
 
 def _dots(gradients: Sequence[Tensor | None]) -> Tensor:
     """[T, T] inner products of one parameter's gradients, pair by pair, without bringing them together."""
-    flat = [None if g is None else g.reshape(-1) for g in gradients]
-    pairs = [(i, j) for i in range(len(flat)) for j in range(i + 1) if flat[i] is not None and flat[j] is not None]
-    device = next(g.device for g in gradients if g is not None)
-    result = torch.zeros(len(flat), len(flat), dtype=torch.float64, device=device)
-    left, right = (torch.tensor(side, device=device) for side in zip(*pairs, strict=True))
-    values = torch.stack([torch.dot(flat[i], flat[j]) for i, j in pairs]).to(torch.float64)  # type: ignore[arg-type]
-    result[left, right] = values
-    result[right, left] = values
-    return result
+    flat = {index: g.reshape(-1) for index, g in enumerate(gradients) if g is not None}
+    found = {(i, j): torch.dot(flat[i], flat[j]) for i in flat for j in flat if j <= i}
+    nothing = torch.zeros_like(next(iter(found.values())))
+    size = range(len(gradients))
+    # Put together, not assigned by place: places would have to be copied to the device, for every parameter.
+    entries = [found.get((max(i, j), min(i, j)), nothing) for i in size for j in size]
+    return torch.stack(entries).reshape(len(gradients), -1).to(torch.float64)
 
 
 def _flat(gradients: Sequence[Tensor | None]) -> list[Tensor] | None:

@@ -222,6 +222,11 @@ class Trainer:
         """What tells a later phase's random numbers from the first one's."""
         return () if self.at.place == 0 else (self.phase.name,)
 
+    def phase_files(self) -> list[Path]:
+        """Where each phase but the last is kept once it is over; none where nothing is kept."""
+        places = range(0 if self.kept is None else len(self.phases) - 1)
+        return [path for place in places if (path := self._kept(place)) is not None]
+
     def _kept(self, place: int) -> Path | None:
         return None if self.kept is None else self.kept / f"{phase_id(self.run, self.phases, place)}.pt"
 

@@ -76,15 +76,14 @@ class TaskGradients:
 def scatter(
     tasks: Sequence[int], sums: Sequence[Tensor], counts: Sequence[Tensor], size: int, device: torch.device
 ) -> Tensor:
-    """[2, T] float64: sums of losses, and counts, added up by task; where the tasks are in order without a gap, without
-    a copy from the host."""
+    """[2, T] float64: sums of losses, and counts, added up by task."""
     if not tasks:
         return torch.zeros(2, size, dtype=torch.float64, device=device)
     values = torch.stack([torch.stack(list(sums)).to(torch.float64), torch.stack(list(counts)).to(torch.float64)])
     if list(tasks) == list(range(size)):
         return values
     result = torch.zeros(2, size, dtype=torch.float64, device=values.device)
-    return result.index_add_(1, torch.tensor(list(tasks), device=values.device), values)
+    return result.index_add_(1, torch.tensor(list(tasks)).to(values.device, non_blocking=True), values)
 
 
 def collect(

@@ -111,7 +111,11 @@ def check_names(source: Source, suite: TaskSuite, turn: str) -> None:
 
 
 def sparse_embeddings(model: nn.Module) -> None:
-    """T gradients of a vocabulary cost the rows that occur; what reaches the optimiser is dense."""
+    """On the host T gradients of a vocabulary cost the rows that occur; what reaches the optimiser is dense.
+
+    An accelerator would have to tell the host how many rows there are, several times a step: there they are dense, T
+    times the size of the vocabulary's vectors.
+    """
     for module in model.modules():
         if isinstance(module, nn.Embedding):
-            module.sparse = True
+            module.sparse = module.weight.device.type == "cpu"

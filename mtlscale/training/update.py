@@ -73,17 +73,18 @@ class Update:
         precision = torch.finfo(_HALF.get(amp, dtype)).eps
         self.ways = Ways(self.names, partition, balancer, self.workers, device, amp, precision)
         self.state = balancer.init(len(self.names), seed=seed) if state is None else state
-        self.state = {key: value.to(self._place) for key, value in self.state.items()}
+        self.state = {key: value.to(self.place_of(key)) for key, value in self.state.items()}
         self.loss_scale = _FIRST_SCALE if amp == "fp16" else 1.0
         self.good_steps = 0  # since the loss scale last changed
         self.skipped = 0
         self.count = 0
         self.reused: Tensor | None = None  # weights kept between balancings
 
-    @property
-    def _place(self) -> torch.device:
-        """Where the balancer works: on the host, but for one that needs the gradients themselves."""
-        return self.device if isinstance(self.balancer, JacobianBalancer) else torch.device("cpu")
+    def place_of(self, entry: str) -> torch.device:
+        """Where an entry of the balancer's state lies: on the host, but for a balancer that needs the gradients
+        themselves."""
+        away = isinstance(self.balancer, JacobianBalancer) and entry not in self.balancer.on_host
+        return self.device if away else torch.device("cpu")
 
     def __call__(
         self,
@@ -167,7 +168,7 @@ class Update:
         }
 
     def load_state_dict(self, content: Mapping[str, Any]) -> None:
-        self.state = {key: value.to(self._place) for key, value in content["balancer"].items()}
+        self.state = {key: value.to(self.place_of(key)) for key, value in content["balancer"].items()}
         self.loss_scale, self.good_steps = content["loss_scale"], content["good_steps"]
         self.skipped, self.count, self.reused = content["skipped"], content["count"], content["reused"]
 

@@ -113,10 +113,11 @@ class Ways:
         per_sum = means.per_sum * unscaled
         direction: list[Tensor] | None = None
         if isinstance(balancer, JacobianBalancer):
-            jacobian = dense_jacobian(g.shared, per_sum.to(self.device), shared)
+            numbers = torch.stack([per_sum, (means.losses * means.scale).nan_to_num()])
+            factors, losses = numbers.to(self.device, non_blocking=True)
+            jacobian = dense_jacobian(g.shared, factors, shared)
             if not bool(torch.stack([rows.sum() for rows in jacobian]).isfinite().all()):
                 raise Diverged(f"{balancer.name}: a gradient is not finite in step {asked.step}")
-            losses = (means.losses * means.scale).nan_to_num().to(self.device)
             direction, state = direct(balancer, jacobian, losses, asked.state, means.present)
             weights = torch.full_like(means.losses, float("nan"))
         elif isinstance(balancer, ValidationBalancer) and shared:
@@ -148,7 +149,7 @@ class Ways:
         at_z: list[tuple[Tensor, list[int], list[Tensor]]] = []
         k = torch.zeros(size, size, dtype=torch.float64, device=self.device)
         extra: Tensor | None = None
-        factors = None if asked.loss_scale == 1.0 else [asked.loss_scale] * size
+        factors, sizes = self._factors(asked)
         for losses in asked.micros[0]:
             g.note(losses)
             extra = _plus(extra, losses.extra)
@@ -166,12 +167,12 @@ class Ways:
             if losses.tasks == list(range(size)):
                 k += products
             else:
-                index = torch.tensor(losses.tasks, device=self.device)
+                index = torch.tensor(losses.tasks).to(self.device, non_blocking=True)
                 k[index[:, None], index] += products
         table = self.table(g)
         self.workers.sum_many([table, k])
         means = self.means(asked, table, k)
-        per_sum = means.per_sum
+        per_sum = means.per_sum * sizes
         assert means.k is not None
         weights, state = self._balance(asked, means, means.k * per_sum[:, None] * per_sum / asked.loss_scale**2)
         self.zero()
@@ -227,8 +228,8 @@ class Ways:
         return scatter(g.tasks, g.sums, g.counts, len(self.names), self.device)
 
     def means(self, asked: Asked, table: Tensor, k: Tensor | None = None, g: TaskGradients | None = None) -> Means:
-        """What the balancer is told, on the host: the one place where a step waits for the device. g: gradients that may
-        have overflowed in fp16. Raises `Diverged` and `Overflow`."""
+        """What the balancer is told, on the host: where a step waits for the device. g: gradients that may have
+        overflowed in fp16. Raises `Diverged` and `Overflow`."""
         size, scale = len(self.names), asked.scale
         parts = [table.reshape(-1)]
         if scale is not None:
@@ -257,16 +258,21 @@ class Ways:
         self, asked: Asked, micros: Sequence[Micro], terms: bool = True
     ) -> tuple[TaskGradients, Tensor, Tensor | float]:
         """Gradients and table of a step, summed over workers; the factors from what was differentiated to sums."""
-        factors, unscaled = None, 1.0
-        back: Tensor | float = unscaled
-        if self.amp == "fp16":
-            sizes = torch.tensor(asked.sizes or [1.0] * len(self.names), dtype=torch.float64)
-            sizes = self.workers.max(sizes.to(self.device)).cpu()  # a worker without a sample knows no size
-            factors, back = (asked.loss_scale / sizes).tolist(), sizes / asked.loss_scale
+        factors, sizes = self._factors(asked)
         g = collect(micros, self.partition, factors, asked.loss_scale)
         table = self.table(g)
         reduce(g, table, self.partition, self.workers, terms)
-        return g, table, back
+        return g, table, sizes / asked.loss_scale
+
+    def _factors(self, asked: Asked) -> tuple[list[float] | None, Tensor | float]:
+        """What the sums of losses are multiplied by before they are differentiated in fp16: the loss scale over sizes
+        [T], so that it means the same for a label and for a map; and these sizes."""
+        if self.amp != "fp16":
+            return None, 1.0
+        sizes = torch.tensor(asked.sizes or [1.0] * len(self.names), dtype=torch.float64)
+        if self.workers.size > 1:  # one without a sample knows no size
+            sizes = self.workers.max(sizes.to(self.device)).cpu()
+        return (asked.loss_scale / sizes).tolist(), sizes
 
     def _ones(self) -> Tensor:
         return torch.ones(len(self.names), dtype=torch.float64, device=self.device)

@@ -1,0 +1,131 @@
+"""Runs of every component on the stand-in device, in a process of their own: `python -m device.audit CASE ...`.
+
+Each prints one line of JSON: the events of its steps, of everything else, and where it ends other than on the host.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from device.cases import audited
+from device.fake_device import GPU, OnDevice, Watch
+from frozen.cases import Case
+from frozen.compute import in_memory, run_of
+
+from mtlscale.records import RunRecord
+from mtlscale.training import Batches, Session, Trainer
+
+Result = dict[str, Any]
+
+
+def audit(case: Case) -> Result:
+    """A whole run on the stand-in device beside the same on the host."""
+    data, run = in_memory(case), run_of(case)
+    record = _ended(Trainer(run, data).train())
+    watch = Watch(of_step=(Session.step, Batches.micros))
+    with watch, tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(run, data, device=GPU, folder=Path(folder))
+        watch.step = lambda: trainer.at.step
+        if case.flavour == "resume":
+            next(trainer.train())
+            trainer = Trainer(run, data, device=GPU, folder=Path(folder))
+        found = _ended(trainer.train())
+        misplaced = list(_misplaced(trainer))
+    spec = run.parts.training
+    steps = trainer.at.step
+    return {
+        "amp": spec.amp,
+        "batches": spec.accumulate * len(data.suite.streams) * (1 if spec.augment == "none" else 2),
+        "looks_again": run.parts.balancer.looks_again,
+        "parameters": len(trainer.session.main.update.partition.all),
+        "needs": run.parts.balancer.needs,
+        "steps": [[[e.kind, str(e)] for e in watch.events if e.step == step] for step in range(steps)],
+        "else": sorted({str(e) for e in watch.events if e.step is None}),
+        "misplaced": misplaced,
+        "difference": "" if spec.amp != "off" else _difference(record, found),  # no device rounds as another one
+    }
+
+
+def _ended(steps: Any) -> RunRecord:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            record: RunRecord = stop.value
+            return record
+
+
+def _misplaced(trainer: Trainer) -> Iterator[str]:
+    """What lies on the other side than it should."""
+    modules = {"model": trainer.model, "objective": trainer.objective}
+    for name, module in modules.items():
+        for key, tensor in () if module is None else (*module.named_parameters(), *module.named_buffers()):
+            if not isinstance(tensor, OnDevice):
+                yield f"{name}.{key} is on the host"
+    for mover in trainer.session.movers:
+        for state in mover.optimizer.state.values():
+            for key, value in state.items():
+                if isinstance(value, torch.Tensor) and isinstance(value, OnDevice) == (key == "step"):
+                    yield f"{key} of the optimiser is on {value.device}"
+        for key, value in mover.update.state.items():
+            if value.device.type != mover.update.place_of(key).type:
+                yield f"{key} of {mover.update.balancer.name} is on {value.device}"
+
+
+def _difference(a: RunRecord, b: RunRecord) -> str:
+    """The largest relative difference between two records' numbers and where it is; "" where there is none."""
+    worst, where = 0.0, ""
+    one, other = dict(_numbers(a)), dict(_numbers(b))
+    if one.keys() != other.keys():
+        return f"only one has {sorted(one.keys() ^ other.keys())}"
+    for key, x in one.items():
+        y = other[key]
+        if (math.isnan(x) and math.isnan(y)) or x == y:
+            continue
+        gap = abs(x - y) / max(abs(x), abs(y))
+        if not gap <= worst:
+            worst, where = gap, f"{key}: {x} on the host, {y} on the device"
+    return where if worst > 1e-9 or math.isnan(worst) else ""
+
+
+def _numbers(record: RunRecord) -> Iterator[tuple[str, float]]:
+    content = {"metrics": record.metrics, "last": record.last, "counters": record.counters}
+    for place, epoch in enumerate(record.epochs):
+        content[f"epoch {place}"] = {"losses": epoch.train_loss, "val": epoch.val, "weights": epoch.weights}
+    yield from _leaves("", content)
+    yield f"status {record.status} {record.error}", 0.0
+
+
+def _leaves(path: str, content: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(f"{path}{key} ", value)
+        else:
+            yield f"{path}{key}", float(value)
+
+
+def main(names: list[str]) -> None:
+    torch.set_num_threads(1)
+    cases = audited()
+    for name in names or cases:
+        try:
+            result = audit(cases[name])
+        except Exception as error:
+            trace = traceback.extract_tb(error.__traceback__)
+            own = [f for f in trace if "/mtlscale/" in f.filename] or list(trace)
+            last = own[-1]
+            text = f"{type(error).__name__}: {error} ({last.filename}:{last.lineno} `{last.line}`)"
+            result = {"error": text}
+        print(json.dumps({"case": name, **result}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

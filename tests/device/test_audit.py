@@ -1,0 +1,72 @@
+"""What a step asks of a device, found without one: nothing on the wrong side, few waits, few copies, the same numbers.
+
+`fake_device` says what is counted, `audit` what is run: in a process of its own, since the device stays in torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from device.cases import audited
+from frozen.cases import Case
+
+from mtlscale.spec import components
+
+TESTS = Path(__file__).parents[1]
+# How often a step may wait for the device: once for the numbers that a balancer is told, and once more for those of its
+# query data, or for whether its rows of gradients are finite;
+WAITS = {"losses": 1, "gramian": 1, "jacobian": 2, "validation": 2}
+AGAIN = 1  # for the losses of the same batch after the step, where a balancer asks for them (FAMO);
+SCALED = 1  # and in fp16 for whether the gradients that one backward pass left are finite.
+
+Result = dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def results(request: pytest.FixtureRequest) -> dict[str, Result]:
+    """What the audit finds of every case whose test was asked for."""
+    calls = [getattr(item, "callspec", None) for item in request.session.items if item.path == Path(__file__)]
+    names = sorted({call.params["name"] for call in calls if call is not None and "name" in call.params})
+    path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
+    done = subprocess.run(
+        [sys.executable, "-m", "device.audit", *names],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, f"the audit itself failed:\n{done.stderr[-3000:]}"
+    return {result["case"]: result for result in map(json.loads, done.stdout.splitlines())}
+
+
+@pytest.mark.timeout(900)  # the first waits for all of them
+@pytest.mark.parametrize("name", audited())
+def test_a_step_waits_once_and_copies_no_parameter(name: str, results: dict[str, Result]) -> None:
+    result = results[name]
+    assert "error" not in result, result["error"]
+    assert not result["misplaced"], "\n".join(result["misplaced"])
+    waits = WAITS[result["needs"]] + AGAIN * result["looks_again"] + SCALED * (result["amp"] == "fp16")
+    copies = 2 * result["batches"] + 2  # an index and its query's (or its tasks' places) a batch; two tables
+    for kind, allowed in (("sync", waits), ("h2d", copies)):
+        for number, events in enumerate(result["steps"]):
+            found = Counter(text for of_kind, text in events if of_kind == kind)
+            listing = "\n".join(f"{count} x {text}" for text, count in found.most_common())
+            assert found.total() <= allowed, f"step {number} has {found.total()} instead of {allowed}:\n{listing}"
+    assert not result["difference"], f"other numbers than on the host: {result['difference']}"
+
+
+@pytest.mark.parametrize("kind", ["balancers", "architectures", "encoders", "objectives"])
+def test_every_component_is_audited(kind: str) -> None:
+    missing = set(components.names(kind)) - {name for case in audited().values() for name in _parts(case)}
+    assert not missing, f"no case has {sorted(missing)}"
+
+
+def _parts(case: Case) -> list[str]:
+    values = [case.encoder, *(case.method.get(key) for key in ("balancer", "architecture", "objective")), case.method]
+    return [value.get("name", "") if isinstance(value, dict) else value for value in values if value]
