@@ -98,7 +98,7 @@ def test_the_experiment_with_an_example_runs_as_the_page_says(tmp_path: Path, mo
     assert program.count("training.epochs=1") == program.count("Path(home)") == 1
     monkeypatch.chdir(ROOT)
     exec(program, {"home": tmp_path, "print": lambda method, found: told.append((method, found["accuracy"]))})
-    assert [method for method, _ in told] == ["stl", "equal", "gated", "gated+getmtl"]
+    assert [method for method, _ in told] == ["stl", "equal", "gated", "gated+mgda"]
     assert all(accuracy > 50 for _, accuracy in told)
 
 
