@@ -28,6 +28,7 @@ from mtlscale.batched.slots import lay_out
 from mtlscale.batched.streams import Streams
 from mtlscale.batched.update import BatchedUpdate, Leaving
 from mtlscale.data import PreparedData
+from mtlscale.data.readers import open_reader
 from mtlscale.objectives import ProximalModule
 from mtlscale.records import Epoch, Metrics, RunRecord
 from mtlscale.spec import Run, UserError
@@ -38,7 +39,6 @@ from mtlscale.training import (
     Tally,
     build_model,
     now,
-    on_device,
     run_record,
 )
 
@@ -48,7 +48,8 @@ Answer = TypeVar("Answer")
 class BatchedTrainer:
     """Trials of one share (`mtlscale.batched.planning.shares`), trained in this process.
 
-    keep_states: keep every trial's parameters of the chosen epoch in `states` (run_id -> name -> tensor).
+    keep_states: keep every trial's parameters of the chosen epoch in `states` (run_id -> name -> tensor). processes:
+    that read these data on this node.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class BatchedTrainer:
         *,
         device: torch.device | str = "cpu",
         keep_states: bool = False,
+        processes: int = 1,
     ) -> None:
         self.runs, self.suite, self.spec = list(runs), data.suite, runs[0].training
         self.device = torch.device(device)
@@ -68,7 +70,8 @@ class BatchedTrainer:
             name = runs[0].parts.objective.name
             raise UserError(f"objective {name} cannot be batched: it is more than a proximal step")
         dtype = getattr(torch, self.spec.dtype)
-        splits = {split: on_device(streams, self.device, dtype) for split, streams in data.splits.items()}
+        reader, _ = open_reader(data, self.spec.reader, device=self.device, dtype=dtype, processes=processes)
+        splits = {split: reader.whole(split, "batching trials") for split in data.splits}
         train = splits["train"]
         self.layout = lay_out(self.model, self.suite, train, self.spec.batch_size, len(runs))
         self.values = self.layout.values([built[run.seed][0] for run in runs], self.device)
