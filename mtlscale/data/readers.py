@@ -217,9 +217,9 @@ def placed(samples: Samples, device: torch.device, dtype: torch.dtype) -> Sample
     """Samples where the model is: numbers in the run's precision, labels as losses index with them."""
 
     def move(tensor: Tensor, label: bool = False) -> Tensor:
+        tensor = tensor.to(device, non_blocking=True)  # in the fewest bytes, then in more
         if tensor.is_floating_point():
-            return tensor.to(device, dtype, non_blocking=True)
-        tensor = tensor.to(device, non_blocking=True)
+            return tensor.to(dtype)
         return tensor.long() if label else tensor
 
     return Samples(

@@ -1,0 +1,292 @@
+"""Training on a set that no process may hold: mapped files against memory, and two workers that share one copy.
+
+A set of generated images is written through the ordinary writer, piece by piece, and removed afterwards. Then a small
+ResNet-18 is trained on it. Each process trains with two or three readers in turns, an epoch of a few steps each, so
+that other load on the machine meets all of them alike:
+
+* on a part that fits into memory: `memory`, `device` (private tensors of the process) and `mapped`,
+* `mapped` on the whole set beside `memory` on the part, with private memory held to 1.5 GB: the data segment is limited
+  (RLIMIT_DATA counts private memory and no mapped files), RssAnon is watched, and the program fails if it goes beyond;
+  again after the kernel was asked to forget the set's pages; again as two workers of one run that share one copy.
+
+Printed: samples/s, ratios, the share of the time that steps waited for data, seconds until the first epoch was over.
+
+Example:
+    python benchmarks/larger_than_memory.py --gb 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from mtlscale.data.cache import FOLDER
+from mtlscale.data.prepared import SourceInfo, load_prepared, read_manifest
+from mtlscale.spec import Experiment, Run, Task, TaskSuite
+from pipelines import Pipeline, Prepared, Work, write_prepared
+
+SIDE, TASKS, PIECE, BATCH = 64, 4, 2048, 64
+SAMPLE = 3 * SIDE * SIDE
+PRIVATE, TARGET = 1.5e9, 0.8
+SMALL = 20_000  # samples of the part that fits: 246 MB
+
+
+class Generated(Pipeline):
+    """Noise with a bright corner for each label that is set."""
+
+    name: ClassVar[str] = "generated"
+
+    def prepare(self, source: Path | None, work: Work) -> Prepared:
+        raise NotImplementedError
+
+
+class Pieces:
+    """The rows of a set of so many training samples."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __iter__(self) -> Iterator[tuple[str, pa.Table]]:
+        rng = np.random.default_rng(0)
+        for split, count in (("train", self.count), ("val", 64), ("test", 64)):
+            for start in range(0, count, PIECE):
+                rows = min(PIECE, count - start)
+                labels = rng.integers(0, 2, (rows, TASKS)).astype(np.float32)
+                images = rng.integers(0, 256, (rows, 3, SIDE, SIDE), dtype=np.uint8)
+                for task in range(TASKS):
+                    corner = images[:, :, 32 * (task // 2) :, 32 * (task % 2) :][:, :, :8, :8]
+                    corner[labels[:, task] == 1] = 255
+                yield (
+                    split,
+                    pa.table(
+                        {
+                            "id": [f"{split}{row:09d}" for row in range(start, start + rows)],
+                            "input": pa.FixedSizeListArray.from_arrays(images.ravel(), SAMPLE),
+                            **{f"target.corner{task}": labels[:, task] for task in range(TASKS)},
+                        }
+                    ),
+                )
+
+    def finish(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {}, {}
+
+
+def write(folder: Path, count: int) -> Path:
+    names = [f"corner{task}" for task in range(TASKS)]
+    tasks = tuple(Task(name=name, loss="bce", outputs=1, metrics=("error",)) for name in names)
+    suite = TaskSuite(name="generated", tasks=tasks, inputs="shared", input_kind="image", input_shape=(3, SIDE, SIDE))
+    folder.mkdir(parents=True)
+    info = SourceInfo(description=f"{count} samples", fingerprint=str(count))
+    write_prepared(folder, Generated(), info, Prepared(suite, {}, pieces=Pieces(count)))
+    return folder
+
+
+def status(name: str) -> float:
+    """Bytes of a line of /proc/self/status."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return float(line.split()[1]) * 1024
+    raise KeyError(name)
+
+
+def measure(options: argparse.Namespace) -> None:
+    """One process: train with several readers, an epoch of each in turns, and print what it saw as JSON."""
+    import torch
+
+    from mtlscale.data import Workers
+    from mtlscale.training import Trainer
+
+    torch.set_num_threads(1)
+    if options.private:
+        resource.setrlimit(resource.RLIMIT_DATA, (int(PRIVATE), int(PRIVATE)))
+    if options.workers > 1:
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        torch.distributed.init_process_group(
+            "gloo", init_method=f"file://{options.meeting}", rank=options.rank, world_size=options.workers
+        )
+    highest, done = [0.0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            highest[0] = max(highest[0], status("RssAnon"))
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    turns, opened, first = [], [], []
+    for pair in options.measure:
+        reader, _, folder = pair.partition("=")
+        started = time.perf_counter()
+        run = run_of(reader, options.steps, options.width, options.rounds + 2)
+        turns.append(Trainer(run, load_prepared(Path(folder)), workers=Workers(options.rank, options.workers)).train())
+        first.append(sum(next(turns[-1]).train_loss.values()))
+        opened.append(time.perf_counter() - started)
+    epochs = [[next(turn) for turn in turns] for _ in range(options.rounds)]
+    done.set()
+    watcher.join()
+    found = {
+        "seconds": [[epoch.seconds for epoch in of] for of in zip(*epochs, strict=True)],
+        "waiting": [[epoch.traces["data_share"] for epoch in of] for of in zip(*epochs, strict=True)],
+        "losses": first,
+        "opened": opened,
+        "private": highest[0],
+        "mapped": status("RssFile"),
+        "cache": sum(path.stat().st_size for path in Path(os.environ[FOLDER]).rglob("*.npy")),
+    }
+    print(json.dumps(found), flush=True)
+    os._exit(0)  # gloo's threads are not waited for
+
+
+def run_of(reader: str, steps: int, width: int, epochs: int) -> Run:
+    training = {
+        "epochs": epochs,
+        "batch_size": BATCH,
+        "steps_per_epoch": steps,
+        "reader": reader,
+        "optimizer": "sgd",
+        "evaluate_every": epochs,
+    }
+    experiment = Experiment.model_validate(
+        {
+            "name": "larger",
+            "datasets": ["digits"],  # the label alone; the folder is given
+            "methods": ["equal"],
+            "model": {"encoder": {"name": "resnet18", "width": width}},
+            "training": training,
+        }
+    )
+    return next(experiment.runs({"digits": "0"}))
+
+
+def start(options: argparse.Namespace, measure: dict[str, Path], **more: Any) -> subprocess.Popen[str]:
+    """measure: reader -> folder, in the order of their turns."""
+    line = [sys.executable, __file__, "--measure", *(f"{reader}={folder}" for reader, folder in measure.items())]
+    for name in ("steps", "width", "rounds"):
+        line += [f"--{name}", str(getattr(options, name))]
+    for name, value in more.items():
+        line += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+    return subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def result(process: subprocess.Popen[str]) -> dict[str, Any]:
+    output, _ = process.communicate()
+    if process.returncode:
+        sys.exit(f"a measurement failed with exit code {process.returncode}")
+    found: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return found
+
+
+def report(found: dict[str, Any], labels: list[str], samples: int) -> list[float]:
+    """Print a line for each reader of a process; the median over rounds of its speed over that of the first."""
+    ratios = []
+    for place, label in enumerate(labels):
+        seconds = found["seconds"][place]
+        ratio = statistics.median(base / own for base, own in zip(found["seconds"][0], seconds, strict=True))
+        ratios.append(ratio)
+        waiting, opened = statistics.median(found["waiting"][place]), found["opened"][place]
+        speed = samples / statistics.median(seconds)
+        print(f"  {label:34}{speed:10.0f}{ratio:8.2f}{waiting:9.1%}{opened:9.1f}")
+    print(f"  {'':34}private {found['private'] / 1e9:.2f} GB, mapped {found['mapped'] / 1e9:.2f} GB\n", flush=True)
+    return ratios
+
+
+def drop_pages(root: Path) -> None:
+    """Ask the kernel to forget the files of the cache, so that a disk is read."""
+    for path in root.rglob("*.npy"):
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def run(options: argparse.Namespace) -> bool:
+    home = Path(tempfile.mkdtemp(prefix="larger-", dir=options.folder))
+    os.environ[FOLDER] = str(home / "cache")
+    try:
+        return compare(home, options)
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def compare(home: Path, options: argparse.Namespace) -> bool:
+    count = int(options.gb * 1e9 / (SAMPLE + 4 * TASKS))
+    started = time.perf_counter()
+    large, small = (
+        write(home / "data" / "generated" / "large", count),
+        write(home / "data" / "generated" / "small", SMALL),
+    )
+    written = sum(entry.bytes for entry in read_manifest(large).files)
+    seconds = time.perf_counter() - started
+    print(f"{count} images of {SIDE} x {SIDE}: {written / 1e9:.2f} GB of Parquet, written in {seconds:.0f} s")
+    print(f"ResNet-18 of width {options.width}, batches of {BATCH}, one thread; {options.rounds} rounds of", end=" ")
+    print(f"{options.steps} steps\neach; medians over rounds, ratios to the first line of each process\n")
+    print(f"  {'':34}{'samples/s':>10}{'ratio':>8}{'waiting':>9}{'opened s':>9}\n", flush=True)
+    samples = BATCH * options.steps
+
+    part = result(start(options, {"memory": small, "device": small, "mapped": small}))
+    labels = [f"{SMALL} images, {name}" for name in ("memory", "device", "mapped")]
+    of_part = report(part, labels, samples)
+
+    both = {"memory": small, "mapped": large}
+    labels = [f"{SMALL} images, memory", "all images, mapped"]
+    whole = result(start(options, both, private=True))
+    ratios = [report(whole, labels, samples)[1]]
+    drop_pages(home / "cache")
+    cold = result(start(options, both, private=True))
+    print("  the page cache was empty:")
+    report(cold, labels, samples)
+    print("  two workers of one run on this node:")
+    more = {"private": True, "workers": 2, "meeting": home / "meeting"}
+    pair = [result(p) for p in [start(options, both, **more, rank=rank) for rank in range(2)]]
+    ratios.append(report(pair[0], labels, samples)[1])
+
+    one_copy = pair[0]["cache"] == whole["cache"]
+    highest = max(found["private"] for found in (whole, cold, *pair))
+    mapped = whole["cache"] - part["cache"]
+    alike = len(set(part["losses"])) == 1
+    print(f"  the whole set in its mapped form: {mapped / 1e9:.2f} GB; one copy for both workers: {one_copy}")
+    print(f"  the readers of the part give the same losses: {alike}")
+    met = "met" if highest <= PRIVATE else "MISSED"
+    print(f"  highest private memory {highest / 1e9:.2f} GB of {PRIVATE / 1e9:.1f}: {met}")
+    enough = min(of_part[2], *ratios) >= TARGET
+    print(
+        f"  mapped over memory: the part {of_part[2]:.2f}, all {ratios[0]:.2f}, two workers {ratios[1]:.2f}; ", end=""
+    )
+    print(f"target {TARGET}: {'met' if enough else 'MISSED'}")
+    return enough and highest <= PRIVATE and one_copy and alike
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gb", type=float, default=8.2, help="size of the set in its mapped form, in 10⁹ bytes")
+    parser.add_argument("--steps", type=int, default=10, help="of an epoch")
+    parser.add_argument("--rounds", type=int, default=15, help="epochs of each reader, in turns")
+    parser.add_argument("--width", type=int, default=16, help="channels of the network's first layer")
+    parser.add_argument("--folder", type=Path, help="where the set is written (default: the usual temporary folder)")
+    parser.add_argument("--measure", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("--private", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--workers", type=int, default=1, help=argparse.SUPPRESS)
+    parser.add_argument("--rank", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--meeting", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        measure(options)
+    elif not run(options):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
