@@ -95,7 +95,7 @@ class Newsgroups(VectorPipeline):
 
     def read(self, source: Path, work: Work) -> tuple[pa.Table, list[tuple[str, str]]]:
         """The messages of our groups, and what is no text."""
-        rows: dict[str, list] = {"id": [], "split": [], "stream": [], "label": [], "raw": []}
+        rows: dict[str, list[object]] = {"id": [], "split": [], "stream": [], "label": [], "raw": []}
         problems = []
         for name, raw in read_members(source, _wanted):
             part, group, number = name.split("/")[-3:]

@@ -150,7 +150,8 @@ def read_ids(folder: Path, split: str, stream: str) -> list[str]:
     """The stable ids of a stream's samples, in the order `load_prepared` has them."""
     import pyarrow.parquet as pq
 
-    return pq.read_table(folder / split / f"{stream}.parquet", columns=["id"])["id"].to_pylist()
+    ids: list[str] = pq.read_table(folder / split / f"{stream}.parquet", columns=["id"])["id"].to_pylist()
+    return ids
 
 
 def _samples(folder: Path, manifest: Manifest, split: str, stream: str, tasks: tuple[str, ...]) -> Samples:
@@ -167,12 +168,12 @@ def _samples(folder: Path, manifest: Manifest, split: str, stream: str, tasks: t
 
 def _tensor(column: pa.ChunkedArray, shape: tuple[int, ...]) -> Tensor:
     """[N, *shape], without a copy where the column is one chunk."""
-    import torch
+    from torch.utils.dlpack import from_dlpack
 
     flat = column.combine_chunks()
     if shape:
         flat = flat.flatten()
-    return torch.from_dlpack(flat).reshape(len(column), *shape)
+    return from_dlpack(flat).reshape(len(column), *shape)
 
 
 def _target(tensor: Tensor) -> Tensor:
