@@ -83,6 +83,8 @@ def plan(home: Path, runs: int) -> dict[str, Any]:
 
 def events(planned: Any, workers: int) -> Iterator[Any]:
     """What that many workers tell: a run's epochs, then its record, interleaved by simulated time."""
+    from mtlscale.execution import EpochEnded, RunEnded
+
     rng = random.Random(0)
     queue = iter([one.run for one in planned.runs])
     heap: list[tuple[float, int, Any, int]] = []
@@ -93,10 +95,10 @@ def events(planned: Any, workers: int) -> Iterator[Any]:
     while heap:
         now, number, run, epoch = heapq.heappop(heap)
         if epoch <= EPOCHS:
-            yield ("epoch", run.run_id, epoch_of(epoch, rng))
+            yield EpochEnded(run.run_id, epoch_of(epoch, rng))
             heapq.heappush(heap, (now + rng.expovariate(1), number, run, epoch + 1))
             continue
-        yield ("record", run.run_id, record_of(run, rng))
+        yield RunEnded(run.run_id, record_of(run, rng))
         if (following := next(queue, None)) is not None:
             heapq.heappush(heap, (now + rng.expovariate(1), number, following, 1))
 

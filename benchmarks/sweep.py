@@ -25,8 +25,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from mtlscale.execution import cluster
-from mtlscale.execution.pool import Batched, Job, Options, execute_pool
+from mtlscale.execution import Batched, Job, Options, RunEnded, cluster, execute_pool
 from mtlscale.execution.prepare import prepare
 from mtlscale.records import score
 from mtlscale.spec import Experiment, ResourceSpec, Run, trials
@@ -130,7 +129,8 @@ def _batched(runs: list[Run], data: Path, workers: int, resources: ResourceSpec)
     size = -(-len(runs) // workers)
     parts = [part for group in planning.groups(runs) for part in planning.shares(group, size)]
     batches = [Batched(tuple(Job(run, data, folder / run.run_id) for run in part)) for part in parts]
-    records = [event[2] for event in execute_pool(batches, workers, Options(resources)) if event[0] == "record"]
+    events = execute_pool(batches, workers, Options(resources))
+    records = [event.record for event in events if isinstance(event, RunEnded)]
     shutil.rmtree(folder)
     values = {record.run_id: score(record) for record in records}
     return {k: v[0] for k, v in values.items() if v is not None}, max(record.peak_memory_mb for record in records)
@@ -142,11 +142,11 @@ def _tune(runs: list[Run], data: Path, workers: int, gpu: float, home: Path, *, 
     from ray import tune
 
     def train_one(index: int) -> dict[str, Any]:
-        from mtlscale.execution import worker
+        from mtlscale.execution import read_data, worker
         from mtlscale.training import train
 
         worker.setup(1, [])
-        record = train(runs[index], worker._read(data), device="cuda" if gpu else "cpu")
+        record = train(runs[index], read_data(data), device="cuda" if gpu else "cpu")
         value = score(record)
         assert value is not None
         return {"run_id": record.run_id, "score": value[0], "memory": record.peak_memory_mb}

@@ -11,7 +11,7 @@ from mtlscale.spec import components
 
 ROOT = Path(__file__).parents[1]
 PAGE = "docs/methods.md"
-INTERNAL = "METH" + "ODS"  # the specification no reader of the repository has; written so that this file passes, too
+INTERNAL = re.compile(r"\b(?:DESIGN|METHODS|PLATFORM)(?:\.md| §| invariant)")  # pages no reader has
 
 COMPONENTS = [(kind, name) for kind in ("balancers", "architectures", "objectives") for name in components.names(kind)]
 
@@ -47,8 +47,8 @@ def test_source_and_section(kind: str, name: str) -> None:
     assert any(f"`{name}`" in heading for heading in headings()), f"{name} has no section in {PAGE}"
 
 
-def test_nothing_cites_the_internal_specification() -> None:
-    assert [name for name, text in texts().items() if INTERNAL in text] == []
+def test_nothing_cites_a_page_that_is_not_here() -> None:
+    assert [(name, found[0]) for name, text in texts().items() if (found := INTERNAL.search(text))] == []
 
 
 def test_cited_sections_exist() -> None:

@@ -35,8 +35,3 @@ def test_the_examples_run(name: str, methods: set[str], tmp_path: Path, local_ra
     assert {r.method for r in results.records} == methods
     assert {r.status for r in results.records} == {"finished"}, [r.error for r in results.records]
     assert all(method in results.leaderboard().to_markdown() for method in methods)
-
-
-def test_every_shipped_folder_the_readme_names_exists() -> None:
-    for name in re.findall(r"`(mtlscale/\w+|pipelines|experiments|benchmarks)`", README.read_text()):
-        assert (README.parent / name).exists()

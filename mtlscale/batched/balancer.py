@@ -5,80 +5,98 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
-from mtlscale.balancing import Balancer, State, balance
+from mtlscale.balancing import Balancer, State, balance, look_again
+
+# (balancer, losses [..., T], gramian [..., T, T] or None, state, present [T]) -> numbers [..., T] and the next state
+Call = Callable[[Balancer, Tensor, Tensor | None, State, Tensor], tuple[Tensor, State]]
 
 
 class BatchedBalancer:
-    """Answers for B trials what each trial's balancer would answer alone: losses [B, T], gramian [B, T, T], states with
-    a leading B.
+    """Answers for B trials what each trial's balancer would answer alone: losses [B, T], gramian [B, T, T], present
+    [B, T], states with a leading B.
 
     Balancers with the same knobs are called once. Of others that need losses only, the knobs become tensors and the
     call is vectorised; where a balancer cannot be (it asks for a number), and for those that solve a problem per
-    Gramian anyway, each trial is called.
+    Gramian anyway, each trial is called. So it is where the trials miss labels of different tasks.
     """
 
     def __init__(self, balancers: Sequence[Balancer]) -> None:
         self._all = list(balancers)
         self._one = self._all[0]
-        self.per_task, self.per_pair = self._one.per_task, self._one.per_pair
         names = [field.name for field in fields(self._one)]
-        self._differing = [name for name in names if len({getattr(b, name) for b in self._all}) > 1]
-        numbers = all(isinstance(getattr(b, name), float) for b in self._all for name in self._differing)
-        self._vectorised = numbers and self._one.needs == "losses"
-        values = ([getattr(b, name) for b in self._all] for name in self._differing) if numbers else ()
-        self._knobs = {
-            name: torch.tensor(column, dtype=torch.float64)
-            for name, column in zip(self._differing, values, strict=False)
-        }
+        differing = [name for name in names if len({getattr(b, name) for b in self._all}) > 1]
+        columns = [[getattr(b, name) for b in self._all] for name in differing]
+        self._alike = not differing
+        self._vectorised = self._one.needs == "losses" and all(isinstance(v, float) for c in columns for v in c)
+        self._knobs = (
+            {name: torch.tensor(column, dtype=torch.float64) for name, column in zip(differing, columns, strict=True)}
+            if self._vectorised
+            else {}
+        )
+        self._stubborn: set[Call] = set()  # calls that cannot be vectorised
 
     def balance(self, losses: Tensor, gramian: Tensor | None, state: State, present: Tensor) -> tuple[Tensor, State]:
-        """Weights [B, T] where some tasks have no labels in this step (`present` [B, T])."""
-        if bool((present == present[0]).all()):
-            return balance(self, losses, gramian, state, present[0])  # type: ignore[arg-type]
-        return self._each(
-            lambda trial, part: balance(
-                self._all[trial], losses[trial], None if gramian is None else gramian[trial], part, present[trial]
-            ),
-            state,
-        )
+        """Weights [B, T] and the next states."""
+        return self._over(balance, losses, gramian, state, present)
 
-    def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
-        if not self._differing:
-            return self._one(losses, gramian, state)
-        if self._vectorised:
-            answer = self._try(lambda one, losses, state: one(losses, None, state), losses, state)
-            if answer is not None:
-                return answer
-        return self._each(
-            lambda trial, part: self._all[trial](losses[trial], None if gramian is None else gramian[trial], part),
-            state,
-        )
+    def look_again(self, losses: Tensor, state: State, present: Tensor) -> State:
+        """The states after the same batch's losses [B, T] after the step."""
+        return self._over(_look_again, losses, None, state, present)[1]
 
     def on_epoch_end(self, losses: Tensor, state: State) -> State:
         """losses [B, T]: training losses averaged over the epoch."""
-        if not self._differing:
-            return self._one.on_epoch_end(losses, state)
-        none = torch.zeros(0)
-        return self._each(lambda trial, part: (none, self._all[trial].on_epoch_end(losses[trial], part)), state)[1]
+        return self._over(_on_epoch_end, losses, None, state, torch.ones_like(losses, dtype=torch.bool))[1]
 
-    def _try(self, call: Callable[..., Any], losses: Tensor, state: State) -> tuple[Tensor, State] | None:
-        knobs = {name: value.to(losses.device) for name, value in self._knobs.items()}
-        try:
-            return vmap(lambda knobs, losses, state: call(_with(self._one, knobs), losses, state))(knobs, losses, state)
-        except (RuntimeError, TypeError):  # it branches on a knob, or leaves torch
-            self._vectorised = False
-            return None
+    def _over(
+        self, call: Call, losses: Tensor, gramian: Tensor | None, state: State, present: Tensor
+    ) -> tuple[Tensor, State]:
+        if not bool((present == present[0]).all()):
+            return self._each(call, losses, gramian, state, present)
+        if self._alike:
+            return call(self._one, losses, gramian, state, present[0])
+        if self._vectorised and call not in self._stubborn:
+            knobs = {name: value.to(losses.device) for name, value in self._knobs.items()}
+            try:
+                answer: tuple[Tensor, State] = vmap(
+                    lambda knobs, losses, state: call(_with(self._one, knobs), losses, None, state, present[0])
+                )(knobs, losses, state)
+                return answer
+            except (RuntimeError, TypeError):  # it branches on a knob, or leaves torch
+                self._stubborn.add(call)
+        return self._each(call, losses, gramian, state, present)
 
-    def _each(self, call: Callable[[int, State], tuple[Tensor, State]], state: State) -> tuple[Tensor, State]:
-        answers = [call(trial, {key: value[trial] for key, value in state.items()}) for trial in range(len(self._all))]
+    def _each(
+        self, call: Call, losses: Tensor, gramian: Tensor | None, state: State, present: Tensor
+    ) -> tuple[Tensor, State]:
+        answers = [
+            call(
+                balancer,
+                losses[trial],
+                None if gramian is None else gramian[trial],
+                {key: value[trial] for key, value in state.items()},
+                present[trial],
+            )
+            for trial, balancer in enumerate(self._all)
+        ]
         states = {key: torch.stack([after[key] for _, after in answers]) for key in answers[0][1]}
-        return torch.stack([weights for weights, _ in answers]), states
+        return torch.stack([numbers for numbers, _ in answers]), states
+
+
+def _look_again(
+    balancer: Balancer, losses: Tensor, gramian: Tensor | None, state: State, present: Tensor
+) -> tuple[Tensor, State]:
+    return losses, look_again(balancer, losses, state, present)
+
+
+def _on_epoch_end(
+    balancer: Balancer, losses: Tensor, gramian: Tensor | None, state: State, present: Tensor
+) -> tuple[Tensor, State]:
+    return losses, balancer.on_epoch_end(losses, state)
 
 
 def _with(balancer: Balancer, knobs: dict[str, Tensor]) -> Balancer:

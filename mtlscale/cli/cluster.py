@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from mtlscale.cli.terminal import epochs_bar
 from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from mtlscale.execution.job_progress import JobProgress
     from mtlscale.execution.submit import Jobs, JobState
 
 AddressOption = Annotated[
@@ -108,7 +111,7 @@ class _Bar:
 
         self._console = Console(soft_wrap=True)
         self._bar = epochs_bar(self._console, disable=not self._console.is_terminal)
-        self._task: Any = None
+        self._task: TaskID | None = None
 
     def __enter__(self) -> _Bar:
         self._bar.start()
@@ -120,7 +123,7 @@ class _Bar:
     def print(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False)
 
-    def update(self, progress: Any) -> None:
+    def update(self, progress: JobProgress) -> None:
         if self._task is None:
             self._task = self._bar.add_task("", total=progress.of_epochs)
         description = f"{progress.runs}/{progress.of_runs} runs"

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mtlscale.cli.options import HomeOption, SourceOption, console_of, home_of
 from mtlscale.spec import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mtlscale.data import Manifest
 
 
 def register(app: typer.Typer) -> None:
@@ -52,7 +57,7 @@ def prepare(
     console.print(f"{folder}  ({time.perf_counter() - started:.1f} s)", soft_wrap=True)
 
 
-def _print_manifest(console: Any, manifest: Any) -> None:
+def _print_manifest(console: Console, manifest: Manifest) -> None:
     from rich.table import Table
 
     splits = ("train", "val", "test")

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mtlscale.records import Home
 
 HomeOption = Annotated[
     Path | None, typer.Option("--home", help="Folder for data, runs and reports [default: $MTLSCALE_HOME or ./outputs]")
@@ -24,13 +29,13 @@ SetOption = Annotated[
 ]
 
 
-def home_of(path: Path | None, storage: str | None = None) -> Any:
+def home_of(path: Path | None, storage: str | None = None) -> Home:
     from mtlscale.records import Home
 
     return Home.at(path, storage)
 
 
-def console_of() -> Any:
+def console_of() -> Console:
     from rich.console import Console
 
     # Into a file or a pipe tables get room; a terminal has the width it has.

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mtlscale.cli.terminal import epochs_bar
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
+
     from mtlscale.execution.plan import Plan
     from mtlscale.execution.sweep import SweepPlan
-    from mtlscale.records import Epoch, RunRecord
+    from mtlscale.records import Epoch, RunRecord, Score
     from mtlscale.spec import Experiment, Run
 
 _TELL_SECONDS = 1.0  # between two lines of progress
@@ -21,11 +24,11 @@ _TELL_SECONDS = 1.0  # between two lines of progress
 class ExperimentBar:
     """One bar over the epochs of all runs, with the time left, and a line for every run that ends."""
 
-    def __init__(self, console: Any, experiment: Experiment) -> None:
+    def __init__(self, console: Console, experiment: Experiment) -> None:
         self._console = console
         self._bar = epochs_bar(console)
         self._name = experiment.name
-        self._task: Any = None
+        self._task: TaskID | None = None
         self._left: dict[str, int] = {}
         self._done = self._runs = 0
         self._told = float("-inf")
@@ -51,28 +54,29 @@ class ExperimentBar:
             self._console.print(f"{done} of {plan.total} trials are done already")
         for line in plan.explain():
             self._console.print(line, soft_wrap=True, highlight=False)
-        self._best: dict[tuple[str, str], Any] = {}
+        self._best: dict[tuple[str, str], Score] = {}
         for record in plan.records().values():
-            self._is_best(record, plan.score(record))
-        epochs = {(base.dataset, base.method): base.training.epochs for base in plan.bases}
-        self._left = {p.run.run_id: p.run.training.epochs for p in plan.plan.todo}
+            if (score := plan.score(record)) is not None:
+                self._is_best(record, score)
+        epochs = {(base.dataset, base.method): base.epochs for base in plan.bases}
+        self._left = {p.run.run_id: p.run.epochs for p in plan.plan.todo}
         self._done, self._runs, self._what = done, plan.total, "trials"
         new = plan.total - done - len(self._left)
         total = sum(self._left.values()) + new * (sum(epochs.values()) // len(epochs))
         self._task = self._bar.add_task(self._label(), total=total)
         self._bar.start()
 
-    def _is_best(self, record: RunRecord, score: Any) -> bool:
+    def _is_best(self, record: RunRecord, score: Score) -> bool:
         key = (record.dataset, record.method)
-        if score is None or (key in self._best and score <= self._best[key]):
+        if key in self._best and score <= self._best[key]:
             return False
         self._best[key] = score
         return True
 
     def advanced(self, run: Run, epoch: int) -> None:
-        self._advance(run, run.training.epochs - epoch)
+        self._advance(run, run.epochs - epoch)
 
-    def trial(self, run: Run, record: RunRecord, score: Any) -> None:
+    def trial(self, run: Run, record: RunRecord, score: Score | None) -> None:
         from mtlscale.report.sweeps import words
 
         self._done += 1
@@ -80,7 +84,7 @@ class ExperimentBar:
         name = f"  {run.dataset} · {run.method}"
         if record.status == "failed":
             self._console.print(f"{name}  [red]failed[/red] with {words(run.trial)}: {record.error}", highlight=False)
-        elif self._is_best(record, score):
+        elif score is not None and self._is_best(record, score):
             self._console.print(f"{name}  best so far {score[0]:8.4g}  {words(run.trial)}", highlight=False)
 
     def planned(self, plan: Plan, slots: int) -> None:
@@ -93,7 +97,7 @@ class ExperimentBar:
             self._console.print(f"{done} of {len(plan.runs)} runs are done already")
         if not plan.todo:
             return
-        self._left = {p.run.run_id: p.run.training.epochs for p in plan.todo}
+        self._left = {p.run.run_id: p.run.epochs for p in plan.todo}
         self._runs = len(plan.todo)
         self._console.print(f"{self._name}: {self._runs} runs, {slots} at a time")
         self._task = self._bar.add_task(self._label(), total=sum(self._left.values()))
@@ -103,8 +107,9 @@ class ExperimentBar:
         return f"{self._name} {self._done}/{self._runs} {self._what}"
 
     def _advance(self, run: Run, left: int) -> None:
-        before = self._left.get(run.run_id, run.training.epochs)
+        before = self._left.get(run.run_id, run.epochs)
         self._left[run.run_id] = left
+        assert self._task is not None  # `planned` or `searching` came first
         self._bar.update(self._task, advance=max(0, before - left), description=self._label())
         self._tell()
 
@@ -119,7 +124,7 @@ class ExperimentBar:
             print(JobProgress(int(task.completed), int(task.total or 0), self._done, self._runs), flush=True)
 
     def epoch(self, run: Run, epoch: Epoch) -> None:
-        self._advance(run, run.training.epochs - epoch.epoch)
+        self.advanced(run, run.epochs_behind(epoch.phase, epoch.epoch))
 
     def finished(self, run: Run, record: RunRecord) -> None:
         self._done += 1

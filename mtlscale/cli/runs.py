@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,10 @@ from mtlscale.cli.terminal import print_results
 from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from mtlscale.execution.plan import Plan
+    from mtlscale.execution.sweep import SweepPlan
 
 
 def register(app: typer.Typer) -> None:
@@ -44,9 +47,7 @@ def run(
     spec = load_experiment(experiment, tuple(set_ or ()))
     console = console_of()
     if dry_run:
-        the_plan: Any = make_plan(spec, home=home_of(home, storage), source=source, download=download)
-        show = _print_plan if spec.search is None else _print_sweep_plan
-        show(console, the_plan)
+        _print(console, make_plan(spec, home=home_of(home, storage), source=source, download=download))
         return
     started = time.perf_counter()
     with ExperimentBar(console, spec) as observer:
@@ -85,7 +86,7 @@ def sweep(
         raise UserError(f"{experiment} has no `search`; write one, or start it with `mtlscale run {experiment}`")
     console = console_of()
     if dry_run:
-        _print_sweep_plan(console, make_plan(spec, home=home_of(home, storage), source=source, download=download))
+        _print(console, make_plan(spec, home=home_of(home, storage), source=source, download=download))
         return
     started = time.perf_counter()
     place = home_of(home, storage)
@@ -100,7 +101,16 @@ def sweep(
         raise typer.Exit(1)
 
 
-def _print_sweep_plan(console: Any, plan: Any) -> None:
+def _print(console: Console, plan: Plan | SweepPlan) -> None:
+    from mtlscale.execution.plan import Plan
+
+    if isinstance(plan, Plan):
+        _print_plan(console, plan)
+    else:
+        _print_sweep_plan(console, plan)
+
+
+def _print_sweep_plan(console: Console, plan: SweepPlan) -> None:
     """The trials of a search: how many of each method, over what, and how they are executed."""
     from rich.table import Table
 
@@ -118,7 +128,7 @@ def _print_sweep_plan(console: Any, plan: Any) -> None:
         console.print(line, soft_wrap=True, highlight=False)
 
 
-def _print_plan(console: Any, plan: Plan) -> None:
+def _print_plan(console: Console, plan: Plan) -> None:
     from rich.table import Table
 
     table = Table("dataset", "method", "seed", "run", "epochs", "steps", "state", title=plan.experiment.name)
@@ -129,7 +139,7 @@ def _print_plan(console: Any, plan: Plan) -> None:
             run.method,
             str(run.seed),
             run.run_id,
-            str(run.training.epochs),
+            str(run.epochs),
             str(plan.steps(run)),
             planned.state,
         )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
     from mtlscale.report.results import Results
 
 
-def epochs_bar(console: Any, *, disable: bool = False) -> Any:
+def epochs_bar(console: Console, *, disable: bool = False) -> Progress:
     """A bar over epochs with the time left, gone when it ends (rich)."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -25,7 +28,7 @@ def epochs_bar(console: Any, *, disable: bool = False) -> Any:
     )
 
 
-def print_results(console: Any, results: Results, files: dict[str, Path]) -> None:
+def print_results(console: Console, results: Results, files: dict[str, Path]) -> None:
     console.print(results.leaderboard().to_rich())
     for path in dict.fromkeys(file if file.parent == results.folder else file.parent for file in files.values()):
         console.print(f"  {path}", soft_wrap=True, highlight=False)

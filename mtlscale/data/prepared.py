@@ -5,7 +5,10 @@
 * `id`: string, the sample's stable id; rows are sorted by it, so the bytes do not depend on who computed them,
 * `input`: fixed-size list, one flattened sample (`suite.input_shape`); tokens int32, pixels uint8, vectors float32,
 * `target.<task>`: integers (`MISSING_CLASS` where absent) or float32 (NaN where absent); a fixed-size list where a
-  sample's target is an array, whose shape is in `manifest.target_shapes`.
+  sample's target is an array, whose shape is in `manifest.target_shapes`,
+* `weight`: float32, where the suite is weighted: what a sample's training loss is multiplied by.
+
+Streams without labels have no `target` column.
 
 Text sets add a vocabulary file: one word a line, the line number is the token id, the first two are `SPECIAL_WORDS`;
 and, where word vectors were fitted, `VECTORS`: a Parquet file of words (`id`) and vectors (`vector`, float32).
@@ -153,11 +156,12 @@ def read_ids(folder: Path, split: str, stream: str) -> list[str]:
 def _samples(folder: Path, manifest: Manifest, split: str, stream: str, tasks: tuple[str, ...]) -> Samples:
     import pyarrow.parquet as pq
 
-    columns = ["input", *(f"target.{task}" for task in tasks)]
+    columns = ["input", *(f"target.{task}" for task in tasks), *(["weight"] if manifest.suite.weighted else [])]
     table = pq.read_table(folder / split / f"{stream}.parquet", columns=columns, memory_map=True, use_threads=False)
     return Samples(
         _tensor(table["input"], manifest.suite.input_shape),
         {task: _target(_tensor(table[f"target.{task}"], manifest.target_shapes.get(task, ()))) for task in tasks},
+        _tensor(table["weight"], ()) if manifest.suite.weighted else None,
     )
 
 

@@ -1,6 +1,6 @@
 """The TextCNN step on a CPU at its floor: embedding, parallel convolutions, ReLU and maximum over time in one function.
 
-Two facts make it cheap (PLATFORM.md). A convolution over embeddings is a table lookup and a sum: with one product of
+Two facts make it cheap. A convolution over embeddings is a table lookup and a sum: with one product of
 the *distinct* tokens' vectors and the filters, the output at time t is the sum of `width` rows of that table. And the
 maximum over time sends its gradient to one window per filter and document, so the gradients of filters and word
 vectors are sums over those windows alone. Both directions compute what `nn.Conv1d` computes, in another order of

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from mtlscale.execution import dumps
-from mtlscale.execution.pool import Job, Options
+from mtlscale.execution.events import Event, RunEnded
+from mtlscale.execution.jobs import Job, Options
+from mtlscale.execution.trial import execute
 from mtlscale.execution.watch import log
-from mtlscale.execution.worker import Event, execute, failed, setup, sources
-from mtlscale.spec import Run
+from mtlscale.execution.worker import failed, setup, sources
 
 
 class _Queue:
@@ -35,8 +36,8 @@ class _Queue:
         if self._held:
             self._failures += 1
             if self._failures > self._max:
-                run: Run = self._jobs[0].run
-                self._events.append(("record", run.run_id, failed(run, f"its workers died {self._failures} times")))
+                run = self._jobs[0].run
+                self._events.append(RunEnded(run.run_id, failed(run, f"its workers died {self._failures} times")))
                 self._drop()
         self._held = False
         self._places = []
@@ -59,7 +60,7 @@ class _Queue:
     def report(self, event: Event) -> None:
         self._events.append(event)
         self._since = time.monotonic()
-        if event[0] == "record":
+        if isinstance(event, RunEnded):
             self._drop()
 
     def events(self) -> list[Event]:
@@ -76,8 +77,9 @@ def _worker_loop(config: dict[str, Any]) -> None:
     import ray
     import torch
 
-    setup(config["threads"], config["plugins"])
-    queue = config["queue"]
+    queue: Any = config["queue"]
+    options: Options = config["options"]
+    setup(options.threads, config["plugins"])
     lead = torch.distributed.get_rank() == 0
     if lead:
         ray.get(queue.start.remote())
@@ -89,8 +91,7 @@ def _worker_loop(config: dict[str, Any]) -> None:
         job = box[0]
         if job is None:
             return
-        how = {name: config[name] for name in ("models", "use_gpu", "storage")}
-        for event in execute(job.run, job.data, job.folder, **how):
+        for event in execute(job, options):
             ray.get(queue.report.remote(event))
 
 
@@ -131,7 +132,7 @@ def _torch_config(use_gpu: bool) -> Any:
 def _node_id() -> str:
     import ray
 
-    return ray.get_runtime_context().get_node_id()
+    return str(ray.get_runtime_context().get_node_id())
 
 
 def _meeting_file() -> str:
@@ -160,23 +161,17 @@ def execute_group(jobs: Sequence[Job], options: Options, storage: Path) -> Itera
     from ray.train.torch import TorchTrainer
 
     resources = options.resources
-    use_gpu = resources.gpus_per_worker > 0
     queue = ray.remote(num_cpus=0)(_Queue).remote(list(jobs), resources.max_failures)
     per_worker = {"CPU": resources.cpus_per_worker}
-    if use_gpu:
+    if options.use_gpu:
         per_worker["GPU"] = resources.gpus_per_worker
     trainer = TorchTrainer(
         _worker_loop,
-        train_loop_config={
-            "queue": queue,
-            "threads": int(resources.cpus_per_worker),
-            "plugins": sources(options.plugins),
-            "models": options.models,
-            "storage": options.storage,
-            "use_gpu": use_gpu,
-        },
-        torch_config=_torch_config(use_gpu),
-        scaling_config=ScalingConfig(num_workers=resources.workers, use_gpu=use_gpu, resources_per_worker=per_worker),
+        train_loop_config={"queue": queue, "plugins": sources(options.plugins), "options": options},
+        torch_config=_torch_config(options.use_gpu),
+        scaling_config=ScalingConfig(
+            num_workers=resources.workers, use_gpu=options.use_gpu, resources_per_worker=per_worker
+        ),
         # Every group restart costs one failure; each job may cost `max_failures`, and one more that ends it.
         run_config=RunConfig(
             name=f"group-{os.getpid()}-{time.time_ns()}",
@@ -198,8 +193,8 @@ def execute_group(jobs: Sequence[Job], options: Options, storage: Path) -> Itera
     while True:
         alive = thread.is_alive()
         for event in ray.get(queue.events.remote()):
-            if event[0] == "record":
-                done.add(event[1])
+            if isinstance(event, RunEnded):
+                done.add(event.run_id)
             yield event
         if not alive:
             break
@@ -212,4 +207,4 @@ def execute_group(jobs: Sequence[Job], options: Options, storage: Path) -> Itera
     for job in jobs:
         if job.run.run_id not in done:
             reason = str(outcome[0]).strip().splitlines()[-1] if outcome else "the worker group ended early"
-            yield ("record", job.run.run_id, failed(job.run, reason))
+            yield RunEnded(job.run.run_id, failed(job.run, reason))

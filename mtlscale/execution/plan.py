@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from mtlscale.data.prepared import Manifest, read_manifest
-from mtlscale.execution.worker import read_record
-from mtlscale.records import Home, Ledger, RunRecord
+from mtlscale.records import Home, Ledger, RunRecord, read_record
 from mtlscale.spec import Experiment, Run
 
 RunState = Literal["done", "resume", "retry", "new"]
@@ -38,11 +37,16 @@ class Plan:
         return [planned for planned in self.runs if planned.state != "done"]
 
     def steps(self, run: Run) -> int:
-        """Training steps of a run, if no early stopping cuts it short."""
+        """Training steps of a run with all its phases, if no early stopping cuts it short."""
         spec = run.training
-        manifest = self.manifests[run.data]
-        largest = max(counts.get("train", 0) for counts in manifest.counts.values())
-        return spec.epochs * (spec.steps_per_epoch or -(-largest // spec.batch_size))
+        largest = max(counts.get("train", 0) for counts in self.manifests[run.data].counts.values())
+        steps = 0
+        for phase in run.parts.architecture.phases():
+            first = phase.turns[0]
+            halved = first.share != "whole" or (first.balancer or run.parts.balancer).needs == "validation"
+            samples = -(-largest // 2) if halved else largest
+            steps += (phase.epochs or spec.epochs) * (spec.steps_per_epoch or -(-samples // spec.batch_size))
+        return steps
 
 
 @dataclass(frozen=True)

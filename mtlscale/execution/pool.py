@@ -7,45 +7,16 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from mtlscale.execution import dumps
+from mtlscale.execution.events import Event, RunEnded
+from mtlscale.execution.jobs import Batched, Job, Options
+from mtlscale.execution.trial import execute
 from mtlscale.execution.watch import log
-from mtlscale.execution.worker import Event, Plugin, execute, execute_batched, failed, setup, sources
-from mtlscale.spec import ResourceSpec, Run
+from mtlscale.execution.worker import Plugin, failed, setup, sources
 
 _LOOK_SECONDS = 5.0  # between two looks for workers that hang
-
-
-@dataclass(frozen=True)
-class Job:
-    """A run, where its prepared data are and where its files go."""
-
-    run: Run
-    data: Path
-    folder: Path
-
-    @property
-    def jobs(self) -> tuple[Job, ...]:
-        return (self,)
-
-
-@dataclass(frozen=True)
-class Batched:
-    """Runs on the same data that are trained together as one batched model."""
-
-    jobs: tuple[Job, ...]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What is the same for every run of an experiment."""
-
-    resources: ResourceSpec
-    plugins: tuple[str, ...] = ()
-    models: bool = True
-    storage: str | None = None  # of `mtlscale.records.Storage`, where nodes have no folder in common
 
 
 @dataclass
@@ -71,12 +42,7 @@ class _RunWorker:
         return self._place
 
     def run(self, job: Job | Batched, options: Options) -> Iterator[Event]:
-        how = {"models": options.models, "use_gpu": options.resources.gpus_per_worker > 0}
-        if isinstance(job, Batched):
-            runs = [(part.run, part.folder) for part in job.jobs]
-            yield from execute_batched(runs, job.jobs[0].data, **how, storage=options.storage)
-        else:
-            yield from execute(job.run, job.data, job.folder, **how, storage=options.storage)
+        yield from execute(job, options)
 
 
 def execute_pool(jobs: Sequence[Job | Batched], slots: int, options: Options) -> Iterator[Event]:
@@ -89,7 +55,7 @@ def execute_pool(jobs: Sequence[Job | Batched], slots: int, options: Options) ->
     plugins = sources(options.plugins)
 
     def start() -> Any:
-        return remote.remote(int(resources.cpus_per_worker), plugins)
+        return remote.remote(options.threads, plugins)
 
     queue: deque[tuple[Job | Batched, int]] = deque((job, 0) for job in jobs)
     idle = [start() for _ in range(min(slots, len(jobs)))]
@@ -112,7 +78,7 @@ def execute_pool(jobs: Sequence[Job | Batched], slots: int, options: Options) ->
             queue.appendleft((Batched(left) if isinstance(one.job, Batched) else one.job, one.failures + 1))
             return
         for run in names:
-            yield ("record", run.run_id, failed(run, f"its worker died {one.failures + 1} times: {reason}"))
+            yield RunEnded(run.run_id, failed(run, f"its worker died {one.failures + 1} times: {reason}"))
 
     try:
         while queue or busy:
@@ -135,8 +101,8 @@ def execute_pool(jobs: Sequence[Job | Batched], slots: int, options: Options) ->
                     yield from lost(stream, str(error).strip().splitlines()[0])
                     continue
                 busy[stream].since = time.monotonic()
-                if event[0] == "record":
-                    ended.add(event[1])
+                if isinstance(event, RunEnded):
+                    ended.add(event.run_id)
                 yield event
             now = time.monotonic()
             if now - looked < min(limit, _LOOK_SECONDS):

@@ -11,15 +11,17 @@ from typing import Protocol
 from mtlscale.data.shared import publish
 from mtlscale.execution import cluster
 from mtlscale.execution.client import check_client
+from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
+from mtlscale.execution.jobs import Batched, Job, Options
 from mtlscale.execution.plan import Datasets, Plan, PlannedRun, make_plan
-from mtlscale.execution.pool import Batched, Job, Options, execute_pool
+from mtlscale.execution.pool import execute_pool
 from mtlscale.execution.prepare import fetch_prepared
 from mtlscale.execution.prepare import prepare as prepare_dataset
 from mtlscale.execution.probe import check_shared
 from mtlscale.execution.standing import write_plan
 from mtlscale.execution.sweep import SweepPlan, execute_sweep, plan_sweep
-from mtlscale.execution.watch import Meters, log_ended, structured_log
-from mtlscale.execution.worker import Event, failed
+from mtlscale.execution.watch import Meters, log_ended, log_noted, structured_log
+from mtlscale.execution.worker import failed
 from mtlscale.records import Epoch, Home, Ledger, RunRecord, Score, Storage, restore
 from mtlscale.report.results import Results
 from mtlscale.report.sweeps import Sweep
@@ -28,7 +30,11 @@ from mtlscale.tracking import Tracker
 
 
 class Observer(Protocol):
-    """Whoever watches an experiment: the command line's progress bar, or nobody."""
+    """Whoever watches an experiment: the command line's progress bar, or nobody.
+
+    advanced: a run or trial has so many of its epochs behind it; epoch: the same with what the epoch was like, where
+    that is known while the run goes on. note: something to hear, such as a checkpoint that could not be read.
+    """
 
     def prepared(self, dataset: str, folder: Path) -> None: ...
     def searching(self, plan: SweepPlan, slots: int) -> None: ...
@@ -207,17 +213,27 @@ def _search(experiment: Experiment, home: Home, data: Datasets, services: _Servi
         slots = cluster.slots(experiment.resources, the_plan.jobs)
         services.observer.searching(the_plan, slots)
         for run, event in execute_sweep(the_plan, home, slots):
-            if isinstance(event, int):
-                services.observer.advanced(run, event)
-                continue
-            records[run.run_id] = event
-            ledger.append(event)
-            log_ended(event)
-            score = the_plan.score(event)
-            services.observer.trial(run, event, score)
-            if services.tracker is not None:
-                services.tracker.trial(run, event, None if score is None else score[0])
+            match event:
+                case EpochEnded(_, epoch):
+                    services.observer.advanced(run, run.epochs_behind(epoch.phase, epoch.epoch))
+                case Advanced(_, number):
+                    services.observer.advanced(run, number)
+                case Noted(_, text):
+                    _note(run, text, services.observer)
+                case RunEnded(run_id, record):
+                    records[run_id] = record
+                    ledger.append(record)
+                    log_ended(record)
+                    score = the_plan.score(record)
+                    services.observer.trial(run, record, score)
+                    if services.tracker is not None:
+                        services.tracker.trial(run, record, None if score is None else score[0])
     return the_plan.result(records, home.experiment(experiment.name))
+
+
+def _note(run: Run, text: str, observer: Observer) -> None:
+    log_noted(run, text)
+    observer.note(f"{run.dataset} · {run.method} · seed {run.seed}: {text}")
 
 
 def _execute(
@@ -238,6 +254,7 @@ def _execute(
         tuple(str(Path(plugin).absolute()) for plugin in experiment.plugins),
         experiment.tracking.models,
         home.storage,
+        home.phases,
     )
     meters = Meters(experiment.name, len(the_plan.runs), len(records))
     recorder = Recorder(todo, home, ledger, records, observer, tracker, meters)
@@ -268,27 +285,37 @@ class Recorder:
         self._seen: set[str] = set()
 
     def take(self, event: Event) -> None:
-        if event[0] == "progress":
-            return  # of batched runs: their epochs come with the records
-        run_id = event[1]
+        match event:
+            case Advanced(run_ids, epoch):
+                for run in map(self._begun, run_ids):
+                    self._observer.advanced(run, epoch)
+            case Noted(run_id, text):
+                _note(self._begun(run_id), text, self._observer)
+            case EpochEnded(run_id, epoch):
+                run = self._begun(run_id)
+                self._observer.epoch(run, epoch)
+                if self._tracker is not None:
+                    self._tracker.epoch(run, epoch)
+            case RunEnded(run_id, record):
+                self._ended(self._begun(run_id), record)
+
+    def _begun(self, run_id: str) -> Run:
+        """The run, of which MLflow knows from the first time it is heard of."""
         run = self._todo[run_id].run
         if self._tracker is not None and run_id not in self._seen:
             self._tracker.started(run)
         self._seen.add(run_id)
-        if event[0] == "epoch":
-            self._observer.epoch(run, event[2])
-            if self._tracker is not None:
-                self._tracker.epoch(run, event[2])
-            return
-        record = event[2]
-        self._records[run_id] = record
+        return run
+
+    def _ended(self, run: Run, record: RunRecord) -> None:
+        self._records[run.run_id] = record
         self._ledger.append(record)
         log_ended(record)
         if self._meters is not None:
             self._meters.ended(record)
         self._observer.finished(run, record)
         if self._tracker is not None:
-            self._tracker.finished(run, record, self._home.run(run_id))
+            self._tracker.finished(run, record, self._home.run(run.run_id))
 
 
 def _job(planned: PlannedRun, the_plan: Plan, home: Home) -> Job | Batched:
@@ -309,7 +336,7 @@ def _untrained(todo: Iterable[PlannedRun], hopeless: dict[tuple[str, str], str])
     for planned in todo:
         cause = hopeless.get((planned.run.dataset, planned.run.method))
         if cause is not None:
-            yield ("record", planned.run.run_id, failed(planned.run, cause))
+            yield RunEnded(planned.run.run_id, failed(planned.run, cause))
 
 
 def _events(

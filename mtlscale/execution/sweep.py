@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from mtlscale.execution.events import Advanced, Event
+from mtlscale.execution.jobs import Batched, Job, Options
 from mtlscale.execution.plan import Datasets, Plan, PlannedRun, make_plan
-from mtlscale.execution.pool import Batched, Job, Options, execute_pool
+from mtlscale.execution.pool import execute_pool
 from mtlscale.records import Home, Ledger, RunRecord, Score, score
 from mtlscale.report.sweeps import Sweep
 from mtlscale.spec import Experiment, Run, SearchSpec, UserError, check_metric, space_of, trials
@@ -158,36 +160,30 @@ def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | B
     return [item for _, item in queue] + [job(run) for run in single], reasons
 
 
-def execute_sweep(sweep: SweepPlan, home: Home, slots: int) -> Iterator[tuple[Run, int | RunRecord]]:
-    """Run the trials that are not done: how many epochs each has behind it, and its record."""
+def execute_sweep(sweep: SweepPlan, home: Home, slots: int) -> Iterator[tuple[Run, Event]]:
+    """Run the trials that are not done: what each of them says."""
     experiment = sweep.plan.experiment
     plugins = tuple(str(path.absolute()) for path in experiment.plugins)
+    options = Options(experiment.resources, plugins, models=False, storage=home.storage, phases=home.phases)
     if sweep.search.adaptive:
-        yield from _tuned(sweep, home, slots, plugins)
+        yield from _tuned(sweep, home, slots, options)
         return
     run_of = {planned.run.run_id: planned.run for planned in sweep.plan.runs}
-    for event in execute_pool(
-        sweep.items, slots, Options(experiment.resources, plugins, models=False, storage=home.storage)
-    ):
-        if event[0] == "progress":
-            yield from ((run_of[run_id], event[2]) for run_id in event[1])
-        elif event[0] == "epoch":
-            yield run_of[event[1]], event[2].epoch
-        else:
-            yield run_of[event[1]], event[2]
+    for event in execute_pool(sweep.items, slots, options):
+        for run_id in event.run_ids if isinstance(event, Advanced) else (event.run_id,):
+            yield run_of[run_id], event
 
 
-def _tuned(sweep: SweepPlan, home: Home, slots: int, plugins: tuple[str, ...]) -> Iterator[tuple[Run, int | RunRecord]]:
+def _tuned(sweep: SweepPlan, home: Home, slots: int, options: Options) -> Iterator[tuple[Run, Event]]:
     """One search by Ray Tune after the other, a method and data set at a time."""
     from mtlscale.execution.tune import execute_tune, setup_of
 
-    experiment, search = sweep.plan.experiment, sweep.search
-    folder = home.experiment(experiment.name)
+    search, folder = sweep.search, home.experiment(sweep.plan.experiment.name)
     journal = folder / f"begun-{search.algorithm}-{search.scheduler}.jsonl"
+    population = search.scheduler == "pbt"
     for base in sweep.bases:
         done = [planned.record for planned in sweep.of(base) if planned.state == "done" and planned.record is not None]
-        shared = setup_of(
-            base, search, sweep.plan.folders[base.data], home.root / "runs", journal, experiment.resources, plugins
-        )
-        manifest = sweep.plan.manifests[base.data]
-        yield from execute_tune(search, shared, done, manifest, experiment.resources, slots, folder / "tune")
+        runs = folder / "population" if population else home.root / "runs"
+        data, suite = sweep.plan.folders[base.data], sweep.plan.manifests[base.data].suite
+        shared = setup_of(base, search, data, suite, runs, journal, options)
+        yield from execute_tune(search, shared, done, slots, folder / "tune")

@@ -19,12 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtlscale.data.prepared import Manifest
+from mtlscale.execution.events import EpochEnded, Event, Noted, RunEnded
+from mtlscale.execution.jobs import Job, Options
+from mtlscale.execution.trial import Trial
 from mtlscale.execution.worker import Plugin, failed, setup, sources
-from mtlscale.records import Epoch, Metrics, RunRecord, best_so_far, score, score_of, write_atomically
-from mtlscale.spec import Dimension, Knobs, ResourceSpec, Run, SearchSpec, UserError, space_of, trials, whole_number
+from mtlscale.records import Epoch, Metrics, RunRecord, Score, best_so_far, score, score_of
+from mtlscale.spec import Dimension, Knobs, Run, SearchSpec, TaskSuite, UserError, space_of, trials, whole_number
 
-_WORST = -1e12  # what a trial that diverged reports
+WORST = -1e12  # what a trial that diverged reports
 
 Settings = dict[str, Any]  # what Tune sees of a trial: path -> number, or the place in a list of choices
 
@@ -35,15 +37,32 @@ class Setup:
 
     base: Run
     data: Path
-    runs: Path  # folder of all runs
+    runs: Path  # below which the trials' folders are: that of all runs, or one for members of populations
     journal: Path  # settings of the trials that have begun, one JSON object a line
     space: dict[str, Dimension]
     whole: dict[str, bool]
-    metric: str | None
+    metric: str | None  # that decides; None: each task's main one
+    main: dict[str, str]  # task -> its main metric
     plugins: tuple[Plugin, ...]
-    threads: int
-    use_gpu: bool
-    population: bool = False  # settings change within a trial
+    options: Options
+    scheduler: str
+
+    @property
+    def population(self) -> bool:
+        """Whether settings change within a trial."""
+        return self.scheduler == "pbt"
+
+    @property
+    def directions(self) -> dict[str, bool]:
+        """Metric -> whether higher is better."""
+        from mtlscale.metrics import higher_is_better
+
+        names = {*self.main.values(), *([self.metric] if self.metric else [])} - {"loss"}
+        return {**{name: higher_is_better(name) for name in names}, "loss": False}
+
+    def job(self, settings: Settings) -> Job:
+        run = self.base.tuned(self.knobs(settings))
+        return Job(run, self.data, self.runs / run.run_id)
 
     def knobs(self, settings: Settings) -> Knobs:
         """What a run is tuned to: choices by their place, ranges to six digits."""
@@ -68,13 +87,13 @@ def _trainable() -> type[Any]:
     """The class of the trials; Ray is imported late."""
     from ray import tune
 
-    class Trial(tune.Trainable):
-        """One trial, an epoch a step."""
+    class TuneTrial(tune.Trainable):
+        """One trial, an epoch a step, and a last step for its record."""
 
         def setup(self, config: Settings, shared: Setup | None = None) -> None:
             assert shared is not None
             self._shared = shared
-            setup(shared.threads, list(shared.plugins))
+            setup(shared.options.threads, shared.plugins)
             self._begin(config)
 
         def reset_config(self, new_config: Settings) -> bool:
@@ -82,93 +101,75 @@ def _trainable() -> type[Any]:
             return True
 
         def _begin(self, config: Settings) -> None:
-            from mtlscale.execution import worker
-            from mtlscale.training.loop import Trainer
-
-            shared = self._shared
-            self._run = shared.base.tuned(shared.knobs(config))
-            folder = shared.runs / self._run.run_id
-            self._folder = None if shared.population else folder
-            self._known = None if shared.population else worker.read_record(folder)
-            data = worker._read(shared.data)
-            device = worker.device() if shared.use_gpu else "cpu"
-            self._trainer = Trainer(self._run, data, folder=self._folder, device=device)
-            self._steps = self._trainer.train()
-            self._best: float | None = None
+            # The settings of a population's member change on the way: it must not be taken for the run with its last.
+            self._trial = Trial(self._shared.job(config), self._shared.options, resumes=not self._shared.population)
+            self._events = self._trial.events()
+            self._best = Best(self._shared)
 
         def step(self) -> dict[str, Any]:
-            if self._known is not None:  # it had ended when the driver died
-                return self._end(self._known)
-            try:
-                epoch = next(self._steps)
-            except StopIteration as stop:
-                return self._end(stop.value)
-            if epoch.val:
-                main = {task.name: task.metrics[0] for task in self._trainer.suite.tasks}
-                now = score_of(epoch.val, main, _directions(main, self._shared.metric), self._metric())[0]
-                self._best = now if self._best is None else max(self._best, now)
-            return {
-                "score": _WORST if self._best is None else self._best,
-                "epoch": epoch.epoch,
-                "entry": epoch.model_dump_json(),
-                "run_id": self._run.run_id,
-            }
-
-        def _metric(self) -> str | None:
-            if self._shared.metric is None and self._run.training.selection == "loss":
-                return "loss"
-            return self._shared.metric
-
-        def _end(self, record: RunRecord) -> dict[str, Any]:
-            if self._folder is not None:
-                write_atomically(self._folder / "record.json", record.model_dump_json().encode())
-                (self._folder / "checkpoint.pt").unlink(missing_ok=True)
-            found = score(record, self._shared.metric)
-            return {
-                "score": _WORST if found is None else found[0],
-                "epoch": len(record.epochs),
-                "record": record.model_dump_json(),
-                "run_id": self._run.run_id,
-                "done": True,
-            }
+            notes: list[str] = []
+            for event in self._events:
+                match event:
+                    case Noted(_, text):
+                        notes.append(text)
+                    case EpochEnded(_, epoch):
+                        found = self._best.of(epoch)
+                        return {"score": found, "notes": notes, "epoch": epoch.model_dump_json()}
+                    case RunEnded(_, record):
+                        found = _number(score(record, self._shared.metric))
+                        return {"score": found, "notes": notes, "record": record.model_dump_json(), "done": True}
+            raise AssertionError("a trial that has ended was asked to go on")
 
         def save_checkpoint(self, checkpoint_dir: str) -> None:
-            self._trainer.save(Path(checkpoint_dir) / "checkpoint.pt")
+            self._trial.save(Path(checkpoint_dir) / "checkpoint.pt")
 
         def load_checkpoint(self, checkpoint_dir: str | None) -> None:
             assert checkpoint_dir is not None
-            self._trainer.adopt(Path(checkpoint_dir) / "checkpoint.pt")
+            self._trial.adopt(Path(checkpoint_dir) / "checkpoint.pt")
 
-    return Trial
+    return TuneTrial
 
 
-def _directions(main: dict[str, str], metric: str | None) -> dict[str, bool]:
-    from mtlscale.metrics import higher_is_better
+class Best:
+    """How good a trial has been so far: what Tune compares."""
 
-    names = {*main.values(), *([metric] if metric else [])} - {"loss"}
-    return {**{name: higher_is_better(name) for name in names}, "loss": False}
+    def __init__(self, shared: Setup) -> None:
+        self._shared, self._phase, self._score = shared, "", WORST
+
+    def of(self, epoch: Epoch) -> float:
+        """After this epoch; a new phase counts from its first evaluation on, and alone."""
+        if epoch.val:
+            shared = self._shared
+            now = _number(score_of(epoch.val, shared.main, shared.directions, shared.metric))
+            self._score = now if epoch.phase != self._phase else max(self._score, now)
+            self._phase = epoch.phase
+        return self._score
+
+
+def _number(found: Score | None) -> float:
+    """A score as Tune takes it: a number, and one that is finite."""
+    return WORST if found is None else max(WORST, found[0])
 
 
 def execute_tune(
     search: SearchSpec,
     shared: Setup,
     done: Sequence[RunRecord],
-    manifest: Manifest,
-    resources: ResourceSpec,
     slots: int,
     folder: Path,
-) -> Iterator[tuple[Run, int | RunRecord]]:
-    """Run the trials that one method still has in its budget: how many epochs each has behind it, and its record."""
+) -> Iterator[tuple[Run, Event]]:
+    """Run the trials that one method still has in its budget: what each of them says."""
     from ray import tune
 
+    resources = shared.options.resources
     left = search.budget - len(done)
     if left <= 0 or (done and search.scheduler == "pbt"):  # members of a population may end with the same settings
         return
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
-    events: queue.Queue[tuple[Run, int | RunRecord] | None] = queue.Queue()
-    callback = _Recorder(shared, manifest, search, events)
+    events: _Events = queue.Queue()
+    callback = _Recorder(shared, search, events)
     begun = _begun(shared, done)
     algorithm = _algorithm(search, shared, done, begun, left)
     shutil.rmtree(folder, ignore_errors=True)
@@ -216,12 +217,15 @@ def execute_tune(
         raise UserError(f"Ray Tune ended early: {str(trouble[0]).strip().splitlines()[-1]}") from trouble[0]
 
 
+_Events = queue.Queue[tuple[Run, Event] | None]  # None: the search is over
+
+
 class _Recorder:
     """Turns what Tune tells of trials into records: of those that ended their own, of those cut short what they had."""
 
-    def __init__(self, shared: Setup, manifest: Manifest, search: SearchSpec, events: queue.Queue[Any]) -> None:
-        self._shared, self._suite, self._search, self._events = shared, manifest.suite, search, events
-        self._epochs: dict[str, dict[int, Epoch]] = {}
+    def __init__(self, shared: Setup, search: SearchSpec, events: _Events) -> None:
+        self._shared, self._search, self._events = shared, search, events
+        self._epochs: dict[str, dict[int, Epoch]] = {}  # of a trial, by how many are over with it
         self._ended: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -265,23 +269,21 @@ class _Recorder:
 
     def _result(self, trial: Any, result: dict[str, Any]) -> None:
         run = self._run(trial)
+        for text in result.get("notes", ()):
+            self._events.put((run, Noted(run.run_id, text)))
         if "record" in result:
             self._put(trial, run, RunRecord.model_validate_json(result["record"]))
-            return
-        if "entry" in result:
-            entry = Epoch.model_validate_json(result["entry"])
-            self._epochs.setdefault(trial.trial_id, {})[entry.epoch] = entry
-            self._events.put((run, entry.epoch))
+        elif "epoch" in result:
+            epoch = Epoch.model_validate_json(result["epoch"])
+            self._epochs.setdefault(trial.trial_id, {})[run.epochs_behind(epoch.phase, epoch.epoch)] = epoch
+            self._events.put((run, EpochEnded(run.run_id, epoch)))
 
     def _complete(self, trial: Any) -> None:
         """A scheduler has ended it: what it had on validation counts."""
         if trial.trial_id in self._ended:
             return
         run = self._run(trial)
-        epochs = list(self._epochs.get(trial.trial_id, {}).values())
-        self._put(
-            trial, run, cut_short(run, epochs, {task.name: task.metrics[0] for task in self._suite.tasks}, self._search)
-        )
+        self._put(trial, run, cut_short(run, list(self._epochs.get(trial.trial_id, {}).values()), self._shared))
 
     def _error(self, trial: Any) -> None:
         if trial.trial_id in self._ended:
@@ -293,25 +295,27 @@ class _Recorder:
     def _put(self, trial: Any, run: Run, record: RunRecord) -> None:
         if trial.trial_id not in self._ended:
             self._ended.add(trial.trial_id)
-            self._events.put((run, record))
+            self._events.put((run, RunEnded(run.run_id, record)))
 
 
-def cut_short(run: Run, epochs: Sequence[Epoch], main: dict[str, str], search: SearchSpec) -> RunRecord:
-    """The record of a trial that a scheduler ended: its best epoch on validation, nothing on test."""
-    directions = _directions(main, search.metric)
-    chosen = best_so_far(epochs, main, directions, search.metric)
+def cut_short(run: Run, epochs: Sequence[Epoch], shared: Setup) -> RunRecord:
+    """The record of a trial that a scheduler ended: its best epoch on validation, of the phase it was in; nothing on
+    test."""
+    phase = epochs[-1].phase if epochs else ""
+    of_phase = (epoch for epoch in epochs if epoch.phase == phase)
+    chosen = best_so_far(of_phase, shared.main, shared.directions, shared.metric)
     if chosen is None:
-        return failed(run, f"ended by {search.scheduler} before its first evaluation")
+        return failed(run, f"ended by {shared.scheduler} before its first evaluation")
     metrics: dict[str, Metrics] = {"val": chosen.val}
-    return failed(run, f"ended by {search.scheduler} after {len(epochs)} epochs").model_copy(
+    return failed(run, f"ended by {shared.scheduler} after {len(epochs)} epochs").model_copy(
         update={
             "status": "finished",
             "metrics": metrics,
             "last": metrics,
             "chosen_epoch": chosen.epoch,
             "epochs": list(epochs),
-            "main_metrics": main,
-            "higher_is_better": directions,
+            "main_metrics": shared.main,
+            "higher_is_better": shared.directions,
             "seconds": sum(epoch.seconds for epoch in epochs),
         }
     )
@@ -346,8 +350,7 @@ def _algorithm(search: SearchSpec, shared: Setup, done: Sequence[RunRecord], beg
             points_to_evaluate=[shared.settings(knobs) for knobs in begun][:left] or None,
         )
         for record in done:
-            found = score(record, search.metric)
-            searcher.add_evaluated_point(shared.settings(record.trial), _WORST if found is None else found[0])
+            searcher.add_evaluated_point(shared.settings(record.trial), _number(score(record, shared.metric)))
         return searcher
     from ray.tune.search import BasicVariantGenerator
 
@@ -387,7 +390,7 @@ def _domains(shared: Setup) -> dict[str, Any]:
 def _scheduler(search: SearchSpec, shared: Setup) -> Any:
     from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule, PopulationBasedTraining
 
-    epochs = shared.base.training.epochs
+    epochs = shared.base.epochs
     if search.scheduler == "asha":
         # One more step than epochs: the last one hands in the record.
         return ASHAScheduler("training_iteration", max_t=epochs + 1, grace_period=min(search.grace, epochs))
@@ -413,14 +416,9 @@ def moves(path: str, dimension: Dimension, whole: bool) -> bool:
 
 
 def setup_of(
-    base: Run,
-    search: SearchSpec,
-    data: Path,
-    runs: Path,
-    journal: Path,
-    resources: ResourceSpec,
-    plugins: Sequence[str],
+    base: Run, search: SearchSpec, data: Path, suite: TaskSuite, runs: Path, journal: Path, options: Options
 ) -> Setup:
+    loss = search.metric is None and base.training.selection == "loss"
     space = space_of(search, base)
     return Setup(
         base=base,
@@ -429,9 +427,9 @@ def setup_of(
         journal=journal,
         space=space,
         whole={path: whole_number(base, path) for path in space},
-        metric=search.metric,
-        plugins=tuple(sources(plugins)),
-        threads=int(resources.cpus_per_worker),
-        use_gpu=resources.gpus_per_worker > 0,
-        population=search.scheduler == "pbt",
+        metric="loss" if loss else search.metric,
+        main={task.name: task.metrics[0] for task in suite.tasks},
+        plugins=tuple(sources(options.plugins)),
+        options=options,
+        scheduler=search.scheduler,
     )

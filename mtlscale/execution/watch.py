@@ -11,6 +11,7 @@ from logging.handlers import RotatingFileHandler
 from typing import TYPE_CHECKING
 
 from mtlscale.records import Home, RunRecord
+from mtlscale.spec import Run
 
 if TYPE_CHECKING:
     from ray.util.metrics import Gauge
@@ -31,6 +32,7 @@ _FIELDS = (
     "error",
     "seconds",
     "samples_per_second",
+    "text",
     "dump",
 )
 
@@ -102,6 +104,12 @@ class Meters:
     def _set(self) -> None:
         for name, value in (("done", self._done), ("failed", self._failed), ("left", self._left)):
             self._gauges[f"mtlscale_runs_{name}"].set(value, tags=self._tags)
+
+
+def log_noted(run: Run, text: str) -> None:
+    """One line for what a run says besides its epochs."""
+    extra = {"run_id": run.run_id, "dataset": run.dataset, "method": run.method, "seed": run.seed, "text": text}
+    log.warning("run notes", extra=extra)
 
 
 def log_ended(record: RunRecord) -> None:

@@ -3,7 +3,7 @@
 from mtlscale.records.files import write_atomically
 from mtlscale.records.home import Home
 from mtlscale.records.ledger import Ledger
-from mtlscale.records.record import Epoch, Metrics, PhaseCost, RunRecord
+from mtlscale.records.record import Epoch, Metrics, PhaseCost, RunRecord, read_record
 from mtlscale.records.scores import Score, best, best_so_far, score, score_of
 from mtlscale.records.storage import Storage, restore
 
@@ -18,6 +18,7 @@ __all__ = [
     "Storage",
     "best",
     "best_so_far",
+    "read_record",
     "restore",
     "score",
     "score_of",

@@ -48,6 +48,11 @@ class Home:
         return self.experiment(name) / file
 
     @property
+    def phases(self) -> Path:
+        """What the finished phases of methods handed over, for every run that shares them."""
+        return self.root / "phases"
+
+    @property
     def tracking_uri(self) -> str:
         return f"sqlite:///{self.root / 'mlflow.db'}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -75,3 +76,11 @@ class RunRecord(BaseModel):
     @property
     def samples_per_second(self) -> float:
         return self.samples / self.train_seconds if self.train_seconds > 0 else 0.0
+
+
+def read_record(folder: Path) -> RunRecord | None:
+    """The record a run left in its folder, if it came to an end."""
+    try:
+        return RunRecord.model_validate_json((folder / "record.json").read_bytes())
+    except (OSError, ValueError):
+        return None

@@ -103,8 +103,11 @@ class Storage:
         self.remove(f"runs/{folder.name}/checkpoint.pt")
 
     def checkpoints(self, folder: Path) -> Callable[[], None]:
-        """Fetch a run's checkpoint, where there is one; the function that stores it again whenever it has changed."""
-        file, key = folder / "checkpoint.pt", f"runs/{folder.name}/checkpoint.pt"
+        """`follow` a run's checkpoint."""
+        return self.follow(folder / "checkpoint.pt", f"runs/{folder.name}/checkpoint.pt")
+
+    def follow(self, file: Path, key: str) -> Callable[[], None]:
+        """Fetch a file, where it is stored; the function that stores it again whenever it has changed."""
         self.get(key, file)
         stored = [_state(file)]
 

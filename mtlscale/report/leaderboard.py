@@ -1,6 +1,6 @@
 """The leaderboard: one table per data set that says how good each method is, what it costs, and what is real.
 
-Definitions: docs/methods.md#deltas for Δ and η; DESIGN §4, "A fair comparison".
+Definitions: docs/methods.md#deltas for Δ and η, docs/methods.md#which-differences-are-real for the tests.
 """
 
 from __future__ import annotations

@@ -111,6 +111,21 @@ class Run(Model):
     def training(self) -> TrainingSpec:
         return self.parts.training
 
+    @property
+    def epochs(self) -> int:
+        """Epochs of all its phases, if no early stopping cuts them short."""
+        return sum(phase.epochs or self.training.epochs for phase in self.parts.architecture.phases())
+
+    def epochs_behind(self, phase: str, epoch: int) -> int:
+        """How many of its epochs are over with this one of a phase ("": it has one phase alone). Earlier phases that
+        ended early, or that another run had done, count whole."""
+        behind = epoch
+        for earlier in self.parts.architecture.phases() if phase else ():
+            if earlier.name == phase:
+                break
+            behind += earlier.epochs or self.training.epochs
+        return behind
+
     def tuned(self, knobs: Knobs) -> Run:
         """This run with other settings, such as {"training.lr": 0.01, "balancer.eps": 0.1}; they are its `trial`."""
         if not knobs:

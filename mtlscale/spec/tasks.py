@@ -37,6 +37,7 @@ class TaskSuite:
     vocabulary_size: int | None = None  # tokens only; id 0 is padding, id 1 an unknown word
     extras: Mapping[str, Any] = field(default_factory=dict)
     unlabelled: tuple[str, ...] = ()  # streams without any label, for objectives that look at them
+    weighted: bool = False  # training losses of samples are multiplied by weights that come with them
 
     @property
     def streams(self) -> dict[str, tuple[str, ...]]:

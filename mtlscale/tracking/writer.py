@@ -66,7 +66,7 @@ class Writer:
         self._runs: dict[str, str] = {}  # our run_id -> MLflow's
         self._pending: dict[str, list[Epoch]] = {}
         self._flushed: dict[str, float] = {}
-        self._written: dict[str, int] = {}  # our run_id -> last epoch written
+        self._written: dict[str, int] = {}  # our run_id -> last epoch written, of all phases
 
     def connect(self) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -208,16 +208,18 @@ class Writer:
     def epoch(self, run: Run, epoch: Epoch) -> None:
         self._pending.setdefault(run.run_id, []).append(epoch)
         if time.monotonic() - self._flushed.get(run.run_id, 0.0) >= _FLUSH_SECONDS:
-            self._flush(run.run_id)
+            self._flush(run)
 
-    def _flush(self, run_id: str) -> None:
+    def _flush(self, run: Run) -> None:
+        run_id = run.run_id
         now = int(time.time() * 1000)
         metrics = []
         last = self._written.get(run_id, 0)
         for epoch in self._pending.pop(run_id, []):
-            if epoch.epoch <= last:
+            step = run.epochs_behind(epoch.phase, epoch.epoch)
+            if step <= last:
                 continue  # an epoch repeated after a resume
-            last = epoch.epoch
+            last = step
             values = {"epoch_seconds": epoch.seconds}
             values |= {f"train.loss.{task}": value for task, value in epoch.train_loss.items()}
             values |= {f"weight.{task}": value for task, value in epoch.weights.items()}
@@ -225,7 +227,7 @@ class Writer:
                 f"val.{metric}.{task}": value for task, found in epoch.val.items() for metric, value in found.items()
             }
             values |= {f"trace.{name}": v for name, v in epoch.traces.items() if isinstance(v, int | float)}
-            metrics += [self._metric(key, float(value), now, epoch.epoch) for key, value in values.items()]
+            metrics += [self._metric(key, float(value), now, step) for key, value in values.items()]
         self._written[run_id] = last
         for start in range(0, len(metrics), _METRICS_PER_BATCH):
             self._client.log_batch(self._runs[run_id], metrics=metrics[start : start + _METRICS_PER_BATCH])
@@ -235,7 +237,8 @@ class Writer:
         if run.run_id not in self._written:
             self.start(run)
         self._pending[run.run_id] = list(record.epochs)  # those written already are left out
-        self._flush(run.run_id)
+        self._flush(run)
+        last = 0 if not record.epochs else run.epochs_behind(record.epochs[-1].phase, record.epochs[-1].epoch)
         mine = self._runs[run.run_id]
         now = int(time.time() * 1000)
         values = {
@@ -266,7 +269,7 @@ class Writer:
         }
         self._client.log_batch(
             mine,
-            metrics=[self._metric(key, float(value), now, len(record.epochs)) for key, value in values.items()],
+            metrics=[self._metric(key, float(value), now, last) for key, value in values.items()],
             tags=[self._tag(key, str(value)) for key, value in tags.items()],
         )
         for name in ("record.json", "model.pt", "pictures.png", "error.txt"):

@@ -13,8 +13,17 @@ if TYPE_CHECKING:
     from mtlscale.training.evaluate import TaskTable, evaluate, tables
     from mtlscale.training.loop import Progress, Tally, Trainer, train
     from mtlscale.training.losses import task_loss
-    from mtlscale.training.means import Diverged, bad_gradient, bad_loss, head_weights, mean_losses, told
-    from mtlscale.training.phases import begin, build_model, partition_of, phase_id
+    from mtlscale.training.means import (
+        Diverged,
+        Means,
+        bad_gradient,
+        bad_loss,
+        clip_factors,
+        head_weights,
+        mean_losses,
+        told,
+    )
+    from mtlscale.training.phases import begin, build_model, first_state, partition_of, phase_id
     from mtlscale.training.pictures import Pictures
     from mtlscale.training.record import counters, now, run_record
     from mtlscale.training.rows import Partition
@@ -30,8 +39,17 @@ _HOMES = {
     "mtlscale.training.evaluate": ["TaskTable", "evaluate", "tables"],
     "mtlscale.training.loop": ["Progress", "Tally", "Trainer", "train"],
     "mtlscale.training.losses": ["task_loss"],
-    "mtlscale.training.means": ["Diverged", "bad_gradient", "bad_loss", "head_weights", "mean_losses", "told"],
-    "mtlscale.training.phases": ["begin", "build_model", "partition_of", "phase_id"],
+    "mtlscale.training.means": [
+        "Diverged",
+        "Means",
+        "bad_gradient",
+        "bad_loss",
+        "clip_factors",
+        "head_weights",
+        "mean_losses",
+        "told",
+    ],
+    "mtlscale.training.phases": ["begin", "build_model", "first_state", "partition_of", "phase_id"],
     "mtlscale.training.pictures": ["Pictures"],
     "mtlscale.training.record": ["counters", "now", "run_record"],
     "mtlscale.training.rows": ["Partition"],
@@ -46,6 +64,7 @@ __all__ = [
     "Augment",
     "Batches",
     "Diverged",
+    "Means",
     "Mover",
     "Partition",
     "Pictures",
@@ -63,9 +82,11 @@ __all__ = [
     "begin",
     "build_model",
     "checkpoint",
+    "clip_factors",
     "counters",
     "derive_seed",
     "evaluate",
+    "first_state",
     "head_weights",
     "mean_losses",
     "now",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,11 +51,17 @@ class Progress:
 
 
 class Tally:
-    """Losses and weights of an epoch's steps."""
+    """Losses and weights of an epoch's steps, of one run [T] or of a batch of trials [B, T]."""
 
-    def __init__(self, size: int) -> None:
-        self.losses = torch.zeros(size, dtype=torch.float64)
+    def __init__(self, *shape: int) -> None:
+        self.losses = torch.zeros(shape, dtype=torch.float64)
         self.seen, self.weights, self.taken = torch.zeros_like(self.losses), torch.zeros_like(self.losses), 0
+
+    def of(self, trials: Tensor | int) -> Tally:
+        """That of some of the trials, or of one."""
+        part = copy(self)
+        part.losses, part.seen, part.weights = self.losses[trials], self.seen[trials], self.weights[trials]
+        return part
 
     def add(self, result: StepResult) -> None:
         there = ~result.losses.isnan()
@@ -66,11 +73,11 @@ class Tally:
 
     @property
     def mean_losses(self) -> Tensor:
-        """[T], NaN where a task had no label in any step."""
+        """[..., T], NaN where a task had no label in any step."""
         return self.losses / self.seen
 
     def mean_weights(self, names: Sequence[str]) -> dict[str, float]:
-        """Empty where the balancer has no weights."""
+        """Of one run; empty where the balancer has no weights."""
         means = (self.weights / max(1, self.taken)).tolist()
         return {} if any(w != w for w in means) else dict(zip(names, means, strict=True))
 
@@ -221,6 +228,11 @@ class Trainer:
     def _later(self) -> tuple[str, ...]:
         """What tells a later phase's random numbers from the first one's."""
         return () if self.at.place == 0 else (self.phase.name,)
+
+    def phase_files(self) -> list[Path]:
+        """Where each phase but the last is kept once it is over; none where nothing is kept."""
+        places = range(0 if self.kept is None else len(self.phases) - 1)
+        return [path for place in places if (path := self._kept(place)) is not None]
 
     def _kept(self, place: int) -> Path | None:
         return None if self.kept is None else self.kept / f"{phase_id(self.run, self.phases, place)}.pt"

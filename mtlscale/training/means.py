@@ -18,9 +18,9 @@ class Diverged(Exception):
 
 @dataclass(frozen=True)
 class Means:
-    """The numbers of one step on the host, float64: mean losses [T] (NaN where a task has no label), which tasks have
-    one, which losses the balancer cannot take, counts [T], the factors of the losses [T], and the products of the
-    tasks' gradients as they were differentiated [T, T]."""
+    """The numbers of one step on the host, float64: mean losses [..., T] (NaN where a task has no label), which tasks
+    have one, which losses the balancer cannot take, counts [..., T], the factors of the losses [..., T], and the
+    products of the tasks' gradients as they were differentiated [..., T, T]."""
 
     losses: Tensor
     present: Tensor
@@ -31,18 +31,22 @@ class Means:
 
     @classmethod
     def of(cls, numbers: Tensor, balancer: Balancer, size: int, *, scaled: bool, gramian: bool) -> Means:
-        """From one flat tensor: sums, counts, then factors where `scaled`, then products where `gramian`."""
-        sums, counts, rest = numbers[:size], numbers[size : 2 * size], numbers[2 * size :]
-        scale = torch.ones(size, dtype=torch.float64)
+        """From one tensor [..., n]: sums, counts, then factors where `scaled`, then products where `gramian`."""
+        sums, counts, rest = numbers[..., :size], numbers[..., size : 2 * size], numbers[..., 2 * size :]
+        scale = torch.ones_like(sums)
         if scaled:
-            scale, rest = rest[:size], rest[size:]
-        k = rest[: size * size].reshape(size, size) if gramian else None
+            scale, rest = rest[..., :size], rest[..., size:]
+        k = rest[..., : size * size].unflatten(-1, (size, size)) if gramian else None
         return cls(*mean_losses(sums, counts, balancer), counts, scale, k)
 
     @property
     def per_sum(self) -> Tensor:
-        """[T]: from the sum of a task's losses to what is balanced."""
+        """[..., T]: from the sum of a task's losses to what is balanced."""
         return self.scale / self.counts.clamp(min=1)
+
+    def gramian(self, per_sum: Tensor) -> Tensor | None:
+        """[..., T, T]: products of the gradients times `per_sum` [..., T]."""
+        return None if self.k is None else self.k * per_sum.unsqueeze(-1) * per_sum.unsqueeze(-2)
 
 
 def mean_losses(sums: Tensor, counts: Tensor, balancer: Balancer) -> tuple[Tensor, Tensor, Tensor]:
@@ -78,6 +82,12 @@ def told(balancer: Balancer, state: State, precision: float, scale: Tensor) -> S
         return state
     known = {"precision": lambda old: torch.full_like(old, precision), "task_scale": lambda old: scale.to(old)}
     return {**state, **{name: known[name](state[name]) for name in balancer.told}}
+
+
+def clip_factors(squares: Tensor, limit: Tensor | float) -> Tensor:
+    """[...]: what gradients whose entries' squares sum to `squares` [...] are multiplied by, so that their norm is at
+    most `limit`."""
+    return (limit / (squares.sqrt() + 1e-6)).clamp(max=1.0)
 
 
 def head_weights(balancer: Balancer, weights: Tensor, present: Tensor) -> Tensor:

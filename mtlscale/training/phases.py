@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale.architectures import TURN_SETTINGS, Found, MultiTaskModule, Phase, Source, Turn
-from mtlscale.balancing import Balancer, ValidationBalancer
-from mtlscale.data import EpochSampler, Workers, halves
+from mtlscale.balancing import Balancer, State, ValidationBalancer
+from mtlscale.data import EpochSampler, Samples, Workers, halves
 from mtlscale.encoders import needs_every_worker
 from mtlscale.objectives import ObjectiveModule
 from mtlscale.spec import MISSING_CLASS, Run, TaskSuite, TrainingSpec, UserError
@@ -115,7 +115,6 @@ def begin(
         settings = _settings(turn, spec, phase)
         balancer = turn.balancer or run.parts.balancer
         source = _source(turn, model, suite, objective, spec, device, workers)
-        state = _from_data(balancer, suite, batches) if hasattr(balancer, "from_data") else None
         name = () if number == 0 else (turn.name,)
         update = Update(
             source.names,
@@ -127,8 +126,7 @@ def begin(
             clip=settings.clip,
             amp=spec.amp,
             gramian_every=spec.gramian_every,
-            seed=derive_seed("balancer", seed, *name),
-            state=state,
+            state=first_state(balancer, source.names, suite, batches.train, derive_seed("balancer", seed, *name)),
         )
         parameters = partition.all if turn.groups else _all(model, objective if turn.objective else None)
         share, query = _shares(turn, balancer, suite, batches, seed)
@@ -242,11 +240,18 @@ def _source(
     return source
 
 
-def _from_data(balancer: Any, suite: TaskSuite, batches: Batches) -> Any:
-    first = {name: batches.train[stream] for stream, tasks in suite.streams.items() for name in tasks}
-    return balancer.from_data(
-        {name: s.inputs for name, s in first.items()}, {name: s.targets[name] for name, s in first.items()}
+def first_state(
+    balancer: Balancer, losses: Sequence[str], suite: TaskSuite, train: Mapping[str, Samples], seed: int
+) -> State:
+    """A balancer's state before the first step, from the training samples of every stream where it looks at them."""
+    look = getattr(balancer, "from_data", None)
+    if look is None:
+        return balancer.init(len(losses), seed=seed)
+    of_task = {name: train[stream] for stream, tasks in suite.streams.items() for name in tasks}
+    state: State = look(
+        {name: s.inputs for name, s in of_task.items()}, {name: s.targets[name] for name, s in of_task.items()}
     )
+    return state
 
 
 def _shares(

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mtlscale.balancing import Balancer, JacobianBalancer, State, look_again
 from mtlscale.data import Workers
 from mtlscale.spec import UserError
+from mtlscale.training.means import clip_factors
 from mtlscale.training.rows import Partition, TaskGradients
 from mtlscale.training.ways import Amp, Asked, Draft, Micro, Overflow, Penalty, Ways
 
@@ -182,9 +183,10 @@ class Update:
         """Clip the norm of the whole gradient, or of each network where nothing is shared."""
         if self.clip is None:
             return
-        if self.partition.independent:
-            for group in self.partition.own:
-                nn.utils.clip_grad_norm_(group, self.clip)
-        else:
-            own = [p for group in self.partition.own for p in group]
-            nn.utils.clip_grad_norm_([*self.partition.shared, *own], self.clip)
+        own = self.partition.own
+        for group in own if self.partition.independent else [[*self.partition.shared, *(p for g in own for p in g)]]:
+            gradients = [p.grad for p in group if p.grad is not None]
+            if gradients:
+                norms = torch.stack(torch._foreach_norm(gradients)).to(torch.float64)
+                factor = clip_factors(norms.square().sum(), self.clip)
+                torch._foreach_mul_(gradients, factor.to(gradients[0].dtype))

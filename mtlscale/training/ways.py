@@ -123,8 +123,7 @@ class Ways:
         elif isinstance(balancer, ValidationBalancer) and shared:
             weights, state = self._by_query(balancer, asked, g, per_sum, means)
         else:
-            k = None if means.k is None else means.k * per_sum[:, None] * per_sum[None, :]
-            weights, state = self._balance(asked, means, k)
+            weights, state = self._balance(asked, means, means.gramian(per_sum))
         self.zero()
         _assign(shared, combine(g.shared, weights * per_sum, shared) if direction is None else direction)
         self._assign_own(g.own, self._head_weights(weights, means.present) * per_sum)

@@ -1,4 +1,4 @@
-"""What holds for every method: DESIGN §6.4, purity, batching, and steps in which tasks have no labels."""
+"""What holds for every method: permuted tasks, degenerate gradients, purity, batching, steps without labels."""
 
 import io
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from mtlscale.batched import planning
-from mtlscale.batched.trainer import BatchedTrainer, tasks_are_alike
+from mtlscale.batched.slots import tasks_are_alike
+from mtlscale.batched.trainer import BatchedTrainer
 from mtlscale.data.prepared import PreparedData, load_prepared
 from mtlscale.execution.prepare import prepare
 from mtlscale.records import RunRecord
@@ -107,7 +108,7 @@ def test_a_trial_batched_with_fifteen_ends_as_alone_where_tasks_are_side_by_side
     runs = batch_of(load_experiment(path), digits)
     assert len(runs) == 16
     records, trainer = together(runs, digits)
-    assert trainer.joined
+    assert trainer.layout.joined
     for run in (runs[0], runs[11]):
         assert_same(run, digits, records, trainer)
 
@@ -128,8 +129,8 @@ def test_tasks_of_different_lengths_share_passes_in_groups(
     )
     runs = batch_of(load_experiment(path), digits)
     records, trainer = together(runs, digits)
-    assert trainer.joined and len(trainer.groups) > 2
-    assert sorted(task for group in trainer.groups for task in group) == list(range(len(digits.suite.tasks)))
+    assert trainer.layout.joined and len(trainer.layout.groups) > 2
+    assert sorted(task for group in trainer.layout.groups for task in group) == list(range(len(digits.suite.tasks)))
     for run in runs[::3]:
         assert_same(run, digits, records, trainer)
 
@@ -145,7 +146,7 @@ def test_tasks_of_different_kinds_with_missing_labels_go_stream_by_stream(
     path = experiment_file(datasets=datasets, methods=f"[{method}]", training=TRAINING, search=space)
     runs = batch_of(load_experiment(path), data)
     records, trainer = together(runs, data)
-    assert not trainer.joined
+    assert not trainer.layout.joined
     for run in runs[::3]:
         assert_same(run, data, records, trainer)
 
@@ -164,7 +165,7 @@ def test_architectures_with_layers_of_their_own(
     )
     runs = batch_of(load_experiment(path), digits)
     records, trainer = together(runs, digits)
-    assert trainer.joined
+    assert trainer.layout.joined
     assert_same(runs[2], digits, records, trainer)
 
 

@@ -156,3 +156,36 @@ def test_damage_is_named_with_its_mend(folder: Path, damage: object, message: st
     damage(folder)  # type: ignore[operator]
     with pytest.raises(UserError, match=message):
         load_prepared(folder)
+
+
+def test_streams_without_labels_and_weights_of_samples_come_back(tmp_path: Path) -> None:
+    kinds = (Task(name="left", loss="mse", outputs=1, metrics=("mse",)),)
+    suite = TaskSuite(
+        name="toy",
+        tasks=kinds,
+        inputs="per_task",
+        input_kind="vector",
+        input_shape=(2,),
+        unlabelled=("extra",),
+        weighted=True,
+    )
+    rows = np.arange(8, dtype=np.float32).reshape(4, 2)
+    columns = {"id": list("abcd"), "input": fixed(rows), "weight": np.array([1, 0, 2, 3], dtype=np.float32)}
+    labelled = {**columns, "target.left": rows[:, 0]}
+    tables = {
+        split: {
+            "left": pa.table({**labelled, "id": [f"{split}{id}" for id in "abcd"]}),
+            "extra": pa.table({**columns, "id": [f"{split}x{id}" for id in "abcd"]}),
+        }
+        for split in SPLITS
+    }
+    (tmp_path / "out").mkdir()
+    info = SourceInfo(description="rows of this test", fingerprint="0")
+    write_prepared(tmp_path / "out", Toy(), info, Prepared(suite, tables))
+    data = load_prepared(tmp_path / "out")
+    assert data.suite.streams == {"left": ("left",), "extra": ()}
+    extra = data.splits["train"]["extra"]
+    assert not extra.targets and torch.equal(extra.inputs, torch.from_numpy(rows))
+    assert data.splits["val"]["left"].weights is not None
+    assert data.splits["val"]["left"].weights.tolist() == [1, 0, 2, 3]
+    assert data.manifest.counts == {"left": dict.fromkeys(SPLITS, 4)}

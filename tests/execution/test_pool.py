@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtlscale.data.prepared import PreparedData
-from mtlscale.execution.pool import Job, Options, execute_pool
-from mtlscale.execution.worker import execute
+from mtlscale.execution import EpochEnded, Job, Options, RunEnded, execute, execute_pool
 from mtlscale.spec import Experiment, ResourceSpec, Run
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "uneven.py"
@@ -68,15 +67,15 @@ def test_a_run_whose_worker_finds_no_place_goes_to_an_idle_one(job: MakeJob, loc
     """Four CPUs, three workers of two: the third waits for ever, and what it was to do must not."""
     jobs = [job(method) for method in ("equal", "stl", "mgda")]
     options = Options(ResourceSpec(cpus_per_worker=2), plugins=(str(PLUGIN),))
-    records = [event[2] for event in execute_pool(jobs, 3, options) if event[0] == "record"]
+    records = [event.record for event in execute_pool(jobs, 3, options) if isinstance(event, RunEnded)]
     assert sorted(record.method for record in records) == ["equal", "mgda", "stl"]
     assert {record.status for record in records} == {"finished"}
 
 
 def test_what_a_worker_finished_and_could_not_say_is_not_trained_again(job: MakeJob) -> None:
     one = job("equal")
-    first, again = (list(execute(one.run, one.data, one.folder, models=False, use_gpu=False)) for _ in range(2))
-    assert [event[0] for event in first] == ["epoch", "epoch", "record"]
+    first, again = (list(execute(one, Options(ResourceSpec(), models=False))) for _ in range(2))
+    assert list(map(type, first)) == [EpochEnded, EpochEnded, RunEnded]
     assert again == first[-1:]
 
 
@@ -88,5 +87,5 @@ def test_a_worker_that_dies_after_its_last_word_repeats_nothing(job: MakeJob, tm
     one = job("equal")
     options = Options(ResourceSpec(max_failures=3), plugins=(str(PLUGIN), str(plugin)))
     events = list(execute_pool([one], 1, options))
-    assert [event[0] for event in events].count("record") == 1
+    assert list(map(type, events)).count(RunEnded) == 1
     assert (tmp_path / "last_word.txt").exists()  # the worker did die there

@@ -11,11 +11,11 @@ import fsspec
 import pytest
 
 from mtlscale.data.shared import fetch, publish
+from mtlscale.execution import EpochEnded, Job, Options, RunEnded, execute
 from mtlscale.execution.prepare import fetch_prepared, prepare
 from mtlscale.execution.runner import Silent, plan, run
-from mtlscale.execution.worker import execute
 from mtlscale.records import Epoch, Home, RunRecord, Storage
-from mtlscale.spec import Run, UserError, load_experiment
+from mtlscale.spec import ResourceSpec, Run, UserError, load_experiment
 
 
 @pytest.fixture
@@ -67,8 +67,10 @@ def test_a_run_goes_on_on_another_node(
     def events(node: str, storage: str | None) -> list[Epoch | RunRecord]:
         home, data = Home(tmp_path / node), tmp_path / node / "data" / "digits" / prepared.name
         found: list[Epoch | RunRecord] = []
-        for event in execute(one, data, home.run(one.run_id), models=False, use_gpu=False, storage=storage):
-            found.append(event[2])  # type: ignore[arg-type]
+        options = Options(ResourceSpec(), models=False, storage=storage, phases=home.phases)
+        for event in execute(Job(one, data, home.run(one.run_id)), options):
+            assert isinstance(event, EpochEnded | RunEnded)
+            found.append(event.epoch if isinstance(event, EpochEnded) else event.record)
             if node == "lost" and len(found) == 3:
                 break  # it is gone, and its disk with it
         return found

@@ -1,4 +1,4 @@
-"""Objectives with state in whole runs: workers, micro-batches and interruptions must not show (DESIGN §6)."""
+"""Objectives with state in whole runs: workers, micro-batches and interruptions must not show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole runs of TOMATO and its rivals: interruptions and workers must not show (DESIGN §6)."""
+"""Whole runs of TOMATO and its rivals: interruptions and workers must not show."""
 
 from __future__ import annotations
 

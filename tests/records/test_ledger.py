@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.records import Epoch, Ledger, RunRecord, write_atomically
+from mtlscale.records import Epoch, Ledger, RunRecord, read_record, write_atomically
 
 
 def record(run_id: str, status: str = "finished") -> RunRecord:
@@ -61,8 +61,6 @@ def test_a_full_disk_leaves_the_old_file_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]"])
 def test_a_damaged_record_is_no_record(content: bytes, tmp_path: Path) -> None:
-    from mtlscale.execution.worker import read_record
-
     (tmp_path / "record.json").write_bytes(content)
     assert read_record(tmp_path) is None
 

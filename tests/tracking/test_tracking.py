@@ -13,7 +13,7 @@ import pytest
 from mlflow_server import MlflowServer, postgres
 
 from mtlscale.records import Epoch, Home, Ledger, RunRecord
-from mtlscale.spec import Experiment, Run
+from mtlscale.spec import Experiment, Run, load_plugin
 from mtlscale.tracking import Tracker
 from mtlscale.tracking.sync import sync
 
@@ -184,3 +184,22 @@ def _eight(uri: str, experiment_file: Callable[..., Path], load: Callable[..., E
     assert [tracker.close([]) for tracker in trackers] == [None] * 8 and told == []
     for experiment in experiments:
         assert written(uri, experiment.name) == expected(runs_of(experiment))
+
+
+def test_the_epochs_of_all_phases_are_written_one_after_the_other(
+    small: Callable[..., Experiment], tmp_path: Path
+) -> None:
+    """Each phase counts its own from one; charts go on."""
+    load_plugin(Path(__file__).parents[2] / "docs" / "examples" / "two_phases.py")
+    method = "{architecture: {name: searched_sharing, search_epochs: 2}, balancer: equal}"
+    experiment, home = small(methods=f"[{method}]"), Home(tmp_path / "home")
+    (run,) = runs_of(experiment)
+    places = [("search", 1), ("search", 2), ("retrain", 1), ("retrain", 2), ("retrain", 3)]
+    epochs = [epoch_of(number).model_copy(update={"phase": phase}) for phase, number in places]
+    tracker = Tracker(experiment, home)
+    tracker.started(run)
+    for epoch in epochs[:3]:
+        tracker.epoch(run, epoch)
+    tracker.finished(run, record_of(run).model_copy(update={"epochs": epochs}), home.run(run.run_id))
+    assert tracker.close([]) is None
+    assert written(home.tracking_uri, "small")[run.run_id][2] == [1, 2, 3, 4, 5]

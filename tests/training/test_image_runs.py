@@ -88,7 +88,7 @@ def _trained(job: tuple[Run, PreparedData], workers: Workers) -> dict[str, Tenso
 
 
 def test_two_workers_end_with_the_parameters_of_one(make: Any, tmp_path: Path) -> None:
-    """DESIGN invariant 1 with batch normalisation: four steps in float64, the last batch has one sample,
+    """Workers do not matter with batch normalisation: four steps in float64, the last batch has one sample,
     so one worker has none; running statistics included."""
     cases = [("hps", False), ("pcgrad", True), ("mtan", True), ("stl", False), ("rotograd", False), ("mgda_ub", False)]
     jobs = [make(method, maps, EXACT + ", augment: scale_crop" * maps) for method, maps in cases]

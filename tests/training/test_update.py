@@ -101,7 +101,7 @@ def _trained(job: tuple[Run, PreparedData], workers: Workers) -> dict[str, Tenso
 def test_two_workers_end_with_the_parameters_of_one_for_every_balancer(
     small: Small, uneven: Uneven, run_of: RunOf, tmp_path: Path
 ) -> None:
-    """DESIGN invariant 1: float64, 16 steps, unequal tasks, missing labels, inputs per task and shared."""
+    """Workers do not matter: float64, 16 steps, unequal tasks, missing labels, inputs per task and shared."""
     jobs = []
     for shared in (False, True):
         data = uneven(shared=shared)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from mtlscale.data.prepared import load_prepared
+from mtlscale.execution import Job, Options, RunEnded, execute
 from mtlscale.execution.prepare import prepare
-from mtlscale.execution.worker import execute
-from mtlscale.spec import Experiment, load_plugin
+from mtlscale.spec import Experiment, ResourceSpec, load_plugin
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "shapes.py"
 
@@ -31,8 +31,8 @@ def test_a_picture_of_predictions_where_tasks_have_maps(
         training="{epochs: 2, batch_size: 8, augment: flip}",
     )
     run = next(experiment.runs({"shapes": load_prepared(folder).manifest.fingerprint}))
-    events = list(execute(run, folder, tmp_path / "run", models=True, use_gpu=False))
-    assert events[-1][0] == "record" and events[-1][2].status == "finished"  # type: ignore[union-attr]
+    *_, end = execute(Job(run, folder, tmp_path / "run"), Options(ResourceSpec()))
+    assert isinstance(end, RunEnded) and end.record.status == "finished"
     picture = tmp_path / "run" / "pictures.png"
     assert picture.exists() == maps
     if maps:

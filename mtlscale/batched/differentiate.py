@@ -1,0 +1,118 @@
+"""How the gradients of many trials arise: the losses of a step with their graphs, and their differentiation.
+
+Of what is shared, a balancer of Gramians wants every task's gradient. Where tasks are side by side it comes from one
+pass: each task works on a copy of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mtlscale.batched.network import BatchedNetwork
+from mtlscale.batched.parts import Part
+from mtlscale.batched.slots import Layout
+from mtlscale.batched.streams import Streams
+
+Gradients = list[Tensor | None]  # one entry per slot; None where no loss reaches it
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The losses of one step, differentiable in the leaves: of the slots, with a copy of what is shared per task where
+    `expanded`."""
+
+    leaves: list[Tensor]
+    expanded: bool
+    sums: Tensor  # [B, T]
+    counts: Tensor  # [B, T]
+
+
+def forward(
+    network: BatchedNetwork, train: Streams, values: Sequence[Tensor], parts: Sequence[Part], *, expanded: bool = False
+) -> Graph:
+    """The losses of all tasks of a step."""
+    layout, size = network.layout, len(network.layout.names)
+    leaves = [value.detach() for value in values]
+    if expanded:
+        leaves = [
+            leaf.unsqueeze(1).expand(-1, size, *leaf.shape[1:]) if slot.shared else leaf
+            for slot, leaf in zip(layout.slots, leaves, strict=True)
+        ]
+    leaves = [leaf.requires_grad_() for leaf in leaves]
+    if layout.joined:
+        cut = layout.of_groups(leaves, [slot.side_by_side or expanded for slot in layout.slots])
+        found = [network.losses_of_group(part, train, own, expanded) for part, own in zip(parts, cut, strict=True)]
+        order = [task for group in layout.groups for task in group]
+    else:
+        found = [network.losses_of_stream(part, train, leaves) for part in parts]
+        streams = network.suite.streams
+        order = [layout.names.index(name) for part in parts for name in streams[str(part.stream)]]
+    sums, counts = (torch.cat(side, dim=1) if len(side) > 1 else side[0] for side in zip(*found, strict=True))
+    if order != sorted(order):
+        places = torch.tensor(order, device=sums.device).argsort()
+        sums, counts = sums[:, places], counts[:, places]
+    return Graph(leaves, expanded, sums, counts)
+
+
+def weighted(graph: Graph, layout: Layout, factors: Tensor, of_heads: Tensor | None) -> Gradients:
+    """One backward pass of the sums times `factors` [B, T]; a second where what is a task's own has other ones."""
+    total = (graph.sums * factors.to(graph.sums)).sum()
+    if of_heads is None:
+        return list(torch.autograd.grad(total, graph.leaves, allow_unused=True))
+    other = (graph.sums * of_heads.to(graph.sums)).sum()
+    heads = torch.autograd.grad(other, graph.leaves, allow_unused=True, retain_graph=True)
+    trunk = torch.autograd.grad(total, graph.leaves, allow_unused=True)
+    return [t if slot.shared else h for slot, h, t in zip(layout.slots, heads, trunk, strict=True)]
+
+
+def by_task(graph: Graph, layout: Layout) -> Gradients:
+    """Gradients of the sums of losses: of what is shared by task [B, T, ...], of what is a task's own as it is."""
+    leaves, shared = graph.leaves, layout.shared
+    if graph.expanded:
+        return list(torch.autograd.grad(graph.sums.sum(), leaves, allow_unused=True))
+    result: Gradients = [None] * len(leaves)
+    rows: list[list[Tensor | None]] = []
+    for task in range(len(layout.names)):
+        own = [i for i, slot in enumerate(layout.slots) if slot.task == task]
+        wanted = [leaves[i] for i in (*shared, *own)]
+        found = torch.autograd.grad(graph.sums[:, task].sum(), wanted, allow_unused=True, retain_graph=True)
+        rows.append(list(found[: len(shared)]))
+        for i, gradient in zip(own, found[len(shared) :], strict=True):
+            result[i] = gradient
+    for position, i in enumerate(shared):
+        column = [row[position] for row in rows]
+        if any(g is not None for g in column):
+            result[i] = torch.stack([torch.zeros_like(leaves[i]) if g is None else g for g in column], dim=1)
+    return result
+
+
+def gramian(rows: Gradients, layout: Layout, like: Tensor) -> Tensor:
+    """[B, T, T] float64: inner products of the tasks' gradients of what is shared. like: [B, T]."""
+    k = like.new_zeros(*like.shape, like.shape[-1], dtype=torch.float64)
+    for i in layout.shared:
+        row = rows[i]
+        if row is not None:
+            flat = row.reshape(*row.shape[:2], -1)
+            k += (flat @ flat.mT).to(torch.float64)
+    return k
+
+
+def combine(rows: Gradients, layout: Layout, along: Tensor, own: Tensor) -> Gradients:
+    """The gradients by task times `along` [B, T] summed over tasks, and the tasks' own times `own` [B, T]."""
+    result = list(rows)
+    for i, (slot, row) in enumerate(zip(layout.slots, rows, strict=True)):
+        if row is not None and slot.shared:
+            flat = along.unsqueeze(1).to(row) @ row.reshape(*row.shape[:2], -1)
+            result[i] = flat.reshape(len(row), *row.shape[2:])
+        elif row is not None:
+            result[i] = row * fit(slot.of_task(own), row)
+    return result
+
+
+def fit(numbers: Tensor, like: Tensor) -> Tensor:
+    """[B] or [B, T] such that it broadcasts against [B, ...] or [B, T, ...]."""
+    return numbers.to(like).reshape(*numbers.shape, *[1] * (like.ndim - numbers.ndim))

@@ -1,0 +1,75 @@
+"""Losses and metrics of many trials over whole splits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from mtlscale.batched.network import BatchedNetwork
+from mtlscale.batched.streams import Streams
+from mtlscale.data import Samples
+from mtlscale.metrics import pooled_sums
+from mtlscale.records import Metrics
+from mtlscale.training import TaskTable, tables, task_loss
+
+_EVALUATED = 1 << 18  # samples x trials in one evaluation pass
+
+
+class BatchedEvaluation:
+    """Measures trials with given values of the slots. most: samples of an evaluation batch."""
+
+    def __init__(self, network: BatchedNetwork, splits: Mapping[str, Streams], most: int) -> None:
+        self.network, self.splits, self.most = network, splits, most
+
+    @torch.no_grad()
+    def __call__(self, split: str, values: Sequence[Tensor]) -> list[Metrics]:
+        """For every trial: task -> metric -> value over the whole split, "loss" included."""
+        layout, model = self.network.layout, self.network.model
+        model.eval()
+        trials = len(values[0])
+        found = tables(self.network.suite, trials, values[0].device)
+        if layout.joined:
+            cut = layout.of_groups(values, [slot.side_by_side for slot in layout.slots])
+            for group, own, data in zip(layout.groups, cut, self.splits[split].groups, strict=True):
+                for piece in self._pieces(data.longest, trials * len(group)):
+                    self._side_by_side(
+                        [found[task] for task in group], own, data.inputs[:, piece], data.targets[:, piece]
+                    )
+        else:
+            of_task = dict(zip(layout.names, found, strict=True))
+            for stream, samples in self.splits[split].by_name.items():
+                for piece in self._pieces(len(samples), trials):
+                    targets = {name: target[piece] for name, target in samples.targets.items()}
+                    self._stream(of_task, stream, values, Samples(samples.inputs[piece], targets))
+        results = [table.results() for table in found]
+        model.train()
+        return [{name: of[b] for name, of in zip(layout.names, results, strict=True)} for b in range(trials)]
+
+    def _pieces(self, samples: int, copies: int) -> Iterator[slice]:
+        size = max(1, min(self.most, _EVALUATED // copies))
+        return (slice(start, min(start + size, samples)) for start in range(0, samples, size))
+
+    def _stream(self, found: Mapping[str, TaskTable], stream: str, values: Sequence[Tensor], samples: Samples) -> None:
+        predictions = self.network.predict_stream(stream, values, samples)
+        for name, target in samples.targets.items():
+            table, prediction = found[name], predictions[name]
+            task = table.task
+            table.add_loss(*vmap(lambda p, task=task, target=target: task_loss(task.loss, p, target))(prediction))
+            if table.by_sums:
+                table.add_sums(*vmap(lambda p, task=task, target=target: pooled_sums(task, p, target))(prediction))
+            else:
+                table.add_predictions(prediction, target)
+
+    def _side_by_side(
+        self, found: Sequence[TaskTable], values: Sequence[Tensor], inputs: Tensor, targets: Tensor
+    ) -> None:
+        (totals, counts), predictions, sums = self.network.measure_group(values, inputs, targets)
+        for index, table in enumerate(found):
+            table.add_loss(totals[:, index], counts[:, index])
+            if sums is not None:
+                table.add_sums({name: total[:, index] for name, total in sums[0].items()}, sums[1][:, index])
+            elif predictions is not None:
+                table.add_predictions(predictions[:, index], targets[index])

@@ -1,0 +1,117 @@
+"""The network of many trials: one forward pass under vmap, with every trial's values in place of the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, vmap
+
+from mtlscale.architectures import MultiTaskModule
+from mtlscale.batched.parts import Part
+from mtlscale.batched.slots import Layout
+from mtlscale.batched.streams import Streams
+from mtlscale.data import Batch, Samples
+from mtlscale.encoders import drawn
+from mtlscale.metrics import pooled, pooled_sums
+from mtlscale.spec import TaskSuite
+from mtlscale.training import task_loss
+
+Loss = tuple[Tensor, Tensor]  # sums and counts
+
+
+class BatchedNetwork:
+    """Losses and predictions of B trials. rates: name of each dropout module's buffer -> the trials' [B]."""
+
+    def __init__(self, model: MultiTaskModule, suite: TaskSuite, layout: Layout, rates: Mapping[str, Tensor]) -> None:
+        self.model, self.suite, self.layout, self.rates = model, suite, layout, dict(rates)
+        self._task = {task.name: task for task in suite.tasks}
+
+    def keep(self, trials: Tensor) -> None:
+        """Go on with these trials alone: indices [B']."""
+        self.rates = {name: rate[trials] for name, rate in self.rates.items()}
+
+    def predict(
+        self,
+        names: Sequence[str],
+        values: Sequence[Tensor],
+        rates: Mapping[str, Tensor],
+        stream: str,
+        samples: Samples,
+        uniform: Sequence[Tensor] = (),
+    ) -> dict[str, Tensor]:
+        """One trial's predictions of one stream, with `values` for the parameters `names`; runs under vmap."""
+        named = dict(zip(names, values, strict=True)) | dict(rates)
+        with drawn(iter(uniform)):
+            outputs = functional_call(self.model, named, (Batch(stream, samples, len(samples)),), tie_weights=False)
+        predictions: dict[str, Tensor] = outputs.predictions
+        return predictions
+
+    def losses_of_stream(self, part: Part, train: Streams, values: Sequence[Tensor]) -> Loss:
+        """Sums and counts [B, tasks] of the losses of a stream's tasks; values: of all slots."""
+        assert isinstance(part.stream, str)
+        stream, each = part.stream, 0 if part.per_trial else None
+        tasks = self.suite.streams[stream]
+        slots = self.layout.of_tasks(tasks)
+        names = [self.layout.slots[i].names[0] for i in slots]
+        batch = train.by_name[stream].take(part.indices)
+        weighted = {} if batch.weights is None else {"weights": batch.weights}
+
+        def one(values: Any, rates: Any, inputs: Tensor, targets: Any, weighted: Any, uniform: Any) -> Loss:
+            found = self.predict(names, values, rates, stream, Samples(inputs, targets), uniform)
+            pairs = [task_loss(self._task[t].loss, found[t], targets[t], weighted.get("weights")) for t in tasks]
+            return torch.stack([p[0] for p in pairs]), torch.stack([p[1] for p in pairs])
+
+        trials = vmap(one, in_dims=(0, 0, each, each, each, each))
+        found: Loss = trials(
+            [values[i] for i in slots], self.rates, batch.inputs, batch.targets, weighted, part.uniform
+        )
+        return found
+
+    def losses_of_group(self, part: Part, train: Streams, values: Sequence[Tensor], expanded: bool) -> Loss:
+        """Sums and counts [B, tasks] of the losses of a group's tasks. values: of the slots, cut to these tasks;
+        expanded: whether what is shared has a copy for each of them, too."""
+        assert isinstance(part.stream, int)
+        each = 0 if part.per_trial else None
+        inputs, targets = train.groups[part.stream].take(part.indices)
+        names, first = [slot.names[0] for slot in self.layout.slots], self.suite.tasks[0]
+        over_tasks = [None if slot.shared and not expanded else 0 for slot in self.layout.slots]
+
+        def one(values: Any, rates: Any, inputs: Tensor, target: Tensor, uniform: Any) -> Loss:
+            samples = Samples(inputs, {first.name: target})
+            found = self.predict(names, values, rates, first.name, samples, uniform)
+            return task_loss(first.loss, found[first.name], target)
+
+        tasks = vmap(one, in_dims=(over_tasks, None, 0, 0, 0))
+        trials = vmap(tasks, in_dims=(0, 0, each, each, each))
+        found: Loss = trials(list(values), self.rates, inputs, targets, part.uniform)
+        return found
+
+    def predict_stream(self, stream: str, values: Sequence[Tensor], samples: Samples) -> dict[str, Tensor]:
+        """[B, n, ...] for each of the stream's tasks, nothing dropped; values: of all slots."""
+        slots = self.layout.of_tasks(self.suite.streams[stream])
+        names = [self.layout.slots[i].names[0] for i in slots]
+        found: dict[str, Tensor] = vmap(lambda values: self.predict(names, values, {}, stream, samples))(
+            [values[i] for i in slots]
+        )
+        return found
+
+    def measure_group(
+        self, values: Sequence[Tensor], inputs: Tensor, targets: Tensor
+    ) -> tuple[Loss, Tensor | None, tuple[dict[str, Tensor], Tensor] | None]:
+        """Losses [B, t] of a group's tasks, nothing dropped, and what their metrics come from: predictions
+        [B, t, n, ...], or where sums will do, these and their counts [B, t]. values: of the slots, cut to the tasks."""
+        names, first = [slot.names[0] for slot in self.layout.slots], self.suite.tasks[0]
+        over_tasks = [None if slot.shared else 0 for slot in self.layout.slots]
+        by_sums = pooled(first)
+
+        def one(values: Any, inputs: Tensor, target: Tensor) -> tuple[Any, Any]:
+            prediction = self.predict(names, values, {}, first.name, Samples(inputs, {first.name: target}))[first.name]
+            more = pooled_sums(first, prediction, target) if by_sums else prediction
+            return task_loss(first.loss, prediction, target), more
+
+        tasks = vmap(one, in_dims=(over_tasks, 0, 0))
+        losses, more = vmap(tasks, in_dims=(0, None, None))(list(values), inputs, targets)
+        return (losses, None, more) if by_sums else (losses, more, None)

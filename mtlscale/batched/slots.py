@@ -1,0 +1,141 @@
+"""Where the parameters of many trials lie: slots, each one tensor with a place for every trial."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from mtlscale.architectures import MultiTaskModule
+from mtlscale.batched import planning
+from mtlscale.batched.lengths import by_length
+from mtlscale.data import Batch, Samples
+from mtlscale.spec import TaskSuite
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One parameter of all trials [B, ...], or of all trials and tasks [B, T, ...]."""
+
+    names: tuple[str, ...]  # in the network; one per task where the tasks are side by side
+    task: int | None = None  # whose own it is
+    side_by_side: bool = False
+
+    @property
+    def shared(self) -> bool:
+        return self.task is None and not self.side_by_side
+
+    def of_task(self, numbers: Tensor) -> Tensor:
+        """Of numbers [B, T] those that concern this slot: [B, T], or [B] of its task; of the first if it is shared."""
+        return numbers if self.side_by_side else numbers[:, self.task or 0]
+
+
+class Layout:
+    """The slots of a network: what its tasks share, then what is a task's own.
+
+    groups: the places of the tasks whose streams go through one pass side by side; none where streams go one by one.
+    """
+
+    def __init__(self, model: MultiTaskModule, names: Sequence[str], groups: Sequence[Sequence[int]] = ()) -> None:
+        self.names, self.groups = tuple(names), [list(group) for group in groups]
+        self.independent = model.independent
+        self._name_of = {id(p): name for name, p in model.named_parameters()}
+        self.slots = self._slots(model)
+        self.shared = [place for place, slot in enumerate(self.slots) if slot.shared]
+        self._order = torch.tensor([task for group in self.groups for task in group])
+
+    @property
+    def joined(self) -> bool:
+        """Whether tasks are side by side."""
+        return bool(self.groups)
+
+    def _slots(self, model: MultiTaskModule) -> list[Slot]:
+        slots = [Slot((self._name_of[id(p)],)) for p in model.shared_parameters()]
+        own = [[self._name_of[id(p)] for p in model.task_parameters(task)] for task in self.names]
+        if self.joined:
+            return slots + [Slot(names, side_by_side=True) for names in zip(*own, strict=True)]
+        return slots + [Slot((name,), task) for task, names in enumerate(own) for name in names]
+
+    def values(self, models: Sequence[MultiTaskModule], device: torch.device) -> list[Tensor]:
+        """What is in the slots where each trial starts with one of these networks."""
+        states = [{name: p.detach().to(device) for name, p in model.named_parameters()} for model in models]
+
+        def of_trial(slot: Slot, state: Mapping[str, Tensor]) -> Tensor:
+            return torch.stack([state[name] for name in slot.names]) if slot.side_by_side else state[slot.names[0]]
+
+        return [torch.stack([of_trial(slot, state) for state in states]) for slot in self.slots]
+
+    def state_dict(self, values: Sequence[Tensor]) -> dict[str, Tensor]:
+        """One trial's values of the slots by the parameters' names."""
+        result: dict[str, Tensor] = {}
+        for slot, value in zip(self.slots, values, strict=True):
+            parts = value.unbind() if slot.side_by_side else [value]
+            result |= {name: part.clone() for name, part in zip(slot.names, parts, strict=True)}
+        return result
+
+    def places(self, parameters: Sequence[nn.Parameter]) -> list[int]:
+        """The slots of these parameters of the network."""
+        place_of = {name: place for place, slot in enumerate(self.slots) for name in slot.names}
+        return [place_of[self._name_of[id(p)]] for p in parameters]
+
+    def of_tasks(self, tasks: Sequence[str]) -> list[int]:
+        """The slots that a pass for these tasks reads."""
+        return [i for i, slot in enumerate(self.slots) if slot.task is None or self.names[slot.task] in tasks]
+
+    def of_groups(self, values: Sequence[Tensor], apart: Sequence[bool]) -> list[list[Tensor]]:
+        """For each group, the values of the slots, cut to its tasks where a slot is `apart`: [B, T, ...]."""
+        sizes = [len(group) for group in self.groups]
+        if len(sizes) == 1:
+            return [list(values)]
+        order = self._order.to(values[0].device)
+        columns = [
+            value.index_select(1, order).split(sizes, dim=1) if cut else [value] * len(sizes)
+            for value, cut in zip(values, apart, strict=True)
+        ]
+        return [list(group) for group in zip(*columns, strict=True)]
+
+
+def lay_out(
+    model: MultiTaskModule, suite: TaskSuite, train: Mapping[str, Samples], batch_size: int, trials: int
+) -> Layout:
+    """The layout of so many trials of a network, with its tasks side by side where they are alike."""
+    names = [task.name for task in suite.tasks]
+    if not tasks_are_alike(model, suite, train):
+        return Layout(model, names)
+    lengths = [min(len(train[name]), batch_size) for name in names]
+    work = planning.multiplications(model, names[:1])
+    return Layout(model, names, by_length(lengths, planning.pass_in_samples(work, trials)))
+
+
+def tasks_are_alike(model: MultiTaskModule, suite: TaskSuite, train: Mapping[str, Samples]) -> bool:
+    """Whether every task has its own inputs, and its network is that of the first task with its own parameters in
+    place of the first one's. Found by trying, on random parameters."""
+    first = suite.tasks[0]
+    if suite.inputs != "per_task" or len(suite.tasks) == 1:
+        return False
+    kinds = {(t.loss, t.outputs, t.metrics, train[t.name].targets[t.name].shape[1:]) for t in suite.tasks}
+    own = [[p.shape for p in model.task_parameters(task.name)] for task in suite.tasks]
+    weighted = any(samples.weights is not None for samples in train.values())
+    if len(kinds) > 1 or weighted or any(shapes != own[0] for shapes in own):
+        return False
+    trial = copy.deepcopy(model).double().eval()
+    generator = torch.Generator().manual_seed(0)
+    names = {id(p): name for name, p in trial.named_parameters()}
+    with torch.no_grad():
+        for parameter in trial.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+        for task in {suite.tasks[i] for i in (1, len(suite.tasks) // 2, -1)}:
+            inputs = train[task.name].inputs[:2].double()
+            target = train[task.name].targets[task.name][:2]
+            pairs = zip(trial.task_parameters(first.name), trial.task_parameters(task.name), strict=True)
+            there = trial(Batch(task.name, Samples(inputs, {task.name: target}), 2)).predictions[task.name]
+            batch = Batch(first.name, Samples(inputs, {first.name: target}), 2)
+            replaced: dict[str, Tensor] = {names[id(mine)]: theirs for mine, theirs in pairs}
+            here = functional_call(trial, replaced, (batch,), tie_weights=False).predictions[first.name]
+            if not torch.allclose(here, there, rtol=1e-9, atol=1e-9):
+                return False
+    return True

@@ -1,0 +1,46 @@
+"""The progress bar counts the epochs of all phases of all runs, however they are told."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from mtlscale.cli.progress import ExperimentBar
+from mtlscale.data import PreparedData
+from mtlscale.execution import Advanced, EpochEnded, Noted, Plan, PlannedRun, Recorder
+from mtlscale.records import Epoch, Home, Ledger
+from mtlscale.spec import Experiment, load_plugin
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "two_phases.py"
+
+
+def test_a_run_with_two_phases_has_the_epochs_of_both(
+    small: Callable[..., Experiment],
+    uneven: Callable[..., PreparedData],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    load_plugin(EXAMPLE)
+    data, home = uneven(), Home(tmp_path)
+    searched = "{architecture: {name: searched_sharing, search_epochs: 2}, balancer: equal}"
+    experiment = small(methods=f"[{searched}, mgda]", training="{epochs: 4}")
+    first, second = experiment.runs(dict.fromkeys(experiment.data(), data.manifest.fingerprint))
+    todo = {run.run_id: PlannedRun(run, "new") for run in (first, second)}
+    monkeypatch.setenv("MTLSCALE_PROGRESS", "lines")
+    monkeypatch.setattr("mtlscale.cli.progress._TELL_SECONDS", 0.0)
+    screen = io.StringIO()
+    with ExperimentBar(Console(file=screen, width=200), experiment) as bar:
+        recorder = Recorder(todo, home, Ledger(home.ledger("small")), {}, bar)
+        bar.planned(Plan(experiment, tuple(todo.values()), {}, {first.data: data.manifest}), 1)
+        for phase, number in (("search", 1), ("search", 2), ("retrain", 1)):
+            recorder.take(EpochEnded(first.run_id, Epoch(phase=phase, epoch=number, train_loss={}, seconds=0.0)))
+        recorder.take(Advanced((second.run_id,), 3))
+        recorder.take(Noted(second.run_id, "its checkpoint was cut off"))
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("progress: ")]
+    assert [line.split()[1] for line in told] == ["1/10", "2/10", "3/10", "6/10"]
+    assert f"uneven · {second.method} · seed 0: its checkpoint was cut off" in screen.getvalue()

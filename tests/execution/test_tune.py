@@ -1,0 +1,101 @@
+"""A trial of Tune is a run like any: what it leaves, and what a population's members leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mtlscale.data import PreparedData
+from mtlscale.execution.runner import Silent, sweep
+from mtlscale.execution.tune import WORST, Best, Setup
+from mtlscale.records import Epoch, Home, read_record
+from mtlscale.spec import Run, load_experiment
+
+File = Callable[..., Path]
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "two_phases.py"
+PLUGIN = Path(__file__).parents[1] / "plugins" / "uneven.py"
+SPACE = "space: {training.lr: {low: 1e-4, high: 1e-1, scale: log}}"
+
+
+class Watching(Silent):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.epochs: dict[str, list[int]] = {}
+
+    def advanced(self, run: Run, epoch: int) -> None:
+        self.epochs.setdefault(run.run_id, []).append(epoch)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.mark.ray
+def test_a_trial_leaves_what_a_run_leaves(
+    experiment_file: File, uneven: Callable[..., PreparedData], tmp_path: Path, local_ray: None
+) -> None:
+    """A record, and no model; one that fails its traceback. The epochs of all phases are told, and what it notes."""
+    path = experiment_file(
+        plugins=f"[{PLUGIN}, {EXAMPLE}]",
+        methods="[{architecture: searched_sharing, balancer: equal}, {name: static, weights: [1.0]}]",
+        tracking="{enabled: false}",
+        search="{budget: 1, algorithm: optuna, space: {training.lr: [0.02]}}",
+    )
+    experiment, home, watching = load_experiment(path), Home(tmp_path / "home"), Watching()
+    bases = experiment.bases(dict.fromkeys(experiment.data(), uneven().manifest.fingerprint))
+    good, bad = (base.tuned({"training.lr": 0.02}) for base in bases)
+    checkpoint = home.run(good.run_id) / "checkpoint.pt"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.write_bytes(b"PK\x03\x04 and no more")
+    found = sweep(experiment, home=home, observer=watching)
+
+    (record,) = found.trials["uneven", good.method]
+    assert record.status == "finished" and [phase.name for phase in record.phases] == ["search"]
+    assert {file.name for file in home.run(good.run_id).iterdir()} == {"record.json"}
+    assert read_record(home.run(good.run_id)) == record
+    assert len(list(home.phases.iterdir())) == 1
+    assert watching.epochs == {good.run_id: [1, 2, 3, 4, 5]}
+    (note,) = watching.notes
+    assert note.startswith(f"uneven · {good.method} · seed {good.seed}: {checkpoint} cannot be read")
+
+    (record,) = found.trials["uneven", bad.method]
+    assert record.status == "failed" and "static" in str(record.error) and "\n" not in str(record.error)
+    assert {file.name for file in home.run(bad.run_id).iterdir()} == {"error.txt"}
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_members_of_a_population_are_kept_apart(experiment_file: File, tmp_path: Path, local_ray: None) -> None:
+    """Their last settings are not those they were trained with: no run with those may be taken for done."""
+    path = experiment_file(
+        methods="[mgda]",
+        tracking="{enabled: false}",
+        training="{epochs: 4, batch_size: 32, checkpoint_seconds: 0}",
+        search=f"{{budget: 3, scheduler: pbt, interval: 1, {SPACE}}}",
+    )
+    home = Home(tmp_path / "home")
+    (records,) = sweep(load_experiment(path), home=home).trials.values()
+    assert [record.status for record in records] == ["finished"] * 3
+    assert not (home.root / "runs").exists() and not home.phases.exists()
+    for record in records:
+        assert read_record(home.experiment("small") / "population" / record.run_id) == record
+
+
+def test_an_early_phase_is_no_rival_of_a_later_one() -> None:
+    """What Tune compares is of the phase a trial is in, once that has been evaluated."""
+
+    class Shared(Setup):
+        def __init__(self) -> None:
+            self.__dict__.update(metric=None, main={"a": "accuracy"})
+
+    best = Best(Shared())
+
+    def after(phase: str, accuracy: float | None) -> float:
+        val = {} if accuracy is None else {"a": {"accuracy": accuracy, "loss": 1.0}}
+        return best.of(Epoch(epoch=1, phase=phase, train_loss={}, val=val, seconds=0.0))
+
+    assert after("search", None) == WORST
+    assert [after("search", value) for value in (90.0, 80.0)] == [90.0, 90.0]
+    assert after("retrain", None) == 90.0
+    assert [after("retrain", value) for value in (10.0, 30.0, 20.0)] == [10.0, 30.0, 30.0]
