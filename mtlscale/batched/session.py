@@ -42,9 +42,9 @@ class BatchedSession:
         dtype = getattr(torch, settings.dtype)
         splits = {split: on_device(streams, device, dtype) for split, streams in data.splits.items()}
         train = splits["train"]
+        self.model.to(device)
         self.layout = lay_out(self.model, suite, train, settings.batch_size, len(runs))
         self.values = self.layout.values([built[run.seed][0] for run in runs], device)
-        self.model.to(device)
         streams = {split: Streams(found, self.layout) for split, found in splits.items()}
         rates = dropout_rates(self.model, runs, suite, device)
         self.network = BatchedNetwork(self.model, suite, self.layout, rates)
