@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -284,3 +285,19 @@ def test_trials_with_different_seeds_keep_their_own_data_order_and_random_number
         records, trainer = together(runs, data)
         for run in runs:
             assert_same(run, data, records, trainer)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_samples_may_be_weighted(shared: bool, experiment_file: File, uneven: Uneven) -> None:
+    data = uneven(shared=shared)
+    weighted = {
+        split: {name: replace(s, weights=torch.linspace(0.1, 2.0, len(s))) for name, s in streams.items()}
+        for split, streams in data.splits.items()
+    }
+    data = replace(data, suite=replace(data.suite, weighted=True), splits=weighted)
+    datasets = f"[{{name: uneven, options: {{shared: {str(shared).lower()}}}}}]"
+    path = experiment_file(datasets=datasets, methods="[mgda]", training=TRAINING, search=search_of(3, "{}", "mgda"))
+    runs = batch_of(load_experiment(path), data)
+    records, trainer = together(runs, data)
+    for run in runs[::2]:
+        assert_same(run, data, records, trainer)
