@@ -66,16 +66,16 @@ class HubFolder:
     def columns(self, wanted: Mapping[str, Sequence[str]], optional: Sequence[str] = ()) -> dict[str, str]:
         """What is wanted -> the column that holds it: of the names it goes by the first there is, in any case."""
         found = {}
-        for split, schema in self._schemas.items():
-            there = {name.lower(): name for name in schema.names}
+        for split in self.parts.values():
+            there = {name.lower(): name for name in self.names(split)}
             for what, names in wanted.items():
                 column = next((there[name.lower()] for name in names if name.lower() in there), None)
                 if column is not None:
                     found[what] = column
-                elif what not in optional and split in self.parts.values():
+                elif what not in optional:
                     raise UserError(
                         f"{self.pipeline}: {split} of {self.root} has no column for {what} ({', '.join(names)}); "
-                        f"it has {', '.join(schema.names)}; rename one"
+                        f"it has {', '.join(self.names(split))}; rename one"
                     )
                 else:
                     found.pop(what, None)

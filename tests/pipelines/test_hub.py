@@ -317,6 +317,36 @@ def test_cityscapes_pictures_are_the_official_ones(tmp_path: Path) -> None:
     assert_same_samples(one, other)
 
 
+def test_three_splits_and_columns_only_some_of_them_have(tmp_path: Path) -> None:
+    """Test is test where there is validation beside it; of CityScapes it has no labels, so validation is."""
+    splits = dense_arrays(tmp_path / "npy", 7, normals=False)
+    features = dense_features(splits)
+    three = {
+        "train": splits["train"],
+        "validation": splits["val"],
+        "test": {name: values[:3] for name, values in splits["val"].items()},
+        "unsupervised": {"image": splits["val"]["image"]},
+    }
+    made = {
+        name: datasets.Dataset.from_dict(columns, datasets.Features({c: features[c] for c in columns}))
+        for name, columns in three.items()
+    }
+    datasets.DatasetDict(made).save_to_disk(tmp_path / "hub")
+    for name, options, count in (("nyuv2", {"normals": "none"}, 3), ("cityscapes", {}, 5)):
+        folder = prepare(name, {**SIZE, **options}, tmp_path / "hub", tmp_path)
+        assert sum(split == "test" for split, _ in by_id(folder).values()) == count
+        assert len(by_id(folder)) == 12 + count
+
+
+def test_a_folder_without_training_part_is_named(tmp_path: Path) -> None:
+    source = write(tmp_path / "hub", {"test": faces()[0]["test"]}, face_features())
+    with pytest.raises(UserError, match=r"^celeba: .* has no split train; it has test$"):
+        prepare("celeba", {"size": 16}, source, tmp_path)
+    source = write(tmp_path / "two", {part: faces()[0][part] for part in ("train", "test")}, face_features())
+    with pytest.raises(UserError, match=r"has the splits train, test alone; use `split: own`"):
+        prepare("celeba", {"size": 16}, source, tmp_path)
+
+
 def test_real_frames_are_those_of_the_zip(shared_data: Path, tmp_path: Path) -> None:
     from pipelines._store import Store
     from pipelines.nyuv2 import Nyuv2
