@@ -89,7 +89,7 @@ class HubFolder:
         schema = self._schemas[split]
         return [f.name for f in schema if pa.types.is_integer(f.type) or pa.types.is_boolean(f.type)]
 
-    def values(self, split: str, column: str) -> list:
+    def values(self, split: str, column: str) -> list[Any]:
         """A whole column, as Python has it."""
         return [value for file in self.files[split] for value in self._column(file, column).to_pylist()]
 
@@ -157,7 +157,7 @@ class HubFolder:
                 raise UserError(f"{self.pipeline}: {below}{entry['filename']} is missing in {self.root}")
             yield f"{below}{entry['filename']}"
 
-    def _json(self, file: str) -> dict:
+    def _json(self, file: str) -> dict[str, Any]:
         try:
             return json.loads((self.root / file).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:

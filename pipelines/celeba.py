@@ -227,7 +227,7 @@ def _attribute_columns(hub: HubFolder, split: str) -> list[str]:
     return names
 
 
-def _person(people: list | None, row: int, id: str) -> str:
+def _person(people: list[str] | None, row: int, id: str) -> str:
     return id if people is None or people[row] is None else str(people[row])
 
 

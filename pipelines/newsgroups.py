@@ -118,7 +118,7 @@ class Newsgroups(VectorPipeline):
         """The same of a set of the `datasets` library; a message is known by its split and row."""
         hub = HubFolder(self.name, source)
         column = hub.columns({"text": ("text", "data"), "group": ("label_text", "group", "newsgroup", "label")})
-        rows: dict[str, list] = {"id": [], "split": [], "stream": [], "label": [], "raw": []}
+        rows: dict[str, list[object]] = {"id": [], "split": [], "stream": [], "label": [], "raw": []}
         problems = []
         for part, split in hub.parts.items():
             official = PARTS[part == "test"]

@@ -289,7 +289,7 @@ def _at_work(folder: Path) -> bool:
     try:
         mark = json.loads((folder / ALIVE).read_text(encoding="utf-8"))
         process = psutil.Process(mark["pid"])
-        return mark["host"] == socket.gethostname() and abs(process.create_time() - mark["started"]) < 1
+        return bool(mark["host"] == socket.gethostname() and abs(process.create_time() - mark["started"]) < 1)
     except (OSError, ValueError, KeyError, TypeError, psutil.Error):
         return False
 
