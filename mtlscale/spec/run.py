@@ -82,7 +82,7 @@ class Run(Model):
             "seed": self.spec["seed"],
         }
         training = self.spec["training"]
-        if training["amp"] == "fp16" or training["gramian_every"] > 1:
+        if training.get("amp") == "fp16" or training.get("gramian_every", 1) > 1:
             spec["engine"] = _ENGINE
         for part in ("architecture", "balancer", "objective"):
             entry = self.spec[part]
