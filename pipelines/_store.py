@@ -17,6 +17,7 @@ from mtlscale.spec import UserError
 from pipelines import _tables
 from pipelines._archive import check_name, normal_name
 from pipelines._fingerprint import content, holds_labels
+from pipelines._tar import members
 
 _IN_ZIP = "\0"  # between an archive's path and a member's name; no file name can hold it
 _IN_TAR = "\2"  # between a tar's path, where the member begins in it, its bytes, and its name
@@ -98,19 +99,17 @@ class Store:
         """The members lie in a plain tar as they are: their places are all that is needed."""
         relative = path.relative_to(self.root).as_posix()
         try:
-            with tarfile.open(path, "r:") as archive:
-                for member in archive:
-                    plain = (member.isfile() and not member.issparse()) or member.isdir()
-                    kind = "sparse" if member.issparse() else f"a {'device' if member.isdev() else 'link'}"
-                    check_name(path, member.name, "" if plain else kind)
-                    name = normal_name(f"{below}/{member.name}".lstrip("/"))
-                    if member.isfile() and self._wanted(name):
-                        place = _IN_TAR.join((relative, str(member.offset_data), str(member.size), name))
-                        self.files.setdefault(name, File(place, member.size, int(member.mtime)))
+            found = members(path)
         except (tarfile.TarError, EOFError) as error:
             raise UserError(
                 f"{path} is truncated or is no plain tar ({error}); fetch it again, or extract it"
             ) from None
+        for member in found:
+            check_name(path, member.name, "" if member.kind in ("", "folder") else member.kind)
+            name = normal_name(f"{below}/{member.name}".lstrip("/"))
+            if not member.kind and self._wanted(name):
+                place = _IN_TAR.join((relative, str(member.start), str(member.bytes), name))
+                self.files.setdefault(name, File(place, member.bytes, member.time))
 
     @property
     def names(self) -> list[str]:

@@ -142,7 +142,11 @@ class Celeba(ImagePipeline):
                     odd = header[labels.index(-1)]
                     problems.append((f"{split} row {row + 1}", f"has no 1, 0 or -1 in {odd}"))
                     continue
-                its = part if self.split == "official" else hash_split(_person(people, row, id), OWN, self.name)
+                its = (
+                    part
+                    if self.split == "official"
+                    else hash_split(_person(people, row, number[0] if number else id), OWN, self.name)
+                )
                 faces.append(Face(id, its, cells[row], labels))
         return header, faces, {"images_found": len(faces)}
 

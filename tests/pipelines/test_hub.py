@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from mtlscale.spec import UserError
 from pipelines import Work, _hub
 from pipelines._hub import HubFolder, is_hub_folder
 from pipelines._hub_images import labelled_images
-from pipelines.celeba import NINE
+from pipelines.celeba import NINE, Celeba
 from pipelines.newsgroups import LABELS, Newsgroups
 
 datasets = pytest.importorskip("datasets")
@@ -126,6 +127,26 @@ def test_celeba_of_numbers_and_without_file_names(official: Path, tmp_path: Path
     splits["test"]["Goatee"][3] = 7
     with pytest.raises(UserError, match="the first: test row 4 has no 1, 0 or -1 in Goatee"):
         prepare("celeba", {"size": 16}, write(tmp_path / "odd", splits, features), tmp_path)
+
+
+def test_real_faces_are_those_of_the_official_files(shared_data: Path, tmp_path: Path) -> None:
+    if not (shared_data / "celeba").is_dir():
+        pytest.skip("no celeba in the folder of real data")
+    options = {"split": "own", "limit": 120, "size": 32}
+    store = Celeba(**options).store(shared_data / "celeba")
+    lines = store.read("list_attr_celeba.txt").decode().split("\n")
+    names, columns = lines[1].split(), Columns()
+    for line in lines[2:122]:
+        image, *values = line.split()
+        raw = store.read(f"img_align_celeba/{image}")
+        columns.setdefault("image", []).append({"bytes": raw, "path": image})
+        for name, value in zip(names, values, strict=True):
+            columns.setdefault(name, []).append(int(value))
+    features = image_features(**{name: datasets.Value("int8") for name in names})
+    source = write(tmp_path / "hub", {"train": columns}, features, "parquet")
+    folders = (shared_data / "celeba", source)
+    one, other = (read_manifest(prepare("celeba", options, folder, tmp_path)) for folder in folders)
+    assert one.fingerprint == other.fingerprint
 
 
 def test_blocks_of_any_size_give_the_same_bytes(tmp_path: Path) -> None:
@@ -398,6 +419,27 @@ def test_newsgroups_are_those_of_the_folder(newsgroups_folder: Path, tmp_path: P
     assert {task: counts["test"] for task, counts in manifest.counts.items()} == dict.fromkeys(manifest.counts, 36)
 
 
+def test_real_messages_are_those_of_the_archive(shared_data: Path, tmp_path: Path) -> None:
+    if not (shared_data / "20newsgroups").is_dir():
+        pytest.skip("no 20newsgroups in the folder of real data")
+    pipeline = Newsgroups(split="bydate")
+    expected = pipeline.read(pipeline.locate(shared_data / "20newsgroups"), Work())[0]
+    splits: dict[str, Columns] = {}
+    for row in expected.to_pylist():
+        columns = splits.setdefault("test" if row["split"] == "test" else "train", {"text": [], "label_text": []})
+        columns["text"].append(row["raw"].decode("latin-1"))
+        columns["label_text"].append(row["id"].rpartition("/")[0])
+    got = pipeline.read_hub(write(tmp_path / "hub", splits, form="parquet"))[0]
+    assert len(got) == len(expected) > 14_000
+    names = ("stream", "label", "raw")
+    for part in (pc.field("split") == "test", pc.field("split") != "test"):
+        one, other = (
+            Counter(zip(*(table.filter(part)[name].to_pylist() for name in names), strict=True))
+            for table in (expected, got)
+        )
+        assert one == other
+
+
 def test_newsgroups_by_class_numbers(newsgroups_folder: Path, tmp_path: Path) -> None:
     splits = messages(newsgroups_folder)
     names = sorted({*LABELS, "alt.atheism"})
@@ -623,9 +665,12 @@ def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:
     assert HubFolder("x", source).fingerprint() == before
     path = source / "data" / "train-00000-of-00002.parquet"
     raw = bytearray(path.read_bytes())
+    pipelines = (Celeba(), Newsgroups())
+    told = [pipeline.source_fingerprint(source) for pipeline in pipelines]
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
     assert HubFolder("x", source).fingerprint() != before
+    assert all(one.source_fingerprint(source) != its for one, its in zip(pipelines, told, strict=True))
 
 
 def test_cells_that_are_no_picture_or_array(tmp_path: Path) -> None:
