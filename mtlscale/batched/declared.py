@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mtlscale.batched.session import BatchedSession, Causes
 from mtlscale.data import PreparedData, Workers
+from mtlscale.data.readers import DeviceReader
 from mtlscale.spec import Run, UserError, from_plugin
 from mtlscale.training import Batches, Diverged, Session, StepResult, begin, build_model, derive_seed
 
@@ -72,7 +73,8 @@ def _exact(run: Run, seed: int) -> Run:
 def _alone(run: Run, data: PreparedData, device: torch.device) -> tuple[Session, StepResult]:
     """One step, and what follows when an epoch ends."""
     (phase,), workers = run.parts.architecture.phases(), Workers()
-    batches = Batches(data.splits, data.suite, device=device, dtype=torch.float64, workers=workers)
+    reader = DeviceReader(data.splits, device, torch.float64)
+    batches = Batches(reader, data.suite, device=device, dtype=torch.float64, workers=workers)
     session = begin(run, data.suite, phase, None, batches, device=device, workers=workers)
     mover = session.main
     torch.manual_seed(derive_seed("epoch", run.seed, 1, 0))

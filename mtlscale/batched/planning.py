@@ -39,6 +39,7 @@ class Estimate:
     overhead: float  # seconds of a batched step, however many trials it has
     work: float  # seconds of a batched step for each trial in it
     size: int  # the most trials at a time
+    bytes: float = 0.0  # that each trial keeps
 
     def batched(self, trials: int) -> float:
         """Seconds of a step per trial, for a group of so many."""
@@ -143,7 +144,7 @@ def estimate(run: Run, manifest: Manifest, trials: int, workers: int) -> Estimat
     size = max(1, min(_MOST, share, int(_BYTES // per_trial)))
     alone = _ALONE * (len(sizes) + gradients - 1) + 6 * work_per_sample * sum(sizes) / _SPEED
     overhead = _BATCHED * gradients + _PASS * (len(side_by_side) - 1)
-    return Estimate(alone, overhead, 6 * work_per_sample * padded / _SPEED, size)
+    return Estimate(alone, overhead, 6 * work_per_sample * padded / _SPEED, size, per_trial)
 
 
 def multiplications(model: MultiTaskModule, tasks: Sequence[str]) -> int:

@@ -17,9 +17,10 @@ from mtlscale.batched.slots import lay_out
 from mtlscale.batched.streams import Streams
 from mtlscale.batched.update import BatchedUpdate, Leaving
 from mtlscale.data import PreparedData
+from mtlscale.data.readers import open_reader
 from mtlscale.objectives import ProximalModule
 from mtlscale.spec import Run, UserError
-from mtlscale.training import Tally, build_model, on_device
+from mtlscale.training import Tally, build_model
 
 Causes = Mapping[int, Exception]  # place of a trial that cannot go on -> why
 Answer = TypeVar("Answer")
@@ -28,10 +29,11 @@ Answer = TypeVar("Answer")
 class BatchedSession:
     """The trials that go on, with the parameters they have (`values`, of the slots), their update and their mover.
 
-    model: one network, whose code serves all. tally: of the epoch that is going on.
+    model: one network, whose code serves all. tally: of the epoch that is going on. processes: that read these data on
+    this node.
     """
 
-    def __init__(self, runs: Sequence[Run], data: PreparedData, device: torch.device) -> None:
+    def __init__(self, runs: Sequence[Run], data: PreparedData, device: torch.device, processes: int = 1) -> None:
         self.runs, self.device, suite, settings = list(runs), device, data.suite, runs[0].training
         of_seed = {run.seed: run for run in reversed(runs)}
         built = {seed: build_model(run, suite) for seed, run in of_seed.items()}
@@ -40,7 +42,8 @@ class BatchedSession:
             name = runs[0].parts.objective.name
             raise UserError(f"objective {name} declares itself batchable, but is more than a proximal step")
         dtype = getattr(torch, settings.dtype)
-        splits = {split: on_device(streams, device, dtype) for split, streams in data.splits.items()}
+        reader, _ = open_reader(data, settings.reader, device=device, dtype=dtype, processes=processes)
+        splits = {split: reader.whole(split, "batching trials") for split in data.splits}
         train = splits["train"]
         self.model.to(device)
         self.layout = lay_out(self.model, suite, train, settings.batch_size, len(runs))

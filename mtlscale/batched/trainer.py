@@ -29,7 +29,8 @@ from mtlscale.training import Diverged, Progress, Selection, now, run_record
 class BatchedTrainer:
     """Trials of one share (`mtlscale.batched.planning.shares`), trained in this process.
 
-    keep_states: keep every trial's parameters of the chosen epoch in `states` (run_id -> name -> tensor).
+    keep_states: keep every trial's parameters of the chosen epoch in `states` (run_id -> name -> tensor). processes:
+    that read these data on this node.
     """
 
     def __init__(
@@ -39,10 +40,11 @@ class BatchedTrainer:
         *,
         device: torch.device | str = "cpu",
         keep_states: bool = False,
+        processes: int = 1,
     ) -> None:
         self.suite, self.spec, self.device = data.suite, runs[0].training, torch.device(device)
         check_declared(runs, data, self.device)
-        self.session = BatchedSession(runs, data, self.device)
+        self.session = BatchedSession(runs, data, self.device, processes)
         self.best = [value.clone() for value in self.values]
         self.at = [Progress(started=now()) for _ in runs]
         self.selections = [Selection() for _ in runs]

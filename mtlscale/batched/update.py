@@ -46,7 +46,7 @@ class BatchedUpdate:
         self.balancers: list[Balancer] = [run.parts.balancer for run in runs]
         self.balancer = BatchedBalancer(self.balancers)
         states = [
-            first_state(balancer, self.names, network.suite, train.by_name, derive_seed("balancer", run.seed))
+            first_state(balancer, self.names, network.suite, lambda _: train.by_name, derive_seed("balancer", run.seed))
             for run, balancer in zip(runs, self.balancers, strict=True)
         ]
         self.state: State = {key: torch.stack([state[key] for state in states]).cpu() for key in states[0]}

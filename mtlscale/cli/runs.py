@@ -131,6 +131,8 @@ def _print_sweep_plan(console: Console, plan: SweepPlan) -> None:
 def _print_plan(console: Console, plan: Plan) -> None:
     from rich.table import Table
 
+    from mtlscale.execution.reading import reading
+
     table = Table("dataset", "method", "seed", "run", "epochs", "steps", "state", title=plan.experiment.name)
     for planned in plan.runs:
         run = planned.run
@@ -151,3 +153,5 @@ def _print_plan(console: Console, plan: Plan) -> None:
         f"{len(plan.runs)} runs: {counts}; each on {resources.workers} × "
         f"({resources.cpus_per_worker:g} CPU, {resources.gpus_per_worker:g} GPU)"
     )
+    for name, text in reading(plan):
+        console.print(f"{name}: {text}", soft_wrap=True, highlight=False)

@@ -16,13 +16,14 @@ and, where word vectors were fitted, `VECTORS`: a Parquet file of words (`id`) a
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ValidationError
-
 from mtlscale.data.batches import Samples
+from mtlscale.data.cache import verify
+from mtlscale.data.manifest import FORMAT, MANIFEST, FileEntry, Manifest, SourceInfo, damage, read_manifest
 from mtlscale.spec import SPLITS, TaskSuite, UserError
 
 if TYPE_CHECKING:
@@ -31,84 +32,41 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from torch import Tensor
 
-FORMAT = 1
-MANIFEST = "manifest.json"
+__all__ = [
+    "FORMAT",
+    "MANIFEST",
+    "SPECIAL_WORDS",
+    "VECTORS",
+    "FileEntry",
+    "Manifest",
+    "PreparedData",
+    "SourceInfo",
+    "as_stored",
+    "damage",
+    "load_prepared",
+    "read_ids",
+    "read_manifest",
+    "read_vocabulary",
+]
+
 VECTORS = "vectors.parquet"
 SPECIAL_WORDS = ("<pad>", "<unk>")  # token ids 0 and 1
 
 
-class FileEntry(BaseModel):
-    """One data file, relative to the folder of the manifest."""
-
-    path: str
-    bytes: int
-    rows: int
-    sha256: str
-
-
-class SourceInfo(BaseModel):
-    """Where the data came from; without paths, so that equal sources give equal manifests."""
-
-    description: str
-    fingerprint: str
-
-
-class Manifest(BaseModel):
-    """What a prepared data set is, and how it came about. Equal preparations have equal manifests, byte for byte."""
-
-    format: int = FORMAT
-    name: str
-    results_version: int
-    options: dict[str, Any]
-    source: SourceInfo
-    fingerprint: str  # sha256 over the data files; part of every run id
-    suite: TaskSuite
-    target_shapes: dict[str, tuple[int, ...]] = {}  # task -> shape of one sample's target, where it is an array
-    counts: dict[str, dict[str, int]]  # task -> split -> samples with a label
-    class_counts: dict[str, dict[str, dict[str, int]]] = {}  # task -> split -> class -> samples
-    files: list[FileEntry]
-    vocabulary: str | None = None  # file name
-    notes: dict[str, Any] = {}  # what the pipeline found on its way: duplicates, empty documents, skipped rows
-
-
-def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a prepared data set; `UserError` where the folder holds none this version can read."""
-    path = folder / MANIFEST
-    try:
-        manifest = Manifest.model_validate_json(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"{folder} is no prepared data set (no {MANIFEST}); run `mtlscale prepare` first") from None
-    except ValidationError as error:
-        raise UserError(
-            f"{path} cannot be read ({error.errors()[0]['msg']}); delete {folder} and prepare again"
-        ) from None
-    if manifest.format != FORMAT:
-        raise UserError(
-            f"{path} has format {manifest.format}, this version reads {FORMAT}; delete it and prepare again"
-        )
-    return manifest
-
-
-def damage(folder: Path, manifest: Manifest) -> str | None:
-    """What is wrong with the files on disk, by existence and size alone: None where they are as recorded."""
-    for entry in manifest.files:
-        try:
-            size = (folder / entry.path).stat().st_size
-        except OSError:
-            return f"{entry.path} is missing"
-        if size != entry.bytes:
-            return f"{entry.path} has {size} bytes instead of {entry.bytes}"
-    return None
-
-
 @dataclass
 class PreparedData:
-    """A prepared data set in memory."""
+    """A prepared data set. What is read of a split is read when it is first asked for; readers that map its files
+    (`mtlscale.data.readers`) do not ask."""
 
     folder: Path
     manifest: Manifest
     suite: TaskSuite
-    splits: dict[str, dict[str, Samples]]  # split -> stream -> samples
+    splits: Mapping[str, Mapping[str, Samples]]  # split -> stream -> samples
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether it has files; else `splits` is all there is, and nobody looks at folder and manifest."""
+        return isinstance(self.splits, _Splits)
 
 
 def read_vocabulary(folder: Path, manifest: Manifest) -> list[str]:
@@ -125,7 +83,7 @@ def read_vocabulary(folder: Path, manifest: Manifest) -> list[str]:
 
 
 def load_prepared(folder: Path, splits: Sequence[str] = SPLITS) -> PreparedData:
-    """Read a prepared data set.
+    """A prepared data set, each split read into memory when it is first asked for.
 
     Inputs keep their stored type and share memory with the decoded Arrow columns: do not write into them. Text sets get
     their words as `suite.extras["vocabulary"]` and, where they have them, the file of their word vectors as
@@ -139,11 +97,53 @@ def load_prepared(folder: Path, splits: Sequence[str] = SPLITS) -> PreparedData:
         suite = replace(suite, extras={**suite.extras, "vocabulary": read_vocabulary(folder, manifest)})
     if any(entry.path == VECTORS for entry in manifest.files):
         suite = replace(suite, extras={**suite.extras, "vectors": folder / VECTORS})
-    data = {
-        split: {stream: _samples(folder, manifest, split, stream, tasks) for stream, tasks in suite.streams.items()}
-        for split in splits
-    }
-    return PreparedData(folder, manifest, suite, data)
+    return PreparedData(folder, manifest, suite, _Splits(folder, manifest, tuple(splits)))
+
+
+class _Splits(Mapping[str, Mapping[str, Samples]]):
+    """The splits in the files of a folder; kept once they are read."""
+
+    def __init__(self, folder: Path, manifest: Manifest, names: tuple[str, ...]) -> None:
+        self._folder, self._manifest, self._names = folder, manifest, names
+        self._read: dict[str, dict[str, Samples]] = {}
+
+    def __getitem__(self, split: str) -> dict[str, Samples]:
+        if split not in self._names:
+            raise KeyError(split)
+        if split not in self._read:
+            verify(self._folder, self._manifest, split)
+            streams = self._manifest.suite.streams
+            self._read[split] = {name: self._samples(split, name, tasks) for name, tasks in streams.items()}
+        return self._read[split]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the samples: another process reads them itself."""
+        return {**self.__dict__, "_read": {}}
+
+    def _samples(self, split: str, stream: str, tasks: tuple[str, ...]) -> Samples:
+        import pyarrow.parquet as pq
+
+        names = ["input", *(f"target.{task}" for task in tasks), *(["weight"] if self._manifest.suite.weighted else [])]
+        path = self._folder / split / f"{stream}.parquet"
+        table = pq.read_table(path, columns=names, memory_map=True, use_threads=False)
+        samples = as_stored({name: _tensor(table[name]) for name in names}, self._manifest, tasks)
+        samples.targets = {task: _target(target) for task, target in samples.targets.items()}
+        return samples
+
+
+def as_stored(columns: Mapping[str, Tensor], manifest: Manifest, tasks: tuple[str, ...]) -> Samples:
+    """Samples from the columns of their file, each [N] or flat [N, numbers of a sample]."""
+    rows = len(columns["input"])
+    shapes = {f"target.{task}": shape for task, shape in manifest.target_shapes.items()}
+    shapes["input"] = tuple(manifest.suite.input_shape)
+    found = {name: column.reshape(rows, *shapes.get(name, ())) for name, column in columns.items()}
+    return Samples(found["input"], {task: found[f"target.{task}"] for task in tasks}, found.get("weight"))
 
 
 def read_ids(folder: Path, split: str, stream: str) -> list[str]:
@@ -154,26 +154,15 @@ def read_ids(folder: Path, split: str, stream: str) -> list[str]:
     return ids
 
 
-def _samples(folder: Path, manifest: Manifest, split: str, stream: str, tasks: tuple[str, ...]) -> Samples:
-    import pyarrow.parquet as pq
-
-    columns = ["input", *(f"target.{task}" for task in tasks), *(["weight"] if manifest.suite.weighted else [])]
-    table = pq.read_table(folder / split / f"{stream}.parquet", columns=columns, memory_map=True, use_threads=False)
-    return Samples(
-        _tensor(table["input"], manifest.suite.input_shape),
-        {task: _target(_tensor(table[f"target.{task}"], manifest.target_shapes.get(task, ()))) for task in tasks},
-        _tensor(table["weight"], ()) if manifest.suite.weighted else None,
-    )
-
-
-def _tensor(column: pa.ChunkedArray, shape: tuple[int, ...]) -> Tensor:
-    """[N, *shape], without a copy where the column is one chunk."""
+def _tensor(column: pa.ChunkedArray) -> Tensor:
+    """[N], or [N, numbers of a sample], without a copy where the column is one chunk."""
+    import pyarrow as pa
     from torch.utils.dlpack import from_dlpack
 
-    flat = column.combine_chunks()
-    if shape:
-        flat = flat.flatten()
-    return from_dlpack(flat).reshape(len(column), *shape)
+    whole = column.combine_chunks()
+    if not pa.types.is_fixed_size_list(whole.type):
+        return from_dlpack(whole)
+    return from_dlpack(whole.flatten()).reshape(len(column), whole.type.list_size)
 
 
 def _target(tensor: Tensor) -> Tensor:

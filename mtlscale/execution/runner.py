@@ -18,9 +18,10 @@ from mtlscale.execution.pool import execute_pool
 from mtlscale.execution.prepare import fetch_prepared
 from mtlscale.execution.prepare import prepare as prepare_dataset
 from mtlscale.execution.probe import check_shared
+from mtlscale.execution.reading import processes_per_node, reading, too_large_to_batch
 from mtlscale.execution.standing import write_plan
 from mtlscale.execution.sweep import SweepPlan, execute_sweep, plan_sweep
-from mtlscale.execution.watch import Meters, log_ended, log_noted, structured_log
+from mtlscale.execution.watch import Meters, log, log_ended, log_noted, structured_log
 from mtlscale.execution.worker import failed
 from mtlscale.records import Epoch, Home, Ledger, RunRecord, Score, Storage, restore
 from mtlscale.report.results import Results
@@ -260,6 +261,8 @@ def _execute(
     recorder = Recorder(todo, home, ledger, records, observer, tracker, meters)
     slots = cluster.slots(experiment.resources, len(jobs))
     observer.planned(the_plan, slots)
+    for name, text in reading(the_plan):
+        log.info("data", extra={"dataset": name, "text": text})
     for event in _events(_untrained(the_plan.todo, hopeless), jobs, slots, options, home):
         recorder.take(event)
 
@@ -328,7 +331,11 @@ def _job(planned: PlannedRun, the_plan: Plan, home: Home) -> Job | Batched:
 
     from mtlscale.batched import planning  # imports torch, which other drivers need not wait for
 
-    return Batched((job,)) if planning.pays_alone(run, manifest, the_plan.steps(run)) else job
+    if not planning.pays_alone(run, manifest, the_plan.steps(run)):
+        return job
+    found = planning.estimate(run, manifest, 1, 1)
+    processes = processes_per_node(the_plan.experiment.resources)
+    return job if too_large_to_batch(run, the_plan, found.bytes, processes) is not None else Batched((job,))
 
 
 def _untrained(todo: Iterable[PlannedRun], hopeless: dict[tuple[str, str], str]) -> Iterator[Event]:

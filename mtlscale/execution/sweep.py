@@ -6,7 +6,6 @@ from its checkpoint. Records go to a ledger of their own.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from mtlscale.execution.events import Advanced, Event
 from mtlscale.execution.jobs import Batched, Job, Options
 from mtlscale.execution.plan import Datasets, Plan, PlannedRun, make_plan
 from mtlscale.execution.pool import execute_pool
+from mtlscale.execution.reading import processes_per_node, reading, too_large_to_batch
 from mtlscale.records import Home, Ledger, RunRecord, Score, score
 from mtlscale.report.sweeps import Sweep
 from mtlscale.spec import Experiment, Run, SearchSpec, UserError, check_metric, space_of, trials
@@ -57,9 +57,12 @@ class SweepPlan:
         return {p.run.run_id: p.record for p in self.plan.runs if p.state == "done" and p.record is not None}
 
     def explain(self) -> list[str]:
-        """How the trials that are not done will be executed."""
+        """How the trials that are not done will be executed, and how they read their data."""
         if self.complete:
             return ["all trials are done"]
+        return [*self._executed(), *(f"{name}: {text}" for name, text in reading(self.plan))]
+
+    def _executed(self) -> list[str]:
         if self.search.adaptive:
             names = {"optuna": "Optuna", "random": "random search", "grid": "grid search"}
             end = "" if self.search.scheduler == "none" else f" with {self.search.scheduler}"
@@ -127,7 +130,7 @@ def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | B
 
     from mtlscale.batched import planning
 
-    workers = max(1, int((os.cpu_count() or 1) // resources.cpus_per_worker))
+    workers = processes_per_node(resources)
     single = [planned.run for planned in the_plan.todo if planned.state == "resume"]
     fresh = [planned.run for planned in the_plan.todo if planned.state != "resume"]
     queue: list[tuple[float, Job | Batched]] = []
@@ -143,6 +146,13 @@ def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | B
             reasons.append(f"{name} one by one ({problem})")
             continue
         found = planning.estimate(run, manifest, len(fresh), workers)
+        problem = too_large_to_batch(run, the_plan, found.bytes * min(len(group), found.size), workers)
+        if problem is not None:
+            if search.executor == "batched":
+                raise UserError(f"search.executor batched: {run.method}: {problem}; set it to auto")
+            single += group
+            reasons.append(f"{name} one by one ({problem})")
+            continue
         if search.executor == "auto" and not planning.worth_it(found, len(group)):
             single += group
             reasons.append(f"{name} one by one (batching would gain {found.gain(len(group)):.1f} ×)")

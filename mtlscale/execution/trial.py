@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
 from mtlscale.execution.jobs import Batched, Job, Options
-from mtlscale.execution.worker import device, failed
+from mtlscale.execution.worker import device, failed, processes_here
 from mtlscale.records import RunRecord, Storage, read_record, write_atomically
 from mtlscale.spec import UserError
 
@@ -68,7 +68,10 @@ class Trial:
                 phases=self.options.phases if self.resumes else None,
                 workers=self._workers,
                 device=device() if self.options.use_gpu else "cpu",
+                processes=processes_here(self.options),
             )
+            if self._trainer.choice.reader != self._trainer.spec.reader and self._trainer.choice.reader != "device":
+                self._trainer.notes.append(str(self._trainer.choice))
         return self._trainer
 
     def events(self) -> Iterator[Event]:
@@ -170,7 +173,13 @@ def execute_batched(jobs: Sequence[Job], options: Options) -> Iterator[Event]:
         storage = _storage(options)
         data = read_data(jobs[0].data, storage)
         place = device() if options.use_gpu else "cpu"
-        trainer = BatchedTrainer([job.run for job in left.values()], data, device=place, keep_states=options.models)
+        trainer = BatchedTrainer(
+            [job.run for job in left.values()],
+            data,
+            device=place,
+            keep_states=options.models,
+            processes=processes_here(options),
+        )
         told = time.monotonic()
         for event in trainer.train():
             if isinstance(event, int):

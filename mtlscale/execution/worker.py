@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mtlscale.execution.allocator import keep_freed_memory
+from mtlscale.execution.jobs import Options
+from mtlscale.execution.reading import processes_per_node
 from mtlscale.records import RunRecord
 from mtlscale.spec import Run, load_plugin
 
@@ -38,6 +40,13 @@ def device() -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() and os.environ.get("CUDA_VISIBLE_DEVICES", "all") != "" else "cpu"
+
+
+def processes_here(options: Options) -> int:
+    """How many processes of an experiment this node may hold at once."""
+    import torch
+
+    return processes_per_node(options.resources, torch.cuda.device_count() if options.use_gpu else None)
 
 
 def failed(run: Run, error: str) -> RunRecord:

@@ -25,13 +25,14 @@ from mtlscale.spec.models import (
     TrackingSpec,
     TrainingSpec,
 )
-from mtlscale.spec.run import RESULTS_VERSION, Run
+from mtlscale.spec.run import NO_RESULT, RESULTS_VERSION, Run
 from mtlscale.spec.search import check_metric, default_space, space_of, trials, whole_number
 from mtlscale.spec.tasks import MISSING_CLASS, SPLITS, Task, TaskSuite
 
 __all__ = [
     "COMMON",
     "MISSING_CLASS",
+    "NO_RESULT",
     "PACKAGES",
     "PARTS",
     "RESULTS_VERSION",

@@ -146,6 +146,8 @@ class TrainingSpec(Model):
     selection: Literal["metric", "loss", "last"] = "metric"  # how the epoch is chosen on validation
     eval_batch_size: int = Field(512, ge=1)
     checkpoint_seconds: float = Field(10.0, ge=0)  # at most one checkpoint in so many seconds
+    # Where samples lie: on the device, in the node's memory, in mapped files; auto takes the first that fits.
+    reader: Literal["auto", "device", "memory", "mapped"] = "auto"
 
 
 class ResourceSpec(Model):

@@ -23,7 +23,7 @@ RESULTS_VERSION = 1  # of the training loop; raise when the results of a run cha
 _ENGINE = 2
 
 # Of the training settings, those that change what is stored or when, but no result.
-_NO_RESULT = {"checkpoint_seconds", "eval_batch_size"}
+NO_RESULT = frozenset({"checkpoint_seconds", "eval_batch_size", "reader"})
 
 
 def _without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Run(Model):
             "training": {
                 key: value
                 for key, value in _without_defaults(self.spec["training"], _TRAINING_DEFAULTS).items()
-                if key not in _NO_RESULT
+                if key not in NO_RESULT
             },
             "dropout": self.spec["dropout"],
             "seed": self.spec["seed"],

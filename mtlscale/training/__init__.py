@@ -9,7 +9,7 @@ from mtlscale.lazy import lazily
 if TYPE_CHECKING:
     from mtlscale.training import checkpoint
     from mtlscale.training.augment import Augment
-    from mtlscale.training.batches import Batches, on_device
+    from mtlscale.training.batches import Batches, made_ahead, on_device
     from mtlscale.training.evaluate import TaskTable, evaluate, tables
     from mtlscale.training.loop import Progress, Tally, Trainer, train
     from mtlscale.training.losses import task_loss
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "mtlscale.training.augment": ["Augment"],
-    "mtlscale.training.batches": ["Batches", "on_device"],
+    "mtlscale.training.batches": ["Batches", "made_ahead", "on_device"],
     "mtlscale.training.evaluate": ["TaskTable", "evaluate", "tables"],
     "mtlscale.training.loop": ["Progress", "Tally", "Trainer", "train"],
     "mtlscale.training.losses": ["task_loss"],
@@ -88,6 +88,7 @@ __all__ = [
     "evaluate",
     "first_state",
     "head_weights",
+    "made_ahead",
     "mean_losses",
     "now",
     "on_device",

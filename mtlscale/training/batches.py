@@ -3,26 +3,52 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from mtlscale.data import Batch, Samples, Workers, slice_for
+from mtlscale.data.readers import Reader, on_device, placed
 from mtlscale.spec import TaskSuite
 from mtlscale.training.augment import Augment
 
+__all__ = ["Batches", "made_ahead", "on_device"]
+
+AHEAD, THREADS = 4, 2  # steps whose batches are made before they are asked for; threads that make them
+Indices = Mapping[str, Tensor]  # stream -> indices of its samples in a step
+Micros = list[list[Batch]]
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What an update of a step works on: samples over all workers, this worker's micro-batches, those of its query."""
+
+    samples: int
+    micros: Micros
+    query: Micros | None
+
+    def batches(self) -> Iterator[Batch]:
+        return (batch for micros in (self.micros, self.query or []) for micro in micros for batch in micro)
+
 
 class Batches:
-    """Splits on the device, cut for one worker.
+    """A reader's samples, cut for one worker.
 
     together: every worker runs every stream of a step, even with no sample of it, because the network exchanges
-    something on the way. `waited`: seconds spent making training batches since it was last set.
+    something on the way. `waited`: seconds a training step waited for its batches since it was last set.
     """
 
     def __init__(
         self,
-        splits: Mapping[str, Mapping[str, Samples]],
+        reader: Reader,
         suite: TaskSuite,
         *,
         device: torch.device,
@@ -32,66 +58,152 @@ class Batches:
         eval_batch_size: int = 512,
         augment: Augment | None = None,
     ) -> None:
-        self._splits, self.suite = splits, suite
+        self.reader, self.suite = reader, suite
         self.device, self.dtype, self.workers = device, dtype, workers
         self.accumulate, self.eval_batch_size, self.augment = accumulate, eval_batch_size, augment
-        self.train = on_device(splits["train"], device, dtype)
+        self.sizes = reader.sizes("train")  # training samples of each stream
         self.together = False
         self.waited = 0.0
 
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Training samples of each stream."""
-        return {stream: len(samples) for stream, samples in self.train.items()}
+    def targets(self, who: str) -> dict[str, Tensor]:
+        """Task -> its training labels [N, ...], all at once for `who` needs them so."""
+        return self.reader.targets("train", who)
 
-    @property
-    def targets(self) -> dict[str, Tensor]:
-        """Task -> its training labels [N, ...]."""
-        return {name: target for samples in self.train.values() for name, target in samples.targets.items()}
+    def whole(self, who: str) -> Mapping[str, Samples]:
+        """The training samples of every stream, all at once for `who` needs them so."""
+        return self.reader.whole("train", who)
 
-    def micros(self, indices: Mapping[str, Tensor], epoch: int) -> list[list[Batch]]:
+    def take(self, split: str, stream: str, index: Tensor) -> Samples:
+        """The samples at these indices [B] on the device, in the run's precision."""
+        samples = self.reader.take(split, stream, index)
+        if self.device.type == "cuda" and samples.inputs.device.type == "cpu":
+            samples = _pinned(samples)
+        return placed(samples, self.device, self.dtype)
+
+    def micros(self, indices: Indices, epoch: int) -> Micros:
         """This worker's part of a global step, cut into micro-batches; a stream without samples here is left out, but
         where all workers have to run it."""
-        started = time.perf_counter()
-        micros: list[list[Batch]] = [[] for _ in range(self.accumulate)]
+        micros: Micros = [[] for _ in range(self.accumulate)]
         for stream, index in indices.items():
             mine = slice_for(index, self.workers.rank, self.workers.size)
             for micro, part in zip(micros, mine.tensor_split(self.accumulate), strict=True):
                 if len(part) or self.together:
-                    samples = self.train[stream].take(self._placed(part))
+                    samples = self.take("train", stream, part)
                     if self.augment is not None:
                         samples = self.augment(samples, stream, epoch, part)
                     micro.append(Batch(stream, samples, len(index)))
-        self.waited += time.perf_counter() - started
         return micros
+
+    def steps(
+        self, parts: Iterable[Sequence[tuple[Indices, Indices | None]]], epoch: int
+    ) -> Generator[list[Part], None, None]:
+        """The parts of each step, in order, made ahead of it where that pays. parts: for each update of a step its
+        indices and those of its query."""
+
+        def make(step: Sequence[tuple[Indices, Indices | None]]) -> list[Part]:
+            return [
+                Part(
+                    sum(map(len, indices.values())),
+                    self.micros(indices, epoch),
+                    None if query is None else self.micros(query, epoch),
+                )
+                for indices, query in step
+            ]
+
+        def batches(step: list[Part]) -> Iterator[Batch]:
+            return (batch for part in step for batch in part.batches())
+
+        with closing(self._made(parts, make, batches)) as made:
+            while True:
+                started = time.perf_counter()
+                step = next(made, None)
+                self.waited += time.perf_counter() - started
+                if step is None:
+                    return
+                yield step
 
     def of_split(self, split: str) -> Iterator[Batch]:
         """This worker's share of a split in order, in evaluation batches; streams without labels are left out."""
-        data = self.train if split == "train" else on_device(self._splits[split], self.device, self.dtype)
-        for stream, samples in data.items():
-            if not samples.targets:
+        return self._made(
+            self._parts(split),
+            lambda part: Batch(part[0], self.take(split, *part[:2]), part[2]),
+            lambda batch: iter((batch,)),
+        )
+
+    def _parts(self, split: str) -> Iterator[tuple[str, Tensor, int]]:
+        """Stream, indices of a batch, samples of the stream."""
+        for stream, size in self.reader.sizes(split).items():
+            if not self.suite.streams[stream]:
                 continue
-            mine = slice_for(torch.arange(len(samples)), self.workers.rank, self.workers.size)
+            mine = slice_for(torch.arange(size), self.workers.rank, self.workers.size)
             for part in mine.split(self.eval_batch_size):
                 if len(part):
-                    yield Batch(stream, samples.take(self._placed(part)), len(samples))
+                    yield stream, part, size
 
-    def _placed(self, index: Tensor) -> Tensor:
-        """The index where the samples are. The host has nothing to wait for: the numbers are taken at once."""
-        return index.to(self.device, non_blocking=True)
+    def _made(
+        self, items: Iterable[Item], make: Callable[[Item], Made], batches: Callable[[Made], Iterator[Batch]]
+    ) -> Generator[Made, None, None]:
+        """What is made of each item, in their order; by threads ahead of whoever asks where the reader wants that."""
+        if not self.reader.ahead:
+            yield from map(make, items)
+        elif self.device.type != "cuda":
+            yield from made_ahead(items, make)
+        else:
+            for found, event in made_ahead(items, self._beside(make)):
+                current = torch.cuda.current_stream(self.device)
+                current.wait_event(event)
+                for batch in batches(found):
+                    for tensor in _tensors(batch.samples):
+                        tensor.record_stream(current)
+                yield found
+
+    def _beside(self, make: Callable[[Item], Made]) -> Callable[[Item], tuple[Made, torch.cuda.Event]]:
+        """The same on a CUDA stream of its own, beside the training step, with the event of its end."""
+        stream = torch.cuda.Stream(self.device)
+
+        def work(item: Item) -> tuple[Made, torch.cuda.Event]:
+            with torch.cuda.stream(stream):
+                return make(item), stream.record_event()
+
+        return work
 
 
-def on_device(split: Mapping[str, Samples], device: torch.device, dtype: torch.dtype) -> dict[str, Samples]:
-    """Tensors where the model is, numbers in the run's precision."""
+def made_ahead(
+    items: Iterable[Item], make: Callable[[Item], Made], ahead: int = AHEAD, threads: int = THREADS
+) -> Generator[Made, None, None]:
+    """What is made of each item, in their order, by threads; at most `ahead` wait to be asked for. What goes wrong with
+    an item is raised where it is asked for."""
+    grad: Callable[[], AbstractContextManager[None]] = nullcontext if torch.is_grad_enabled() else torch.no_grad
 
-    def move(tensor: Tensor) -> Tensor:
-        return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype)
+    def work(item: Item) -> Made:
+        with grad():
+            return make(item)
 
-    return {
-        stream: Samples(
-            move(s.inputs),
-            {name: move(target) for name, target in s.targets.items()},
-            None if s.weights is None else move(s.weights),
-        )
-        for stream, s in split.items()
-    }
+    with ThreadPoolExecutor(threads, thread_name_prefix="batches") as pool:
+        waiting: deque[Future[Made]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(work, item))
+                if len(waiting) >= ahead:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _tensors(samples: Samples) -> Iterator[Tensor]:
+    yield samples.inputs
+    yield from samples.targets.values()
+    if samples.weights is not None:
+        yield samples.weights
+
+
+def _pinned(samples: Samples) -> Samples:
+    """In host memory that a GPU copies from by itself."""
+    return Samples(
+        samples.inputs.pin_memory(),
+        {name: target.pin_memory() for name, target in samples.targets.items()},
+        None if samples.weights is None else samples.weights.pin_memory(),
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from copy import copy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from mtlscale.architectures import Found, MultiTaskModule, Phase
 from mtlscale.data import Batch, Outputs, PreparedData, Workers
+from mtlscale.data.readers import open_reader
 from mtlscale.objectives import ObjectiveModule
 from mtlscale.records import Epoch, Metrics, PhaseCost, RunRecord
 from mtlscale.spec import Run
@@ -86,7 +88,8 @@ class Trainer:
     """One run on this worker.
 
     folder: receives checkpoints; without one nothing is written and nothing resumed. phases: where finished phases are
-    kept for other runs; default is a folder in `folder`.
+    kept for other runs; default is a folder in `folder`. processes: that read these data on this node; default: the
+    workers.
     """
 
     def __init__(
@@ -98,16 +101,21 @@ class Trainer:
         phases: Path | None = None,
         workers: Workers | None = None,
         device: torch.device | str = "cpu",
+        processes: int | None = None,
     ) -> None:
         self.run, self.data, self.suite, self.spec = run, data, data.suite, run.parts.training
         self.workers, self.device = workers or Workers.current(), torch.device(device)
         self.path = None if folder is None else folder / "checkpoint.pt"
         self.kept = phases or (None if folder is None else folder / "phases")
+        dtype = getattr(torch, self.spec.dtype)
+        reader, self.choice = open_reader(
+            data, self.spec.reader, device=self.device, dtype=dtype, processes=processes or self.workers.size
+        )
         self.batches = Batches(
-            data.splits,
+            reader,
             self.suite,
             device=self.device,
-            dtype=getattr(torch, self.spec.dtype),
+            dtype=dtype,
             workers=self.workers,
             accumulate=self.spec.accumulate,
             eval_batch_size=self.spec.eval_batch_size,
@@ -149,13 +157,13 @@ class Trainer:
         self.batches.waited = 0.0
         tallies = [Tally(len(mover.update.names)) for mover in session.movers]
         total = self.epochs * main.sampler.steps
-        for parts in zip(*(mover.steps(epoch) for mover in session.movers), strict=True):
-            for mover, (indices, query), tally in zip(session.movers, parts, tallies, strict=True):
-                mover.schedule(self.at.step, total)
-                asked = None if query is None else self.batches.micros(query, epoch)
-                tally.add(session.step(mover, self.batches.micros(indices, epoch), asked))
-                self.at.samples += sum(len(index) for index in indices.values())
-            self.at.step += 1
+        with closing(self.batches.steps(zip(*(m.steps(epoch) for m in session.movers), strict=True), epoch)) as steps:
+            for parts in steps:
+                for mover, part, tally in zip(session.movers, parts, tallies, strict=True):
+                    mover.schedule(self.at.step, total)
+                    tally.add(session.step(mover, part.micros, part.query))
+                    self.at.samples += part.samples
+                self.at.step += 1
         trained = time.perf_counter()
         for mover, tally in zip(session.movers, tallies, strict=True):
             mover.update.on_epoch_end(tally.mean_losses)
@@ -306,7 +314,7 @@ class Trainer:
         if not hasattr(self, "chosen_state"):
             return None
         with self.session.chosen():
-            return pictures(self.model, self.suite, self.data.splits["test"], self.batches, count)
+            return pictures(self.model, self.suite, self.batches, count)
 
     # -- checkpoints -----------------------------------------------------------------------------------------------
 

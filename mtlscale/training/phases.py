@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from mtlscale.balancing import Balancer, State, ValidationBalancer
 from mtlscale.data import EpochSampler, Samples, Workers, halves
 from mtlscale.encoders import needs_every_worker
 from mtlscale.objectives import ObjectiveModule
-from mtlscale.spec import MISSING_CLASS, Run, TaskSuite, TrainingSpec, UserError
+from mtlscale.spec import MISSING_CLASS, NO_RESULT, Run, TaskSuite, TrainingSpec, UserError
 from mtlscale.training.batches import Batches
 from mtlscale.training.rows import Partition
 from mtlscale.training.seeds import derive_seed
@@ -24,6 +24,7 @@ from mtlscale.training.sources import SupervisedSource, check_names, sparse_embe
 from mtlscale.training.update import Update
 
 PHASES_VERSION = 1  # raise when what a phase hands over changes
+_LOOK = 256  # samples that are looked at at a time
 
 
 def build_model(
@@ -63,7 +64,7 @@ def phase_id(run: Run, phases: Sequence[Phase], place: int) -> str:
             training.pop("epochs")
         if phase.choose == "last" or phase.patience is not None:
             training.pop("patience")
-        for name in ("checkpoint_seconds", "eval_batch_size"):
+        for name in NO_RESULT:
             training.pop(name, None)
         turns: list[Any] = []
         for turn in phase.turns:
@@ -102,7 +103,8 @@ def begin(
     objective = None if objective is None else objective.to(device)
     if objective is not None and objective.whole_step and spec.accumulate > 1:
         raise UserError(f"{run.spec['objective']['name']} looks at a whole step at once: set accumulate to 1")
-    model.from_data(batches.targets)
+    if type(model).from_data is not MultiTaskModule.from_data:
+        model.from_data(batches.targets(run.spec["architecture"]["name"]))
     sparse_embeddings(model)
     partitions = [partition_of(model, suite, objective, turn, phase) for turn in phase.turns]
     _check_disjoint(phase, partitions, model, objective)
@@ -127,7 +129,7 @@ def begin(
             amp=spec.amp,
             gramian_every=spec.gramian_every,
             overlap=not batches.together,
-            state=first_state(balancer, source.names, suite, batches.train, derive_seed("balancer", seed, *name)),
+            state=first_state(balancer, source.names, suite, batches.whole, derive_seed("balancer", seed, *name)),
         )
         parameters = partition.all if turn.groups else _all(model, objective if turn.objective else None)
         share, query = _shares(turn, balancer, suite, batches, seed)
@@ -242,12 +244,18 @@ def _source(
 
 
 def first_state(
-    balancer: Balancer, losses: Sequence[str], suite: TaskSuite, train: Mapping[str, Samples], seed: int
+    balancer: Balancer,
+    losses: Sequence[str],
+    suite: TaskSuite,
+    whole: Callable[[str], Mapping[str, Samples]],
+    seed: int,
 ) -> State:
-    """A balancer's state before the first step, from the training samples of every stream where it looks at them."""
+    """A balancer's state before the first step, from the training samples of every stream where it looks at them.
+    whole: who asks -> these samples."""
     look = getattr(balancer, "from_data", None)
     if look is None:
         return balancer.init(len(losses), seed=seed)
+    train = whole(balancer.name)
     of_task = {name: train[stream] for stream, tasks in suite.streams.items() for name in tasks}
     state: State = look(
         {name: s.inputs for name, s in of_task.items()}, {name: s.targets[name] for name, s in of_task.items()}
@@ -280,13 +288,18 @@ def _check_halves(suite: TaskSuite, batches: Batches, sides: Sequence[Mapping[st
     for side, name in zip(sides, ("first", "second"), strict=True):
         for stream, tasks in suite.streams.items():
             for task in tasks:
-                target = batches.train[stream].targets[task][side[stream].to(batches.device)]
-                there = ~target.isnan() if target.is_floating_point() else target != MISSING_CLASS
-                if not bool(there.any()):
+                if not any(_labelled(batches, stream, task, part) for part in side[stream].split(_LOOK)):
                     raise UserError(
                         f"the {name} half of the training data has no label of task {task}; it needs at least two "
                         "labelled samples, or a method that does not split its training data"
                     )
+
+
+def _labelled(batches: Batches, stream: str, task: str, index: Tensor) -> bool:
+    """Whether any of these training samples has a label of the task."""
+    target = batches.take("train", stream, index).targets[task]
+    there = ~target.isnan() if target.is_floating_point() else target != MISSING_CLASS
+    return bool(there.any())
 
 
 def _steps(spec: TrainingSpec, suite: TaskSuite, batches: Batches) -> int | None:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule
-from mtlscale.data import Batch, Samples
+from mtlscale.data import Batch
 from mtlscale.spec import TaskSuite
-from mtlscale.training.batches import Batches, on_device
+from mtlscale.training.batches import Batches
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """Images [N, ...] as they are stored, and for each task with maps the prediction and the truth, on the host."""
+    """Images [N, ...], and for each task with maps the prediction and the truth, on the host."""
 
     images: Tensor
     maps: dict[str, tuple[Tensor, Tensor]]
@@ -24,17 +23,19 @@ class Pictures:
 
 @torch.no_grad()
 def pictures(
-    model: MultiTaskModule, suite: TaskSuite, split: Mapping[str, Samples], batches: Batches, count: int
+    model: MultiTaskModule, suite: TaskSuite, batches: Batches, count: int, split: str = "test"
 ) -> Pictures | None:
     """Images evenly spread over a split; None where no task has maps."""
-    samples = split.get("all")
-    if samples is None or suite.input_kind != "image":
+    if suite.input_kind != "image" or "all" not in suite.streams:
         return None
-    names = [name for name, target in samples.targets.items() if target.ndim >= 3]
-    if not names or not len(samples):
+    size = batches.reader.sizes(split)["all"]
+    if not size:
         return None
-    index = torch.linspace(0, len(samples) - 1, min(count, len(samples))).round().long()
-    chosen = on_device({"all": samples.take(index)}, batches.device, batches.dtype)["all"]
+    index = torch.linspace(0, size - 1, min(count, size)).round().long()
+    chosen = batches.take(split, "all", index)
+    names = [name for name, target in chosen.targets.items() if target.ndim >= 3]
+    if not names:
+        return None
     model.eval()
     found = model(Batch("all", chosen, len(index))).predictions
-    return Pictures(samples.inputs[index], {name: (found[name].cpu(), samples.targets[name][index]) for name in names})
+    return Pictures(chosen.inputs.cpu(), {name: (found[name].cpu(), chosen.targets[name].cpu()) for name in names})

@@ -96,7 +96,7 @@ def test_a_discriminator_that_only_watches_changes_nothing(trainer: Callable[...
 def test_traces_are_those_of_the_whole_training_set(trainer: Callable[..., Trainer]) -> None:
     run = trainer("aamtrl")
     traces = train(run)
-    everything = {stream: torch.arange(len(samples)) for stream, samples in run.batches.train.items()}
+    everything = {stream: torch.arange(len(samples)) for stream, samples in run.batches.whole("this test").items()}
     with torch.no_grad():
         probs, tasks, _ = all_outputs(run, everything)
     r = relatedness_matrix(probs, tasks)

@@ -186,9 +186,10 @@ def test_an_objective_over_an_unlabelled_stream_pulls_the_means_together(job: Ca
     def distance(strength: float) -> float:
         trainer = Trainer(*job("unlabelled", f"{{name: mean_matching, strength: {strength}}}"))
         finish(trainer)
+        whole = trainer.batches.whole("this test")
         with torch.no_grad():
             means = [
-                torch.cat([trainer.model.encoder(samples.inputs) for stream, samples in trainer.batches.train.items()
+                torch.cat([trainer.model.encoder(samples.inputs) for stream, samples in whole.items()
                            if (stream == "extra") is extra]).mean(0)
                 for extra in (True, False)
             ]  # fmt: skip

@@ -54,7 +54,7 @@ def test_mgda_is_the_min_norm_combination_of_the_mean_gradients(
     losses = {"a": nn.CrossEntropyLoss(ignore_index=-1), "b": nn.CrossEntropyLoss()}
     for task in ("a", "b", "c"):
         stream = "all" if shared else task
-        samples = trainer.batches.train[stream].take(indices[stream])
+        samples = trainer.batches.whole("this test")[stream].take(indices[stream])
         batch = trainer.batches.micros({stream: indices[stream]}, 1)[0][0]
         prediction = trainer.model(batch).predictions[task]
         target = samples.targets[task]

@@ -1,0 +1,278 @@
+"""Prepared data as uncompressed columns that processes map into memory: one copy for all of a node.
+
+`$MTLSCALE_CACHE`, or `cache` in the home folder, holds `<fingerprint>/<split>/<stream>/<column>.npy`, written from the
+Parquet files a few rows at a time when first asked for, whole or not at all. Whoever has a set open holds a shared lock
+on `<fingerprint>.lock`, which the kernel takes back from a process that dies; one process at a time writes or makes
+room, holding `.lock`. With `$MTLSCALE_CACHE_GB`, or on a full disk, the sets used longest ago that nobody has open go.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mtlscale.spec import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from mtlscale.data.manifest import FileEntry, Manifest
+
+FOLDER, LIMIT = "MTLSCALE_CACHE", "MTLSCALE_CACHE_GB"  # environment variables: where it is, GiB it may take
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_PIECE = 16 << 20  # bytes of samples decoded at a time
+_HEADER = 128  # bytes of a file before its numbers
+
+
+def cache_folder(folder: Path) -> Path:
+    """Where the columns of the prepared data in a folder go."""
+    named = os.environ.get(FOLDER)
+    if named:
+        return Path(named).absolute()
+    folder = folder.absolute()
+    return folder.parents[2] / "cache" if folder.parent.parent.name == "data" else folder.parent / "cache"
+
+
+def cache_limit() -> float | None:
+    """Bytes that all sets of the cache may take; None where the disk is the limit."""
+    text = os.environ.get(LIMIT)
+    if not text:
+        return None
+    try:
+        gib = float(text)
+    except ValueError:
+        gib = -1.0
+    if not gib > 0:
+        raise UserError(f"{LIMIT}={text} is no number of GiB above 0; set it to one, or drop it")
+    return gib * 2**30
+
+
+def in_words(size: float) -> str:
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size / 2**10:.1f} KiB"
+
+
+def verify(folder: Path, manifest: Manifest, split: str) -> None:
+    """That the files of a split are those the manifest records, byte for byte: looked at once per node, and anew when
+    a file has changed. `UserError` names the first that is not."""
+    entries = [entry for entry in manifest.files if entry.path.startswith(f"{split}/")]
+    state = hashlib.sha256(str(folder.resolve()).encode())
+    for entry in entries:
+        found = (folder / entry.path).stat()
+        state.update(f"{entry.path}\0{entry.sha256}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+    mark = cache_folder(folder) / ".verified" / f"{split}-{state.hexdigest()[:32]}"
+    if mark.exists():
+        return
+    for entry in entries:
+        with (folder / entry.path).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != entry.sha256:
+            raise UserError(
+                f"{folder / entry.path} is damaged: its bytes are not those that were written (sha256 {digest[:12]}… "
+                f"instead of {entry.sha256[:12]}…); delete {folder} and prepare again"
+            )
+    with suppress(OSError):  # where nothing can be noted, it is looked at each time
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+
+
+class CachedSet:
+    """The columns of one prepared data set, kept from being removed as long as this object lives."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self._source, self._manifest = folder, manifest
+        self.root, self._limit = cache_folder(folder), cache_limit()
+        self._key = manifest.fingerprint[:32]
+        with _told(self.root, "the cache"):
+            self.root.mkdir(parents=True, exist_ok=True)
+            self._lock = _Lock(self.root / f"{self._key}.lock", fcntl.LOCK_SH)
+            os.utime(self._lock.path)  # when it was last used
+
+    def columns(self, split: str, stream: str) -> dict[str, NDArray[Any]]:
+        """Name of each column -> its rows [N] or [N, numbers of a sample], mapped and not to be written to."""
+        place = self.root / self._key / split / stream
+        entry = self._entry(split, stream)
+        if not place.is_dir():
+            with _told(self.root, "the cache"), _Lock(self.root / ".lock", fcntl.LOCK_EX):
+                if not place.is_dir():  # another process may have been at it
+                    self._write(place, entry, split)
+        return {path.name.removesuffix(".npy"): _mapped(path) for path in sorted(place.glob("*.npy"))}
+
+    def _entry(self, split: str, stream: str) -> FileEntry:
+        path = f"{split}/{stream}.parquet"
+        return next(entry for entry in self._manifest.files if entry.path == path)
+
+    def _write(self, place: Path, entry: FileEntry, split: str) -> None:
+        """All columns of a file, then the folder gets its name."""
+        import pyarrow.parquet as pq
+
+        verify(self._source, self._manifest, split)
+        for left in self.root.glob(".writing-*"):  # by a process that died: there is but one writer
+            shutil.rmtree(left, ignore_errors=True)
+        source = pq.ParquetFile(self._source / entry.path, memory_map=True, pre_buffer=False)
+        columns = [_Column.of(field) for field in source.schema_arrow if field.name != "id"]
+        row_bytes = sum(column.row_bytes for column in columns)
+        self._make_room(row_bytes * entry.rows, entry.path)
+        temporary = Path(tempfile.mkdtemp(dir=self.root, prefix=".writing-"))
+        try:
+            _write_columns(source, columns, max(1, _PIECE // max(1, row_bytes)), entry.rows, temporary)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            temporary.chmod(0o755)
+            temporary.rename(place)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            raise UserError(
+                f"no space left below {self.root} ({error.strerror}) for {entry.path} of {self._manifest.name}, "
+                f"{in_words(row_bytes * entry.rows)}; free some, or name a larger disk by {FOLDER}"
+            ) from None
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def _make_room(self, needed: int, name: str) -> None:
+        """Remove sets that nobody has open, the one used longest ago first, until so many bytes fit."""
+        what = f"{name} of {self._manifest.name}, which takes {in_words(needed)}"
+        if self._limit is not None and needed > self._limit:
+            raise UserError(
+                f"the cache is limited to {in_words(self._limit)} ({LIMIT}), too small for {what}; raise the limit"
+            )
+        others = [path for path in self.root.iterdir() if path.is_dir() and path.name[0] != "."]
+        used = sum(map(_size, others)) if self._limit is not None else 0
+        others = [path for path in others if path.name != self._key]
+        others.sort(key=lambda path: _used_at(self.root / f"{path.name}.lock"))
+        while (limited := self._limit is not None and used + needed > self._limit) or self._free() < needed:
+            if not others:
+                why = f"limited to {in_words(self._limit or 0)} by {LIMIT}"
+                why = why if limited else f"{in_words(self._free())} free"
+                raise UserError(
+                    f"no room in the cache {self.root} ({why}, the sets there are in use) for {what}; raise the limit "
+                    f"or name a larger disk by {FOLDER}"
+                )
+            oldest = others.pop(0)
+            size = _size(oldest) if self._limit is not None else 0
+            if _remove_unused(oldest, self.root / f"{oldest.name}.lock"):
+                used -= size
+
+    def _free(self) -> int:
+        return shutil.disk_usage(self.root).free
+
+
+def _write_columns(source: Any, columns: Sequence[_Column], rows: int, expected: int, folder: Path) -> None:
+    import numpy as np
+
+    files = {column.name: (folder / f"{column.name}.npy").open("wb") for column in columns}
+    try:
+        for column in columns:
+            shape = (expected, *column.shape)
+            header = {"descr": np.lib.format.dtype_to_descr(column.dtype), "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(files[column.name], header)
+        for batch in source.iter_batches(rows, columns=list(files), use_threads=False):
+            for column in columns:
+                array = batch.column(column.name)
+                flat = (array.flatten() if column.shape else array).to_numpy(zero_copy_only=True)
+                files[column.name].write(memoryview(flat))
+        for file in files.values():
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        for file in files.values():
+            with suppress(OSError):  # a full disk has been told
+                file.close()
+
+
+@dataclass(frozen=True)
+class _Column:
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]  # of one sample's
+
+    @classmethod
+    def of(cls, field: Any) -> _Column:
+        import numpy as np
+        import pyarrow as pa
+
+        if pa.types.is_fixed_size_list(field.type):
+            return cls(field.name, np.dtype(field.type.value_type.to_pandas_dtype()), (field.type.list_size,))
+        return cls(field.name, np.dtype(field.type.to_pandas_dtype()), ())
+
+    @property
+    def row_bytes(self) -> int:
+        return int(self.dtype.itemsize * (self.shape[0] if self.shape else 1))
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    import numpy as np
+
+    mode: Any = "r" if path.stat().st_size > _HEADER else None  # nothing cannot be mapped
+    found: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
+    return found
+
+
+class _Lock:
+    """A lock that the kernel takes back when this process ends, or this object goes."""
+
+    def __init__(self, path: Path, kind: int) -> None:
+        self.path, self._handle = path, -1
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(self._handle, kind)
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+    def __enter__(self) -> _Lock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def _remove_unused(place: Path, lock: Path) -> bool:
+    """Remove a set unless somebody has it open."""
+    try:
+        with _Lock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            shutil.rmtree(place, ignore_errors=True)
+            return True
+    except BlockingIOError:
+        return False
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*.npy"))
+
+
+def _used_at(lock: Path) -> float:
+    return lock.stat().st_mtime if lock.exists() else 0.0
+
+
+@contextmanager
+def _told(root: Path, what: str) -> Iterator[None]:
+    """A folder that may not be written, or a full disk, in one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL or isinstance(error, PermissionError | NotADirectoryError | FileExistsError):
+            raise UserError(
+                f"{what} {root} cannot be written ({error.strerror}); name another place by {FOLDER}"
+            ) from None
+        raise

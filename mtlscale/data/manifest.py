@@ -1,0 +1,77 @@
+"""What a prepared data set says of itself: its tasks, counts, files, and where it came from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from mtlscale.spec import TaskSuite, UserError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+
+
+class FileEntry(BaseModel):
+    """One data file, relative to the folder of the manifest."""
+
+    path: str
+    bytes: int
+    rows: int
+    sha256: str
+
+
+class SourceInfo(BaseModel):
+    """Where the data came from; without paths, so that equal sources give equal manifests."""
+
+    description: str
+    fingerprint: str
+
+
+class Manifest(BaseModel):
+    """What a prepared data set is, and how it came about. Equal preparations have equal manifests, byte for byte."""
+
+    format: int = FORMAT
+    name: str
+    results_version: int
+    options: dict[str, Any]
+    source: SourceInfo
+    fingerprint: str  # sha256 over the data files; part of every run id
+    suite: TaskSuite
+    target_shapes: dict[str, tuple[int, ...]] = {}  # task -> shape of one sample's target, where it is an array
+    counts: dict[str, dict[str, int]]  # task -> split -> samples with a label
+    class_counts: dict[str, dict[str, dict[str, int]]] = {}  # task -> split -> class -> samples
+    files: list[FileEntry]
+    vocabulary: str | None = None  # file name
+    notes: dict[str, Any] = {}  # what the pipeline found on its way: duplicates, empty documents, skipped rows
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a prepared data set; `UserError` where the folder holds none this version can read."""
+    path = folder / MANIFEST
+    try:
+        manifest = Manifest.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"{folder} is no prepared data set (no {MANIFEST}); run `mtlscale prepare` first") from None
+    except ValidationError as error:
+        raise UserError(
+            f"{path} cannot be read ({error.errors()[0]['msg']}); delete {folder} and prepare again"
+        ) from None
+    if manifest.format != FORMAT:
+        raise UserError(
+            f"{path} has format {manifest.format}, this version reads {FORMAT}; delete it and prepare again"
+        )
+    return manifest
+
+
+def damage(folder: Path, manifest: Manifest) -> str | None:
+    """What is wrong with the files on disk, by existence and size alone: None where they are as recorded."""
+    for entry in manifest.files:
+        try:
+            size = (folder / entry.path).stat().st_size
+        except OSError:
+            return f"{entry.path} is missing"
+        if size != entry.bytes:
+            return f"{entry.path} has {size} bytes instead of {entry.bytes}"
+    return None
