@@ -11,8 +11,8 @@ permutation; with K = 1 the one row stands for every topic. Settings are those o
 `--table3` pools errors over the test samples of all tasks, as the printed ones are pooled (docs/methods.md), and also
 gives the task-wise improvement over Separate; intervals are 95 % t-intervals over the random splits.
 
-`--grid` says what the whole grid of experiments/tomato_school_grid.yaml would cost: two steps of a small stack of each
-of its shapes are taken, the second one is timed (CPU time, one thread). Evaluations are not in it.
+`--grid` says what the whole grid of experiments/tomato_school_grid.yaml would cost: two steps of a small batch of
+trials of each of its shapes are taken, the second one is timed (CPU time, one thread). Evaluations are not in it.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def table3(console: Console, home: Home) -> None:
         console.print(table)
 
 
-GRID, STACK = 9600, 8  # points; trials of a timed stack
+GRID, TRIALS = 9600, 8  # points; trials that are timed together
 
 
 def grid(console: Console, home: Home) -> None:
@@ -138,11 +138,11 @@ def grid(console: Console, home: Home) -> None:
     (base,) = experiment.bases(dict.fromkeys(experiment.data(), data.manifest.fingerprint))
     table, hours = Table("topics", "top", "points", "s of a trial's step", title=experiment.name), 0.0
     for group in planning.groups(trials(experiment.search, base)):
-        trainer = BatchedTrainer(group[:STACK], data)
+        trainer = BatchedTrainer(group[:TRIALS], data)
         trainer._epoch(1)
         started = time.process_time()
         trainer._epoch(2)  # a task's batch is its whole train part: an epoch is a step
-        seconds = (time.process_time() - started) / STACK
+        seconds = (time.process_time() - started) / TRIALS
         hours += seconds * len(group) * base.training.epochs / 3600
         shape = group[0].spec["architecture"]
         table.add_row(str(shape["topics"]), str(shape["top"]), str(len(group)), f"{seconds:.4f}")

@@ -9,6 +9,7 @@ from pipelines._base import Download, Pieces, Pipeline, Prepared, Work
 from pipelines._blocks import Engine, TableFunction, Tell
 
 if TYPE_CHECKING:
+    from pipelines._sources import fetch_source, is_remote
     from pipelines._write import write_prepared
 
 __all__ = [
@@ -20,7 +21,11 @@ __all__ = [
     "TableFunction",
     "Tell",
     "Work",
+    "fetch_source",
+    "is_remote",
     "write_prepared",
 ]
 
-__getattr__ = lazily(__name__, {"pipelines._write": ["write_prepared"]})
+__getattr__ = lazily(
+    __name__, {"pipelines._write": ["write_prepared"], "pipelines._sources": ["fetch_source", "is_remote"]}
+)

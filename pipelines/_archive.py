@@ -82,10 +82,14 @@ def _zip_members(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[
 
 
 def normal_name(name: str) -> str:
+    if "./" not in name and "//" not in name and not name.endswith(("/", ".")):  # as nearly all are
+        return name
     return PurePosixPath(name).as_posix()
 
 
 def check_name(source: Path, name: str, kind: str) -> None:
+    if not kind and not name.startswith("/") and not any(odd in name for odd in ("..", "\\", ":")):  # as nearly all are
+        return
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or (path.parts[:1] and path.parts[0].endswith(":")):
         raise UserError(f"{source} has the unsafe member {name!r}, outside its own folder; do not trust this archive")

@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from mtlscale.spec import Component, TaskSuite, UserError
 from pipelines._blocks import Blocks, Engine, Tell, blocks
+from pipelines._fingerprint import content, folder_fingerprint
+from pipelines._hub import HubFolder, is_hub_folder
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Pipeline(Component):
     archives: ClassVar[tuple[str, ...]] = ()  # file names the set is known by
     roots: ClassVar[tuple[str, ...]] = ("",)  # where an extracted archive has its files, below the source folder
     download: ClassVar[Download | None] = None
+    hub: ClassVar[bool] = False  # whether it reads what the `datasets` library wrote
     # A source of at least this many bytes goes through Ray Data, a smaller one through this process: starting Ray
     # costs more than small sets do.
     ray_from_bytes: ClassVar[float] = float("inf")
@@ -93,7 +96,7 @@ class Pipeline(Component):
         """The archive, or the folder with the expected files, that `source` is or holds."""
         if not source.exists():
             raise UserError(f"{self.name}: source {source} does not exist; pass --source with its folder or archive")
-        if source.is_file():
+        if source.is_file() or (self.hub and is_hub_folder(source)):
             return source
         for archive in self.archives:
             if (source / archive).is_file():
@@ -110,16 +113,15 @@ class Pipeline(Component):
         raise UserError(f"{self.name}: {source} has neither {' nor '.join([*expected[:1], *self.archives])}")
 
     def source_fingerprint(self, located: Path | None) -> str:
-        """A hash of the source: of an archive's bytes, of the names and sizes in a folder (not their content)."""
-        digest = hashlib.sha256()
+        """A hash of the source: of an archive's bytes; in a folder of all names and sizes, and of the content of files
+        that are small and no pictures: labels, lists, texts."""
         if located is None:
-            return digest.hexdigest()
+            return hashlib.sha256().hexdigest()
         if located.is_file():
-            with located.open("rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()
-        for path in sorted(path for path in located.rglob("*") if path.is_file()):
-            digest.update(f"{path.relative_to(located).as_posix()}\0{path.stat().st_size}\n".encode())
-        return digest.hexdigest()
+            return content(located)
+        if self.hub and is_hub_folder(located):
+            return HubFolder(self.name, located).fingerprint()
+        return folder_fingerprint(located)
 
     def prepare(self, source: Path | None, work: Work) -> Prepared:
         """Read what `locate` found. The same rows whatever the engine and the size of its blocks."""

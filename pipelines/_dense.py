@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,8 +10,23 @@ import numpy as np
 
 from mtlscale.data.splits import carve_validation
 from mtlscale.spec import Task, TaskSuite, UserError, knob
+from pipelines._hub import HubFolder
 from pipelines._image_set import Column, Files, ImagePipeline
-from pipelines._pixels import BadImage, Size, array, depth, nearest, resize_colour, same_size, unit_normals
+from pipelines._pixels import (
+    BYTES,
+    BadImage,
+    Size,
+    array,
+    classes,
+    colour,
+    depth,
+    nearest,
+    open_image,
+    resize_colour,
+    same_size,
+    unit_normals,
+    values,
+)
 from pipelines._store import Store
 
 NORMAL_METRICS = ("angle_mean", "angle_median", "within_11.25", "within_22.5", "within_30")
@@ -95,6 +111,22 @@ class DensePipeline(ImagePipeline):
                 rows.append({"id": id, "split": self.split_of(source_part, id), **locations})
         return rows, problems
 
+    def hub_rows(self, hub: HubFolder, columns: Mapping[str, str], test: str) -> list[dict[str, Any]]:
+        """The same for a set of the `datasets` library; modality -> column. Its split `test` is our test."""
+        parts, rows = hub.parts, []
+        other = {"val": "test", "test": "val"}[test]
+        held = parts.get(test) or parts.get(other)
+        if held is None:
+            raise UserError(f"{self.name}: {hub.root} has neither val nor test beside {parts['train']}")
+        for part, split in (("train", parts["train"]), ("val", held)):
+            cells = {what: hub.cells(split, column) for what, column in columns.items()}
+            for row in range(self.limit or len(cells["image"]))[: len(cells["image"])]:
+                id = f"{part}/{row:06d}"
+                rows.append(
+                    {"id": id, "split": self.split_of(part, id), **{what: cells[what][row] for what in columns}}
+                )
+        return rows
+
 
 # -- the .npy layout: {train,val}/{image,label,depth,normal}/<n>.npy, as MTAN and LibMTL have it -----------------------
 
@@ -141,3 +173,71 @@ def npy_normals(files: Files, before: Size, size: Size) -> np.ndarray:
         raise BadImage(f"has shape {list(vectors.shape)}, expected height x width x 3")
     unit = unit_normals(vectors, np.linalg.norm(vectors, axis=-1) > 1e-3)
     return nearest(unit, size).transpose(2, 0, 1)
+
+
+# -- cells and files that may be arrays, MATLAB matrices or pictures ---------------------------------------------------
+
+_NPY, _MATLAB = b"\x93NUMPY", b"MATLAB"
+
+
+def is_array(raw: bytes) -> bool:
+    return raw.startswith(_NPY)
+
+
+def any_image(files: Files, size: Size) -> tuple[np.ndarray, Size]:
+    """uint8 [3, *size] of an array as `npy_image` takes it, or of a picture, and the size it had."""
+    raw = files("image")
+    return npy_image(files, size) if is_array(raw) else colour(raw, size)
+
+
+def any_labels(files: Files, table: np.ndarray, count: int, before: Size, size: Size) -> np.ndarray:
+    """Class map of an array (-1: void), or by the table of a picture or a MATLAB matrix."""
+    raw = files("label")
+    if is_array(raw):
+        return npy_labels(files, count, before, size)
+    stored = _matlab(raw, "segmentation") if raw.startswith(_MATLAB) else values(raw, BYTES, "8 bits")
+    same_size(stored.shape, before)
+    return nearest(classes(stored.astype(np.int64), table, f"the {count} classes"), size)
+
+
+def any_depth(files: Files, before: Size) -> np.ndarray:
+    """Metres [H, W] of its own size, NaN where unknown: arrays and pictures of floats hold metres, 16 bits millimetres,
+    8 bits v of (v + 0.5) / 25.5 m."""
+    raw = files("depth")
+    if is_array(raw):
+        return npy_depth(files, before)
+    if raw.startswith(_MATLAB):
+        metres = _matlab(raw, "depth")
+    else:
+        image = open_image(raw)
+        stored = np.asarray(image)
+        if image.mode == "F":
+            metres = stored
+        elif image.mode in BYTES:
+            metres = np.where(stored > 0, (stored + 0.5) / 25.5, 0)
+        elif image.mode.startswith("I"):
+            metres = stored / 1000
+        else:
+            raise BadImage(f"has pixels of kind {image.mode}, expected one number each")
+    same_size(metres.shape, before)
+    return depth(metres, np.isfinite(metres) & (metres > 0))
+
+
+def any_normals(files: Files, before: Size, size: Size) -> np.ndarray:
+    """float32 [3, *size] of an array, or of a picture v / 127.5 - 1."""
+    raw = files("normal")
+    if is_array(raw):
+        return npy_normals(files, before, size)
+    vectors = values(raw, ("RGB",), "three times 8 bits") / 127.5 - 1
+    same_size(vectors.shape[:2], before)
+    unit = unit_normals(vectors, np.linalg.norm(vectors, axis=-1) > 0.5)
+    return nearest(unit, size).transpose(2, 0, 1)
+
+
+def _matlab(raw: bytes, key: str) -> np.ndarray:
+    from scipy.io import loadmat
+
+    try:
+        return np.asarray(loadmat(io.BytesIO(raw))[key])  # type: ignore[arg-type]
+    except Exception as error:  # scipy has many of its own for a damaged file
+        raise BadImage(f"is no MATLAB file with {key} ({error})") from None

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from mtlscale.spec import SPLITS, TaskSuite, UserError, knob
 from pipelines._base import Pipeline, Prepared, Work
 from pipelines._blocks import stream
+from pipelines._hub import HubFolder, is_hub_folder
 from pipelines._pixels import BadImage
-from pipelines._store import Store, Unreadable, read_file
+from pipelines._store import Store, Unreadable, read_file, shown
 
 BLOCK_BYTES = 8 << 20  # of decoded samples; a few blocks are in flight per core
 # Encoded images of this size take this process longer than starting Ray and letting two cores decode them.
@@ -68,16 +69,28 @@ class ImagePipeline(Pipeline):
         """Whether a file, by its name below the source, belongs to the set."""
         raise NotImplementedError
 
+    def inside(self, archive: str) -> str | None:
+        """The folder in which an archive's members count as extracted, by its name; None: it is none of ours."""
+        return ""
+
+    def store(self, source: Path) -> Store:
+        """The files of the set."""
+        return Store(source, self.wanted, self.inside)
+
     def locate(self, source: Path) -> Path:
         """The known archive in the folder, else what was named; `prepare` says what its files lack."""
         if not source.exists():
             raise UserError(f"{self.name}: source {source} does not exist; pass --source with its folder or archive")
+        if self.hub and is_hub_folder(source):
+            return source
         return next((source / archive for archive in self.archives if (source / archive).is_file()), source)
 
     def source_fingerprint(self, located: Path | None) -> str:
-        """Names, sizes and, in zips, checksums of the files of the set: what they hold in a folder is not read."""
+        """Names and sizes of the files of the set, what lists and labels hold; pictures in a folder are not read."""
         assert located is not None
-        return Store(located, self.wanted).fingerprint()
+        if self.hub and is_hub_folder(located):
+            return HubFolder(self.name, located).fingerprint()
+        return self.store(located).fingerprint()
 
     def limited(self, names: list[str]) -> list[str]:
         return names[: self.limit] if self.limit else names
@@ -108,7 +121,10 @@ class ImageSet:
             split = block["split"][0].as_py()  # blocks of the index do not cross splits, nor do pieces of a block
             if block["problem"].null_count < len(block):
                 bad = block.filter(pc.is_valid(block["problem"]))
-                pairs = zip(bad["file"].to_pylist(), bad["problem"].to_pylist(), strict=True)
+                pairs = list(zip(bad["file"].to_pylist(), bad["problem"].to_pylist(), strict=True))
+                if not work.skip_bad:
+                    name, problem = pairs[0]
+                    raise UserError(f"image {name} {problem}; mend it, or pass --skip-bad to leave such images out")
                 self.problems += pairs
                 block = block.filter(pc.is_null(block["problem"]))
             if not len(block):
@@ -179,7 +195,7 @@ def decode_rows(table: pa.Table, root: str, decode: Decode, columns: dict[str, C
             for name, value in decode(row, files).items():
                 arrays[name][number] = value
         except (BadImage, Unreadable) as error:
-            names[number] = str(row[files.current]).rpartition("\0")[2] if files.current else row["id"]
+            names[number] = shown(str(row[files.current])) if files.current else row["id"]
             problems[number] = str(error)
     result = {name: table[name] for name in table.column_names if name in ("id", "split") or name.startswith("target.")}
     for name, values in arrays.items():

@@ -1,4 +1,4 @@
-"""The files of a source of images: listed once, read one by one from any process, out of folders and zips alike."""
+"""The files of a source of images: listed once, read one by one anywhere, out of folders, zips, plain tars."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 import hashlib
 import os
 import stat
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -13,9 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mtlscale.spec import UserError
+from pipelines import _tables
 from pipelines._archive import check_name, normal_name
+from pipelines._fingerprint import content, holds_labels
+from pipelines._tar import members
 
 _IN_ZIP = "\0"  # between an archive's path and a member's name; no file name can hold it
+_IN_TAR = "\2"  # between a tar's path, where the member begins in it, its bytes, and its name
+_INSIDE = (_IN_ZIP, _IN_TAR, _tables.IN_TABLE)
 
 
 @dataclass(frozen=True)
@@ -27,34 +33,53 @@ class File:
     checksum: int = 0
 
 
-class Store:
-    """The wanted files of a folder, of the zips in it, or of one zip, by their names below it.
+def _as_extracted(name: str) -> str:
+    return ""
 
-    A zip's members are named as if it were extracted where it lies. `wanted` sees names with forward slashes. Where a
-    name occurs twice the extracted file counts. Raises `UserError` for unreadable or unsafe archives; a tar has no
-    index to read single members by and is refused.
+
+class Store:
+    """The wanted files of a folder, of the zips and tars in it, or of one archive, by their names below it.
+
+    An archive's members are named as if it were extracted where it lies, in the folder that `inside` gives its name;
+    `None` leaves an archive out. `wanted` sees names with forward slashes. Where a name occurs twice the extracted
+    file counts. Raises `UserError` for unreadable or unsafe archives; of a compressed tar single members cannot be
+    read, and it is refused where it is the source.
     """
 
-    def __init__(self, source: Path, wanted: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        source: Path,
+        wanted: Callable[[str], bool],
+        inside: Callable[[str], str | None] = _as_extracted,
+    ) -> None:
         self.source = source
         self.files: dict[str, File] = {}
+        self._wanted, self._inside = wanted, inside
         if source.is_file():
             self.root = source.parent
-            if not zipfile.is_zipfile(source):
-                raise UserError(f"{source} is no whole zip; extract a tar and pass its folder, or fetch again")
-            self._add_zip(source, "", wanted)
+            if zipfile.is_zipfile(source):
+                self._add_zip(source, inside(source.name) or "")
+            elif tarfile.is_tarfile(source) and not _compressed(source):
+                self._add_tar(source, inside(source.name) or "")
+            else:
+                raise UserError(
+                    f"{source} is no whole zip or plain tar; extract a compressed tar and pass its folder, "
+                    "or fetch it again"
+                )
             return
         self.root = source
-        zips = []
+        archives = []
         for name, size in _walk(source):
             if wanted(name):
                 self.files[name] = File(name, size)
-            elif name.endswith(".zip"):
-                zips.append(name)
-        for name in sorted(zips):
-            self._add_zip(source / name, name.rpartition("/")[0], wanted)
+            elif name.endswith((".zip", ".tar")):
+                archives.append(name)
+        for name in sorted(archives):
+            if (below := inside(name)) is not None:
+                folder = f"{name.rpartition('/')[0]}/{below}".strip("/")
+                (self._add_zip if name.endswith(".zip") else self._add_tar)(source / name, folder)
 
-    def _add_zip(self, path: Path, below: str, wanted: Callable[[str], bool]) -> None:
+    def _add_zip(self, path: Path, below: str) -> None:
         relative = path.relative_to(self.root).as_posix()
         try:
             with zipfile.ZipFile(path) as archive:
@@ -66,9 +91,25 @@ class Store:
             odd = kind not in (0, stat.S_IFREG, stat.S_IFDIR)
             check_name(path, member.filename, "a link or a device" if odd else "")
             name = normal_name(f"{below}/{member.filename}".lstrip("/"))
-            if not member.is_dir() and wanted(name):
+            if not member.is_dir() and self._wanted(name):
                 location = f"{relative}{_IN_ZIP}{member.filename}"
                 self.files.setdefault(name, File(location, member.file_size, member.CRC))
+
+    def _add_tar(self, path: Path, below: str) -> None:
+        """The members lie in a plain tar as they are: their places are all that is needed."""
+        relative = path.relative_to(self.root).as_posix()
+        try:
+            found = members(path)
+        except (tarfile.TarError, EOFError) as error:
+            raise UserError(
+                f"{path} is truncated or is no plain tar ({error}); fetch it again, or extract it"
+            ) from None
+        for member in found:
+            check_name(path, member.name, "" if member.kind in ("", "folder") else member.kind)
+            name = normal_name(f"{below}/{member.name}".lstrip("/"))
+            if not member.kind and self._wanted(name):
+                place = _IN_TAR.join((relative, str(member.start), str(member.bytes), name))
+                self.files.setdefault(name, File(place, member.bytes, member.time))
 
     @property
     def names(self) -> list[str]:
@@ -81,11 +122,17 @@ class Store:
         return read_file(str(self.root), self.files[name].location)
 
     def fingerprint(self) -> str:
-        """A hash of names, sizes and, for members of archives, checksums: the contents of folders are not read."""
+        """A hash of names, sizes, checksums (zips) or times (tars) of members, and the content of labels and lists.
+
+        The content of pictures in folders is not read.
+        """
         digest = hashlib.sha256()
         for name in self.names:
             file = self.files[name]
-            digest.update(f"{name}\0{file.bytes}\0{file.checksum}\n".encode())
+            told = str(file.checksum)
+            if not any(mark in file.location for mark in _INSIDE) and holds_labels(name, file.bytes):
+                told = content(self.root / name)
+            digest.update(f"{name}\0{file.bytes}\0{told}\n".encode())
         return digest.hexdigest()
 
 
@@ -93,18 +140,57 @@ class Unreadable(Exception):
     """A file that is gone or cannot be decompressed."""
 
 
+_GONE = (
+    OSError,
+    ValueError,  # an array or table that is not what it was; Arrow's errors are of this kind
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    RuntimeError,
+    NotImplementedError,
+    KeyError,
+)
+
+
 def read_file(root: str, location: str) -> bytes:
-    """The content of what a `Store` below `root` listed; `Unreadable` where it cannot be had any more."""
-    archive, in_zip, member = location.partition(_IN_ZIP)
-    path = os.path.join(root, archive)  # noqa: PTH118 (a hot path: half the time of pathlib's)
+    """The content of what a `Store` below `root` listed, or of a cell of a table; `Unreadable` where it is gone."""
     try:
+        if _tables.IN_TABLE in location:
+            return _tables.read_cell(root, location)
+        if _IN_TAR in location:
+            return _read_in_tar(root, location)
+        archive, in_zip, member = location.partition(_IN_ZIP)
+        path = os.path.join(root, archive)  # noqa: PTH118 (a hot path: half the time of pathlib's)
         if not in_zip:
             with open(path, "rb") as file:  # noqa: PTH123
                 return file.read()
         status = os.stat(path)  # noqa: PTH116
         return _open_zip(path, status.st_mtime_ns, status.st_size).read(member)
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, KeyError) as error:
+    except _GONE as error:
         raise Unreadable(f"cannot be read ({str(error) or type(error).__name__})") from None
+
+
+def shown(location: str) -> str:
+    """A location as a message has it."""
+    if _tables.IN_TABLE in location:
+        file, row, column = location.split(_tables.IN_TABLE)
+        return f"{file}, row {int(row) + 1}, {column}"
+    return location.rpartition(_IN_TAR if _IN_TAR in location else _IN_ZIP)[2]
+
+
+def _read_in_tar(root: str, location: str) -> bytes:
+    archive, start, size, _ = location.split(_IN_TAR)
+    with open(os.path.join(root, archive), "rb") as file:  # noqa: PTH118, PTH123
+        file.seek(int(start))
+        content = file.read(int(size))
+    if len(content) < int(size):
+        raise EOFError("the tar is cut off")
+    return content
+
+
+def _compressed(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(6).startswith((b"\x1f\x8b", b"\xfd7zXZ", b"BZh"))
 
 
 @functools.lru_cache(maxsize=16)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from mtlscale.data.prepared import MANIFEST, FileEntry, Manifest, SourceInfo
 from mtlscale.spec import SPLITS, Task, UserError
 from pipelines._base import Pieces, Pipeline, Prepared
+from pipelines._checks import check_tables
 from pipelines._write_pieces import write_pieces
 
 VOCABULARY = "vocabulary.txt"
@@ -28,6 +29,7 @@ def write_prepared(out: Path, pipeline: Pipeline, source: SourceInfo, prepared: 
         split: {stream: _sorted(pipeline.name, prepared.tables[split][stream]) for stream in suite.streams}
         for split in SPLITS
     }
+    check_tables(suite, tables)
     _check_disjoint(pipeline.name, tables)
     counts, class_counts = {}, {}
     for stream, tasks in suite.streams.items():

@@ -56,6 +56,7 @@ FILE = re.compile(
 # Files with lines that are not UTF-8; those lines are Latin-1, the others in the same files are UTF-8.
 LATIN1 = {("MR", "train"), ("MR", "test"), ("MR", "unlabel"), ("dvd", "train")}
 STARS = re.compile(r"[1-5](\.0)?")
+_COUNTED = re.compile(r"(.+):(\d{1,4})")
 NEUTRAL = 3.0  # stars of raw reviews that are neither positive nor negative
 AAMTRL = {"train": 0.7, "test": 0.1, "val": 0.2}
 RAW_TEST = 0.2  # of raw files, which have no test part
@@ -79,8 +80,10 @@ Parser = Callable[[str, str, bytes], tuple[list[Review], list[tuple[str, str]]]]
 class Amazon(VectorPipeline):
     """Amazon reviews: positive or negative, one binary task per product domain (14 by default), as token ids.
 
-    Source: FDU-MTL (Liu, Qiu & Huang, ACL 2017), already tokenised, or Blitzer's raw `.review` files (ratings
-    above 3 are positive, below 3 negative, 3 left out; words are runs of letters and digits). Validation is a tenth
+    Source: FDU-MTL (Liu, Qiu & Huang, ACL 2017), already tokenised, Blitzer's raw `.review` files (ratings
+    above 3 are positive, below 3 negative, 3 left out; words are runs of letters and digits), or his `processed_acl`
+    (books, dvd, electronics, kitchen: name them in `domains`), whose reviews are unigrams and bigrams with counts:
+    each is that many tokens, in the order of the file. Validation is a tenth
     of train. Which split a review falls into is decided by a hash of its text, so that one text is never in two splits
     by chance; the official test part of FDU-MTL shares some lines with train, which are counted in the manifest and
     taken out of train by `drop_duplicates`. A review without words stays, as one unknown word. Word vectors are fitted
@@ -95,8 +98,9 @@ class Amazon(VectorPipeline):
         "mtl-dataset.tar.gz",
         "domain_sentiment_data.tar.gz",
         "unprocessed.tar.gz",
+        "processed_acl.tar.gz",
     )
-    roots: ClassVar[tuple[str, ...]] = ("", "mtl-dataset", "sorted_data_acl", "sorted_data")
+    roots: ClassVar[tuple[str, ...]] = ("", "mtl-dataset", "sorted_data_acl", "sorted_data", "processed_acl")
     ray_from_bytes: ClassVar[float] = RAY_FROM_BYTES
 
     domains: tuple[str, ...] = knob(PRODUCTS, help="the tasks; imdb and MR are known too, raw files may have others")
@@ -176,6 +180,8 @@ class Amazon(VectorPipeline):
             domain, part, parse = _file(name)
             files.add((domain, part))
             if domain in self.domains and (part != UNLABELLED_PART or self.keep_unlabelled):
+                if b"#label#:" in content and b"<review>" not in content:
+                    parse = _parse_processed
                 found, wrong = parse(domain, part, content)
                 reviews += found
                 problems += [(f"{name} {where}", problem) for where, problem in wrong]
@@ -191,7 +197,9 @@ class Amazon(VectorPipeline):
                 if (domain, part) not in files:
                     missing = f"{domain}/{part}.review" if raw else f"{domain}.task.{part}"
                     known = ", ".join(sorted({domain for domain, _ in files})) or "none"
-                    raise UserError(f"amazon: {source} has no {missing}; domains it has: {known}")
+                    raise UserError(
+                        f"amazon: {source} has no {missing}; domains it has: {known}; name them in `domains`"
+                    )
 
     def _split_of(self, review: Review) -> str:
         if self.split == "aamtrl":
@@ -257,6 +265,27 @@ def _parse_raw(domain: str, part: str, content: bytes) -> tuple[list[Review], li
                 continue
             label = int(stars > NEUTRAL)
         reviews.append(Review(f"{domain}/{part}/{number:06d}", domain, part, latin1_words(text), label))
+    return reviews, problems
+
+
+def _parse_processed(domain: str, part: str, content: bytes) -> tuple[list[Review], list[tuple[str, str]]]:
+    """`feature:count … #label#:positive` lines; a feature may hold colons itself."""
+    reviews, problems = [], []
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        *features, last = line.decode("utf-8", "replace").split()
+        label = last.removeprefix("#label#:")
+        counted = [_COUNTED.fullmatch(feature) for feature in features]
+        odd = next((text for text, match in zip(features, counted, strict=True) if match is None), None)
+        if label == last or label not in CLASSES:
+            problems.append((f"line {number}", f"ends with {last[:20]!r}, which is no #label#:positive or negative"))
+        elif odd is not None:
+            problems.append((f"line {number}", f"has {odd[:30]!r}, which is no feature:count"))
+        else:
+            text = " ".join(match[1] for match in counted if match for _ in range(int(match[2])))
+            known = None if part == UNLABELLED_PART else CLASSES.index(label)
+            reviews.append(Review(f"{domain}/{part}/{number:06d}", domain, part, text.lower(), known))
     return reviews, problems
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,12 +21,14 @@ class AwA2(Pipeline):
 
     Source: the feature files as published, one image a line: `AwA2-features.txt`, numbers separated by spaces, and
     `AwA2-labels.txt`, the class from 1 (ResNet-101 features of the set's own page; any other features in this form
-    do). A task has `positives` images of its class and `negatives` of each other; no image is in two tasks.
+    do), extracted or in their zip. A task has `positives` images of its class and `negatives` of each other; no image
+    is in two tasks.
     """
 
     name: ClassVar[str] = "awa2"
     source: ClassVar[str] = "Xian et al., PAMI 2018; as in Zhang & Lee, CIKM 2020, table 2"
     folder: ClassVar[str] = "awa2"
+    archives: ClassVar[tuple[str, ...]] = ("AwA2-features.zip",)
     roots: ClassVar[tuple[str, ...]] = (
         "",
         "ResNet101",
@@ -42,7 +46,7 @@ class AwA2(Pipeline):
 
     def prepare(self, source: Path | None, work: Work) -> Prepared:
         assert source is not None
-        labels, features = _read(source / LABELS)[:, 0].astype(int), _read(source / FEATURES)
+        labels, features = _read(source, LABELS)[:, 0].astype(int), _read(source, FEATURES)
         if len(features) != len(labels):
             raise UserError(f"awa2: {FEATURES} has {len(features)} lines, {LABELS} {len(labels)}; they belong together")
         tasks = one_against_rest(
@@ -65,13 +69,32 @@ class AwA2(Pipeline):
         return Prepared(suite, vector_tables(tasks))
 
 
-def _read(path: Path) -> np.ndarray:
-    """[lines, numbers]."""
+def _read(source: Path, file: str) -> np.ndarray:
+    """[lines, numbers] of a file in the folder or the zip."""
+    if source.is_dir():
+        with (source / file).open() as lines:
+            return _numbers(lines, source / file)
     try:
-        values = np.loadtxt(path, dtype=np.float32, ndmin=2)
+        with zipfile.ZipFile(source) as archive:
+            name = next((name for name in archive.namelist() if name.rpartition("/")[2] == file), None)
+            if name is None:
+                raise UserError(f"awa2: {source} holds no {file}; pass AwA2-features.zip, not the pictures")
+            with archive.open(name) as member:
+                return _numbers((line.decode("latin-1") for line in member), source / name)
+    except (zipfile.BadZipFile, OSError) as error:
+        raise UserError(f"awa2: {source} is truncated or is no zip archive ({error}); fetch it again") from None
+
+
+def _numbers(lines: Iterable[str], path: Path) -> np.ndarray:
+    try:
+        values = np.loadtxt(lines, dtype=np.float32, ndmin=2)
     except ValueError as error:
         raise UserError(f"awa2: {path} does not hold as many numbers in every line ({error}); fetch it again") from None
+    if not values.size:
+        raise UserError(f"awa2: {path} has no line; fetch it again")
     if not np.isfinite(values).all():
-        line = int(np.flatnonzero(~np.isfinite(values).all(1))[0]) + 1
-        raise UserError(f"awa2: line {line} of {path} has a number that is not finite; fetch it again")
+        line, column = (int(place[0]) + 1 for place in np.nonzero(~np.isfinite(values)))
+        raise UserError(
+            f"awa2: line {line} of {path} has a number that is not finite, in column {column}; fetch it again"
+        )
     return values

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +15,7 @@ import pyarrow as pa
 from mtlscale.data.splits import hash_split
 from mtlscale.spec import Task, TaskSuite, UserError, knob
 from pipelines._base import Prepared, Work
+from pipelines._hub import HubFolder, is_hub_folder
 from pipelines._image_set import Column, Files, ImagePipeline, Row, index_table, prepared_images
 from pipelines._pixels import colour
 from pipelines._store import Store
@@ -32,53 +34,61 @@ NINE = (
 ATTRIBUTES, PARTITION, IDENTITY = "list_attr_celeba.txt", "list_eval_partition.txt", "identity_CelebA.txt"
 PARTS = {"0": "train", "1": "val", "2": "test"}
 OWN = {"train": 0.8, "val": 0.1, "test": 0.1}
+CSV = {ATTRIBUTES: "list_attr_celeba.csv", PARTITION: "list_eval_partition.csv"}  # as on Kaggle
+VALUES = {"1": 1, "-1": 0, "0": 0, "True": 1, "False": 0}  # of an attribute in a column of a hub's set
+_NUMBER = re.compile(r"(\d{6})\.jpg")
 _IMAGE = re.compile(r"(?:^|/)img_align_celeba/(\d{6}\.jpg)$")
+
+
+@dataclass(frozen=True)
+class Face:
+    """One usable image: its id, its split, where it is, 0 or 1 for every attribute."""
+
+    id: str
+    split: str
+    location: str
+    labels: Sequence[int]
 
 
 class Celeba(ImagePipeline):
     """CelebA: one binary task per face attribute, aligned images scaled to size x size pixels.
 
     The official files, extracted or in their zips, in one folder: `img_align_celeba/*.jpg`,
-    `list_attr_celeba.txt`, `list_eval_partition.txt`, optionally `identity_CelebA.txt`. `split="official"` takes the
-    official partition and wants every image it lists; `"own"` takes the images at hand and decides 80/10/10 by a hash
-    of the person, or of the image where identities are unknown: then one person may be in two splits. The whole
-    aligned image is scaled, its aspect given up, as is usual for 64 x 64.
+    `list_attr_celeba.txt`, `list_eval_partition.txt`, optionally `identity_CelebA.txt`; the first two lists may be
+    Kaggle's `.csv`. Or a set of the `datasets` library with the columns image, one per attribute (true and false, 1 and
+    -1, or 1 and 0), optionally celeb_id. `split="official"` takes the official partition (a hub's own splits) and wants
+    every image it lists; `"own"` takes the images at hand and decides 80/10/10 by a hash of the person, or of the image
+    where identities are unknown: then one person may be in two splits. The whole aligned image is scaled, its aspect
+    given up, as is usual for 64 x 64.
     """
 
     name: ClassVar[str] = "celeba"
     source: ClassVar[str] = "Liu, Luo, Wang & Tang, ICCV 2015; mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
     folder: ClassVar[str] = "celeba"
+    hub: ClassVar[bool] = True
 
     size: int = knob(64, low=8, high=1024, help="pixels of height and width")
     attributes: str = knob("nine", choices=("nine", "all"), help="the nine of CelebA-9, or all 40")
     split: str = knob("official", choices=("official", "own"), help="the official partition, or 80/10/10 by hash")
 
     def wanted(self, name: str) -> bool:
-        return bool(_IMAGE.search(name)) or name.rpartition("/")[2] in (ATTRIBUTES, PARTITION, IDENTITY)
+        return bool(_IMAGE.search(name)) or name.rpartition("/")[2] in (*CSV, *CSV.values(), IDENTITY)
 
     def prepare(self, source: Path | None, work: Work) -> Prepared:
         assert source is not None
-        store = Store(source, self.wanted)
-        images = {m.group(1): name for name in store.names if (m := _IMAGE.search(name))}
-        if not images:
-            raise UserError(f"celeba: {source} has no img_align_celeba/*.jpg, extracted or in a zip")
-        header, attributes = _attributes(_text(store, ATTRIBUTES))
-        split_of, problems = self._splits(store, images)
+        problems: list[tuple[str, str]] = []
+        if is_hub_folder(source):
+            root, (header, faces, notes) = source, self._hub_faces(HubFolder(self.name, source), problems)
+        else:
+            store = self.store(source)
+            root, (header, faces, notes) = store.root, self._faces(store, problems)
         wanted = NINE if self.attributes == "nine" else tuple(header)
         places = [_place(header, name) for name in wanted]
-        rows: list[dict[str, Any]] = []
-        labels: list[list[int]] = []
-        for image, split in split_of.items():
-            found = _labels(attributes.get(image), len(header))
-            if isinstance(found, str):
-                problems.append((image, found))
-            else:
-                rows.append({"id": image[:6], "split": split, "image": store.location(images[image])})
-                labels.append([found[place] for place in places])
+        rows = [{"id": face.id, "split": face.split, "image": face.location} for face in faces]
         index = index_table(rows, ["image"])
-        columns = np.array(labels, np.int8).reshape(-1, len(wanted))
+        columns = np.array([[face.labels[place] for place in places] for face in faces], np.int8)
         for number, name in enumerate(wanted):
-            index = index.append_column(f"target.{name}", pa.array(columns[:, number]))
+            index = index.append_column(f"target.{name}", pa.array(columns.reshape(-1, len(wanted))[:, number]))
         shape = (3, self.size, self.size)
         suite = TaskSuite(
             name=self.name,
@@ -88,10 +98,57 @@ class Celeba(ImagePipeline):
             input_shape=shape,
         )
         decode = partial(decode_face, size=self.size)
-        notes = {"images_found": len(images), "images_listed": len(attributes)}
         return prepared_images(
-            suite, index, decode, {"input": Column("uint8", shape)}, str(store.root), problems, work, notes
+            suite, index, decode, {"input": Column("uint8", shape)}, str(root), problems, work, notes
         )
+
+    def _faces(self, store: Store, problems: list[tuple[str, str]]) -> tuple[list[str], list[Face], dict[str, Any]]:
+        """The attributes, and the images of the official files."""
+        images = {m.group(1): name for name in store.names if (m := _IMAGE.search(name))}
+        if not images:
+            raise UserError(f"celeba: {store.source} has no img_align_celeba/*.jpg, extracted or in a zip")
+        header, attributes = _attributes(store)
+        split_of, found = self._splits(store, images)
+        problems += found
+        faces = []
+        for image, split in split_of.items():
+            labels = _labels(attributes.get(image), len(header))
+            if isinstance(labels, str):
+                problems.append((image, labels))
+            else:
+                faces.append(Face(image[:6], split, store.location(images[image]), labels))
+        return header, faces, {"images_found": len(images), "images_listed": len(attributes)}
+
+    def _hub_faces(
+        self, hub: HubFolder, problems: list[tuple[str, str]]
+    ) -> tuple[list[str], list[Face], dict[str, Any]]:
+        """The same of a set of the `datasets` library. Ids are the pictures' numbers, or their rows."""
+        wanted = {name: (name,) for name in NINE} if self.attributes == "nine" else {}
+        column = hub.columns({"image": ("image", "img"), "person": ("celeb_id", "identity"), **wanted}, ("person",))
+        faces: list[Face] = []
+        parts = hub.parts
+        if self.split == "official" and len(parts) < len(OWN):
+            raise UserError(f"celeba: {hub.root} has the splits {', '.join(parts)} alone; use `split: own`")
+        header = [*NINE] if wanted else _attribute_columns(hub, parts["train"])
+        for part, split in parts.items():
+            cells, paths = hub.cells(split, column["image"]), hub.paths(split, column["image"])
+            people = hub.values(split, column["person"]) if "person" in column else None
+            values = [hub.values(split, column.get(name, name)) for name in header]
+            for row in range(len(cells))[: self.limit or None]:
+                number = _NUMBER.fullmatch(paths[row] or "")
+                id = number[1] if number else f"{part}{row:06d}"
+                labels = [VALUES.get(str(value[row]), -1) for value in values]
+                if -1 in labels:
+                    odd = header[labels.index(-1)]
+                    problems.append((f"{split} row {row + 1}", f"has no 1, 0 or -1 in {odd}"))
+                    continue
+                its = (
+                    part
+                    if self.split == "official"
+                    else hash_split(_person(people, row, number[0] if number else id), OWN, self.name)
+                )
+                faces.append(Face(id, its, cells[row], labels))
+        return header, faces, {"images_found": len(faces)}
 
     def _splits(self, store: Store, images: Mapping[str, str]) -> tuple[dict[str, str], list[tuple[str, str]]]:
         """Image -> split, and the images the lists and the folder disagree about."""
@@ -101,7 +158,7 @@ class Celeba(ImagePipeline):
             missing = [(i, f"is not in {IDENTITY}") for i in used if person is not None and i not in person]
             person = person if person is not None else {image: image for image in used}
             return {i: hash_split(person[i], OWN, self.name) for i in used if i in person}, missing
-        partition = _pairs(_text(store, PARTITION), PARTITION)
+        partition = _partition(store)
         for image, part in partition.items():
             if part not in PARTS:
                 raise UserError(f"celeba: {PARTITION} has {image} in part {part!r}, expected 0, 1 or 2; fetch it again")
@@ -137,14 +194,45 @@ def _text(store: Store, file: str) -> str:
     return store.read(name).decode("latin-1")
 
 
-def _attributes(text: str) -> tuple[list[str], dict[str, str]]:
+def _csv(store: Store, file: str) -> list[list[str]] | None:
+    """The lines of Kaggle's form of a list, its header first, where there is only that."""
+    name = _named(store, CSV[file])
+    if name is None or _named(store, file):
+        return None
+    lines = [line.strip().split(",") for line in store.read(name).decode("latin-1").split("\n") if line.strip()]
+    if not lines or len(lines[0]) < 2 or "." in lines[0][0]:
+        raise UserError(f"celeba: {CSV[file]} should begin with a line of names; fetch it again")
+    return lines
+
+
+def _attributes(store: Store) -> tuple[list[str], dict[str, str]]:
     """The names, and image -> its line's numbers, not taken apart yet."""
-    lines = text.split("\n")
+    if (table := _csv(store, ATTRIBUTES)) is not None:
+        return table[0][1:], {row[0]: " ".join(row[1:]) for row in table[1:]}
+    lines = _text(store, ATTRIBUTES).split("\n")
     count, header = lines[0].strip(), lines[1].split() if len(lines) > 1 else []
     rows = dict(line.split(None, 1) for line in lines[2:] if len(line.split(None, 1)) == 2)
     if not header or not count.isdigit() or int(count) != len(rows):
         raise UserError(f"celeba: {ATTRIBUTES} announces {count!r} images and lists {len(rows)}; fetch it again")
     return header, rows
+
+
+def _partition(store: Store) -> dict[str, str]:
+    if (table := _csv(store, PARTITION)) is not None:
+        return _pairs("\n".join(" ".join(row) for row in table[1:]), CSV[PARTITION])
+    return _pairs(_text(store, PARTITION), PARTITION)
+
+
+def _attribute_columns(hub: HubFolder, split: str) -> list[str]:
+    """The columns that hold two values, in the order of the set."""
+    names = [name for name in hub.whole(split) if set(map(str, hub.values(split, name)[:64])) <= set(VALUES)]
+    if not names:
+        raise UserError(f"celeba: {hub.root} has no column of an attribute; it has {', '.join(hub.names(split))}")
+    return names
+
+
+def _person(people: list[str] | None, row: int, id: str) -> str:
+    return id if people is None or people[row] is None else str(people[row])
 
 
 def _place(header: list[str], name: str) -> int:

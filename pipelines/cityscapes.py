@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,17 +14,19 @@ from mtlscale.spec import UserError, knob
 from pipelines._base import Prepared, Work
 from pipelines._dense import (
     DensePipeline,
+    any_image,
     columns_of,
     depth_task,
     image_suite,
+    is_array,
     npy_depth,
     npy_image,
     npy_labels,
     segmentation_task,
 )
-from pipelines._image_set import Files, Row, index_table, prepared_images
+from pipelines._hub import HubFolder, is_hub_folder
+from pipelines._image_set import Decode, Files, Row, index_table, prepared_images
 from pipelines._pixels import BYTES, WORDS, Size, classes, colour, depth, nearest, same_size, table_of, values
-from pipelines._store import Store
 
 CLASSES = {
     7: ("flat", "construction", "object", "nature", "sky", "human", "vehicle"),
@@ -72,15 +74,17 @@ class Cityscapes(DensePipeline):
 
     The official files, extracted or in their zips: `leftImg8bit`, `gtFine` (`labelIds`) and
     `disparity`, each with `{train,val}/<city>/`; or arrays, `{train,val}/{image,label,depth}/N.npy` (`label_7` or
-    `label_19` before `label`), as MTAN and LibMTL use them. Inverse depth is the disparity in pixels of the full image,
-    (value - 1) / 256; 0 and what is infinitely far are absent. Labels the official evaluation ignores are void, in the
-    categories too. Arrays keep the scale of their depth, which is another. The official validation part is the test
-    split, validation is carved out of train by image.
+    `label_19` before `label`), as MTAN and LibMTL use them; or a set of the `datasets` library with the columns image,
+    segmentation (segmentation_7 or segmentation_19 before it) and depth or disparity. Inverse depth is the disparity
+    in pixels of the full image, (value - 1) / 256; 0 and what is infinitely far are absent. Labels the official
+    evaluation ignores are void, in the categories too. Arrays keep the scale of their depth, which is another. The
+    official validation part is the test split, validation is carved out of train by image.
     """
 
     name: ClassVar[str] = "cityscapes"
     source: ClassVar[str] = "Cordts et al., CVPR 2016; cityscapes-dataset.com"
     folder: ClassVar[str] = "cityscapes"
+    hub: ClassVar[bool] = True
 
     size: tuple[int, ...] = knob((128, 256), help="height and width in pixels")
     classes: int = knob(7, choices=(7, 19), help="of the segmentation")
@@ -90,7 +94,9 @@ class Cityscapes(DensePipeline):
 
     def prepare(self, source: Path | None, work: Work) -> Prepared:
         assert source is not None
-        store = Store(source, self.wanted)
+        if is_hub_folder(source):
+            return self._prepare_hub(HubFolder(self.name, source), work)
+        store = self.store(source)
         samples: dict[tuple[str, str], dict[str, str]] = {}
         arrays = any(name.endswith(".npy") for name in store.names)
         for name in store.names:
@@ -108,23 +114,47 @@ class Cityscapes(DensePipeline):
                 files["label"] = files[f"label_{self.classes}"]
         parts = ["image", "label", "depth"]
         rows, problems = self.rows(store, samples, parts)
+        decode = partial(decode_arrays if arrays else decode_official, size=self.height_width, count=self.classes)
+        layout = "arrays" if arrays else "official"
+        return self._prepared(layout, str(store.root), rows, parts, decode, problems, work)
+
+    def _prepare_hub(self, hub: HubFolder, work: Work) -> Prepared:
+        n = self.classes
+        names = {
+            "image": ("image", "left_image"),
+            "label": (f"segmentation_{n}", f"label_{n}", "segmentation", "semantic_segmentation", "label"),
+            "depth": ("depth", "disparity", "inverse_depth"),
+        }
+        columns = hub.columns(names)
+        decode = partial(decode_cells, size=self.height_width, count=n)
+        return self._prepared(
+            "hub", str(hub.root), self.hub_rows(hub, columns, test="val"), list(columns), decode, [], work
+        )
+
+    def _prepared(
+        self,
+        layout: str,
+        root: str,
+        rows: list[dict[str, Any]],
+        parts: list[str],
+        decode: Decode,
+        problems: list[tuple[str, str]],
+        work: Work,
+    ) -> Prepared:
         suite = image_suite(self.name, [segmentation_task(CLASSES[self.classes]), depth_task()], self.height_width)
         suite = replace(suite, extras={"inverse": ["depth"]})  # larger is nearer: a zoom multiplies it
-        decode = partial(decode_arrays if arrays else decode_official, size=self.height_width, count=self.classes)
         index = index_table(rows, parts)
-        notes = {"layout": "arrays" if arrays else "official"}
-        return prepared_images(suite, index, decode, columns_of(suite), str(store.root), problems, work, notes)
+        return prepared_images(suite, index, decode, columns_of(suite), root, problems, work, {"layout": layout})
 
 
 def decode_official(row: Row, files: Files, size: Size, count: int) -> dict[str, np.ndarray]:
     image, before = colour(files("image"), size)
-    labels = values(files("label"), BYTES, "8 bits")
-    same_size(labels.shape, before)
-    segmentation = nearest(classes(labels, LABELS[count], "the label ids 0..33"), size)
-    disparity = values(files("depth"), WORDS, "16 bits")
-    same_size(disparity.shape, before)
-    inverse = depth((disparity.astype(np.float32) - 1) / 256, disparity > 1)
-    return {"input": image, "target.segmentation": segmentation, "target.depth": nearest(inverse, size)}
+    inverse = _disparity(files, before)
+    return {
+        "input": image,
+        "target.segmentation": _label_ids(files, count, before, size),
+        "target.depth": nearest(inverse, size),
+    }
 
 
 def decode_arrays(row: Row, files: Files, size: Size, count: int) -> dict[str, np.ndarray]:
@@ -135,3 +165,24 @@ def decode_arrays(row: Row, files: Files, size: Size, count: int) -> dict[str, n
         "target.segmentation": segmentation,
         "target.depth": nearest(npy_depth(files, before), size),
     }
+
+
+def decode_cells(row: Row, files: Files, size: Size, count: int) -> dict[str, np.ndarray]:
+    """Arrays as in the layout of arrays, pictures as the official ones, each as its bytes say."""
+    image, before = any_image(files, size)
+    read_labels = npy_labels if is_array(files("label")) else _label_ids
+    segmentation = read_labels(files, count, before, size)
+    inverse = npy_depth(files, before) if is_array(files("depth")) else _disparity(files, before)
+    return {"input": image, "target.segmentation": segmentation, "target.depth": nearest(inverse, size)}
+
+
+def _label_ids(files: Files, count: int, before: Size, size: Size) -> np.ndarray:
+    labels = values(files("label"), BYTES, "8 bits")
+    same_size(labels.shape, before)
+    return nearest(classes(labels, LABELS[count], "the label ids 0..33"), size)
+
+
+def _disparity(files: Files, before: Size) -> np.ndarray:
+    disparity = values(files("depth"), WORDS, "16 bits")
+    same_size(disparity.shape, before)
+    return depth((disparity.astype(np.float32) - 1) / 256, disparity > 1)

@@ -71,8 +71,11 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
         raise UserError(f"mcsem: {path} has no arrays `features` and `shares` ({error}); write it again") from None
     if features.ndim != 2 or shares.shape != (len(features), LEVELS):
         raise UserError(f"mcsem: {path} has features {features.shape} and shares {shares.shape}, not [N, D] and [N, 5]")
+    if not (finite := np.isfinite(features)).all():
+        row, column = (int(place[0]) for place in np.nonzero(~finite))
+        raise UserError(f"mcsem: row {row} of {path} has {features[row, column]} in feature {column}; mend or drop it")
     sums = shares.sum(1)
-    bad = ~(np.isfinite(features).all(1) & (shares >= 0).all(1) & (sums > 0) & np.isfinite(sums))
+    bad = ~((shares >= 0).all(1) & (sums > 0) & np.isfinite(sums))
     if bad.any():
-        raise UserError(f"mcsem: row {int(bad.argmax())} of {path} has no valid features and shares; mend or drop it")
+        raise UserError(f"mcsem: row {int(bad.argmax())} of {path} has no valid shares; mend or drop it")
     return features, shares / sums[:, None]

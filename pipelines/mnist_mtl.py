@@ -12,6 +12,8 @@ import numpy as np
 from mtlscale.spec import Task, TaskSuite, UserError, knob
 from pipelines._base import Pipeline, Prepared, Work
 from pipelines._features import one_against_rest, vector_tables
+from pipelines._hub import HubFolder, is_hub_folder
+from pipelines._hub_images import labelled_images
 
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 
@@ -21,12 +23,14 @@ class MnistMtl(Pipeline):
 
     Task `digit3` has `positives` images of a 3 and `negatives` of each other digit, out of the 60,000 of MNIST's own
     training part; no image is in two tasks. The PCA sees the training images of all tasks. Source: idx files, plain or
-    .gz, also as torchvision keeps them (`MNIST/raw`).
+    .gz, also as torchvision keeps them (`MNIST/raw`); or the split train of a set of the `datasets` library with the
+    columns image and label.
     """
 
     name: ClassVar[str] = "mnist_mtl"
     source: ClassVar[str] = "LeCun, Cortes & Burges 1998; as in Zhang & Lee, CIKM 2020, table 2"
     folder: ClassVar[str] = "mnist"
+    hub: ClassVar[bool] = True
 
     positives: int = knob(900, low=2, high=7000, help="images of the task's digit")
     negatives: int = knob(100, low=1, high=7000, help="images of each other digit in a task")
@@ -34,7 +38,9 @@ class MnistMtl(Pipeline):
     split: int = knob(0, low=0, help="which random split")
 
     def locate(self, source: Path) -> Path:
-        """The folder of the idx files."""
+        """The folder of the idx files, or of what the `datasets` library wrote."""
+        if is_hub_folder(source):
+            return source
         if not source.is_dir():
             raise UserError(f"mnist_mtl: source {source} is no folder; name the one with {IMAGES}.gz")
         for folder in (source, source / "MNIST" / "raw", source / "raw"):
@@ -48,7 +54,10 @@ class MnistMtl(Pipeline):
 
     def prepare(self, source: Path | None, work: Work) -> Prepared:
         assert source is not None
-        images, labels = _read_idx(source, IMAGES, 3), _read_idx(source, LABELS, 1)
+        if is_hub_folder(source):
+            images, labels = labelled_images(HubFolder(self.name, source), "train", (28, 28))
+        else:
+            images, labels = _read_idx(source, IMAGES, 3), _read_idx(source, LABELS, 1)
         if len(images) != len(labels):
             raise UserError(f"mnist_mtl: {len(images)} images but {len(labels)} labels in {source}; fetch them again")
         tasks = one_against_rest(

@@ -13,6 +13,7 @@ from mtlscale.data.splits import carve_validation, hash_split
 from mtlscale.spec import Task, UserError, knob
 from pipelines._archive import read_members
 from pipelines._base import Download, Prepared, Work
+from pipelines._hub import HubFolder, is_hub_folder
 from pipelines._text import (
     RAY_FROM_BYTES,
     TextOptions,
@@ -42,7 +43,9 @@ class Newsgroups(VectorPipeline):
 
     Tasks: AAMTRL, ICML 2020. Messages are Latin-1. Words are runs of letters and digits, lower-cased; the vocabulary is
     that of the training messages. `split="random"` decides 60/20/20 by a hash of group and number; `"bydate"` keeps the
-    official test part and holds 20 % of the rest out for validation. Messages without a word are dropped and counted.
+    official test part and holds 20 % of the rest out for validation. A set of the `datasets` library has the columns
+    text and label_text (the group) or label (numbers that it names), and its own splits train and test; many such
+    copies come without headers, footers and quotes. Messages without a word are dropped and counted.
     Word vectors are fitted on the training messages alone.
     """
 
@@ -58,6 +61,7 @@ class Newsgroups(VectorPipeline):
         sha256="8f1b2514ca22a5ade8fbb9cfa5727df95fa587f4c87b786e15c759fa66d95610",
     )
     ray_from_bytes: ClassVar[float] = RAY_FROM_BYTES
+    hub: ClassVar[bool] = True
 
     split: str = knob("random", choices=("random", "bydate"), help="60/20/20 by hash, or the official test part")
     strip: tuple[str, ...] = knob((), help="of headers, footers, quotes: what to leave out")
@@ -77,7 +81,7 @@ class Newsgroups(VectorPipeline):
     def prepare(self, source: Path | None, work: Work) -> Prepared:
         assert source is not None
         self.check_vectors()
-        messages, problems = self.read(source, work)
+        messages, problems = self.read_hub(source) if is_hub_folder(source) else self.read(source, work)
         notes = work.settle(problems, "messages")
         _check_groups(source, messages)
         options = TextOptions(self.length, self.vocabulary, self.min_count)
@@ -95,7 +99,7 @@ class Newsgroups(VectorPipeline):
 
     def read(self, source: Path, work: Work) -> tuple[pa.Table, list[tuple[str, str]]]:
         """The messages of our groups, and what is no text."""
-        rows: dict[str, list] = {"id": [], "split": [], "stream": [], "label": [], "raw": []}
+        rows: dict[str, list[object]] = {"id": [], "split": [], "stream": [], "label": [], "raw": []}
         problems = []
         for name, raw in read_members(source, _wanted):
             part, group, number = name.split("/")[-3:]
@@ -108,6 +112,29 @@ class Newsgroups(VectorPipeline):
                 column.append(value)
             if len(rows["id"]) % 1000 == 0:
                 work.progress("read", len(rows["id"]), 0)
+        return pa.table({**rows, "label": pa.array(rows["label"], pa.int8())}), problems
+
+    def read_hub(self, source: Path) -> tuple[pa.Table, list[tuple[str, str]]]:
+        """The same of a set of the `datasets` library; a message is known by its split and row."""
+        hub = HubFolder(self.name, source)
+        column = hub.columns({"text": ("text", "data"), "group": ("label_text", "group", "newsgroup", "label")})
+        rows: dict[str, list[object]] = {"id": [], "split": [], "stream": [], "label": [], "raw": []}
+        problems = []
+        for part, split in hub.parts.items():
+            official = PARTS[part == "test"]
+            groups = _groups(hub, split, column["group"])
+            for row, (text, group) in enumerate(zip(hub.values(split, column["text"]), groups, strict=True)):
+                if group not in LABELS:
+                    continue
+                if text is None or "\0" in text:
+                    problems.append((f"{split} row {row + 1}", "is not text: it is empty or contains NUL"))
+                    continue
+                topic, label = LABELS[group]
+                id = f"{group}/{part}{row:06d}"
+                raw = text.encode("latin-1", "replace")
+                new = (id, self._split_of(official, id), topic, label, raw)
+                for values, value in zip(rows.values(), new, strict=True):
+                    values.append(value)
         return pa.table({**rows, "label": pa.array(rows["label"], pa.int8())}), problems
 
     def _split_of(self, part: str, id: str) -> str:
@@ -125,6 +152,19 @@ TASKS = tuple(
 def _wanted(name: str) -> bool:
     parts = name.split("/")[-3:]
     return len(parts) == 3 and parts[0] in PARTS and parts[1] in LABELS
+
+
+def _groups(hub: HubFolder, split: str, column: str) -> list[str]:
+    """The group of every row."""
+    values = hub.values(split, column)
+    if all(isinstance(value, str) for value in values):
+        return values
+    names = hub.class_names(split, column)
+    if names is None or not all(isinstance(value, int) and value < len(names) for value in values):
+        raise UserError(
+            f"newsgroups: column {column} of {hub.root} holds numbers without names; add label_text with the groups"
+        )
+    return [names[value] for value in values]
 
 
 def _check_groups(source: Path, messages: pa.Table) -> None:

@@ -127,7 +127,7 @@ class PascalContext(DensePipeline):
 
     def prepare(self, source: Path | None, work: Work) -> Prepared:
         assert source is not None
-        store = Store(source, self.wanted)
+        store = self.store(source)
         found: dict[str, dict[str, str]] = {}
         for name in store.names:  # in order: VOC12 comes before pascal-context
             if match := _FILE.search(name):

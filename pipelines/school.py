@@ -84,6 +84,12 @@ def _read(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
             raise UserError(
                 f"school: X of school {number + 1} is {x.shape}, not {len(y)} x {FEATURES}; use MALSAR's school.mat"
             )
+        if not (finite := np.isfinite(x.astype(float))).all():
+            row, column = (int(place[0]) + 1 for place in np.nonzero(~finite))
+            raise UserError(
+                f"school: pupil {row} of school {number + 1} has no finite number in column {column} of X; "
+                "mend or drop it"
+            )
         if len(y) and not (y.min() >= 0 and y.max() < max(SEGMENTS.values())):
             raise UserError(f"school: scores of school {number + 1} are not within 0 and 70; use MALSAR's school.mat")
     return schools

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import re
+from collections.abc import Container, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -64,58 +66,94 @@ DOMAINS = ("rgb", "segment_semantic", "depth_zbuffer", "keypoints2d", "edge_text
 TEST_SHARE = 3794 / (13286 + 3794)  # the thesis' numbers of test and training images
 _NO_DEPTH = 65535
 _FULL = 65535.0  # of the 16-bit maps
-_FILE = re.compile(r"(?:^|/)([^/]+)/([^/]+)/(point_(\d+)_view_(\d+))_domain_(\w+)\.png$")
+LISTS = ("tiny", "medium", "full", "fullplus")  # train_val_test_<name>.csv of the official splits
+PARTS = ("train", "val", "test")
+_FILE = re.compile(r"(?:^|/)(point_\d+_view_\d+)_domain_(\w+)\.png$")
+_LIST = re.compile(r"(?:^|/)train_val_test_(\w+)\.csv$")
 
 
 class Taskonomy(DensePipeline):
     """Taskonomy: 17-class segmentation, depth in metres, keypoints, edges and surface normals.
 
-    Extracted files `<building>/<domain>/point_P_view_V_domain_<domain>.png`, or with domain and
-    building the other way round. Stored values: labels 1..17 (0 uncertain: void), 16-bit depth in 1/512 m (65535 and 0:
-    absent), 16-bit keypoints and edges as parts of 65535, 8-bit normals v / 127.5 - 1, absent where depth is. Keypoints
-    and edges are filtered when scaled, as colour is; the others keep their nearest pixel. The thesis does not say which
-    images were its 3,794 test images: here whole points (all views of one) are drawn by hash in that proportion, or
-    `test_buildings` names whole buildings; validation is carved out of the rest by point.
+    Files `point_P_view_V_domain_<domain>.png` below a folder named as their building, extracted or in the official
+    tars (`<building>_<domain>.tar`, or `<domain>__taskonomy__<building>.tar` as Omnidata has them). Stored values:
+    labels 1..17 (0 uncertain: void), 16-bit depth in 1/512 m (65535 and 0: absent), 16-bit keypoints and edges as parts
+    of 65535, 8-bit normals v / 127.5 - 1, absent where depth is. Keypoints and edges are filtered when scaled, as
+    colour is; the others keep their nearest pixel. `split: tiny` (medium, full, fullplus) takes buildings and splits
+    from the official `train_val_test_tiny.csv`, which lies beside the images. `split: points` uses the thesis' five
+    buildings; it does not say which images were its 3,794 test images: here whole points (all views of one) are drawn
+    by hash in that proportion, and validation out of the rest, or `test_buildings` and `val_buildings` name whole ones.
     """
 
     name: ClassVar[str] = "taskonomy"
     source: ClassVar[str] = "Zamir et al., CVPR 2018; taskonomy.stanford.edu"
     folder: ClassVar[str] = "taskonomy"
+    results_version: ClassVar[int] = 2  # validation is drawn from what is left by test
 
     size: tuple[int, ...] = knob((256, 256), help="height and width in pixels")
-    buildings: tuple[str, ...] = knob(BUILDINGS, help="folders to use")
+    split: str = knob("points", choices=("points", *LISTS), help="points by hash, or an official list of buildings")
+    buildings: tuple[str, ...] = knob((), help="folders to use; none: the thesis' five, or all of the list")
     test_buildings: tuple[str, ...] = knob((), help="of these, those whose images are all test; none: by hash")
+    val_buildings: tuple[str, ...] = knob((), help="of these, those whose images are all validation; none: by hash")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for building in self.test_buildings:
-            if building not in self.buildings:
-                raise UserError(f"taskonomy: test_buildings has {building!r}, which is none of buildings")
+        used = self.buildings or BUILDINGS
+        for option, named in (("test_buildings", self.test_buildings), ("val_buildings", self.val_buildings)):
+            if named and self.split != "points":
+                raise UserError(f"taskonomy: `split: {self.split}` says what each building is for; drop {option}")
+            for building in named:
+                if building not in used:
+                    raise UserError(f"taskonomy: {option} has {building!r}, which is none of buildings")
+        if both := sorted(set(self.test_buildings) & set(self.val_buildings)):
+            raise UserError(f"taskonomy: {both[0]!r} is in test_buildings and in val_buildings; name it once")
 
     def wanted(self, name: str) -> bool:
         match = _FILE.search(name)
-        if match is None or _domain(match[6]) not in DOMAINS:
-            return False
-        return not {match[1], match[2]}.isdisjoint(self.buildings)
+        if match is None:
+            return _LIST.search(name) is not None
+        return _domain(match[2]) in DOMAINS and (not self._chosen or _building(name, self._chosen) is not None)
+
+    @property
+    def _chosen(self) -> tuple[str, ...]:
+        """The buildings as far as the options say; none: the list says."""
+        return self.buildings or (BUILDINGS if self.split == "points" else ())
+
+    def inside(self, archive: str) -> str | None:
+        """A tar may have its building in its name alone."""
+        stem = archive.rpartition("/")[2].rpartition(".")[0]
+        if not archive.endswith(".tar"):
+            return ""
+        first, taskonomy, building = stem.partition("__taskonomy__")
+        if taskonomy:
+            domain = first
+        else:
+            domain = next((domain for domain in (*DOMAINS, "segmentsemantic") if stem.endswith(f"_{domain}")), "")
+            building = stem.removesuffix(f"_{domain}")
+        if _domain(domain) not in DOMAINS or (self._chosen and building not in self._chosen):
+            return None  # listing what another domain's tar holds takes as long as for one of ours
+        return building
 
     def split_of(self, part: str, id: str) -> str:
+        """By the point's hash, or the options that name whole buildings."""
         building, point = id.rpartition("_view_")[0].split("/")
-        if self.test_buildings:
-            first = "test" if building in self.test_buildings else "train"
-        else:
-            first = hash_split(f"{building}/{point}", {"test": TEST_SHARE, "train": 1 - TEST_SHARE}, self.name)
-        return first if first == "test" else super().split_of("train", f"{building}/{point}")
+        if building in self.test_buildings:
+            return "test"
+        if building in self.val_buildings:
+            return "val"
+        test = 0.0 if self.test_buildings else TEST_SHARE
+        val = 0.0 if self.val_buildings else (1.0 - test) * self.validation
+        return hash_split(f"{building}/{point}", {"test": test, "val": val, "train": 1.0 - test - val}, self.name)
 
     def prepare(self, source: Path | None, work: Work) -> Prepared:
         assert source is not None
-        store = Store(source, self.wanted)
+        store = self.store(source)
+        part_of = self._parts(store)
         samples: dict[tuple[str, str], dict[str, str]] = {}
         for name in store.names:
-            match = _FILE.search(name)
-            assert match is not None
-            building = match[1] if match[1] in self.buildings else match[2]
-            samples.setdefault((building, f"{building}/{match[3]}"), {})[_domain(match[6])] = name
-        for building in self.buildings:
+            if (match := _FILE.search(name)) and (building := _building(name, part_of)):
+                samples.setdefault((building, f"{building}/{match[1]}"), {})[_domain(match[2])] = name
+        for building in part_of:
             domains = {domain for (its, _), files in samples.items() if its == building for domain in files}
             for domain in DOMAINS:
                 if domain not in domains:
@@ -124,6 +162,8 @@ class Taskonomy(DensePipeline):
                         "extract its files there, or leave it out of `buildings`"
                     )
         rows, problems = self.rows(store, samples, DOMAINS)
+        for row in rows:
+            row["split"] = part_of[row["id"].partition("/")[0]] or row["split"]
         tasks = [
             segmentation_task(CLASSES),
             depth_task(),
@@ -135,6 +175,42 @@ class Taskonomy(DensePipeline):
         index = index_table(rows, list(DOMAINS))
         decode = partial(decode_view, size=self.height_width)
         return prepared_images(suite, index, decode, columns_of(suite), str(store.root), problems, work)
+
+    def _parts(self, store: Store) -> Mapping[str, str]:
+        """Building -> what the official list uses it for, or nothing where the hash decides."""
+        if self.split == "points":
+            return dict.fromkeys(self._chosen, "")
+        name = next((name for name in store.names if (m := _LIST.search(name)) and m[1] == self.split), None)
+        if name is None:
+            raise UserError(
+                f"taskonomy: train_val_test_{self.split}.csv is missing in {store.source}; it is in "
+                "splits_taskonomy.zip of github.com/StanfordVL/taskonomy, data/assets"
+            )
+        listed = _listed(name, store.read(name).decode("utf-8-sig", "replace"))
+        for building in self.buildings:
+            if building not in listed:
+                raise UserError(f"taskonomy: {name} does not list {building!r}; leave it out of `buildings`")
+        return {building: part for building, part in listed.items() if not self.buildings or building in self.buildings}
+
+
+def _building(name: str, buildings: Container[str]) -> str | None:
+    """The folder above a file that is named as a building."""
+    return next((folder for folder in reversed(name.split("/")[:-1]) if folder in buildings), None)
+
+
+def _listed(name: str, text: str) -> dict[str, str]:
+    """Building -> train, val or test, of an official list: a line `id,train,val,test`, then zeros and a one each."""
+    lines = list(csv.DictReader(text.splitlines()))
+    if not lines or not {"id", *PARTS} <= set(lines[0]):
+        raise UserError(f"taskonomy: {name} should begin with id,train,val,test; fetch it again")
+    listed = {}
+    for number, line in enumerate(lines, start=2):
+        parts = [part for part in PARTS if (line[part] or "").strip() in ("1", "1.0")]
+        if len(parts) > 1:
+            raise UserError(f"taskonomy: line {number} of {name} has {line['id']} in {' and '.join(parts)}; mend it")
+        if parts:
+            listed[line["id"].strip()] = parts[0]
+    return listed
 
 
 def decode_view(row: Row, files: Files, size: Size) -> dict[str, Any]:

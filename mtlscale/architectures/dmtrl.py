@@ -43,7 +43,8 @@ class DMTRLModule(MultiTaskModule):
         """A task's hidden weights [F, top]."""
         if not self.factorised:
             return self.core[index]
-        return self.inputs @ torch.tensordot(self.tasks[index], self.core, 1) @ self.outputs.T
+        found: Tensor = self.inputs @ torch.tensordot(self.tasks[index], self.core, 1) @ self.outputs.T
+        return found
 
     def forward(self, batch: Batch) -> Outputs:
         features = self.encoder(batch.inputs)

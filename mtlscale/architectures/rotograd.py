@@ -39,7 +39,8 @@ class RotoGradModule(MultiTaskModule):
     def forward(self, batch: Batch) -> Outputs:
         features = self.encoder(batch.inputs)
         index = [self.names.index(task) for task in batch.tasks]
-        branches = _Rotate.apply(features, torch.stack([self.rotations[i] for i in index]), index, self)
+        rotations = torch.stack([self.rotations[i] for i in index])
+        branches = _Rotate.apply(features, rotations, index, self)  # type: ignore[no-untyped-call]
         return Outputs({task: self.heads[i](z) for task, i, z in zip(batch.tasks, index, branches, strict=True)})
 
     @torch.no_grad()

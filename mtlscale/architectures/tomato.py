@@ -45,7 +45,8 @@ class TomatoModule(MultiTaskModule):
 
     def topics(self, features: Tensor) -> Tensor:
         """[B, F] -> topic weights [B, K], which sum to one."""
-        return self.topic(features).softmax(-1)
+        found: Tensor = self.topic(features).softmax(-1)
+        return found
 
     def forward(self, batch: Batch) -> Outputs:
         features = self.encoder(batch.inputs)

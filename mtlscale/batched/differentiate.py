@@ -46,24 +46,21 @@ def forward(
     if layout.joined:
         cut = layout.of_groups(leaves, [slot.side_by_side or expanded for slot in layout.slots])
         found = [network.losses_of_group(part, train, own, expanded) for part, own in zip(parts, cut, strict=True)]
-        order = [task for group in layout.groups for task in group]
+        sums, counts = (layout.by_task(torch.cat(side, dim=1)) for side in zip(*found, strict=True))
     else:
-        found = [network.losses_of_stream(part, train, leaves) for part in parts]
-        streams = network.suite.streams
-        order = [layout.names.index(name) for part in parts for name in streams[str(part.stream)]]
-    sums, counts = (torch.cat(side, dim=1) if len(side) > 1 else side[0] for side in zip(*found, strict=True))
-    if order != sorted(order):
-        places = torch.tensor(order, device=sums.device).argsort()
-        sums, counts = sums[:, places], counts[:, places]
+        place = {str(part.stream): place for place, part in enumerate(parts)}
+        streams = [parts[place[stream]] for stream in network.suite.streams]  # in the order of the tasks
+        found = [network.losses_of_stream(part, train, leaves) for part in streams]
+        sums, counts = (torch.cat(side, dim=1) for side in zip(*found, strict=True))
     return Graph(leaves, expanded, sums, counts)
 
 
 def weighted(graph: Graph, layout: Layout, factors: Tensor, of_heads: Tensor | None) -> Gradients:
     """One backward pass of the sums times `factors` [B, T]; a second where what is a task's own has other ones."""
-    total = (graph.sums * factors.to(graph.sums)).sum()
+    total = (graph.sums * factors.to(graph.sums, non_blocking=True)).sum()
     if of_heads is None:
         return list(torch.autograd.grad(total, graph.leaves, allow_unused=True))
-    other = (graph.sums * of_heads.to(graph.sums)).sum()
+    other = (graph.sums * of_heads.to(graph.sums, non_blocking=True)).sum()
     heads = torch.autograd.grad(other, graph.leaves, allow_unused=True, retain_graph=True)
     trunk = torch.autograd.grad(total, graph.leaves, allow_unused=True)
     return [t if slot.shared else h for slot, h, t in zip(layout.slots, heads, trunk, strict=True)]
@@ -103,10 +100,11 @@ def gramian(rows: Gradients, layout: Layout, like: Tensor) -> Tensor:
 
 def combine(rows: Gradients, layout: Layout, along: Tensor, own: Tensor) -> Gradients:
     """The gradients by task times `along` [B, T] summed over tasks, and the tasks' own times `own` [B, T]."""
-    result = list(rows)
+    result, like = list(rows), next(row for row in rows if row is not None)
+    along, own = torch.stack([along, own]).to(like, non_blocking=True)  # one copy to the device
     for i, (slot, row) in enumerate(zip(layout.slots, rows, strict=True)):
         if row is not None and slot.shared:
-            flat = along.unsqueeze(1).to(row) @ row.reshape(*row.shape[:2], -1)
+            flat = along.unsqueeze(1) @ row.reshape(*row.shape[:2], -1)
             result[i] = flat.reshape(len(row), *row.shape[2:])
         elif row is not None:
             result[i] = row * fit(slot.of_task(own), row)

@@ -59,7 +59,7 @@ class BatchedMover:
     def __call__(self, values: list[Tensor], gradients: Gradients, step: int, total: int) -> None:
         """Move the slots along their gradients in a step (from 0) of `total`."""
         rates = [s.lr * schedule_factor(s, step, total) for s in self.settings]
-        lr = torch.tensor(rates, dtype=torch.float64, device=self.device)
+        lr = torch.tensor(rates, dtype=torch.float64).to(self.device, non_blocking=True)
         if self.limits is not None:
             gradients = self._clipped(gradients, self.limits)
         self.optimizer.step(values, gradients, lr)

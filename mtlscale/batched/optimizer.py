@@ -23,6 +23,8 @@ class BatchedOptimizer:
 
     def __init__(self, kind: Literal["adam", "adamw", "sgd"], weight_decay: Tensor, momentum: Tensor) -> None:
         self.kind, self.weight_decay, self.momentum = kind, weight_decay, momentum
+        # Asked once: every question makes the host wait for the device.
+        self._decays, self._gathers = bool((weight_decay != 0).any()), bool((momentum != 0).any())
         self.steps = 0
         self.first: dict[int, Tensor] = {}  # position of the parameter -> momentum or first moment
         self.second: dict[int, Tensor] = {}
@@ -31,13 +33,12 @@ class BatchedOptimizer:
     def step(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None], lr: Tensor) -> None:
         """Update the parameters in place; lr: [B], of this step."""
         self.steps += 1
-        decays = bool((self.weight_decay != 0).any())
         for position, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
             if gradient is None:
                 continue
-            if decays and self.kind == "adamw":
+            if self._decays and self.kind == "adamw":
                 parameter.mul_(_like(1.0 - lr * self.weight_decay, parameter))
-            elif decays:
+            elif self._decays:
                 gradient = torch.addcmul(gradient, parameter, _like(self.weight_decay, parameter))
             if self.kind == "sgd":
                 self._sgd(position, parameter, gradient, lr)
@@ -45,7 +46,7 @@ class BatchedOptimizer:
                 self._adam(position, parameter, gradient, lr)
 
     def _sgd(self, position: int, parameter: Tensor, gradient: Tensor, lr: Tensor) -> None:
-        if bool((self.momentum != 0).any()):
+        if self._gathers:
             before = self.first.get(position)
             if before is None:
                 self.first[position] = gradient.clone()

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 import torch
 
-from mtlscale.architectures import MultiTaskModule
+from mtlscale.architectures import Architecture, MultiTaskModule, Phase, Turn
 from mtlscale.batched import lengths
 from mtlscale.data import Batch, Samples
 from mtlscale.data.prepared import Manifest
-from mtlscale.objectives import ProximalModule
 from mtlscale.spec import Run, Task, TaskSuite
 from mtlscale.training import build_model
 
@@ -58,22 +57,24 @@ def obstacle(run: Run, suite: TaskSuite) -> str | None:
         return "mixed precision, accumulation and gramian_every run one by one"
     if spec.augment != "none" or spec.channels_last:
         return "changed images and channels_last run one by one"
+    if suite.unlabelled:
+        return "streams without labels run one by one"
     parts = run.parts
-    if not parts.encoder.batchable:
-        return f"encoder {parts.encoder.name} has no batched form"
-    balancer = parts.balancer
-    if balancer.needs not in ("losses", "gramian") or balancer.at != "parameters":
-        return f"balancer {balancer.name} needs more than losses and their Gramian"
-    model, objective = build_model(run, suite)
-    if objective is not None and not isinstance(objective, ProximalModule):
-        return f"objective {parts.objective.name} is more than a proximal step"
-    if type(model).from_data is not MultiTaskModule.from_data:
-        return f"architecture {parts.architecture.name} is fitted before the first step"
-    if type(model).on_epoch_end is not MultiTaskModule.on_epoch_end:
-        return f"architecture {parts.architecture.name} changes when an epoch ends"
-    if any(True for _ in model.buffers()) and any(not n.endswith("rate") for n, _ in model.named_buffers()):
-        return f"architecture {parts.architecture.name} keeps more than parameters"
+    for kind in ("encoder", "architecture", "balancer", "objective"):
+        component = getattr(parts, kind)
+        if component is not None and not component.batchable:
+            return f"{kind} {component.name} is not batchable"
+    if not _trains_plainly(parts.architecture):
+        return f"architecture {parts.architecture.name} has phases or turns of its own"
     return None
+
+
+def _trains_plainly(architecture: Architecture) -> bool:
+    """Whether it has one phase of one turn, and neither asks for anything of its own."""
+    phases = architecture.phases()
+    if len(phases) > 1 or len(phases[0].turns) > 1:
+        return False
+    return phases[0] == Phase(name=phases[0].name, turns=(Turn(name=phases[0].turns[0].name),))
 
 
 def signature(run: Run) -> str:

@@ -46,7 +46,8 @@ class Layout:
         self._name_of = {id(p): name for name, p in model.named_parameters()}
         self.slots = self._slots(model)
         self.shared = [place for place, slot in enumerate(self.slots) if slot.shared]
-        self._order = torch.tensor([task for group in self.groups for task in group])
+        self._order = torch.tensor([task for group in self.groups for task in group])  # of the tasks, group by group
+        self._back = self._order.argsort()
 
     @property
     def joined(self) -> bool:
@@ -91,12 +92,19 @@ class Layout:
         sizes = [len(group) for group in self.groups]
         if len(sizes) == 1:
             return [list(values)]
-        order = self._order.to(values[0].device)
+        self._order = self._order.to(values[0].device)
         columns = [
-            value.index_select(1, order).split(sizes, dim=1) if cut else [value] * len(sizes)
+            value.index_select(1, self._order).split(sizes, dim=1) if cut else [value] * len(sizes)
             for value, cut in zip(values, apart, strict=True)
         ]
         return [list(group) for group in zip(*columns, strict=True)]
+
+    def by_task(self, columns: Tensor) -> Tensor:
+        """[B, T] with the tasks group by group, in the order of the tasks."""
+        if len(self.groups) == 1:
+            return columns
+        self._back = self._back.to(columns.device)
+        return columns.index_select(1, self._back)
 
 
 def lay_out(

@@ -150,18 +150,19 @@ def read_ids(folder: Path, split: str, stream: str) -> list[str]:
     """The stable ids of a stream's samples, in the order `load_prepared` has them."""
     import pyarrow.parquet as pq
 
-    return pq.read_table(folder / split / f"{stream}.parquet", columns=["id"])["id"].to_pylist()
+    ids: list[str] = pq.read_table(folder / split / f"{stream}.parquet", columns=["id"])["id"].to_pylist()
+    return ids
 
 
 def _tensor(column: pa.ChunkedArray) -> Tensor:
     """[N], or [N, numbers of a sample], without a copy where the column is one chunk."""
     import pyarrow as pa
-    import torch
+    from torch.utils.dlpack import from_dlpack
 
     whole = column.combine_chunks()
     if not pa.types.is_fixed_size_list(whole.type):
-        return torch.from_dlpack(whole)
-    return torch.from_dlpack(whole.flatten()).reshape(len(column), whole.type.list_size)
+        return from_dlpack(whole)
+    return from_dlpack(whole.flatten()).reshape(len(column), whole.type.list_size)
 
 
 def _target(tensor: Tensor) -> Tensor:

@@ -29,6 +29,10 @@ class Workers:
             torch.distributed.all_reduce(tensor)
         return tensor
 
+    def send_sum(self, tensor: Tensor) -> torch.distributed.Work | None:
+        """Begin to sum over workers, in place; whoever uses the tensor waits for the work first."""
+        return torch.distributed.all_reduce(tensor, async_op=True) if self.size > 1 else None
+
     def max(self, tensor: Tensor) -> Tensor:
         """Largest over workers, in place."""
         if self.size > 1:

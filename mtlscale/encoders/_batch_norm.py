@@ -27,8 +27,9 @@ class BatchNorm2d(nn.BatchNorm2d):
             return super().forward(inputs)
         if Workers.current().size == 1 and inputs.numel() > inputs.shape[1]:  # more than one value per channel
             return super().forward(inputs)
-        output, mean, variance, count = _Normalise.apply(inputs, self.weight, self.bias, self.eps)
-        self._remember(mean, variance, count)
+        normalised = _Normalise.apply(inputs, self.weight, self.bias, self.eps)  # type: ignore[no-untyped-call]
+        output: Tensor = normalised[0]
+        self._remember(*normalised[1:])
         return output
 
     @torch.no_grad()

@@ -25,7 +25,7 @@ class MapHead(nn.Module):
         self.layers, self.size = layers, size
 
     def forward(self, features: Tensor) -> Tensor:
-        small = self.layers(features)
+        small: Tensor = self.layers(features)
         if small.shape[-2:] == self.size:
             return small
         return functional.interpolate(small, size=self.size, mode="bilinear", align_corners=False)

@@ -59,13 +59,13 @@ def text_features(
     Among equal windows the first wins, in both. `sparse` makes the gradient of `embedding` a coalesced sparse tensor
     over the distinct tokens of the batch. Gradients may be differentiated again.
     """
-    features: Tensor = _TextFeatures.apply(tokens, embedding, sparse, *weights, *biases)
+    features: Tensor = _TextFeatures.apply(tokens, embedding, sparse, *weights, *biases)  # type: ignore[no-untyped-call]
     return features
 
 
 class _TextFeatures(torch.autograd.Function):
     @staticmethod
-    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
     def forward(ctx: Any, tokens: Tensor, embedding: Tensor, sparse: bool, *parameters: Tensor) -> Tensor:
         half = len(parameters) // 2
         distinct, inverse = torch.unique(tokens, return_inverse=True)
@@ -85,7 +85,7 @@ class _TextFeatures(torch.autograd.Function):
         return features
 
     @staticmethod
-    @torch.amp.custom_bwd(device_type="cpu")
+    @torch.amp.custom_bwd(device_type="cpu")  # type: ignore[untyped-decorator]
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         distinct, inverse, features, embedding, *rest = ctx.saved_tensors
         third = len(rest) // 3

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from mtlscale.spec import TaskSuite, UserError
 
@@ -29,7 +30,7 @@ def read_prepared_vectors(suite: TaskSuite, dimensions: int) -> tuple[Tensor, Te
             f"vectors: {suite.name} was prepared without; set its option vectors to word2vec or name a file of vectors"
         )
     table = pq.read_table(path).combine_chunks()
-    vectors = torch.from_dlpack(table["vector"].chunk(0).flatten()).reshape(len(table), -1)
+    vectors = from_dlpack(table["vector"].chunk(0).flatten()).reshape(len(table), -1)
     if vectors.shape[1] != dimensions:
         raise UserError(
             f"vectors: those of {suite.name} have {vectors.shape[1]} numbers, the encoder {dimensions}; set its "

@@ -53,6 +53,9 @@ def session(address: str | None = None) -> Iterator[None]:
     os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray would lower its local workers by 15: on a machine in use they then take ten times as long, and the user's own
+    # programs hardly notice.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     if "ray" not in sys.modules and not (address or os.environ.get("RAY_ADDRESS")):
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # a single node that listens on loopback
     import ray

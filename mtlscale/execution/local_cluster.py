@@ -48,6 +48,7 @@ class LocalCluster:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.folder = self.folder.absolute()  # jobs start in other folders, and have to find the token from there
         self.port, self.dashboard = _free_port(), _free_port()
         self.token = self.folder / "token"
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -76,6 +77,7 @@ class LocalCluster:
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # everything listens on loopback
             "RAY_TRAIN_V2_ENABLED": "1",
             "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_worker_niceness": "0",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{mine.get('PATH', '')}",
         }
 

@@ -10,7 +10,9 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import tempfile
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -28,14 +30,16 @@ if TYPE_CHECKING:
     from pipelines import Engine, Pipeline, Tell
 
 SOURCES = "MTLSCALE_DATA"  # environment variable: a folder with one sub-folder per data set
-ABANDONED_AFTER = 24 * 3600.0  # seconds after which the folder of a preparation that was killed is removed
+ABANDONED_AFTER = 24 * 3600.0  # seconds without a sign of life after which what a preparation left is removed
+HEARTBEAT = 60.0  # seconds between two signs of life
+ALIVE = ".alive"  # in the folder of a preparation at work: its machine and process
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def prepare(
     name: str,
     options: dict[str, Any],
-    source: Path | None,
+    source: Path | str | None,
     home: Path,
     *,
     engine: Literal["auto", "ray", "local"] = "auto",
@@ -45,10 +49,11 @@ def prepare(
 ) -> Path:
     """The folder of the prepared data set, prepared now unless it is there already.
 
-    `source` is the set's archive or folder; without one it is looked for in `$MTLSCALE_DATA`, among earlier
-    preparations and, with `download`, on the net. `skip_bad` leaves out rows that cannot be used, which otherwise stop
-    the preparation; what was left out is in the manifest, and a later call takes it as agreed. With `engine="auto"`
-    large sources go through Ray Data (a running Ray is used, else one is started for the time), small ones do not.
+    `source` is the set's archive or folder, the URL of an archive, or `hf:NAME`; without one it is looked for in
+    `$MTLSCALE_DATA`, among earlier preparations and, with `download`, on the net. `skip_bad` leaves out rows that
+    cannot be used, which otherwise stop the preparation; what was left out is in the manifest, and a later call takes
+    it as agreed. With `engine="auto"` large sources go through Ray Data (a running Ray is used, else one is started for
+    the time), small ones do not.
     """
     pipeline = build("datasets", name, options)
     located = _find_source(pipeline, source, home) if pipeline.needs_source else None
@@ -62,7 +67,7 @@ def prepare(
     folder = home / "data" / name / _key(pipeline, fingerprint)
     if _complete(folder):
         return folder
-    info = SourceInfo(description=located.name if located else pipeline.source, fingerprint=fingerprint)
+    info = SourceInfo(description=_described(source, located) or pipeline.source, fingerprint=fingerprint)
     with _user_errors(home):
         folder.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(folder.parent)
@@ -117,10 +122,19 @@ def _complete(folder: Path) -> bool:
         return False
 
 
-def _find_source(pipeline: Pipeline, source: Path | None, home: Path) -> Path | None:
-    """What is on this machine: the named source, the set's folder in `$MTLSCALE_DATA`, an earlier download."""
+def _find_source(pipeline: Pipeline, source: Path | str | None, home: Path) -> Path | None:
+    """What is on this machine: the named source, which may have to be fetched, the set's folder in `$MTLSCALE_DATA`, an
+    earlier download."""
     if source is not None:
-        return pipeline.locate(source)
+        from pipelines import fetch_source, is_remote
+
+        if is_remote(source):
+            downloads = home / "downloads"
+            with _user_errors(home):
+                source = fetch_source(pipeline.name, source, pipeline.hub, downloads)
+                if downloads.is_dir():
+                    _remove_abandoned(downloads, "**/.download-*")
+        return pipeline.locate(Path(source))
     if os.environ.get(SOURCES) and pipeline.folder:
         usual = Path(os.environ[SOURCES], pipeline.folder)
         if usual.exists():
@@ -128,6 +142,11 @@ def _find_source(pipeline: Pipeline, source: Path | None, home: Path) -> Path | 
     if pipeline.download is not None and (archive := _downloaded(pipeline, home)).is_file():
         return archive
     return None
+
+
+def _described(source: Path | str | None, located: Path | None) -> str:
+    """What the manifest says of the source: a name, never a place."""
+    return str(source) if str(source).startswith("hf:") else located.name if located else ""
 
 
 def _downloaded(pipeline: Pipeline, home: Path) -> Path:
@@ -188,7 +207,7 @@ def _prepare_into(
     work = Work(engine, skip_bad, progress or Work.progress)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
-        with _ray() if engine == "ray" else nullcontext():
+        with _alive(temporary), _ray() if engine == "ray" else nullcontext():
             # Writing belongs to it: a set that streams is computed while it is written.
             manifest = write_prepared(temporary, pipeline, info, pipeline.prepare(located, work))
         temporary.chmod(0o777 & ~_umask())  # mkdtemp's folders are the owner's alone
@@ -219,11 +238,60 @@ def _publish(temporary: Path, folder: Path) -> None:
         folder.rename(Path(tempfile.mkdtemp(dir=folder.parent, prefix=".damaged-")) / folder.name)
 
 
-def _remove_abandoned(parent: Path) -> None:
-    for path in parent.glob(".*"):
+@contextmanager
+def _alive(folder: Path) -> Iterator[None]:
+    """Show that somebody works in the folder: a file that names the process and is touched again and again."""
+    import psutil
+
+    mark, done = folder / ALIVE, threading.Event()
+    me = {"host": socket.gethostname(), "pid": os.getpid(), "started": psutil.Process().create_time()}
+    mark.write_text(json.dumps(me), encoding="utf-8")
+
+    def beat() -> None:
+        while not done.wait(HEARTBEAT):
+            with suppress(OSError):  # a full disk, a share that is away for a moment
+                os.utime(mark)
+
+    thread = threading.Thread(target=beat, name="alive", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        mark.unlink(missing_ok=True)
+
+
+def _remove_abandoned(parent: Path, pattern: str = ".*") -> None:
+    """What preparations that were killed left behind, never what belongs to one at work, on whatever machine."""
+    for path in parent.glob(pattern):
         with suppress(FileNotFoundError):  # somebody else removes it, too
-            if time.time() - path.stat().st_mtime > ABANDONED_AFTER:
-                shutil.rmtree(path, ignore_errors=True)
+            if time.time() - _last_sign(path) > ABANDONED_AFTER and not _at_work(path):
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+
+
+def _last_sign(path: Path) -> float:
+    """When anything in it was last written."""
+    times = [path.stat().st_mtime]
+    for below in path.rglob("*") if path.is_dir() else ():
+        with suppress(FileNotFoundError):
+            times.append(below.stat().st_mtime)
+    return max(times)
+
+
+def _at_work(folder: Path) -> bool:
+    """Whether the process that works there is one of this machine and runs: it may be stopped, or its clock wrong."""
+    import psutil
+
+    try:
+        mark = json.loads((folder / ALIVE).read_text(encoding="utf-8"))
+        process = psutil.Process(mark["pid"])
+        return bool(mark["host"] == socket.gethostname() and abs(process.create_time() - mark["started"]) < 1)
+    except (OSError, ValueError, KeyError, TypeError, psutil.Error):
+        return False
 
 
 def _umask() -> int:

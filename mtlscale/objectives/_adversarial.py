@@ -37,7 +37,7 @@ def reverse_gradient(values: Tensor, strength: Tensor | float = 1.0) -> Tensor:
         if strength == 0.0:
             return values.detach()
         strength = values.new_full((), strength)
-    result: Tensor = _Reversal.apply(values, strength)
+    result: Tensor = _Reversal.apply(values, strength)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -98,7 +98,8 @@ class AdversarialModule(ObjectiveModule):
     def log_probs(self, representation: Tensor) -> Tensor:
         """[B, features] -> [B, T]."""
         weight = self.discriminator.weight
-        return self.discriminator(representation.to(weight.dtype)).log_softmax(1)
+        found: Tensor = self.discriminator(representation.to(weight.dtype)).log_softmax(1)
+        return found
 
     def term(self, batch: Batch, outputs: Outputs) -> Tensor:
         assert outputs.representation is not None

@@ -34,13 +34,14 @@ def epoch_frame(records: Sequence[RunRecord], methods: Sequence[str]) -> pd.Data
     """
     rows = []
     for record in _first_finished(records, methods):
-        for epoch in record.epochs:
+        # Counted over all phases: each begins with epoch 1.
+        for position, epoch in enumerate(record.epochs, start=1):
             for task, metric in record.main_metrics.items():
                 rows.append(
                     (
                         record.method,
                         record.seed,
-                        epoch.epoch,
+                        position,
                         task,
                         epoch.train_loss.get(task, np.nan),
                         epoch.val.get(task, {}).get(metric, np.nan),
@@ -54,9 +55,9 @@ def epoch_frame(records: Sequence[RunRecord], methods: Sequence[str]) -> pd.Data
 def trace_frame(records: Sequence[RunRecord], trace: str) -> pd.DataFrame:
     """One row per method, seed and epoch of a number that objectives or balancers recorded: `value`."""
     rows = [
-        (record.method, record.seed, epoch.epoch, float(epoch.traces[trace]))
+        (record.method, record.seed, position, float(epoch.traces[trace]))
         for record in records
-        for epoch in record.epochs
+        for position, epoch in enumerate(record.epochs, start=1)
         if trace in epoch.traces
     ]
     return pd.DataFrame(rows, columns=["method", "seed", "epoch", "value"])

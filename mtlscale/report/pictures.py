@@ -93,7 +93,8 @@ def _as_rgb(inputs: np.ndarray) -> np.ndarray:
     if inputs.dtype == np.uint8:
         return pixels / 255.0
     low, high = pixels.min(), pixels.max()
-    return (pixels - low) / ((high - low) or 1.0)
+    found: np.ndarray = (pixels - low) / ((high - low) or 1.0)
+    return found
 
 
 def _column(panels: np.ndarray, title: str, images: np.ndarray) -> None:

@@ -188,4 +188,5 @@ def least_squares(matrix: Array, target: Array) -> Array:
     lengths = np.linalg.norm(matrix, axis=0)
     lengths[lengths == 0.0] = 1.0
     solution: Array = nnls(matrix / lengths, target, maxiter=100 * (matrix.shape[1] + 1))[0]
-    return solution / lengths
+    found: Array = solution / lengths
+    return found

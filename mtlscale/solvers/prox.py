@@ -22,7 +22,8 @@ def prox_exclusive(theta: Tensor, step: float | Tensor) -> Tensor:
 
 
 def _norms(theta: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(theta, dim=-1, dtype=torch.float64)
+    found: Tensor = torch.linalg.vector_norm(theta, dim=-1, dtype=torch.float64)
+    return found
 
 
 def _step(theta: Tensor, step: float | Tensor) -> Tensor:

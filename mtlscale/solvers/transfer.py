@@ -43,4 +43,5 @@ def _leading(data: Tensor, energy: float) -> Tensor:
     reached = spectrum.cumsum(0) >= energy * spectrum.sum() * (1.0 - 1e-12)
     cut = spectrum[reached.int().argmax()]
     kept = spectrum >= cut * (1.0 - 1e-9)
-    return vectors[kept].T * values[kept]
+    found: Tensor = vectors[kept].T * values[kept]
+    return found

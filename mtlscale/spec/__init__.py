@@ -1,6 +1,17 @@
 """Experiment files: components and their knobs, models, reading, runs, and what is searched."""
 
-from mtlscale.spec.components import PACKAGES, Component, Knob, build, component, knob, load_plugin, names, nearest
+from mtlscale.spec.components import (
+    PACKAGES,
+    Component,
+    Knob,
+    build,
+    component,
+    from_plugin,
+    knob,
+    load_plugin,
+    names,
+    nearest,
+)
 from mtlscale.spec.dimensions import COMMON, PARTS, Dimension, Knobs, SearchSpec, split_path
 from mtlscale.spec.errors import UserError
 from mtlscale.spec.experiment import Experiment
@@ -49,6 +60,7 @@ __all__ = [
     "component",
     "default_space",
     "find_experiment",
+    "from_plugin",
     "knob",
     "load_experiment",
     "load_plugin",

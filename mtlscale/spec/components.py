@@ -162,6 +162,11 @@ def _shipped_component(kind: str, name: str) -> type[Any]:
     raise TypeError(f"{module.__name__} defines no component named {name!r}")
 
 
+def from_plugin(component: Component) -> bool:
+    """Whether it comes from a user's file; a plugin has no shipped name."""
+    return component.name in _PLUGINS.get(getattr(component, "kind", ""), {})
+
+
 def build(kind: str, name: str, options: dict[str, Any] | None = None, where: str = "") -> Any:
     """An instance with these options; unknown or ill-typed options are a `UserError` that names the known ones."""
     cls = component(kind, name)

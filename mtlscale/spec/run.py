@@ -19,6 +19,9 @@ from mtlscale.spec.validation import Model, override
 
 RESULTS_VERSION = 1  # of the training loop; raise when the results of a run change
 
+# Of the loop under settings that were mended by themselves: fp16, and weights that are kept for several steps.
+_ENGINE = 2
+
 # Of the training settings, those that change what is stored or when, but no result.
 NO_RESULT = frozenset({"checkpoint_seconds", "eval_batch_size", "reader"})
 
@@ -78,6 +81,9 @@ class Run(Model):
             "dropout": self.spec["dropout"],
             "seed": self.spec["seed"],
         }
+        training = self.spec["training"]
+        if training.get("amp") == "fp16" or training.get("gramian_every", 1) > 1:
+            spec["engine"] = _ENGINE
         for part in ("architecture", "balancer", "objective"):
             entry = self.spec[part]
             spec[part] = None if entry is None else _told(entry, f"{part}s")

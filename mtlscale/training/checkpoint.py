@@ -14,7 +14,7 @@ from mtlscale.records import write_atomically
 
 
 class Damaged(Exception):
-    """A checkpoint that cannot be read; the message says which, and what follows."""
+    """A checkpoint that cannot be read; the message says which and why."""
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
@@ -35,6 +35,6 @@ def load(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, zipfile.BadZipFile, pickle.UnpicklingError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise Damaged(f"{path} cannot be read ({reason[:120]}); the run starts anew") from error
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0]
+        raise Damaged(f"{path} cannot be read ({reason})") from error
     return content

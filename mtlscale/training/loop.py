@@ -249,7 +249,7 @@ class Trainer:
         """Whether the last phase is over. What an earlier one found goes to the next, from a file where one is kept."""
         while self.at.place < len(self.phases) - 1:
             kept = self._kept(self.at.place)
-            content = None if kept is None else self._read(kept)
+            content = None if kept is None else self._read(kept, f"phase {self.phase.name} is done anew")
             reused = self.workers.all(content is not None)
             if not reused:
                 if not self._over():
@@ -327,15 +327,16 @@ class Trainer:
         content = {"run_id": self.run.run_id, "found": self.found, "session": self.session.state_dict()}
         checkpoint.save(path, content | {"selection": asdict(self.selection), "progress": asdict(self.at)})
 
-    def _read(self, path: Path) -> dict[str, Any] | None:
+    def _read(self, path: Path, otherwise: str) -> dict[str, Any] | None:
+        """The content of a file; None where there is none, or none that can be read, and what follows from that."""
         try:
             return checkpoint.load(path)
         except checkpoint.Damaged as error:
-            self.notes.append(str(error))
+            self.notes.append(f"{error}; {otherwise}")
             return None
 
     def _resume(self) -> None:
-        content = None if self.path is None else self._read(self.path)
+        content = None if self.path is None else self._read(self.path, "the run starts anew")
         if content is not None and content["run_id"] == self.run.run_id:
             self._restore(content)
 

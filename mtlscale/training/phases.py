@@ -128,6 +128,7 @@ def begin(
             clip=settings.clip,
             amp=spec.amp,
             gramian_every=spec.gramian_every,
+            overlap=not batches.together,
             state=first_state(balancer, source.names, suite, batches.whole, derive_seed("balancer", seed, *name)),
         )
         parameters = partition.all if turn.groups else _all(model, objective if turn.objective else None)

@@ -169,7 +169,8 @@ def schedule_factor(settings: TrainingSpec, step: int, total: int) -> float:
     if settings.schedule == "constant":
         return 1.0
     if settings.schedule == "exponential":
-        return settings.decay_rate ** (step / settings.decay_steps)
+        found: float = settings.decay_rate ** (step / settings.decay_steps)
+        return found
     return 0.5 * (1 + torch.cos(torch.tensor(torch.pi * step / total)).item())
 
 

@@ -74,7 +74,8 @@ class SupervisedSource:
 
     def forward(self, batch: Batch) -> Outputs:
         if self.amp == "off":
-            return self.model(batch)
+            found: Outputs = self.model(batch)
+            return found
         dtype = torch.bfloat16 if self.amp == "bf16" else torch.float16
         with torch.autocast(self.device.type, dtype=dtype):
             outputs = self.model(batch)

@@ -22,6 +22,7 @@ from mtlscale.balancing import Balancer, JacobianBalancer, State, look_again
 from mtlscale.data import Workers
 from mtlscale.spec import UserError
 from mtlscale.training.means import clip_factors
+from mtlscale.training.overlap import Overlap
 from mtlscale.training.rows import Partition, TaskGradients
 from mtlscale.training.ways import Amp, Asked, Draft, Micro, Overflow, Penalty, Ways
 
@@ -46,6 +47,7 @@ class Update:
 
     names: of the T losses. gramian_every: balance anew every so many steps and reuse the weights in between (an
     approximation). amp: the precision the losses were computed in; "fp16" scales them and skips steps that overflow.
+    overlap: sum gradients over workers during the backward pass, which no other message may cross then.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Update:
         gramian_every: int = 1,
         seed: int = 0,
         state: State | None = None,
+        overlap: bool = False,
     ) -> None:
         if partition.joint and (balancer.needs != "losses" or balancer.heads != "weighted"):
             raise UserError(
@@ -72,7 +75,8 @@ class Update:
         self.device, self.workers = device, workers or Workers()
         self.clip, self.amp, self.gramian_every = clip, amp, gramian_every
         precision = torch.finfo(_HALF.get(amp, dtype)).eps
-        self.ways = Ways(self.names, partition, balancer, self.workers, device, amp, precision)
+        overlaps = Overlap(partition.all, self.workers) if overlap and self.workers.size > 1 else None
+        self.ways = Ways(self.names, partition, balancer, self.workers, device, amp, precision, overlaps)
         self.state = balancer.init(len(self.names), seed=seed) if state is None else state
         self.state = {key: value.to(self.place_of(key)) for key, value in self.state.items()}
         self.loss_scale = _FIRST_SCALE if amp == "fp16" else 1.0

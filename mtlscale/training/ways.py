@@ -4,6 +4,7 @@ per task, or the tasks' gradients at a shared representation."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +16,7 @@ from mtlscale.data import Losses, Workers
 from mtlscale.spec import UserError
 from mtlscale.training.gradients import Gradients, combine, cross_gramian, dense_jacobian, gramian
 from mtlscale.training.means import Diverged, Means, bad_gradient, bad_loss, head_weights, told
+from mtlscale.training.overlap import Overlap
 from mtlscale.training.rows import Partition, TaskGradients, at_representation, collect, reduce, scatter
 
 Micro = Iterable[Losses]  # the losses of one micro-batch, one per stream; differentiated as they come
@@ -69,6 +71,7 @@ class Ways:
     device: torch.device
     amp: Amp
     precision: float
+    overlap: Overlap | None = None  # sums gradients over workers while the backward pass of weighted losses goes on
 
     def by_losses(self, asked: Asked) -> Draft:
         """One backward pass of the weighted losses."""
@@ -90,18 +93,19 @@ class Ways:
         only = partition.all if partition.partial else None
         if partition.independent or self.balancer.heads == "weighted":
             whole = _plus(_plus(shared_loss, extra), penalty)
-            if whole is not None and whole.requires_grad:
-                (whole * asked.loss_scale).backward(inputs=only)
-        else:
-            head_loss = _weighted(parts, self._head_weights(weights, means.present) * per_sum)
-            own = [p for group in partition.own for p in group]
-            targets = [*partition.shared, *partition.extra]
-            for loss, parameters, keep in ((head_loss, own, True), (_plus(shared_loss, extra), targets, False)):
-                if loss is not None and loss.requires_grad and parameters:
-                    loss = loss * asked.loss_scale
-                    _assign(parameters, torch.autograd.grad(loss, parameters, retain_graph=keep, allow_unused=True))
-            if penalty is not None:
-                (penalty * asked.loss_scale).backward(inputs=only)
+            with nullcontext() if self.overlap is None else self.overlap.reducing():
+                if whole is not None and whole.requires_grad:
+                    (whole * asked.loss_scale).backward(inputs=only)
+            return Draft(means.losses, weights, state, self._finish(asked, summed=self.overlap is not None))
+        head_loss = _weighted(parts, self._head_weights(weights, means.present) * per_sum)
+        own = [p for group in partition.own for p in group]
+        targets = [*partition.shared, *partition.extra]
+        for loss, parameters, keep in ((head_loss, own, True), (_plus(shared_loss, extra), targets, False)):
+            if loss is not None and loss.requires_grad and parameters:
+                loss = loss * asked.loss_scale
+                _assign(parameters, torch.autograd.grad(loss, parameters, retain_graph=keep, allow_unused=True))
+        if penalty is not None:
+            (penalty * asked.loss_scale).backward(inputs=only)
         return Draft(means.losses, weights, state, self._finish(asked))
 
     def by_gradients(self, asked: Asked) -> Draft:
@@ -301,10 +305,11 @@ class Ways:
         found = asked.penalty()
         return None if found is None else found / self.workers.size
 
-    def _finish(self, asked: Asked) -> bool:
-        """Sum `.grad` over workers and undo the loss scale; whether all is finite, asked in fp16 alone."""
+    def _finish(self, asked: Asked, *, summed: bool = False) -> bool:
+        """Sum `.grad` over workers, unless `summed`, and undo the loss scale; whether all is finite, asked in fp16
+        alone."""
         parameters = self._densify()
-        if self.workers.size > 1:
+        if self.workers.size > 1 and not summed:
             for parameter in parameters:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)

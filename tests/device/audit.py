@@ -50,7 +50,7 @@ def audit(case: Case) -> Result:
         "steps": [[[e.kind, str(e)] for e in watch.events if e.step == step] for step in range(steps)],
         "else": sorted({str(e) for e in watch.events if e.step is None}),
         "misplaced": misplaced,
-        "difference": "" if spec.amp != "off" else _difference(record, found),  # no device rounds as another one
+        "difference": "" if spec.amp != "off" else difference(record, found),  # no device rounds as another one
     }
 
 
@@ -80,7 +80,7 @@ def _misplaced(trainer: Trainer) -> Iterator[str]:
                 yield f"{key} of {mover.update.balancer.name} is on {value.device}"
 
 
-def _difference(a: RunRecord, b: RunRecord) -> str:
+def difference(a: RunRecord, b: RunRecord) -> str:
     """The largest relative difference between two records' numbers and where it is; "" where there is none."""
     worst, where = 0.0, ""
     one, other = dict(_numbers(a)), dict(_numbers(b))

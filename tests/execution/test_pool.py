@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtlscale.data.prepared import PreparedData
-from mtlscale.execution import EpochEnded, Job, Options, RunEnded, execute, execute_pool
+from mtlscale.execution import Job, Options, RunEnded, execute_pool
 from mtlscale.spec import Experiment, ResourceSpec, Run
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "uneven.py"
@@ -70,13 +70,6 @@ def test_a_run_whose_worker_finds_no_place_goes_to_an_idle_one(job: MakeJob, loc
     records = [event.record for event in execute_pool(jobs, 3, options) if isinstance(event, RunEnded)]
     assert sorted(record.method for record in records) == ["equal", "mgda", "stl"]
     assert {record.status for record in records} == {"finished"}
-
-
-def test_what_a_worker_finished_and_could_not_say_is_not_trained_again(job: MakeJob) -> None:
-    one = job("equal")
-    first, again = (list(execute(one, Options(ResourceSpec(), models=False))) for _ in range(2))
-    assert list(map(type, first)) == [EpochEnded, EpochEnded, RunEnded]
-    assert again == first[-1:]
 
 
 @pytest.mark.timeout(180)

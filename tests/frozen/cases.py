@@ -35,7 +35,7 @@ CHOOSING = {**IMAGES, "selection": "metric", "epochs": 3}
 
 @dataclass(frozen=True)
 class Case:
-    """One run, or one stack of `trials`: settings by dotted path, `seed` among them.
+    """One run, or one batch of `trials`: settings by dotted path, `seed` among them.
 
     data, options: a builder in `frozen.data`. stop: epochs before a run that is resumed is cut off.
     """
@@ -47,7 +47,7 @@ class Case:
     encoder: Options = field(default_factory=lambda: MLP)
     dropout: float = 0.0
     seed: int = 0
-    flavour: Literal["single", "two workers", "resume", "stack"] = "single"
+    flavour: Literal["single", "two workers", "resume", "batched"] = "single"
     stop: int = 1
     trials: tuple[Options, ...] = ()
 
@@ -272,11 +272,11 @@ training = {**IMAGES, **CUT, "epochs": 3, "augment": "flip"}
 for name in ("equal", "maxroam", "rotograd"):
     add(f"resume/{name}, images", "images", name, training, encoder=RESNET, flavour="resume", stop=2)
 
-# -- stacks of trials ----------------------------------------------------------------------------------------------
+# -- batched trials ------------------------------------------------------------------------------------------------
 
 RATES = ({"training.lr": 3e-3}, {"training.lr": 3e-2, "training.weight_decay": 1e-2})
 MMOE = {"name": "mmoe", "experts": 2, "top": 4}
-STACKS: dict[str, Options] = {
+BATCHED: dict[str, Options] = {
     **{name: {"method": name} for name in ("equal", "uncertainty", "mgda", "dwa", "stl", "famo", "pcgrad")},
     "getmtl, other eps": {"method": "getmtl", "trials": ({"balancer.eps": 0.3}, {"balancer.eps": 0.8})},
     "stch, other smoothing": {
@@ -329,31 +329,47 @@ STACKS: dict[str, Options] = {
     "shared_bottom": {"method": {"architecture": {"name": "shared_bottom", "top": 4}}},
     "cross_stitch": {"method": {"architecture": {"name": "cross_stitch", "top": 4}}},
 }
-for name, stack in STACKS.items():
-    more = {"trials": stack.get("trials", RATES), "encoder": stack.get("encoder", MLP)}
-    training = {**ADAM, "batch_size": 6, "selection": "last", **stack.get("training", {})}
+for name, settings in BATCHED.items():
+    more = {"trials": settings.get("trials", RATES), "encoder": settings.get("encoder", MLP)}
+    training = {**ADAM, "batch_size": 6, "selection": "last", **settings.get("training", {})}
     dropout = 0.1 if "dropout" in name else 0.0
-    add(f"stack, side by side/{name}", "many", stack["method"], training, dropout=dropout, flavour="stack", **more)
+    add(
+        f"batched, side by side/{name}",
+        "many",
+        settings["method"],
+        training,
+        dropout=dropout,
+        flavour="batched",
+        **more,
+    )
 trials = ({"training.lr": 0.1}, {"training.lr": 1e200}, {"training.lr": 0.2})
-add("stack, side by side/diverging", "many", "mgda", PLAIN_SGD, flavour="stack", trials=trials)
+add("batched, side by side/diverging", "many", "mgda", PLAIN_SGD, flavour="batched", trials=trials)
 for name in ("tomato_ex", "tomato_el"):
     more = {"trials": ({"objective.strength": 0.01}, {"objective.strength": 0.1, "training.lr": 0.05}), "dropout": 0.2}
     method = {"name": name, "architecture": TOMATO}
-    add(f"stack, side by side/{name}", "many", method, PLAIN_SGD, options={"soft": True}, flavour="stack", **more)
-    add(f"stack, one after another/{name}", "uneven", method, PLAIN_SGD, flavour="stack", **more)
+    add(f"batched, side by side/{name}", "many", method, PLAIN_SGD, options={"soft": True}, flavour="batched", **more)
+    add(f"batched, one after another/{name}", "uneven", method, PLAIN_SGD, flavour="batched", **more)
 # One long task and three short ones: too much padding for one pass.
 for name in ("equal", "mgda", "stl"):
     more = {"options": {"sizes": [300, 6, 8, 7], "features": 40}, "encoder": {"name": "mlp", "hidden": [240]}}
     training = {**PLAIN_SGD, "batch_size": 300, "selection": "last"}
-    add(f"stack, in groups/{name}", "many", name, training, dropout=0.2, flavour="stack", trials=RATES, **more)
+    add(f"batched, in groups/{name}", "many", name, training, dropout=0.2, flavour="batched", trials=RATES, **more)
 for name in ("stl", "uncertainty", "mgda", "cagrad"):
     more = {"trials": RATES, "dropout": 0.2}
-    add(f"stack, one after another/{name}", "uneven", name, ADAM, flavour="stack", **more)
-    add(f"stack, shared inputs/{name}", "uneven", name, ADAM, options=SHARED, flavour="stack", **more)
+    add(f"batched, one after another/{name}", "uneven", name, ADAM, flavour="batched", **more)
+    add(f"batched, shared inputs/{name}", "uneven", name, ADAM, options=SHARED, flavour="batched", **more)
 for name in ("uncertainty", "mgda"):
-    more = {"trials": RATES, "flavour": "stack"}
-    add(f"stack, one after another/steps without labels, {name}", "uneven", name, SPARSE, **more)
-    add(f"stack, shared inputs/steps without labels, {name}", "uneven", name, SPARSE, options=SHARED, **more)
+    more = {"trials": RATES, "flavour": "batched"}
+    add(f"batched, one after another/steps without labels, {name}", "uneven", name, SPARSE, **more)
+    add(f"batched, shared inputs/steps without labels, {name}", "uneven", name, SPARSE, options=SHARED, **more)
 more = {"trials": ({"seed": 1}, {"seed": 2}), "dropout": 0.2}
-add("stack, shared inputs/other seeds", "uneven", "getmtl", SPARSE, options=SHARED, flavour="stack", **more)
-add("stack, one after another/one task", "many", "equal", ADAM, options={"sizes": [21]}, flavour="stack", trials=RATES)
+add("batched, shared inputs/other seeds", "uneven", "getmtl", SPARSE, options=SHARED, flavour="batched", **more)
+add(
+    "batched, one after another/one task",
+    "many",
+    "equal",
+    ADAM,
+    options={"sizes": [21]},
+    flavour="batched",
+    trials=RATES,
+)

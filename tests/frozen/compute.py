@@ -28,11 +28,11 @@ MANY = 10  # tensors; of networks with more, one number of each is kept instead 
 
 
 def compute(case: Case) -> list[Result]:
-    """The results of a case that one process computes: of one run, or of every trial of a stack."""
+    """The results of a case that one process computes: of one run, or of every trial of a batch."""
     torch.set_num_threads(1)
     data = in_memory(case)
-    if case.flavour == "stack":
-        return _stack(trials_of(case), data)
+    if case.flavour == "batched":
+        return _batched(trials_of(case), data)
     if case.flavour == "resume":
         return [_resume(run_of(case), data, case.stop)]
     return [_finish(Trainer(run_of(case), data))]
@@ -102,7 +102,7 @@ def run_of(case: Case, seed: int | None = None) -> Run:
 
 
 def trials_of(case: Case) -> list[Run]:
-    """The runs of a stack's trials."""
+    """The runs of a batch's trials."""
     return [
         run_of(case, trial.get("seed")).tuned({key: value for key, value in trial.items() if key != "seed"})
         for trial in case.trials
@@ -136,7 +136,7 @@ def _resume(run: Run, data: PreparedData, stop: int) -> Result:
         return _finish(Trainer(run, data, folder=Path(folder)), stop)
 
 
-class _Stack(BatchedTrainer):
+class _Batch(BatchedTrainer):
     """Keeps every trial's last parameters, too."""
 
     def __init__(self, runs: Sequence[Run], data: PreparedData) -> None:
@@ -149,8 +149,8 @@ class _Stack(BatchedTrainer):
         super()._finish(places)
 
 
-def _stack(runs: Sequence[Run], data: PreparedData) -> list[Result]:
-    trainer = _Stack(runs, data)
+def _batched(runs: Sequence[Run], data: PreparedData) -> list[Result]:
+    trainer = _Batch(runs, data)
     records = {event[0].run_id: event[1] for event in trainer.train() if not isinstance(event, int)}
     ids = [run.run_id for run in runs]
     return [described(records[id], trainer.lasts.get(id, {}), trainer.states.get(id, {}), {}) for id in ids]

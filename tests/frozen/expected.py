@@ -26,7 +26,7 @@ MENDED: dict[str, str] = {
     "balancer/famo": _SAME_BATCH,
     "balancer, shared inputs/famo": _SAME_BATCH,
     "resume/famo": _SAME_BATCH,
-    "stack, side by side/famo": _SAME_BATCH,
+    "batched, side by side/famo": _SAME_BATCH,
     "balancer/auto_lambda": _HALVES,
     "balancer/meta_weighting": _HALVES,
     "balancer, shared inputs/auto_lambda": _HALVES,

@@ -9,6 +9,7 @@ import pytest
 
 from mtlscale.spec import UserError
 from pipelines._archive import read_members
+from pipelines._tar import members
 
 FILES = {f"set/{number:03d}.txt": f"content of {number} ".encode() * (number + 1) for number in range(40)}
 
@@ -128,3 +129,37 @@ def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
         archive.writestr(link, "/etc/passwd")
     with pytest.raises(UserError, match="'set/odd', a link"):
         everything(tmp_path / "a.zip")
+
+
+@pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+@pytest.mark.parametrize("long", [False, True])
+def test_the_members_of_a_plain_tar_lie_where_they_are_said_to(tmp_path: Path, format: int, long: bool) -> None:
+    path, contents = tmp_path / "x.tar", {}
+    with tarfile.open(path, "w", format=format) as tar:
+        tar.addfile(directory("folder"))
+        for number in range(20):
+            name = f"{'deep/' * (30 if long else 2)}{number}.png"
+            contents[name] = bytes([number]) * (number * 100)
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime = len(contents[name]), 1_600_000_000 + number
+            tar.addfile(member, io.BytesIO(contents[name]))
+    raw = path.read_bytes()
+    found = {member.name: member for member in members(path) if member.name != "folder"}
+    assert {name: raw[m.start : m.start + m.bytes] for name, m in found.items()} == contents
+    assert found[name].time == 1_600_000_019
+    with tarfile.open(path) as tar:
+        assert [(m.name, m.offset_data, m.size) for m in tar] == [(m.name, m.start, m.bytes) for m in members(path)]
+
+
+@pytest.mark.parametrize("cut", [0, 100, 512, 700, 512 * 3, 512 * 3 + 10])
+def test_a_tar_that_is_cut_off_is_no_shorter_one(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "x.tar"
+    with tarfile.open(path, "w") as tar:
+        for number in range(3):
+            member = tarfile.TarInfo(f"{number}.png")
+            member.size = 1024
+            tar.addfile(member, io.BytesIO(b"x" * 1024))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:cut])
+    with pytest.raises((tarfile.TarError, EOFError)):
+        members(path)

@@ -76,5 +76,5 @@ def test_files_that_change_after_they_were_listed(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="cannot be read"):
         read_file(str(tmp_path), store.location("a.txt"))
     (tmp_path / "set.tar").write_bytes(b"x" * 1024)
-    with pytest.raises(UserError, match=r"set\.tar is no whole zip; extract a tar"):
+    with pytest.raises(UserError, match=r"set\.tar is no whole zip or plain tar; extract a comp"):
         Store(tmp_path / "set.tar", lambda name: True)

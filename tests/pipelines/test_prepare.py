@@ -3,9 +3,11 @@
 import hashlib
 import http.server
 import io
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -14,10 +16,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mtlscale.data.prepared import MANIFEST, SourceInfo, load_prepared, read_manifest
-from mtlscale.execution.prepare import ABANDONED_AFTER, SOURCES, find_prepared, prepare
+from mtlscale.execution import prepare as preparing
+from mtlscale.execution.prepare import ABANDONED_AFTER, ALIVE, SOURCES, find_prepared, prepare
 from mtlscale.spec import UserError, component, load_plugin
 from pipelines import Download, Pipeline, Work, write_prepared
 from pipelines.amazon import Amazon
@@ -261,6 +265,11 @@ prepare("newsgroups", {}, Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
+def age(folder: Path) -> None:
+    for path in (*folder.rglob("*"), folder):
+        os.utime(path, (0, time.time() - ABANDONED_AFTER - 1))
+
+
 def test_a_killed_preparation_is_not_taken_for_done_and_swept_later(newsgroups_folder: Path, tmp_path: Path) -> None:
     process = python(KILLED, newsgroups_folder, tmp_path)
     process.communicate(timeout=120)
@@ -270,10 +279,91 @@ def test_a_killed_preparation_is_not_taken_for_done_and_swept_later(newsgroups_f
     assert find_prepared("newsgroups", {}, tmp_path) is None
     folder = prepare("newsgroups", {}, newsgroups_folder, tmp_path)
     assert left.exists()  # it might be somebody at work
-    os.utime(left, (0, time.time() - ABANDONED_AFTER - 1))
+    age(left)
     prepare("newsgroups", {"length": 9}, newsgroups_folder, tmp_path)
     assert not left.exists()
     load_prepared(folder)
+
+
+STOPPED = """
+import os, signal, sys
+from pathlib import Path
+import pipelines._write
+from mtlscale.execution.prepare import prepare
+write = pipelines._write._write_table
+def stopped(out, path, table):
+    if path == "test/sci.parquet":
+        print("stopped", flush=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return write(out, path, table)
+pipelines._write._write_table = stopped
+print(prepare("newsgroups", {}, Path(sys.argv[1]), Path(sys.argv[2])))
+"""
+
+
+def test_a_preparation_at_work_is_never_swept(newsgroups_folder: Path, tmp_path: Path) -> None:
+    """Stopped for more than a day, as a laptop that sleeps is, and then woken."""
+    process = python(STOPPED, newsgroups_folder, tmp_path)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "stopped\n"
+        parent = tmp_path / "data" / "newsgroups"
+        (working,) = parent.iterdir()
+        age(working)
+        prepare("newsgroups", {"length": 9}, newsgroups_folder, tmp_path)
+        assert working.exists()
+        process.send_signal(signal.SIGCONT)
+        folder = Path(outcome(process))
+    finally:
+        process.kill()
+        process.wait()
+    load_prepared(folder)
+    assert not working.exists()
+    assert sorted(path.name for path in folder.iterdir()) == ["manifest.json", "test", "train", "val", "vocabulary.txt"]
+
+
+def left_by(parent: Path, **mark: object) -> Path:
+    folder = parent / ".0123456789abcdef-left"
+    (folder / "train").mkdir(parents=True)
+    (folder / "train" / "all.parquet").write_bytes(b"half")
+    me = {"host": socket.gethostname(), "pid": os.getpid(), "started": psutil.Process().create_time()}
+    (folder / ALIVE).write_text(json.dumps({**me, **mark}) if mark != {"none": True} else "{")
+    age(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("mark", "kept"),
+    [
+        ({}, True),
+        ({"pid": 2**22 + 1}, False),  # nobody
+        ({"started": 12345.0}, False),  # another process that has got its number
+        ({"host": "elsewhere"}, False),  # silent for a day
+        ({"none": True}, False),
+    ],
+)
+def test_what_the_sign_of_life_says(lines: Path, tmp_path: Path, mark: dict[str, object], kept: bool) -> None:
+    left = left_by(tmp_path / "data" / "lines", **mark)
+    prepare("lines", {}, lines, tmp_path)
+    assert left.exists() == kept
+
+
+@pytest.mark.parametrize("file", [ALIVE, "train/all.parquet"])
+def test_a_machine_elsewhere_that_still_writes_is_left_alone(lines: Path, tmp_path: Path, file: str) -> None:
+    left = left_by(tmp_path / "data" / "lines", host="elsewhere")
+    os.utime(left / file)
+    prepare("lines", {}, lines, tmp_path)
+    assert left.exists()
+
+
+def test_a_preparation_at_work_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparing, "HEARTBEAT", 0.02)
+    with preparing._alive(tmp_path):
+        os.utime(tmp_path / ALIVE, (0, 0))
+        deadline = time.time() + 10
+        while (tmp_path / ALIVE).stat().st_mtime == 0 and time.time() < deadline:
+            time.sleep(0.02)
+        assert time.time() - (tmp_path / ALIVE).stat().st_mtime < 5
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_may_not_be_written_is_named(lines: Path, tmp_path: Path) -> None:

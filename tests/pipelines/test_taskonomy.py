@@ -1,4 +1,9 @@
+import gzip
+import tarfile
+import zipfile
+from collections import Counter
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +23,7 @@ from PIL import Image
 from mtlscale.data.prepared import load_prepared, read_manifest
 from mtlscale.execution.prepare import prepare
 from mtlscale.spec import SPLITS, UserError
-from pipelines.taskonomy import BUILDINGS, DOMAINS
+from pipelines.taskonomy import BUILDINGS, DOMAINS, Taskonomy
 
 SIDE = 64  # the real ones have 512
 SIZE = {"size": [32, 32], "validation": 0.3}
@@ -56,6 +61,27 @@ def source(tmp_path: Path) -> Path:
                 save(path_of(root, building, domain, point, view), pixels)
         save(path_of(root, building, "edge_occlusion", 0, 0), np.zeros((SIDE, SIDE), np.uint16))
     return root
+
+
+def tarred(source: Path, root: Path, name: str = "{building}_{domain}.tar", inside: str = "{domain}") -> Path:
+    """The same files as they are offered: a tar for every building and domain."""
+    root.mkdir()
+    for building in source.iterdir():
+        for domain in building.iterdir():
+            names = {"building": building.name, "domain": domain.name}
+            with tarfile.open(root / name.format(**names), "w") as tar:
+                for path in sorted(domain.iterdir()):
+                    tar.add(path, f"{inside.format(**names)}/{path.name}".lstrip("/"))
+    return root
+
+
+def write_list(root: Path, name: str, parts: dict[str, tuple[str, ...]]) -> None:
+    """An official list, one building of which is in no part."""
+    rows = ["id,train,val,test", "nowhere,0,0,0"]
+    rows += [
+        f"{building},{','.join(str(int(part == p)) for p in SPLITS)}" for part in parts for building in parts[part]
+    ]
+    (root / f"train_val_test_{name}.csv").write_text("\r\n".join(rows) + "\r\n")
 
 
 def all_ids(*left_out: str) -> set[str]:
@@ -124,6 +150,145 @@ def test_whole_buildings_for_test(source: Path, tmp_path: Path) -> None:
         prepare("taskonomy", {"test_buildings": ["wiconisco"]}, source, tmp_path)
 
 
+def test_default_options_leave_something_for_every_split(tmp_path: Path) -> None:
+    """Validation was once drawn inside the interval of test, and so was empty."""
+    root, views = tmp_path / "taskonomy", views_of(np.random.default_rng(0))
+    for building in BUILDINGS:
+        for point in range(24):
+            for domain, pixels in views.items():
+                first, path = (
+                    path_of(root, *place) for place in ((BUILDINGS[0], domain, 0, 0), (building, domain, point, 0))
+                )
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if first.exists():
+                    path.hardlink_to(first)
+                else:
+                    save(path, pixels)
+    ids = ids_by_split(prepare("taskonomy", {"size": [8, 8]}, root, tmp_path))
+    assert sum(map(len, ids.values())) == 120
+    assert len(ids["test"]) == pytest.approx(120 * 3794 / 17080, abs=12)
+    assert len(ids["val"]) == pytest.approx((120 - len(ids["test"])) * 0.1, abs=7)
+
+
+def test_the_share_of_validation_is_one_of_what_test_leaves() -> None:
+    pipeline = Taskonomy(validation=0.25)
+    splits = Counter(pipeline.split_of("", f"onaga/point_{point}_view_0") for point in range(20_000))
+    assert splits["test"] / 20_000 == pytest.approx(3794 / 17080, abs=0.01)
+    assert splits["val"] / (20_000 - splits["test"]) == pytest.approx(0.25, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "inside"),
+    [
+        ("{building}_{domain}.tar", "{domain}"),
+        ("{building}_{domain}.tar", ""),
+        ("{domain}__taskonomy__{building}.tar", ""),
+        ("{domain}__taskonomy__{building}.tar", "{domain}/taskonomy/{building}"),
+    ],
+)
+def test_the_official_tars_are_read_where_they_lie(source: Path, tmp_path: Path, name: str, inside: str) -> None:
+    tars = tarred(source, tmp_path / "tars", name, inside)
+    # What no option asks for is not even opened.
+    for path in (*tars.glob("*wiconisco*"), *tars.glob("*edge_occlusion*")):
+        path.write_bytes(b"no tar")
+    one, other = (read_manifest(prepare("taskonomy", SIZE, path, tmp_path)) for path in (source, tars))
+    assert one.fingerprint == other.fingerprint
+
+
+def test_tars_give_the_same_bytes_in_blocks_of_any_size(source: Path, tmp_path: Path) -> None:
+    assert_same_bytes("taskonomy", SIZE, tarred(source, tmp_path / "tars"), tmp_path / "out", IN_PROCESS)
+
+
+def cut(tar: Path) -> None:
+    tar.write_bytes(tar.read_bytes()[: tar.stat().st_size // 2])
+
+
+def compress(tar: Path) -> None:
+    tar.write_bytes(gzip.compress(tar.read_bytes()))
+
+
+@pytest.mark.parametrize("damage", [cut, compress])
+def test_a_damaged_tar_is_named(source: Path, tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    tars = tarred(source, tmp_path / "tars")
+    damage(tars / "onaga_rgb.tar")
+    with pytest.raises(UserError, match=r"onaga_rgb\.tar is truncated or is no plain tar \(.*; fetch it again, or ext"):
+        prepare("taskonomy", SIZE, tars, tmp_path)
+
+
+def test_an_unsafe_tar_is_refused(source: Path, tmp_path: Path) -> None:
+    tars = tarred(source, tmp_path / "tars")
+    with tarfile.open(tars / "onaga_rgb.tar", "a") as tar:
+        tar.addfile(tarfile.TarInfo("../point_9_view_9_domain_rgb.png"), BytesIO())
+    with pytest.raises(UserError, match=r"unsafe member '\.\./point_9"):
+        prepare("taskonomy", SIZE, tars, tmp_path)
+
+
+TINY = {"train": ("onaga", "noxapater", "wiconisco"), "val": ("mifflinburg",), "test": ("allensville",)}
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_an_official_list_says_what_a_building_is_for(source: Path, tmp_path: Path, pack: bool) -> None:
+    root = tarred(source, tmp_path / "tars") if pack else source
+    write_list(root, "tiny", TINY)
+    write_list(root, "medium", {"train": ("onaga",)})
+    ids = ids_by_split(prepare("taskonomy", {"size": [32, 32], "split": "tiny"}, root, tmp_path))
+    assert {part: {id.split("/")[0] for id in ids[part]} for part in SPLITS} == {p: set(b) for p, b in TINY.items()}
+    assert all(len(ids[part]) == len(TINY[part]) * len(VIEWS) for part in SPLITS)
+    buildings = ["onaga", "mifflinburg", "allensville"]
+    some = {"size": [32, 32], "split": "tiny", "buildings": buildings}
+    assert {id.split("/")[0] for id in by_id(prepare("taskonomy", some, root, tmp_path))} == set(buildings)
+
+
+def test_the_lists_may_lie_in_their_zip(source: Path, tmp_path: Path) -> None:
+    write_list(source, "tiny", TINY)
+    with zipfile.ZipFile(source / "splits_taskonomy.zip", "w") as archive:
+        archive.write(source / "train_val_test_tiny.csv", "train_val_test_tiny.csv")
+    (source / "train_val_test_tiny.csv").unlink()
+    ids = ids_by_split(prepare("taskonomy", {"size": [32, 32], "split": "tiny"}, source, tmp_path))
+    assert {id.split("/")[0] for id in ids["val"]} == {"mifflinburg"}
+
+
+@pytest.mark.parametrize(
+    ("options", "lines", "message"),
+    [
+        ({"split": "medium"}, "", r"train_val_test_medium\.csv is missing in .*splits_taskonomy\.zip"),
+        ({"split": "tiny"}, "building,split\nonaga,train\n", r"tiny\.csv should begin with id,train,val,test"),
+        ({"split": "tiny"}, "id,train,val,test\nonaga,1,1,0\n", r"line 2 of .*tiny\.csv has onaga in train and val"),
+        ({"split": "tiny"}, "id,train,val,test\nbeechwood,1,0,0\n", "building beechwood has no rgb image"),
+        ({"split": "tiny", "buildings": ["onaga"]}, "id,train,val,test\nx,1,0,0\n", "csv does not list 'onaga'"),
+        ({"split": "tiny", "val_buildings": ["onaga"]}, "", "says what each building is for; drop val_buildings"),
+        ({"val_buildings": ["wiconisco"]}, "", "val_buildings has 'wiconisco', which is none of buildings"),
+        ({"val_buildings": ["onaga"], "test_buildings": ["onaga"]}, "", "'onaga' is in test_buildings and in val_b"),
+    ],
+)
+def test_a_list_that_does_not_fit_is_named(
+    source: Path, tmp_path: Path, options: dict[str, object], lines: str, message: str
+) -> None:
+    if lines:
+        (source / "train_val_test_tiny.csv").write_text(lines)
+    with pytest.raises(UserError, match=rf"^taskonomy: .*{message}"):
+        prepare("taskonomy", options, source, tmp_path)
+
+
+def test_whole_buildings_for_validation(source: Path, tmp_path: Path) -> None:
+    options = {"size": [32, 32], "val_buildings": ["onaga"]}
+    ids = ids_by_split(prepare("taskonomy", {**options, "test_buildings": ["noxapater"]}, source, tmp_path))
+    assert {id.split("/")[0] for id in ids["val"]} == {"onaga"}
+    assert {id.split("/")[0] for id in ids["test"]} == {"noxapater"}
+    assert len(ids["train"]) == 3 * len(VIEWS)
+    by_hash = ids_by_split(prepare("taskonomy", options, source, tmp_path))
+    assert {id.split("/")[0] for id in by_hash["val"]} == {"onaga"}
+    assert "onaga" not in {id.split("/")[0] for id in by_hash["test"] | by_hash["train"]}
+
+
+def test_an_edited_list_is_a_new_source(source: Path) -> None:
+    pipeline = Taskonomy(split="tiny")
+    write_list(source, "tiny", TINY)
+    before = pipeline.source_fingerprint(source)
+    write_list(source, "tiny", {**TINY, "val": TINY["test"], "test": TINY["val"]})
+    assert pipeline.source_fingerprint(source) != before
+
+
 def test_domain_before_building_is_the_same_set(source: Path, tmp_path: Path) -> None:
     turned = tmp_path / "turned"
     for path in source.rglob("*.png"):
@@ -183,7 +348,7 @@ def test_a_view_that_cannot_be_used_is_named_and_skipped(
     change: Callable[[Path], None], problem: str, source: Path, tmp_path: Path
 ) -> None:
     change(source)
-    with pytest.raises(UserError, match=rf"^1 images cannot be used.*onaga.*{problem}.*--skip-bad$"):
+    with pytest.raises(UserError, match=rf"^(image|.*, the first:) .*onaga.*{problem}.*--skip-bad"):
         prepare("taskonomy", SIZE, source, tmp_path)
     folder = prepare("taskonomy", SIZE, source, tmp_path, skip_bad=True)
     assert set(by_id(folder)) == all_ids("onaga/point_3_view_1")

@@ -1,0 +1,93 @@
+"""Sources that are not on this machine: a name on the hub, or an archive below a URL that fsspec knows."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from mtlscale.spec import UserError
+from pipelines._hub import HUB, load_hub
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
+_LOCAL = ("file", "local")
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_PACKAGES = {
+    **dict.fromkeys(("s3", "s3a"), "s3fs"),
+    **dict.fromkeys(("gs", "gcs"), "gcsfs"),
+    **dict.fromkeys(("abfs", "abfss", "az", "adl"), "adlfs"),
+    **dict.fromkeys(("http", "https"), "aiohttp"),
+    **dict.fromkeys(("sftp", "ssh"), "paramiko"),
+    "oss": "ossfs",
+    "smb": "smbprotocol",
+}
+
+
+def is_remote(source: Path | str) -> bool:
+    """Whether this is `hf:NAME` or a URL, and no path."""
+    text = str(source)
+    if text.startswith(HUB) and not text.startswith(f"{HUB}/"):
+        return True
+    return bool(_URL.fullmatch(text)) and not Path(text).exists()
+
+
+def fetch_source(pipeline: str, source: Path | str, hub: bool, downloads: Path) -> Path:
+    """The folder or archive on this machine, fetched below `downloads` unless it is there already, and unchanged.
+
+    `hub`: whether the pipeline reads sets of the `datasets` library.
+    """
+    text = str(source)
+    if text.startswith(HUB) and not text.startswith(f"{HUB}/"):
+        if not hub:
+            raise UserError(f"{pipeline}: {text} is a set of the hub, which {pipeline} does not read; pass its files")
+        return load_hub(pipeline, text)
+    match = _URL.fullmatch(text)
+    assert match is not None
+    scheme, rest = match[1].lower(), match[2]
+    if scheme in _LOCAL:
+        return Path("/", rest)
+    return _fetch(pipeline, f"{scheme}://{rest}", scheme, downloads)  # a path made of a URL has lost a slash
+
+
+def _fetch(pipeline: str, url: str, scheme: str, downloads: Path) -> Path:
+    import fsspec
+
+    shown = re.sub(r"//[^/@]*@", "//", url.partition("?")[0])  # without what may be a password
+    try:
+        files, path = fsspec.core.url_to_fs(url)
+    except ImportError:
+        package = _PACKAGES.get(scheme, scheme)
+        raise UserError(f"{pipeline}: --source {shown} needs a driver for {scheme}; pip install {package}") from None
+    except ValueError as error:
+        known = f"{error}".splitlines()[0]
+        raise UserError(f"{pipeline}: --source {shown}: {known}; use a URL that fsspec knows, or a path") from None
+    try:
+        if files.isdir(path):
+            raise UserError(f"{pipeline}: --source {shown} is a folder; pack it as one archive, or fetch it first")
+        key = hashlib.sha256(f"{url}\0{files.ukey(path)}".encode()).hexdigest()[:16]
+        target = downloads / key / path.rstrip("/").rpartition("/")[2]
+        if not target.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _get(files, path, target)
+    except UserError:
+        raise
+    except Exception as error:  # every driver has errors of its own
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise
+        why = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise UserError(f"{pipeline}: --source {shown} cannot be fetched ({why}); check the address") from None
+    return target
+
+
+def _get(files: Any, path: str, target: Path) -> None:
+    """Whole, or not at all."""
+    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".download-", delete=False) as file:
+        temporary = Path(file.name)
+    try:
+        files.get_file(path, str(temporary))
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)

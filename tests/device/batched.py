@@ -1,0 +1,45 @@
+"""Batched trials on the stand-in device, in a process of their own: `python -m device.batched CASE ...` of
+`frozen.cases`. Each prints one line of JSON: the events of its steps, and where it ends other than on the host."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import torch
+from device.audit import difference
+from device.fake_device import GPU, OnDevice, Watch
+from frozen.cases import CASES, Case
+from frozen.compute import in_memory, trials_of
+
+from mtlscale.batched.session import BatchedSession
+from mtlscale.batched.trainer import BatchedTrainer
+from mtlscale.records import RunRecord
+
+
+def audit(case: Case) -> dict[str, Any]:
+    data, runs = in_memory(case), trials_of(case)
+    on_host = _records(BatchedTrainer(runs, data))
+    watch = Watch(of_step=(BatchedSession.step,))
+    with watch:
+        trainer = BatchedTrainer(runs, data, device=GPU)
+        watch.step = lambda: trainer.at[0].step if trainer.at else None
+        placed = all(isinstance(value, OnDevice) for value in trainer.values)
+        found = _records(trainer)
+    last = max(event.step for event in watch.events if event.step is not None)
+    return {
+        "steps": [[[e.kind, str(e)] for e in watch.events if e.step == step] for step in range(last + 1)],
+        "placed": placed,
+        "difference": [difference(on_host[key], found[key]) for key in on_host],
+    }
+
+
+def _records(trainer: BatchedTrainer) -> dict[str, RunRecord]:
+    return {event[0].run_id: event[1] for event in trainer.train() if not isinstance(event, int)}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for name in sys.argv[1:]:
+        print(json.dumps({"case": name, **audit(CASES[name])}), flush=True)
