@@ -40,6 +40,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from mtlscale.data import Samples, Workers  # noqa: E402
+from mtlscale.data.readers import DeviceReader, HostReader, Reader  # noqa: E402
 from mtlscale.spec import Run, Task, TaskSuite, TrainingSpec, components  # noqa: E402
 from mtlscale.spec.parts import Parts  # noqa: E402
 from mtlscale.training import Batches, Session, begin  # noqa: E402
@@ -114,8 +115,8 @@ class Problem:
         return score.argmax(1) if task.loss == "cross_entropy" else score[:, 0] / score[:, 0].std()
 
 
-def prepared(problem: Problem, method: str, device: str, **training: Any) -> Trial:
-    """A session of this method (a balancer) at its start, and its batches."""
+def prepared(problem: Problem, method: str, device: str, *, ahead: bool = False, **training: Any) -> Trial:
+    """A session of this method (a balancer) at its start, and its batches; `ahead`: from the host, by threads."""
     architecture, encoder = problem.architecture, problem.encoder
     options = {"weights": [1.0] * len(problem.tasks)} if method == "static" else {}
     parts = Parts(
@@ -130,7 +131,10 @@ def prepared(problem: Problem, method: str, device: str, **training: Any) -> Tri
     run = Run.of_parts(parts, **named, seed=0, spec=parts.plain())
     place, suite = torch.device(device), problem.suite
     dtype = getattr(torch, parts.training.dtype)
-    batches = Batches({"train": problem.data()}, suite, device=place, dtype=dtype, workers=Workers())
+    splits = {"train": problem.data()}
+    host = HostReader("memory", splits, place, dtype, held=True)
+    reader: Reader = host if ahead else DeviceReader(splits, place, dtype)
+    batches = Batches(reader, suite, device=place, dtype=dtype, workers=Workers())
     phase = parts.architecture.phases()[0]
     session = begin(run, suite, phase, None, batches, device=place, workers=Workers())
     session.model.train()
@@ -148,15 +152,13 @@ class Trial:
     def step(self) -> None:
         """The next step of a run."""
         mover = self.session.main
-        drawn = next(self._steps, None)
-        if drawn is None:
+        parts = next(self._steps, None)
+        if parts is None:
             self._epoch += 1
             torch.manual_seed(self._epoch)
-            self._steps = mover.steps(self._epoch)
-            drawn = next(self._steps)
-        indices, query = drawn
-        asked = None if query is None else self.batches.micros(query, self._epoch)
-        self.session.step(mover, self.batches.micros(indices, self._epoch), asked)
+            self._steps = self.batches.steps(zip(mover.steps(self._epoch), strict=True), self._epoch)
+            parts = next(self._steps)
+        self.session.step(mover, parts[0].micros, parts[0].query)
 
     def wait(self) -> None:
         if self.device.type == "cuda":
@@ -233,6 +235,22 @@ class Drill:
             if self.late("more of the comparison"):
                 return
             self._compare(problem, method)
+        for problem in (vectors, texts, *([images] if self.images else [])):
+            self._ahead(problem)
+
+    def _ahead(self, problem: Problem) -> None:
+        """Batches that threads pin and copy beside the step are those that lie on the device."""
+        found = []
+        for ahead in (False, True):
+            trial = prepared(problem, "equal", self.device, ahead=ahead, dtype="float64", optimizer="sgd", lr=0.02)
+            for _ in range(8):
+                trial.step()
+            found.append(trial.values())
+        off = float((found[0] - found[1]).norm() / found[0].norm())
+        verdict = "ok" if off <= EXACT else "WRONG"
+        if verdict == "WRONG":
+            self.wrong.append(f"{problem.name}, batches made ahead")
+        self.row(f"{problem.name}, batches made ahead", "equal", off, None, None, verdict)
 
     def _compare(self, problem: Problem, method: str) -> None:
         def begun(device: str, dtype: str) -> Trial:
