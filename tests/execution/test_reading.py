@@ -1,0 +1,61 @@
+"""Which reader runs will get is said before anything starts, and batches of trials are held to what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mtlscale.data.choice import Free
+from mtlscale.execution import reading
+from mtlscale.execution.reading import processes_per_node, too_large_to_batch
+from mtlscale.execution.runner import plan
+from mtlscale.spec import Experiment, ResourceSpec
+
+Small = Callable[..., Experiment]
+SEARCH = "{budget: 4, space: {training.lr: {low: 1.0e-4, high: 1.0e-1, scale: log}}}"
+
+
+def free(monkeypatch: pytest.MonkeyPatch, host: int) -> None:
+    monkeypatch.setattr(Free, "here", classmethod(lambda cls, gpu: Free(host)))
+
+
+def test_every_data_set_that_is_still_to_be_trained_on_has_a_line(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free(monkeypatch, 1 << 30)
+    (found,) = reading.reading(plan(small(), home=tmp_path))  # type: ignore[arg-type]
+    assert found[0] == "uneven" and found[1].startswith("reader device (") and "1.0 GiB are free" in found[1]
+    free(monkeypatch, 30_000)  # the data take 11.4 KiB as they are stored, and are there in float64, too
+    (found,) = reading.reading(plan(small(), home=tmp_path))  # type: ignore[arg-type]
+    assert found[1].startswith("reader memory (11.4 KiB") and "once per node" in found[1]
+    (found,) = reading.reading(plan(small(training="{reader: mapped}"), home=tmp_path))  # type: ignore[arg-type]
+    assert found == ("uneven", "reader mapped (as the experiment says)")
+
+
+def test_a_batch_of_trials_that_would_not_fit_is_trained_one_by_one(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = plan(small(), home=tmp_path)
+    run = runs.runs[0].run  # type: ignore[union-attr]
+    free(monkeypatch, 1 << 30)
+    assert too_large_to_batch(run, runs, 1e6, 4) is None  # type: ignore[arg-type]
+    assert too_large_to_batch(run, runs, 1e8, 4) is None  # type: ignore[arg-type]
+    problem = too_large_to_batch(run, runs, 3e8, 4)  # type: ignore[arg-type]
+    assert problem == "4 batches would hold 1.1 GiB, 1.0 GiB are free"
+    run = small(training="{reader: mapped}").bases({"uneven": "0"})[0]
+    assert too_large_to_batch(run, runs, 0.0, 1) == "reader mapped does not hold the whole set"  # type: ignore[arg-type]
+
+
+def test_a_search_says_why_its_trials_are_not_batched_and_how_they_read(small: Small, tmp_path: Path) -> None:
+    lines = plan(small(search=SEARCH, training="{epochs: 3, reader: mapped}"), home=tmp_path).explain()  # type: ignore[union-attr]
+    assert any("one by one (reader mapped does not hold the whole set)" in line for line in lines)
+    assert "uneven: reader mapped (as the experiment says)" in lines
+
+
+def test_a_node_has_as_many_processes_as_its_cores_or_gpus_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading.os, "cpu_count", lambda: 16)
+    assert processes_per_node(ResourceSpec(cpus_per_worker=4)) == 4
+    assert processes_per_node(ResourceSpec(cpus_per_worker=32)) == 1
+    assert processes_per_node(ResourceSpec(cpus_per_worker=1, gpus_per_worker=0.5), gpus=2) == 4
