@@ -22,7 +22,6 @@ class Uneven(Pipeline):
     needs_source: ClassVar[bool] = False
 
     shared: bool = knob(False, help="one input with the labels of all tasks")
-    poison: bool = knob(False, help="put a NaN into one training input of task b")
 
     def prepare(self, source: Path | None, work: Work) -> Prepared:
         rng = np.random.default_rng(0)
@@ -44,8 +43,6 @@ class Uneven(Pipeline):
                     "b": np.digitize(scores[:, 1], [-1, 1]),
                     "c": np.where(np.arange(rows) % 5 == 1, np.nan, scores[:, 2]).astype(np.float32),
                 }
-                if self.poison and split == "train" and stream in ("all", "b"):
-                    inputs[3, 0] = np.nan
                 names = tuple(SIZES) if self.shared else (stream,)
                 tables[split][stream] = pa.table(
                     {

@@ -77,7 +77,7 @@ def test_a_knob_added_with_a_default_keeps_finished_runs_valid(small: Small) -> 
     """A record of before the knob has a spec without it: the same run."""
     for run in small().runs({"uneven": "f"}):
         older = json.loads(json.dumps(run.spec))
-        del older["training"]["gramian_every"], older["encoder"]["activation"], older["dataset"]["poison"]
+        del older["training"]["gramian_every"], older["encoder"]["activation"], older["dataset"]["shared"]
         assert run.model_copy(update={"spec": older}).run_id == run.run_id
         changed = json.loads(json.dumps(run.spec))
         changed["encoder"]["activation"] = "tanh"
