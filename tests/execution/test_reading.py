@@ -44,7 +44,7 @@ def test_a_batch_of_trials_that_would_not_fit_is_trained_one_by_one(
     assert too_large_to_batch(run, runs, 1e8, 4) is None  # type: ignore[arg-type]
     problem = too_large_to_batch(run, runs, 3e8, 4)  # type: ignore[arg-type]
     assert problem == "4 batches would hold 1.1 GiB, 1.0 GiB are free"
-    run = small(training="{reader: mapped}").bases({"uneven": "0"})[0]
+    run = next(small(training="{reader: mapped}").runs({"uneven": "0"}))
     assert too_large_to_batch(run, runs, 0.0, 1) == "reader mapped does not hold the whole set"  # type: ignore[arg-type]
 
 
