@@ -13,7 +13,11 @@ ROOT = Path(__file__).parents[1]
 PAGE = "docs/methods.md"
 INTERNAL = re.compile(r"\b(?:DESIGN|METHODS|PLATFORM)(?:\.md| §| invariant)")  # pages no reader has
 
-COMPONENTS = [(kind, name) for kind in ("balancers", "architectures", "objectives") for name in components.names(kind)]
+COMPONENTS = [
+    (kind, name)
+    for kind in ("balancers", "architectures", "objectives")
+    for name in components.names(kind, plugins=False)
+]
 
 
 def headings() -> list[str]:

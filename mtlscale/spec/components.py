@@ -122,9 +122,9 @@ class Component:
         return (cls.__doc__ or "").strip().split("\n")[0]
 
 
-def names(kind: str) -> list[str]:
-    """All names of one kind, without importing their modules."""
-    return sorted({*_shipped(kind), *_PLUGINS[kind]})
+def names(kind: str, *, plugins: bool = True) -> list[str]:
+    """All names of one kind, those of plugins among them where wanted, without importing their modules."""
+    return sorted({*_shipped(kind), *(_PLUGINS[kind] if plugins else ())})
 
 
 @functools.cache
