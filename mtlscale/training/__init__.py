@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mtlscale.training.augment import Augment
     from mtlscale.training.batches import Batches, made_ahead, on_device
     from mtlscale.training.evaluate import TaskTable, evaluate, tables
-    from mtlscale.training.loop import Progress, Tally, Trainer, train
+    from mtlscale.training.loop import Progress, Tally, Trainer, finish, train
     from mtlscale.training.losses import task_loss
     from mtlscale.training.means import (
         Diverged,
@@ -37,7 +37,7 @@ _HOMES = {
     "mtlscale.training.augment": ["Augment"],
     "mtlscale.training.batches": ["Batches", "made_ahead", "on_device"],
     "mtlscale.training.evaluate": ["TaskTable", "evaluate", "tables"],
-    "mtlscale.training.loop": ["Progress", "Tally", "Trainer", "train"],
+    "mtlscale.training.loop": ["Progress", "Tally", "Trainer", "finish", "train"],
     "mtlscale.training.losses": ["task_loss"],
     "mtlscale.training.means": [
         "Diverged",
@@ -86,6 +86,7 @@ __all__ = [
     "counters",
     "derive_seed",
     "evaluate",
+    "finish",
     "first_state",
     "head_weights",
     "made_ahead",

@@ -383,7 +383,12 @@ def train(
     device: torch.device | str = "cpu",
 ) -> RunRecord:
     """Train one run in this process, to the end, and return its record."""
-    steps = Trainer(run, data, folder=folder, workers=workers, device=device).train()
+    return finish(Trainer(run, data, folder=folder, workers=workers, device=device))
+
+
+def finish(trainer: Trainer) -> RunRecord:
+    """Train to the end; the record."""
+    steps = trainer.train()
     while True:
         try:
             next(steps)

@@ -16,7 +16,7 @@ from mtlscale.data.prepared import PreparedData, load_prepared
 from mtlscale.execution.prepare import prepare
 from mtlscale.records import RunRecord
 from mtlscale.spec import Experiment, Run, UserError, components
-from mtlscale.training import Trainer
+from mtlscale.training import Trainer, finish
 
 TOLERANCE = {"fp16": 0.005, "bf16": 0.03}
 BALANCERS = components.names("balancers")
@@ -45,14 +45,9 @@ def run_of(balancer: str, amp: str, accumulate: int = 1, **training: Any) -> Run
 
 
 def finished(trainer: Trainer) -> RunRecord:
-    steps = trainer.train()
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            record: RunRecord = stop.value
-            assert record.status == "finished", record.error
-            return record
+    record = finish(trainer)
+    assert record.status == "finished", record.error
+    return record
 
 
 def losses(record: RunRecord) -> list[float]:

@@ -19,9 +19,8 @@ from two_workers import PLUGINS, two_workers
 from mtlscale.architectures import Phase, Turn
 from mtlscale.data import PreparedData, Workers, load_prepared
 from mtlscale.execution.prepare import prepare
-from mtlscale.records import RunRecord
 from mtlscale.spec import Experiment, Run, UserError, component, load_experiment, load_plugin
-from mtlscale.training import Trainer
+from mtlscale.training import Trainer, finish
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 TRAINING = "{epochs: 3, batch_size: 16, lr: 1e-2, dtype: float64, checkpoint_seconds: 0, optimizer: sgd, momentum: 0.9}"
@@ -61,16 +60,6 @@ def job(experiment_file: Callable[..., Path], data_of: Callable[[str], PreparedD
         return next(experiment.runs({dataset: data.manifest.fingerprint})), data
 
     return make
-
-
-def finish(trainer: Trainer) -> RunRecord:
-    steps = trainer.train()
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            record: RunRecord = stop.value
-            return record
 
 
 def end_of(job: Job, workers: Workers | None = None, folder: Path | None = None) -> dict[str, Any]:
