@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from mtlscale.data.manifest import FileEntry, Manifest
+    from mtlscale.data.manifest import Manifest
 
 FOLDER, LIMIT = "MTLSCALE_CACHE", "MTLSCALE_CACHE_GB"  # environment variables: where it is, GiB it may take
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -103,31 +103,27 @@ class CachedSet:
     def columns(self, split: str, stream: str) -> dict[str, NDArray[Any]]:
         """Name of each column -> its rows [N] or [N, numbers of a sample], mapped and not to be written to."""
         place = self.root / self._key / split / stream
-        entry = self._entry(split, stream)
         if not place.is_dir():
             with _told(self.root, "the cache"), _Lock(self.root / ".lock", fcntl.LOCK_EX):
                 if not place.is_dir():  # another process may have been at it
-                    self._write(place, entry, split)
+                    self._write(place, split, stream)
         return {path.name.removesuffix(".npy"): _mapped(path) for path in sorted(place.glob("*.npy"))}
 
-    def _entry(self, split: str, stream: str) -> FileEntry:
-        path = f"{split}/{stream}.parquet"
-        return next(entry for entry in self._manifest.files if entry.path == path)
-
-    def _write(self, place: Path, entry: FileEntry, split: str) -> None:
-        """All columns of a file, then the folder gets its name."""
+    def _write(self, place: Path, split: str, stream: str) -> None:
+        """All columns of a stream, then the folder gets its name."""
         import pyarrow.parquet as pq
 
         verify(self._source, self._manifest, split)
         for left in self.root.glob(".writing-*"):  # by a process that died: there is but one writer
             shutil.rmtree(left, ignore_errors=True)
-        source = pq.ParquetFile(self._source / entry.path, memory_map=True, pre_buffer=False)
-        columns = [_Column.of(field) for field in source.schema_arrow if field.name != "id"]
-        row_bytes = sum(column.row_bytes for column in columns)
-        self._make_room(row_bytes * entry.rows, entry.path)
+        name, shards = f"{split}/{stream}", self._manifest.shards(split, stream)
+        files = [self._source / shard.path for shard in shards]
+        columns = [_Column.of(field) for field in pq.read_schema(files[0]) if field.name != "id"]
+        row_bytes, rows = sum(column.row_bytes for column in columns), sum(shard.rows for shard in shards)
+        self._make_room(row_bytes * rows, name)
         temporary = Path(tempfile.mkdtemp(dir=self.root, prefix=".writing-"))
         try:
-            _write_columns(source, columns, max(1, _PIECE // max(1, row_bytes)), entry.rows, temporary)
+            _write_columns(files, columns, max(1, _PIECE // max(1, row_bytes)), rows, temporary)
             place.parent.mkdir(parents=True, exist_ok=True)
             temporary.chmod(0o755)
             temporary.rename(place)
@@ -135,8 +131,8 @@ class CachedSet:
             if error.errno not in FULL:
                 raise
             raise UserError(
-                f"no space left below {self.root} ({error.strerror}) for {entry.path} of {self._manifest.name}, "
-                f"{in_words(row_bytes * entry.rows)}; free some, or name a larger disk by {FOLDER}"
+                f"no space left below {self.root} ({error.strerror}) for {name} of {self._manifest.name}, "
+                f"{in_words(row_bytes * rows)}; free some, or name a larger disk by {FOLDER}"
             ) from None
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -169,8 +165,10 @@ class CachedSet:
         return shutil.disk_usage(self.root).free
 
 
-def _write_columns(source: Any, columns: Sequence[_Column], rows: int, expected: int, folder: Path) -> None:
+def _write_columns(sources: Sequence[Path], columns: Sequence[_Column], rows: int, expected: int, folder: Path) -> None:
+    """The rows of the sources, one after the other, so many at a time; `expected` in all."""
     import numpy as np
+    import pyarrow.parquet as pq
 
     files = {column.name: (folder / f"{column.name}.npy").open("wb") for column in columns}
     try:
@@ -178,11 +176,13 @@ def _write_columns(source: Any, columns: Sequence[_Column], rows: int, expected:
             shape = (expected, *column.shape)
             header = {"descr": np.lib.format.dtype_to_descr(column.dtype), "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(files[column.name], header)
-        for batch in source.iter_batches(rows, columns=list(files), use_threads=False):
-            for column in columns:
-                array = batch.column(column.name)
-                flat = (array.flatten() if column.shape else array).to_numpy(zero_copy_only=True)
-                files[column.name].write(memoryview(flat))
+        for path in sources:
+            source = pq.ParquetFile(path, memory_map=True, pre_buffer=False)
+            for batch in source.iter_batches(rows, columns=list(files), use_threads=False):
+                for column in columns:
+                    array = batch.column(column.name)
+                    flat = (array.flatten() if column.shape else array).to_numpy(zero_copy_only=True)
+                    files[column.name].write(memoryview(flat))
         for file in files.values():
             file.flush()
             os.fsync(file.fileno())

@@ -127,14 +127,14 @@ def bound(manifest: Manifest) -> Need:
 
 
 @functools.lru_cache(maxsize=64)
-def _widths(folder: Path, fingerprint: str, names: tuple[str, ...]) -> dict[str, tuple[int, bool]]:
-    """`<stream>/<column>` -> (bytes of a number, whether it is a floating-point one), from the training files."""
+def _widths(folder: Path, fingerprint: str, files: tuple[tuple[str, str], ...]) -> dict[str, tuple[int, bool]]:
+    """`<stream>/<column>` -> (bytes of a number, whether it is a floating-point one), from a file of each stream."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     found = {}
-    for name in names:
-        for field in pq.read_schema(folder / "train" / f"{name}.parquet"):
+    for name, file in files:
+        for field in pq.read_schema(folder / file):
             kind: Any = field.type.value_type if pa.types.is_fixed_size_list(field.type) else field.type
             if field.name != "id":
                 found[f"{name}/{field.name}"] = (kind.bit_width // 8, pa.types.is_floating(kind))
@@ -143,7 +143,8 @@ def _widths(folder: Path, fingerprint: str, names: tuple[str, ...]) -> dict[str,
 
 def needed(folder: Path, manifest: Manifest, dtype: str) -> Need:
     """What the data of a prepared folder take."""
-    widths = _widths(folder, manifest.fingerprint, tuple(manifest.suite.streams))
+    files = tuple((name, manifest.shards("train", name)[0].path) for name in manifest.suite.streams)
+    widths = _widths(folder, manifest.fingerprint, files)
     stored = {name: width for name, (width, _) in widths.items()}
     placed = {
         name: _WIDTHS[dtype] if floating else 8 if "/target." in name else width
@@ -156,7 +157,8 @@ def _bytes(manifest: Manifest, widths: Mapping[str, int]) -> int:
     """Bytes of all splits with numbers of these widths; 8 where nothing is said."""
     suite, total = manifest.suite, 0
     for entry in manifest.files:
-        stream = entry.path.partition("/")[2].removesuffix(".parquet")
+        _, _, stream = entry.path.partition("/")
+        stream = stream.partition("/")[0].removesuffix(".parquet")
         if stream not in suite.streams:
             continue
         row = widths.get(f"{stream}/input", 8) * math.prod(suite.input_shape)

@@ -46,6 +46,14 @@ class Manifest(BaseModel):
     vocabulary: str | None = None  # file name
     notes: dict[str, Any] = {}  # what the pipeline found on its way: duplicates, empty documents, skipped rows
 
+    def shards(self, split: str, stream: str) -> list[FileEntry]:
+        """The files of a stream, in the order of their rows: one, or as many as it was written in."""
+        one, below = f"{split}/{stream}.parquet", f"{split}/{stream}/"
+        return sorted(
+            (entry for entry in self.files if entry.path == one or entry.path.startswith(below)),
+            key=lambda entry: entry.path,
+        )
+
 
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a prepared data set; `UserError` where the folder holds none this version can read."""

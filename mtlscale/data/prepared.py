@@ -1,6 +1,7 @@
 """The on-disk form of a prepared data set, and its reader.
 
-`<home>/data/<name>/<key>/` holds `manifest.json` and one Parquet file per split and stream, `<split>/<stream>.parquet`:
+`<home>/data/<name>/<key>/` holds `manifest.json` and the Parquet files of every split and stream, either one,
+`<split>/<stream>.parquet`, or several, `<split>/<stream>/<number>.parquet`, whose rows follow each other:
 
 * `id`: string, the sample's stable id; rows are sorted by it, so the bytes do not depend on who computed them,
 * `input`: fixed-size list, one flattened sample (`suite.input_shape`); tokens int32, pixels uint8, vectors float32,
@@ -127,11 +128,8 @@ class _Splits(Mapping[str, Mapping[str, Samples]]):
         return {**self.__dict__, "_read": {}}
 
     def _samples(self, split: str, stream: str, tasks: tuple[str, ...]) -> Samples:
-        import pyarrow.parquet as pq
-
         names = ["input", *(f"target.{task}" for task in tasks), *(["weight"] if self._manifest.suite.weighted else [])]
-        path = self._folder / split / f"{stream}.parquet"
-        table = pq.read_table(path, columns=names, memory_map=True, use_threads=False)
+        table = _table(self._folder, self._manifest, split, stream, names)
         samples = as_stored({name: _tensor(table[name]) for name in names}, self._manifest, tasks)
         samples.targets = {task: _target(target) for task, target in samples.targets.items()}
         return samples
@@ -148,10 +146,18 @@ def as_stored(columns: Mapping[str, Tensor], manifest: Manifest, tasks: tuple[st
 
 def read_ids(folder: Path, split: str, stream: str) -> list[str]:
     """The stable ids of a stream's samples, in the order `load_prepared` has them."""
+    ids: list[str] = _table(folder, read_manifest(folder), split, stream, ["id"])["id"].to_pylist()
+    return ids
+
+
+def _table(folder: Path, manifest: Manifest, split: str, stream: str, columns: list[str]) -> pa.Table:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    ids: list[str] = pq.read_table(folder / split / f"{stream}.parquet", columns=["id"])["id"].to_pylist()
-    return ids
+    shards = manifest.shards(split, stream)
+    return pa.concat_tables(
+        pq.read_table(folder / shard.path, columns=columns, memory_map=True, use_threads=False) for shard in shards
+    )
 
 
 def _tensor(column: pa.ChunkedArray) -> Tensor:

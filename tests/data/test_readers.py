@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import resource
 import subprocess
@@ -14,13 +15,22 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 from mtlscale.data import Samples, cache
 from mtlscale.data.cache import FOLDER, LIMIT, CachedSet, verify
 from mtlscale.data.choice import Free, Need, OnDisk, bound, choose, fitting, needed
-from mtlscale.data.prepared import PreparedData, SourceInfo, load_prepared, read_manifest
+from mtlscale.data.prepared import (
+    MANIFEST,
+    FileEntry,
+    PreparedData,
+    SourceInfo,
+    load_prepared,
+    read_ids,
+    read_manifest,
+)
 from mtlscale.data.readers import HostReader, MappedSamples, Reader, open_reader, placed
 from mtlscale.spec import MISSING_CLASS, SPLITS, Task, TaskSuite, UserError
 from pipelines import Pipeline, Prepared, write_prepared
@@ -109,6 +119,40 @@ def same(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
     if left is None or right is None:
         return left is right
     return left.dtype == right.dtype and left.shape == right.shape and left.numpy().tobytes() == right.numpy().tobytes()
+
+
+def in_shards(folder: Path, rows: int) -> None:
+    """The same set, its streams cut into files of so many rows."""
+    manifest = read_manifest(folder)
+    files = []
+    for entry in manifest.files:
+        table = pq.read_table(folder / entry.path)
+        (folder / entry.path).unlink()
+        for number, start in enumerate(range(0, len(table), rows)):
+            path = f"{entry.path.removesuffix('.parquet')}/{number:05d}.parquet"
+            (folder / path).parent.mkdir(exist_ok=True)
+            pq.write_table(table.slice(start, rows), folder / path)
+            content = (folder / path).read_bytes()
+            digest = hashlib.sha256(content).hexdigest()
+            count = min(rows, len(table) - start)
+            files.append(FileEntry(path=path, bytes=len(content), rows=count, sha256=digest))
+    manifest = manifest.model_copy(update={"files": files, "fingerprint": "in shards".ljust(64)})
+    (folder / MANIFEST).write_text(manifest.model_dump_json())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_set_in_shards_is_read_as_one(home: Path, kind: str) -> None:
+    whole, cut = (write(home / "data" / "toy" / name) for name in "ab")
+    in_shards(cut, 4)
+    assert len(read_manifest(cut).shards("train", "all")) == 6
+    for split in SPLITS:
+        index = torch.arange(ROWS[split]).flip(0)
+        left, right = (reader(folder, kind).take(split, "all", index) for folder in (whole, cut))
+        assert same(left.inputs, right.inputs)
+        assert same(left.weights, right.weights)
+        assert all(same(target, right.targets[task]) for task, target in left.targets.items())
+    assert read_ids(cut, "train", "all") == read_ids(whole, "train", "all")
+    assert needed(cut, read_manifest(cut), "float32") == needed(whole, read_manifest(whole), "float32")
 
 
 def assert_same(left: Samples, right: Samples) -> None:
@@ -266,7 +310,7 @@ def test_a_disk_that_fills_is_one_line_and_leaves_nothing_half_written(toy: Path
     before = files(one.root)
     with (
         file_limit(100_000),
-        pytest.raises(UserError, match=r"no space left below .* for train/all.parquet of toy") as f,
+        pytest.raises(UserError, match=r"no space left below .* for train/all of toy") as f,
     ):
         one.columns("train", "all")
     assert "\n" not in str(f.value) and FOLDER in str(f.value)
@@ -283,7 +327,7 @@ def test_what_a_process_left_half_written_goes(toy: Path) -> None:
 
 def test_a_cache_too_small_for_one_file_is_refused(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LIMIT, "0.0001")  # 105 kB; the training images take 159
-    with pytest.raises(UserError, match=rf"limited to 104.9 KiB \({LIMIT}\), too small for train/all.parquet of toy"):
+    with pytest.raises(UserError, match=rf"limited to 104.9 KiB \({LIMIT}\), too small for train/all of toy"):
         cached(toy, "train")
     for wrong in ("none", "0", "-1", "nan"):
         monkeypatch.setenv(LIMIT, wrong)
@@ -308,7 +352,7 @@ def test_the_set_used_longest_ago_goes_unless_somebody_has_it_open(home: Path, m
     del second
     third = cached(folders[2], "train")  # the first is older, but open
     assert there() == [True, False, True, False]
-    with pytest.raises(UserError, match=r"no room in the cache .* the sets there are in use\) for train/all.parquet"):
+    with pytest.raises(UserError, match=r"no room in the cache .* the sets there are in use\) for train/all of toy"):
         cached(folders[3], "train")
     del first, third
     cached(folders[3], "train")
