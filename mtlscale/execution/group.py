@@ -92,7 +92,8 @@ def _worker_loop(config: dict[str, Any]) -> None:
         if job is None:
             return
         for event in execute(job, options):
-            ray.get(queue.report.remote(event))
+            if lead:
+                ray.get(queue.report.remote(event))
 
 
 def _torch_config(use_gpu: bool) -> Any:

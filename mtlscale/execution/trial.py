@@ -75,7 +75,10 @@ class Trial:
         return self._trainer
 
     def events(self) -> Iterator[Event]:
-        """Train: notes and epochs as they come, last the record. Only the first of several workers has any to tell.
+        """Train: notes and epochs as they come, last the record.
+
+        Each of several workers tells its epochs and the end, which come at the same places for all; those of the first
+        one count, and it alone has notes.
 
         An error of the run is a failed record. Raises where another worker is needed to go on, or waits for this one.
         """
@@ -94,8 +97,7 @@ class Trial:
             if self._workers.size > 1 and not isinstance(error, UserError):
                 raise  # the other workers wait in a collective; only a restart of the group frees them
             record = fail(self.job, error)
-        if self._lead:
-            yield RunEnded(run_id, record)
+        yield RunEnded(run_id, record)
 
     def save(self, path: Path) -> None:
         """What another trial may `adopt`, nothing before the first epoch."""
@@ -119,7 +121,7 @@ class Trial:
             if self._lead:
                 share()
                 yield from self._notes()
-                yield EpochEnded(run_id, epoch)
+            yield EpochEnded(run_id, epoch)
         if self._lead:
             yield from self._notes()
             self._keep(record)
