@@ -40,7 +40,7 @@ class SweepPlan:
     @property
     def jobs(self) -> int:
         """How many workers can have something to do at once."""
-        return self.search.budget if self.search.adaptive else len(self.items)
+        return self.search.budget * len(self.bases) if self.search.adaptive else len(self.items)
 
     @property
     def complete(self) -> bool:
@@ -66,8 +66,19 @@ class SweepPlan:
         if self.search.adaptive:
             names = {"optuna": "Optuna", "random": "random search", "grid": "grid search"}
             end = "" if self.search.scheduler == "none" else f" with {self.search.scheduler}"
-            return [f"{names[self.search.algorithm]}{end} through Ray Tune, trials one by one on warm actors"]
+            beside = "" if len(self.bases) == 1 or self._alone else f", up to {len(self.bases)} searches side by side"
+            return [f"{names[self.search.algorithm]}{end} through Ray Tune, trials one by one on warm actors{beside}"]
         return [*self.reasons] or [f"{len(self.items)} trials one by one"]
+
+    @property
+    def _alone(self) -> bool:
+        """Whether one search has all slots: the members of a population are compared while they train."""
+        return self.search.scheduler == "pbt"
+
+    def lanes(self, slots: int, searches: int) -> list[int]:
+        """How many trials each of the searches that run side by side has at once."""
+        count = 1 if self._alone else max(1, min(searches, slots))
+        return [max(1, slots // count + (lane < slots % count)) for lane in range(count)]
 
     def score(self, record: RunRecord) -> Score | None:
         return score(record, self.search.metric)
@@ -185,15 +196,18 @@ def execute_sweep(sweep: SweepPlan, home: Home, slots: int) -> Iterator[tuple[Ru
 
 
 def _tuned(sweep: SweepPlan, home: Home, slots: int, options: Options) -> Iterator[tuple[Run, Event]]:
-    """One search by Ray Tune after the other, a method and data set at a time."""
-    from mtlscale.execution.tune import execute_tune, setup_of
+    """A search by Ray Tune for every method and data set, several of them side by side."""
+    from mtlscale.execution.searches import Search, execute_searches
+    from mtlscale.execution.tune import setup_of
 
     search, folder = sweep.search, home.experiment(sweep.plan.experiment.name)
     journal = folder / f"begun-{search.algorithm}-{search.scheduler}.jsonl"
-    population = search.scheduler == "pbt"
-    for base in sweep.bases:
+    runs = folder / "population" if search.scheduler == "pbt" else home.root / "runs"
+    searches = []
+    for number, base in enumerate(sweep.bases):
         done = [planned.record for planned in sweep.of(base) if planned.state == "done" and planned.record is not None]
-        runs = folder / "population" if population else home.root / "runs"
         data, suite = sweep.plan.folders[base.data], sweep.plan.manifests[base.data].suite
         shared = setup_of(base, search, data, suite, runs, journal, options)
-        yield from execute_tune(search, shared, done, slots, folder / "tune")
+        searches.append(Search(search, shared, tuple(done), folder / f"tune-{number}"))
+    searches = [one for one in searches if one.left]
+    yield from execute_searches(searches, sweep.lanes(slots, len(searches)))

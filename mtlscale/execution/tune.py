@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mtlscale.execution.crew import Crew, bundles
 from mtlscale.execution.events import EpochEnded, Event, Noted, RunEnded
 from mtlscale.execution.jobs import Job, Options
-from mtlscale.execution.trial import Trial
-from mtlscale.execution.worker import Plugin, failed, setup, sources
+from mtlscale.execution.worker import Plugin, failed, sources
 from mtlscale.records import Epoch, Metrics, RunRecord, Score, best_so_far, score, score_of
 from mtlscale.spec import Dimension, Knobs, Run, SearchSpec, TaskSuite, UserError, space_of, trials, whole_number
 
@@ -83,8 +83,8 @@ class Setup:
         }
 
 
-def _trainable() -> type[Any]:
-    """The class of the trials; Ray is imported late."""
+def _trainable(name: str) -> type[Any]:
+    """The class of the trials; Ray is imported late. name: its own, by which Tune tells searches apart."""
     from ray import tune
 
     class TuneTrial(tune.Trainable):
@@ -93,7 +93,7 @@ def _trainable() -> type[Any]:
         def setup(self, config: Settings, shared: Setup | None = None) -> None:
             assert shared is not None
             self._shared = shared
-            setup(shared.options.threads, shared.plugins)
+            self._crew = Crew(shared.options, shared.plugins)
             self._begin(config)
 
         def reset_config(self, new_config: Settings) -> bool:
@@ -102,13 +102,13 @@ def _trainable() -> type[Any]:
 
         def _begin(self, config: Settings) -> None:
             # The settings of a population's member change on the way: it must not be taken for the run with its last.
-            self._trial = Trial(self._shared.job(config), self._shared.options, resumes=not self._shared.population)
-            self._events = self._trial.events()
+            resumes = not self._shared.population
+            self._crew.begin(self._shared.job(config), self._shared.options, resumes=resumes)
             self._best = Best(self._shared)
 
         def step(self) -> dict[str, Any]:
             notes: list[str] = []
-            for event in self._events:
+            for event in self._crew.step():
                 match event:
                     case Noted(_, text):
                         notes.append(text)
@@ -121,12 +121,13 @@ def _trainable() -> type[Any]:
             raise AssertionError("a trial that has ended was asked to go on")
 
         def save_checkpoint(self, checkpoint_dir: str) -> None:
-            self._trial.save(Path(checkpoint_dir) / "checkpoint.pt")
+            self._crew.save(Path(checkpoint_dir) / "checkpoint.pt")
 
         def load_checkpoint(self, checkpoint_dir: str | None) -> None:
             assert checkpoint_dir is not None
-            self._trial.adopt(Path(checkpoint_dir) / "checkpoint.pt")
+            self._crew.adopt(Path(checkpoint_dir) / "checkpoint.pt")
 
+    TuneTrial.__name__ = TuneTrial.__qualname__ = name
     return TuneTrial
 
 
@@ -155,16 +156,17 @@ def execute_tune(
     search: SearchSpec,
     shared: Setup,
     done: Sequence[RunRecord],
+    left: int,
     slots: int,
     folder: Path,
 ) -> Iterator[tuple[Run, Event]]:
-    """Run the trials that one method still has in its budget: what each of them says."""
+    """Run the trials that are left of a search, so many at once: what each of them says.
+
+    folder: for Tune's own files; searches that run side by side differ in its name.
+    """
     from ray import tune
 
     resources = shared.options.resources
-    left = search.budget - len(done)
-    if left <= 0 or (done and search.scheduler == "pbt"):  # members of a population may end with the same settings
-        return
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
@@ -175,8 +177,8 @@ def execute_tune(
     shutil.rmtree(folder, ignore_errors=True)
     tuner = tune.Tuner(
         tune.with_resources(
-            tune.with_parameters(_trainable(), shared=shared),
-            {"cpu": resources.cpus_per_worker, "gpu": resources.gpus_per_worker},
+            tune.with_parameters(_trainable(f"Trial_{folder.name}"), shared=shared),
+            tune.PlacementGroupFactory(bundles(shared.options)),
         ),
         param_space={} if search.algorithm == "optuna" else _domains(shared),
         tune_config=tune.TuneConfig(

@@ -162,7 +162,7 @@ def test_searches_that_adapt_to_results_end_with_a_record_for_every_trial(
     again = Watching()
     assert sweep(experiment, home=tmp_path / "home", observer=again).chosen() == found.chosen()
     assert again.trials == []
-    assert not list(tmp_path.glob("home/**/tune/*"))
+    assert not list(tmp_path.glob("home/**/tune-*"))
 
 
 def test_an_adaptive_search_goes_on_with_what_it_knows(experiment_file: File, tmp_path: Path, local_ray: None) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from mtlscale.data import PreparedData
+from mtlscale.execution.plan import Datasets
 from mtlscale.execution.runner import Silent, sweep
+from mtlscale.execution.sweep import plan_sweep
 from mtlscale.execution.tune import WORST, Best, Setup
 from mtlscale.records import Epoch, Home, read_record
 from mtlscale.spec import Run, load_experiment
@@ -76,7 +78,7 @@ def test_members_of_a_population_are_kept_apart(experiment_file: File, tmp_path:
     )
     home = Home(tmp_path / "home")
     (records,) = sweep(load_experiment(path), home=home).trials.values()
-    assert [record.status for record in records] == ["finished"] * 3
+    assert records and {record.status for record in records} == {"finished"}  # two may end with the same settings
     assert not (home.root / "runs").exists() and not home.phases.exists()
     for record in records:
         assert read_record(home.experiment("small") / "population" / record.run_id) == record
@@ -99,3 +101,46 @@ def test_an_early_phase_is_no_rival_of_a_later_one() -> None:
     assert [after("search", value) for value in (90.0, 80.0)] == [90.0, 90.0]
     assert after("retrain", None) == 90.0
     assert [after("retrain", value) for value in (10.0, 30.0, 20.0)] == [10.0, 30.0, 30.0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "lanes"),
+    [("scheduler: asha", [2, 1, 1]), ("algorithm: optuna", [2, 1, 1]), ("scheduler: pbt", [4])],
+)
+def test_searches_share_the_slots(
+    settings: str, lanes: list[int], experiment_file: File, uneven: Callable[..., PreparedData], tmp_path: Path
+) -> None:
+    """The members of a population have to train together: their search has all slots."""
+    experiment = load_experiment(experiment_file(search=f"{{budget: 3, {settings}, {SPACE}}}"))
+    prepared = uneven()
+    (name,) = experiment.data()
+    the_plan = plan_sweep(experiment, Home(tmp_path), Datasets({name: prepared.folder}, {name: prepared.manifest}))
+    assert the_plan.jobs == 9
+    assert the_plan.lanes(4, 3) == lanes
+    assert the_plan.lanes(1, 3) == [1]
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", ["scheduler: asha, grace: 1", "scheduler: pbt, interval: 1"])
+def test_a_trial_of_two_workers_is_one_of_one(
+    settings: str, experiment_file: File, tmp_path: Path, local_ray: None
+) -> None:
+    """Members of a population may take another course, as their rivals' speed decides: they only have to end."""
+    found = {}
+    for workers in (1, 2):
+        path = experiment_file(
+            methods="[equal, mgda]",
+            tracking="{enabled: false}",
+            resources=f"{{workers: {workers}}}",
+            search=f"{{budget: 3, {settings}, {SPACE}}}",
+        )
+        found[workers] = sweep(load_experiment(path), home=Home(tmp_path / str(workers))).trials
+    for key, records in found[2].items():
+        assert {record.status for record in records} == {"finished"}
+        assert len(records) == 3 or "pbt" in settings  # two of a population may end with the same settings
+        assert {record.workers for record in records if record.epochs and len(record.epochs) == 3} <= {2}
+        alone = {record.run_id: record for record in found[1][key]}
+        for record in records if "asha" in settings else ():
+            for mine, other in zip(record.epochs, alone[record.run_id].epochs, strict=False):
+                assert mine.train_loss == pytest.approx(other.train_loss, rel=1e-9)

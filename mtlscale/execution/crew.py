@@ -1,0 +1,118 @@
+"""The workers of one trial that Ray Tune drives: its trainable is the first, actors beside it are the others.
+
+They are in the trial's placement group and stay from trial to trial, so that a trial costs no start of a process.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from mtlscale.execution import meeting
+from mtlscale.execution.events import EpochEnded, Event, RunEnded
+from mtlscale.execution.jobs import Job, Options
+from mtlscale.execution.trial import Trial
+from mtlscale.execution.worker import Plugin, setup
+
+
+def bundles(options: Options) -> list[dict[str, float]]:
+    """What each worker of a trial takes of the cluster."""
+    resources = options.resources
+    bundle = {"CPU": float(resources.cpus_per_worker)}
+    if options.use_gpu:
+        bundle["GPU"] = float(resources.gpus_per_worker)
+    return [bundle] * resources.workers
+
+
+class _Member:
+    """A worker but the first: does what the first one does, at the same time, and tells nothing."""
+
+    def __init__(self, threads: int, plugins: Sequence[Plugin]) -> None:
+        setup(threads, plugins)
+
+    def node(self) -> str:
+        return meeting.node_id()
+
+    def join(self, address: str, rank: int, size: int, gpu: bool) -> None:
+        meeting.join(address, rank, size, gpu=gpu)
+
+    def begin(self, job: Job, options: Options, resumes: bool) -> None:
+        self._trial = Trial(job, options, resumes=resumes)
+        self._events = self._trial.events()
+
+    def adopt(self, content: bytes) -> None:
+        with tempfile.NamedTemporaryFile(prefix="mtlscale-") as file:  # this node need not have the first one's files
+            file.write(content)
+            file.flush()
+            self._trial.adopt(Path(file.name))
+
+    def step(self) -> None:
+        """Up to the next end of an epoch, or of the run."""
+        for _ in until_boundary(self._events):
+            pass
+
+
+class Crew:
+    """The workers of this trial: this process is the first; none are started for a trial of one."""
+
+    def __init__(self, options: Options, plugins: Sequence[Plugin]) -> None:
+        """In the trainable's own process. Returns when all workers have met."""
+        setup(options.threads, plugins)
+        self._members: list[Any] = []
+        if options.resources.workers == 1:
+            return
+        import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        size, group = options.resources.workers, ray.util.get_current_placement_group()
+        for rank, bundle in list(enumerate(bundles(options)))[1:]:
+            place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank)
+            remote = ray.remote(num_cpus=bundle["CPU"], num_gpus=bundle.get("GPU", 0))(_Member)
+            self._members.append(remote.options(scheduling_strategy=place).remote(options.threads, list(plugins)))
+        nodes = {meeting.node_id(), *ray.get([member.node.remote() for member in self._members])}
+        address = meeting.place(one_node=len(nodes) == 1)
+        joined = self._all("join", lambda rank: (address, rank, size, options.use_gpu))
+        meeting.join(address, 0, size, gpu=options.use_gpu)
+        ray.get(joined)
+
+    def begin(self, job: Job, options: Options, *, resumes: bool) -> None:
+        """The next trial; what the last one had not done is left."""
+        asked = self._all("begin", lambda rank: (job, options, resumes))
+        self._trial = Trial(job, options, resumes=resumes)
+        self._events = self._trial.events()
+        self._wait(asked)
+
+    def step(self) -> list[Event]:
+        """What the trial has to tell up to its next end of an epoch, or its own."""
+        asked = self._all("step")
+        found = list(until_boundary(self._events))
+        self._wait(asked)
+        return found
+
+    def save(self, path: Path) -> None:
+        """What another trial may `adopt`."""
+        self._trial.save(path)
+
+    def adopt(self, path: Path) -> None:
+        asked = self._all("adopt", lambda rank: (path.read_bytes(),))
+        self._trial.adopt(path)
+        self._wait(asked)
+
+    def _all(self, method: str, arguments: Any = lambda rank: ()) -> list[Any]:
+        return [getattr(one, method).remote(*arguments(rank)) for rank, one in enumerate(self._members, 1)]
+
+    def _wait(self, asked: list[Any]) -> None:
+        if asked:
+            import ray
+
+            ray.get(asked)
+
+
+def until_boundary(events: Iterable[Event]) -> Iterable[Event]:
+    """The next events of a trial, the last of them the end of an epoch or of the run."""
+    for event in events:
+        yield event
+        if isinstance(event, EpochEnded | RunEnded):
+            return

@@ -1,0 +1,81 @@
+"""Searches by Ray Tune side by side, each in a process of its own: Tune keeps what it knows of a search in globals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtlscale.execution.events import Event
+from mtlscale.execution.tune import Setup, execute_tune
+from mtlscale.execution.worker import setup
+from mtlscale.records import RunRecord
+from mtlscale.spec import Run, SearchSpec, UserError
+
+
+@dataclass(frozen=True)
+class Search:
+    """The search of one method and data set. done: its trials that are over. folder: for Tune's own files."""
+
+    spec: SearchSpec
+    shared: Setup
+    done: tuple[RunRecord, ...]
+    folder: Path
+
+    @property
+    def left(self) -> int:
+        """How many trials it still has."""
+        if self.done and self.spec.scheduler == "pbt":
+            return 0  # members of a population may end with the same settings
+        return max(0, self.spec.budget - len(self.done))
+
+
+def execute_searches(searches: Sequence[Search], lanes: Sequence[int]) -> Iterator[tuple[Run, Event]]:
+    """Work through the searches, as many at once as there are lanes, each with that many trials at once: what their
+    trials say. A search that fails stops no other; its error is raised when all are over."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    # Beside the driver: where it can write, and no sooner lost than the driver itself.
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    remote = ray.remote(num_cpus=0, max_retries=0, num_returns="streaming", scheduling_strategy=here)(_search)
+    left, free = list(searches), list(lanes)
+    busy: dict[Any, tuple[Search, int]] = {}  # by its stream of events
+    errors: list[UserError] = []
+    try:
+        while left or busy:
+            while left and free:
+                one, together = left.pop(0), free.pop(0)
+                busy[remote.remote(one, together)] = (one, together)
+            ready, _ = ray.wait(list(busy), num_returns=1, fetch_local=False)
+            for stream in ready:
+                try:
+                    event: tuple[Run, Event] = ray.get(next(stream))
+                except StopIteration:
+                    free.append(busy.pop(stream)[1])
+                    continue
+                except ray.exceptions.RayError as error:
+                    one, together = busy.pop(stream)
+                    free.append(together)
+                    errors.append(_told(one, error))
+                    continue
+                yield event
+    finally:
+        for stream in busy:
+            ray.cancel(stream, force=True)
+    if errors:
+        raise errors[0]
+
+
+def _search(search: Search, together: int) -> Iterator[tuple[Run, Event]]:
+    setup(1, search.shared.plugins)
+    yield from execute_tune(search.spec, search.shared, search.done, search.left, together, search.folder)
+
+
+def _told(search: Search, error: Exception) -> UserError:
+    cause = getattr(error, "cause", None) or error
+    if isinstance(cause, UserError):
+        return cause
+    base, text = search.shared.base, (str(cause).strip().splitlines() or [type(cause).__name__])[-1]
+    return UserError(f"the search for {base.method} on {base.dataset} ended early: {text}; the same command goes on")
