@@ -182,7 +182,7 @@ def leaderboard(home: Path, runs: int) -> dict[str, Any]:
 
 def mlflow(home: Path, runs: int) -> dict[str, Any]:
     from mtlscale.records import Home
-    from mtlscale.tracking import Writer
+    from mtlscale.tracking import Told, Writer
 
     experiment, place, rng = experiment_of(100 * DATASETS * SEEDS), Home(home), random.Random(0)
     data = data_of(experiment, home)
@@ -192,8 +192,7 @@ def mlflow(home: Path, runs: int) -> dict[str, Any]:
     for index, run in zip(range(runs), experiment.runs(data.fingerprints), strict=False):
         content = record_of(run, rng)
         started = time.perf_counter()
-        writer.start(run)
-        writer.finish(run, content, place.run(run.run_id))
+        writer.write([Told(run, record=content, folder=place.run(run.run_id))])
         halves[2 * index // runs] += time.perf_counter() - started
     per_run = [1e3 * seconds / (runs / 2) for seconds in halves]
     return {"seconds": sum(halves), "runs": runs, "first_half_ms": per_run[0], "second_half_ms": per_run[1]}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
 from mtlscale.records import Home, Ledger, RunRecord, score
 from mtlscale.spec import Experiment, Run
-from mtlscale.tracking import Writer
+from mtlscale.tracking.entries import Told
+from mtlscale.tracking.writer import Writer
 
 
 def sync(experiment: Experiment, home: Home) -> tuple[int, int]:
@@ -15,24 +19,41 @@ def sync(experiment: Experiment, home: Home) -> tuple[int, int]:
     writer = Writer(experiment, home)
     writer.connect()
     there = writer.there()
-    runs = _missing(Ledger(home.ledger(experiment.name)), there)
-    for record in runs:
-        writer.finish(_run(record), record, home.run(record.run_id))
-    trials: list[RunRecord] = []
+    runs = (
+        Told(_run(record), record=record, folder=home.run(record.run_id))
+        for record in _missing(Ledger(home.ledger(experiment.name)), there)
+    )
+    written = _write(writer, runs)
     search = experiment.search
     if search is not None:
         trials = _missing(Ledger(home.trials(experiment.name, search.ledger)), there)
-        for record in trials:
-            found = score(record, search.metric)
-            writer.trial(_run(record), record, None if found is None else found[0])
+        written += _write(writer, (_trial(record, search.metric) for record in trials))
     reports = sorted(home.experiment(experiment.name).glob("leaderboard.*"))
     writer.close(reports, "FINISHED")
-    return len(runs) + len(trials), len(there)
+    return written, len(there)
 
 
-def _missing(ledger: Ledger, there: dict[str, str]) -> list[RunRecord]:
-    """The newest records whose outcome MLflow does not have."""
-    return [record for run_id, record in ledger.latest().items() if there.get(run_id) != record.status]
+def _write(writer: Writer, told: Iterator[Told]) -> int:
+    written = 0
+    while batch := list(islice(told, writer.together)):
+        writer.write(batch)
+        written += len(batch)
+    return written
+
+
+def _missing(ledger: Ledger, there: dict[str, str]) -> Iterator[RunRecord]:
+    """The newest records whose outcome MLflow does not have, one by one: a large ledger does not fit into memory."""
+    newest = {run_id: (status, when) for run_id, status, when in ledger.outcomes()}
+    missing = {run_id: outcome for run_id, outcome in newest.items() if there.get(run_id) != outcome[0]}
+    for record in ledger.records() if missing else ():
+        if missing.get(record.run_id) == (record.status, record.finished):
+            del missing[record.run_id]
+            yield record
+
+
+def _trial(record: RunRecord, metric: str | None) -> Told:
+    found = score(record, metric)
+    return Told(_run(record), record=record, trial=True, score=None if found is None else found[0])
 
 
 def _run(record: RunRecord) -> Run:

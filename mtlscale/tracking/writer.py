@@ -1,4 +1,4 @@
-"""Writing to MLflow, call by call: one parent run per experiment, one child per run."""
+"""Writing to MLflow: one parent run per experiment, one child per run, and which MLflow runs are ours."""
 
 from __future__ import annotations
 
@@ -6,20 +6,31 @@ import contextlib
 import json
 import logging
 import os
-import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-from mtlscale.records import Epoch, Home, RunRecord, write_atomically
-from mtlscale.spec import Experiment, Run, UserError
+from mtlscale.records import Home, write_atomically
+from mtlscale.spec import Experiment, UserError
+from mtlscale.tracking.entries import (
+    Entry,
+    Told,
+    end_metrics,
+    end_tags,
+    epoch_metrics,
+    files_of,
+    milliseconds,
+    outcome,
+    run_params,
+    run_tags,
+    trial_entry,
+)
+from mtlscale.tracking.lanes import lane_of
 
-_METRICS_PER_BATCH = 1000  # MLflow's limit
 _RUNS_PER_PAGE = 1000
 _OURS = "tags.`mtlscale.run_id` != ''"
-_FLUSH_SECONDS = 1.0  # a run's epochs are written at most this often
 
 
 def check_uri(uri: str) -> None:
@@ -44,19 +55,8 @@ def check_uri(uri: str) -> None:
         )
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested settings as dotted parameters."""
-    result = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            result.update(_flat(value, f"{prefix}{key}."))
-        elif value is not None:
-            result[f"{prefix}{key}"] = str(value)[:6000]
-    return result
-
-
 class Writer:
-    """Writes one experiment to MLflow, call by call; whatever MLflow raises passes through."""
+    """Writes one experiment to MLflow; whatever MLflow raises passes through."""
 
     def __init__(self, experiment: Experiment, home: Home) -> None:
         self._experiment, self._home = experiment, home
@@ -64,9 +64,9 @@ class Writer:
         check_uri(self._uri)
         self._parent: str | None = None  # MLflow's id of the experiment's own run
         self._runs: dict[str, str] = {}  # our run_id -> MLflow's
-        self._pending: dict[str, list[Epoch]] = {}
-        self._flushed: dict[str, float] = {}
         self._written: dict[str, int] = {}  # our run_id -> last epoch written, of all phases
+        self._begun: set[str] = set()  # runs that are RUNNING in MLflow because of this driver
+        self._holes: set[str] = set()  # resumed runs some of whose epochs no driver wrote: their record has them
 
     def connect(self) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -74,11 +74,10 @@ class Writer:
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
         os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
+        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # two lines and two calls a run
         logging.getLogger("alembic").setLevel(logging.ERROR)
         from mlflow import MlflowClient
-        from mlflow.entities import Metric, Param, RunTag
 
-        self._metric, self._param, self._tag = Metric, Param, RunTag
         if self._uri.startswith("sqlite:///"):
             Path(self._uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
         self._client = MlflowClient(tracking_uri=self._uri)
@@ -90,6 +89,7 @@ class Writer:
             self._id = self._client.create_experiment(name, artifact_location=location)
         else:
             self._id = found.experiment_id
+        self._lane = lane_of(self._client, self._id)
         self._book = self._home.experiment(name) / "mlflow.json"
         self._load_book()
         if self._parent is not None and not self._known(self._parent):
@@ -180,131 +180,61 @@ class Writer:
         with self._book.open("a") as file:
             file.write(json.dumps([run_id, mine]) + "\n")
 
-    def start(self, run: Run) -> None:
-        if run.run_id in self._runs:
-            self._client.update_run(self._runs[run.run_id], status="RUNNING")
-            self._log_params(run)  # the same again does no harm
-            history = self._client.get_metric_history(self._runs[run.run_id], "epoch_seconds")
-            self._written[run.run_id] = max((m.step for m in history), default=0)
-            return
-        tags = {
-            "mlflow.runName": f"{run.dataset}/{run.method}/seed {run.seed}",
-            "mlflow.parentRunId": str(self._parent),
-            "mtlscale.kind": "run",
-            "mtlscale.run_id": run.run_id,
-            "mtlscale.dataset": run.dataset,
-            "mtlscale.method": run.method,
-            "mtlscale.fingerprint": run.fingerprint,
-        }
-        mine = self._client.create_run(self._id, tags=tags).info.run_id
-        self._note(run.run_id, mine)  # at once: a driver may die any time
-        self._log_params(run)
-        self._written[run.run_id] = 0
+    @property
+    def together(self) -> int:
+        """How many runs are best given to one `write`."""
+        return self._lane.together
 
-    def _log_params(self, run: Run) -> None:
-        params = [self._param(key, value) for key, value in _flat(run.spec).items()]
-        self._client.log_batch(self._runs[run.run_id], params=params)
+    def write(self, batch: Sequence[Told]) -> None:
+        """What is told of these runs, each of them once, in as few calls as there are."""
+        entries = [entry for told in batch if (entry := self._entry(told)) is not None]
+        self._lane.write(entries, lambda entry: self._note(entry.run_id, entry.mine))
+        for told in batch:
+            if told.record is None:
+                self._begun.add(told.run.run_id)
+            else:
+                self._begun.discard(told.run.run_id)
+                self._holes.discard(told.run.run_id)
+                self._written.pop(told.run.run_id, None)
 
-    def epoch(self, run: Run, epoch: Epoch) -> None:
-        self._pending.setdefault(run.run_id, []).append(epoch)
-        if time.monotonic() - self._flushed.get(run.run_id, 0.0) >= _FLUSH_SECONDS:
-            self._flush(run)
-
-    def _flush(self, run: Run) -> None:
+    def _entry(self, told: Told) -> Entry | None:
+        run, record, parent = told.run, told.record, str(self._parent)
         run_id = run.run_id
-        now = int(time.time() * 1000)
-        metrics = []
-        last = self._written.get(run_id, 0)
-        for epoch in self._pending.pop(run_id, []):
-            step = run.epochs_behind(epoch.phase, epoch.epoch)
-            if step <= last:
-                continue  # an epoch repeated after a resume
-            last = step
-            values = {"epoch_seconds": epoch.seconds}
-            values |= {f"train.loss.{task}": value for task, value in epoch.train_loss.items()}
-            values |= {f"weight.{task}": value for task, value in epoch.weights.items()}
-            values |= {
-                f"val.{metric}.{task}": value for task, found in epoch.val.items() for metric, value in found.items()
-            }
-            values |= {f"trace.{name}": v for name, v in epoch.traces.items() if isinstance(v, int | float)}
-            metrics += [self._metric(key, float(value), now, step) for key, value in values.items()]
-        self._written[run_id] = last
-        for start in range(0, len(metrics), _METRICS_PER_BATCH):
-            self._client.log_batch(self._runs[run_id], metrics=metrics[start : start + _METRICS_PER_BATCH])
-        self._flushed[run_id] = time.monotonic()
+        if told.trial:
+            return None if run_id in self._runs else trial_entry(told, parent)
+        entry = Entry(run_id, self._runs.get(run_id, ""))
+        if not entry.mine:
+            entry.tags = run_tags(run, parent, "run")
+            entry.started = milliseconds("" if record is None else record.started)
+        if run_id not in self._written:
+            entry.params = run_params(run)  # the same again does no harm
+            self._written[run_id] = last = self._last(entry.mine)
+            if entry.mine and told.epochs:
+                first = told.epochs[0]
+                if run.epochs_behind(first.phase, first.epoch) > last + 1:
+                    self._holes.add(run_id)
+        epochs = told.epochs if record is None else record.epochs  # those written already are left out
+        if record is None and run_id in self._holes:
+            epochs = []
+        entry.metrics, self._written[run_id] = epoch_metrics(run, epochs, self._written[run_id])
+        if record is not None:
+            entry.status, entry.ended = outcome(record), milliseconds(record.finished)
+            entry.tags |= end_tags(record)
+            entry.metrics += end_metrics(run, record)
+            entry.files = files_of(told.folder)
+        return entry
 
-    def finish(self, run: Run, record: RunRecord, folder: Path) -> None:
-        if run.run_id not in self._written:
-            self.start(run)
-        self._pending[run.run_id] = list(record.epochs)  # those written already are left out
-        self._flush(run)
-        last = 0 if not record.epochs else run.epochs_behind(record.epochs[-1].phase, record.epochs[-1].epoch)
-        mine = self._runs[run.run_id]
-        now = int(time.time() * 1000)
-        values = {
-            f"{split}.{metric}.{task}": value
-            for split, tasks in record.metrics.items()
-            if split != "val"
-            for task, found in tasks.items()
-            for metric, value in found.items()
-        }
-        for split, tasks in record.metrics.items():
-            mains = [tasks[task][metric] for task, metric in record.main_metrics.items() if task in tasks]
-            values[f"{split}.mean"] = sum(mains) / len(mains)
-        values |= {
-            "seconds": record.seconds,
-            "samples_per_second": record.samples_per_second,
-            "peak_memory_mb": record.peak_memory_mb,
-            "parameters": record.parameters,
-            **{f"counter.{name}": count for name, count in record.counters.items()},
-        }
-        if record.chosen_epoch is not None:
-            values["chosen_epoch"] = record.chosen_epoch
-        tags = {
-            "mtlscale.status": record.status,
-            "mtlscale.revision": record.revision,
-            "mtlscale.hardware": record.hardware,
-            **{f"version.{name}": version for name, version in record.versions.items()},
-            **({"mtlscale.error": record.error} if record.error else {}),
-        }
-        self._client.log_batch(
-            mine,
-            metrics=[self._metric(key, float(value), now, last) for key, value in values.items()],
-            tags=[self._tag(key, str(value)) for key, value in tags.items()],
-        )
-        for name in ("record.json", "model.pt", "pictures.png", "error.txt"):
-            if (folder / name).exists():
-                self._client.log_artifact(mine, str(folder / name))
-        self._client.set_terminated(mine, status="FINISHED" if record.status == "finished" else "FAILED")
-
-    def trial(self, run: Run, record: RunRecord, score: float | None) -> None:
-        if run.run_id in self._runs:
-            return
-        tags = {
-            "mlflow.runName": f"{run.dataset}/{run.method}/trial",
-            "mlflow.parentRunId": str(self._parent),
-            "mtlscale.kind": "trial",
-            "mtlscale.run_id": run.run_id,
-            "mtlscale.dataset": run.dataset,
-            "mtlscale.method": run.method,
-            "mtlscale.status": record.status,
-            **({"mtlscale.error": record.error} if record.error else {}),
-        }
-        mine = self._client.create_run(self._id, tags=tags).info.run_id
-        values = {"seconds": record.seconds, "epochs": len(record.epochs)}
-        if score is not None:
-            values["val.score"] = score
-        now = int(time.time() * 1000)
-        self._client.log_batch(
-            mine,
-            metrics=[self._metric(key, float(value), now, 0) for key, value in values.items()],
-            params=[self._param(key, str(value)) for key, value in run.trial.items()],
-        )
-        self._client.set_terminated(mine, status="FINISHED" if record.status == "finished" else "FAILED")
-        self._note(run.run_id, mine)
+    def _last(self, mine: str) -> int:
+        """The last epoch that an earlier driver wrote of the run."""
+        if not mine:
+            return 0
+        return max((metric.step for metric in self._client.get_metric_history(mine, "epoch_seconds")), default=0)
 
     def close(self, artefacts: list[Path], status: str) -> None:
-        for path in artefacts:
-            self._client.log_artifact(str(self._parent), str(path))
-        self._client.set_terminated(str(self._parent), status=status)
+        """The experiment's artefacts and status; runs that were begun here and have not ended are KILLED."""
+        now = milliseconds()
+        cut = [Entry(run_id, self._runs[run_id], status="KILLED", ended=now) for run_id in sorted(self._begun)]
+        parent = Entry("", str(self._parent), status=status, ended=now, files=tuple(artefacts))
+        self._lane.write([parent, *cut], lambda entry: None)
+        self._begun.clear()
         self._save_book()

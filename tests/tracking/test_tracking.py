@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,6 +66,13 @@ def written(uri: str, name: str) -> dict[str, tuple[str, str, list[int], float]]
     }
 
 
+def until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
 def expected(runs: list[Run]) -> dict[str, tuple[str, str, list[int], float]]:
     return {r.run_id: (r.method, "FINISHED", list(range(1, EPOCHS + 1)), 50.0 + r.seed) for r in runs}
 
@@ -81,26 +88,19 @@ def test_a_server_that_dies_in_the_middle_is_caught_up_later(
         experiment = small(tracking=f"{{uri: '{server.uri}'}}", seeds="[0, 1]")
         runs, ledger = runs_of(experiment), Ledger(home.ledger("small"))
         tracker = Tracker(experiment, home, told.append)
-        reached, gone = threading.Event(), threading.Event()
-
-        def stop_here() -> None:
-            reached.set()
-            assert gone.wait(120)
-
         for index, run in enumerate(runs):
             tracker.started(run)
             for number in range(1, EPOCHS + 1):
                 tracker.epoch(run, epoch_of(number))
             if index == 2:  # the third run has begun when the server dies
-                tracker._queue.put(stop_here)
-                assert reached.wait(120)
+                until(lambda: len(written(server.uri, "small")) == 3)
                 server.kill()
-                gone.set()
             record = record_of(run)
             ledger.append(record)
             tracker.finished(run, record, home.run(run.run_id))
         assert tracker.close([])
-        assert len(told) == 1 and "mtlscale sync" in told[0] and "\n" not in told[0]
+        assert len(told) == 2 and all("mtlscale sync" in line and "\n" not in line for line in told)
+        assert "lacks 4 runs" in told[1]
 
         server.start()
         before = written(server.uri, "small")
