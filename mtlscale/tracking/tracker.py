@@ -23,7 +23,7 @@ FLUSH = 1.0  # seconds: a run's epochs are written at most this often
 KEPT = 1000  # records that wait in memory; of later ones the run's folder is read again
 EPOCHS = 20_000  # that wait in memory; later ones come with their run's end
 PATIENCE = 120.0  # seconds without a run written, after which MLflow is taken to be away
-_SAY = (3.0, 15.0)  # seconds: when it is first said how many runs are left at the end, and how often from then on
+SAY = (3.0, 15.0)  # seconds: when it is first said how many runs are left at the end, and how often from then on
 
 
 class _Live:
@@ -108,14 +108,14 @@ class Tracker:
 
     def _wait(self) -> None:
         """Until the thread has written everything, or nothing for long; says how many runs are left."""
-        done, moved, said = self._done, time.monotonic(), time.monotonic() + _SAY[0]
+        done, moved, said = self._done, time.monotonic(), time.monotonic() + SAY[0]
         while self._thread.is_alive() and time.monotonic() - moved < PATIENCE:
             self._thread.join(0.2)
             now = time.monotonic()
             if self._done > done:
                 done, moved = self._done, now
             if now >= said and self.left and self.error is None:
-                said = now + _SAY[1]
+                said = now + SAY[1]
                 self._tell(f"MLflow: {self.left:,} runs still to write")
 
     def _begun(self, run: Run) -> _Live:

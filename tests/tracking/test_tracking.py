@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import threading
 import time
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import mlflow_server
 import pytest
 from mlflow_server import MlflowServer, postgres
 
-from mtlscale.records import Epoch, Home, Ledger, RunRecord
+from mtlscale.records import Epoch, Home, Ledger, RunRecord, write_atomically
 from mtlscale.spec import Experiment, Run, load_plugin
-from mtlscale.tracking import Tracker
+from mtlscale.tracking import Told, Tracker, Writer
 from mtlscale.tracking.sync import sync
 
 EPOCHS = 30
@@ -73,6 +75,12 @@ def until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.2)
 
 
+def begun(home: Home) -> int:
+    """Runs that the book of the experiment knows."""
+    book = home.experiment("small") / "mlflow.json"
+    return len(book.read_text().splitlines()) - 1 if book.exists() else 0
+
+
 def expected(runs: list[Run]) -> dict[str, tuple[str, str, list[int], float]]:
     return {r.run_id: (r.method, "FINISHED", list(range(1, EPOCHS + 1)), 50.0 + r.seed) for r in runs}
 
@@ -93,7 +101,7 @@ def test_a_server_that_dies_in_the_middle_is_caught_up_later(
             for number in range(1, EPOCHS + 1):
                 tracker.epoch(run, epoch_of(number))
             if index == 2:  # the third run has begun when the server dies
-                until(lambda: len(written(server.uri, "small")) == 3)
+                until(lambda: begun(home) == 3)
                 server.kill()
             record = record_of(run)
             ledger.append(record)
@@ -203,3 +211,158 @@ def test_the_epochs_of_all_phases_are_written_one_after_the_other(
     tracker.finished(run, record_of(run).model_copy(update={"epochs": epochs}), home.run(run.run_id))
     assert tracker.close([]) is None
     assert written(home.tracking_uri, "small")[run.run_id][2] == [1, 2, 3, 4, 5]
+
+
+def everything(uri: str, name: str) -> dict[str, object]:
+    """All that MLflow shows of an experiment's children, by our run_id; ids and times of MLflow's own left out."""
+    import mlflow
+
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    found = client.search_runs([client.get_experiment_by_name(name).experiment_id], "tags.`mtlscale.run_id` != ''")
+    shown: dict[str, object] = {}
+    for run in found:
+        info, data = run.info, run.data
+        tags = {key: value for key, value in data.tags.items() if key != "mlflow.parentRunId"}
+        history = {
+            key: [(m.step, repr(m.value)) for m in client.get_metric_history(info.run_id, key)] for key in data.metrics
+        }
+        latest = {key: repr(value) for key, value in data.metrics.items()}
+        files = {file.path for file in client.list_artifacts(info.run_id)}
+        times = (info.start_time, info.end_time)
+        fixed = (info.run_name, info.status, info.user_id, info.lifecycle_stage, *times)
+        shown[data.tags["mtlscale.run_id"]] = (fixed, data.params, tags, latest, history, files)
+    return shown
+
+
+def test_tables_and_client_write_the_same(small: Callable[..., Experiment], tmp_path: Path) -> None:
+    """In one go, begun and ended later, failed, a trial; with numbers that are none and a value said twice."""
+    from mtlscale.tracking import lanes
+
+    shown = []
+    for lane in (lanes.ClientLane, lanes.DatabaseLane):
+        home = Home(tmp_path / lane.__name__)
+        experiment = small(seeds="[0, 1]")
+        writer = Writer(experiment, home)
+        writer.connect()
+        assert isinstance(writer._lane, lanes.DatabaseLane)
+        if lane is lanes.ClientLane:
+            writer._lane = lanes.ClientLane(writer._client, writer._id)
+        whole, late, broken, trial, *_ = runs_of(experiment)
+        times = {"started": "2026-01-02T03:04:05+00:00", "finished": "2026-01-02T03:05:05+00:00"}
+        folder = home.run("x")
+        folder.mkdir(parents=True)
+        (folder / "record.json").write_text("{}")
+        odd = {"a": {"loss": float("nan"), "accuracy": 1.0}, "b": {"loss": float("inf"), "accuracy": -1.0}}
+        twice = {
+            "a": {"loss": 1 / EPOCHS, "accuracy": 2.0},
+            "b": {"loss": 2 / EPOCHS, "accuracy": 2.0},
+        }
+        metrics = {"train": twice, "test": odd}
+        records = {run.run_id: record_of(run).model_copy(update={**times, "metrics": metrics}) for run in (whole, late)}
+        failed = record_of(broken, "failed").model_copy(update={"error": "it broke", "metrics": {}, **times})
+        writer.write([Told(whole, record=records[whole.run_id], folder=folder), Told(broken, record=failed)])
+        writer.write([Told(late, [epoch_of(1), epoch_of(2)])])
+        writer.write([Told(late, [epoch_of(3)])])
+        tuned = record_of(trial).model_copy(update=times)
+        begun = everything(home.tracking_uri, "small")[late.run_id]
+        writer.write(
+            [
+                Told(late, record=records[late.run_id], folder=folder),
+                Told(trial.tuned({"training.lr": 0.5}), record=tuned, trial=True, score=3.0),
+            ]
+        )
+        writer.close([], "FINISHED")
+        found = everything(home.tracking_uri, "small")
+        started = found[late.run_id][0][4]  # type: ignore[index]
+        assert abs(started / 1000 - time.time()) < 120
+        found = {key: value if key != late.run_id else value[1:] for key, value in found.items()}  # type: ignore[index]
+        shown.append((begun[0][1], begun[1:], found))  # type: ignore[index]
+    assert shown[0] == shown[1]
+    assert shown[1][0] == "RUNNING" and len(shown[1][2]) == 4
+
+
+def test_closing_in_haste_ends_what_was_begun_and_the_rest_goes_on_later(
+    small: Callable[..., Experiment], tmp_path: Path
+) -> None:
+    home, experiment, told = Home(tmp_path / "home"), small(), list[str]()
+    runs = runs_of(experiment)
+    tracker = Tracker(experiment, home, told.append)
+    for number, run in enumerate(runs):
+        tracker.started(run)
+        tracker.epoch(run, epoch_of(1))
+        if number == 0:
+            tracker.finished(run, record_of(run), home.run(run.run_id))
+    until(lambda: begun(home) == len(runs))
+    for run in runs[1:]:
+        tracker.epoch(run, epoch_of(2))
+    before = time.monotonic()
+    assert tracker.close([], "KILLED", seconds=20) is None
+    assert time.monotonic() - before < 15 and told == []
+    found = written(home.tracking_uri, "small")
+    assert {entry[1] for entry in found.values()} == {"FINISHED", "KILLED"}
+    assert [found[run.run_id][2] for run in runs[1:]] == [[1, 2]] * (len(runs) - 1)
+
+    again = Tracker(experiment, home, told.append)
+    for run in runs[1:]:
+        again.epoch(run, epoch_of(5))  # 3 and 4 were over, and MLflow had not heard of them
+    until(lambda: {entry[1] for entry in written(home.tracking_uri, "small").values()} == {"FINISHED", "RUNNING"})
+    for run in runs[1:]:
+        again.finished(run, record_of(run), home.run(run.run_id))
+    assert again.close([]) is None
+    assert written(home.tracking_uri, "small") == expected(runs)
+
+
+def test_a_backlog_is_kept_small_and_told_of(
+    small: Callable[..., Experiment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that wait are read from their folders again; how many are left is said until all are there."""
+    from mtlscale.tracking import tracker as module
+
+    monkeypatch.setattr(module, "KEPT", 1)
+    monkeypatch.setattr(module, "EPOCHS", 3)
+    monkeypatch.setattr(module, "SAY", (0.0, 0.0))
+    home, experiment, told = Home(tmp_path / "home"), small(seeds="[0, 1, 2]"), list[str]()
+    runs = runs_of(experiment)
+    tracker = Tracker(experiment, home, told.append)  # takes a second to connect, while all of this happens
+    for run in runs:
+        record = record_of(run)
+        write_atomically(home.run(run.run_id) / "record.json", record.model_dump_json().encode())
+        for epoch in record.epochs:
+            tracker.epoch(run, epoch)
+        assert tracker._waiting_epochs <= 3
+        tracker.finished(run, record, home.run(run.run_id))
+    assert sum(waiting.record is not None for waiting in tracker._ended) <= 1
+    assert tracker.close([]) is None and tracker.left == 0
+    assert told and all(line.endswith("runs still to write") for line in told)
+    assert written(home.tracking_uri, "small") == expected(runs)
+
+
+def test_a_server_that_hangs_holds_nobody_up(small: Callable[..., Experiment], tmp_path: Path) -> None:
+    """It takes the connection and says it is well, and then says nothing."""
+    hung = threading.Event()
+
+    class Hangs(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if not self.path.endswith("/health"):
+                hung.wait(60)
+            self.send_response(200)
+            self.end_headers()
+
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hangs)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        experiment, told = small(tracking=f"{{uri: 'http://127.0.0.1:{server.server_port}'}}"), list[str]()
+        tracker, home = Tracker(experiment, Home(tmp_path / "home"), told.append), Home(tmp_path / "home")
+        for run in runs_of(experiment):
+            tracker.finished(run, record_of(run), home.run(run.run_id))
+        before = time.monotonic()
+        assert tracker.close([], "KILLED", seconds=1.0)
+        assert time.monotonic() - before < 5
+        assert told == ["MLflow lacks 3 runs; `mtlscale sync` with the same experiment writes what is left"]
+    finally:
+        hung.set()
+        server.shutdown()
