@@ -9,18 +9,20 @@ from typing import Literal
 
 from mtlscale.data.prepared import Manifest, read_manifest
 from mtlscale.records import Home, Ledger, RunRecord, read_record
-from mtlscale.spec import Experiment, Run
+from mtlscale.spec import Experiment, Run, UserError
+
+MANY = 5_000  # runs, of more of which records are kept without their epochs: 40 KB a run become 10
 
 RunState = Literal["done", "resume", "retry", "new"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PlannedRun:
     """A run and where it stands: `done` is never run again, `resume` has a checkpoint, `retry` failed before."""
 
     run: Run
     state: RunState
-    record: RunRecord | None = None
+    listed: bool = True  # of a run that is done: whether the experiment's own ledger has its record
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,45 @@ class Plan:
     runs: tuple[PlannedRun, ...]
     folders: Mapping[str, Path]  # by name of the prepared data
     manifests: Mapping[str, Manifest]
+    home: Home | None = None
+    ledger: Path = Path()  # where the records of these runs are listed
+
+    @property
+    def keeps_epochs(self) -> bool:
+        """Whether its records are kept in memory with their epochs, which take most of their room."""
+        return len(self.runs) <= MANY
+
+    def records(self) -> dict[str, RunRecord]:
+        """run_id -> record of the runs that are done, in the order of the plan; of many, without their epochs.
+
+        `UserError` where the ledger is damaged.
+        """
+        done = {planned.run.run_id: planned for planned in self.runs if planned.state == "done"}
+        found = {
+            record.run_id: record
+            for record in (Ledger(self.ledger).records(epochs=self.keeps_epochs) if done else ())
+            if record.run_id in done and record.status != "failed"
+        }
+        keep = self.keeps_epochs
+        return {
+            run_id: _labelled(found[run_id], planned.run)
+            if run_id in found
+            else (self._left(planned) if keep else light(self._left(planned)))
+            for run_id, planned in done.items()
+        }
+
+    def unlisted(self) -> Iterator[RunRecord]:
+        """Records of the runs that are done and not in the ledger, whole."""
+        return (self._left(planned) for planned in self.runs if planned.state == "done" and not planned.listed)
+
+    def _left(self, planned: PlannedRun) -> RunRecord:
+        """The record that a run that is done has left in its own folder."""
+        assert self.home is not None
+        record = read_record(self.home.run(planned.run.run_id))
+        if record is None:
+            where = f"{self.ledger}: the record of run {planned.run.run_id}"
+            raise UserError(f"{where} cannot be read; remove its line, and the run is run again")
+        return _labelled(record, planned.run)
 
     @property
     def todo(self) -> list[PlannedRun]:
@@ -69,25 +110,35 @@ class Datasets:
 
 def make_plan(experiment: Experiment, runs: Iterable[Run], ledger: Path, home: Home, data: Datasets) -> Plan:
     """Where each of these runs of the experiment stands; `ledger`: where their records are listed."""
-    known = Ledger(ledger).latest()
+    known = {outcome.run_id: outcome.status for outcome in Ledger(ledger).newest().values()}
     planned = []
     for run in runs:
         run_id = run.run_id  # a hash, computed anew each time
-        folder, record = home.run(run_id), known.get(run_id)
-        if record is None or record.status == "failed":
-            record = read_record(folder) or record
+        status = known.get(run_id)
+        if status not in (None, "failed"):
+            planned.append(PlannedRun(run, "done"))
+            continue
+        folder = home.run(run_id)
+        record = read_record(folder)
         if record is not None and record.status != "failed":
-            planned.append(PlannedRun(run, "done", _labelled(record, run)))
+            planned.append(PlannedRun(run, "done", listed=False))  # by another experiment, or just before a crash
         elif (folder / "checkpoint.pt").exists():
-            planned.append(PlannedRun(run, "resume", record))
+            planned.append(PlannedRun(run, "resume"))
         else:
-            planned.append(PlannedRun(run, "retry" if record is not None else "new", record))
-    return Plan(experiment, tuple(planned), data.folders, data.manifests)
+            planned.append(PlannedRun(run, "new" if record is None and status is None else "retry"))
+    return Plan(experiment, tuple(planned), data.folders, data.manifests, home, ledger)
+
+
+def light(record: RunRecord) -> RunRecord:
+    """The record without its epochs."""
+    return record.model_copy(update={"epochs": []}) if record.epochs else record
 
 
 def records_of(experiment: Experiment, home: Home, *, epochs: bool = True) -> tuple[RunRecord, ...]:
     """The newest records of the experiment as its file is now, without preparing anything: runs of earlier versions of
-    the file stay in the ledger and are left out. `epochs`: whether anybody will look at the records' epochs."""
+    the file stay in the ledger and are left out. `epochs`: whether anybody will look at the records' epochs; many
+    records come without them in any case."""
+    epochs = epochs and len(experiment.datasets) * len(experiment.methods) * len(experiment.seeds) <= MANY
     known = Ledger(home.ledger(experiment.name)).latest(epochs=epochs)
     fingerprints = dict.fromkeys(experiment.data(), "")
     datasets = {dataset.label: dataset for dataset in experiment.datasets}

@@ -13,7 +13,7 @@ from mtlscale.execution import cluster
 from mtlscale.execution.client import check_client
 from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
 from mtlscale.execution.jobs import Batched, Job, Options
-from mtlscale.execution.plan import Datasets, Plan, PlannedRun, make_plan
+from mtlscale.execution.plan import MANY, Datasets, Plan, PlannedRun, light, make_plan
 from mtlscale.execution.pool import execute_pool
 from mtlscale.execution.prepare import fetch_prepared
 from mtlscale.execution.prepare import prepare as prepare_dataset
@@ -102,11 +102,9 @@ def run(
         the_plan = _plan_runs(experiment, runs, home, data)
         write_plan(home, experiment.name, (planned.run for planned in the_plan.runs))
         ledger = Ledger(home.ledger(experiment.name))
-        records = {p.run.run_id: p.record for p in the_plan.runs if p.state == "done" and p.record is not None}
-        in_ledger = ledger.latest()
-        for run_id, record in records.items():
-            if run_id not in in_ledger or in_ledger[run_id].status == "failed":
-                ledger.append(record)  # finished in another experiment, or just before a crash
+        for record in the_plan.unlisted():
+            ledger.append(record)  # finished in another experiment, or just before a crash
+        records = the_plan.records()
         if the_plan.todo:
             services.start()
             _execute(the_plan, home, ledger, records, services, found)
@@ -204,11 +202,10 @@ class _Services:
 def _search(experiment: Experiment, home: Home, data: Datasets, services: _Services) -> Sweep:
     """Run the trials that are not done, and put every record where it belongs as it comes."""
     the_plan = plan_sweep(experiment, home, data)
-    records, ledger = the_plan.records(), Ledger(home.trials(experiment.name, the_plan.search.ledger))
-    in_ledger = ledger.latest()
-    for run_id, record in records.items():
-        if run_id not in in_ledger or in_ledger[run_id].status == "failed":
-            ledger.append(record)
+    ledger = Ledger(home.trials(experiment.name, the_plan.search.ledger))
+    for found in the_plan.plan.unlisted():
+        ledger.append(found)
+    records = the_plan.records()
     if not the_plan.complete:
         services.start()
         slots = cluster.slots(experiment.resources, the_plan.jobs)
@@ -311,7 +308,7 @@ class Recorder:
         return run
 
     def _ended(self, run: Run, record: RunRecord) -> None:
-        self._records[run.run_id] = record
+        self._records[run.run_id] = record if len(self._todo) <= MANY else light(record)
         self._ledger.append(record)
         log_ended(record)
         if self._meters is not None:

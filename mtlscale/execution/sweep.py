@@ -54,7 +54,7 @@ class SweepPlan:
 
     def records(self) -> dict[str, RunRecord]:
         """run_id -> record of the trials that are done."""
-        return {p.run.run_id: p.record for p in self.plan.runs if p.state == "done" and p.record is not None}
+        return self.plan.records()
 
     def explain(self) -> list[str]:
         """How the trials that are not done will be executed, and how they read their data."""
@@ -203,9 +203,10 @@ def _tuned(sweep: SweepPlan, home: Home, slots: int, options: Options) -> Iterat
     search, folder = sweep.search, home.experiment(sweep.plan.experiment.name)
     journal = folder / f"begun-{search.algorithm}-{search.scheduler}.jsonl"
     runs = folder / "population" if search.scheduler == "pbt" else home.root / "runs"
-    searches = []
+    searches, records = [], sweep.records()
     for number, base in enumerate(sweep.bases):
-        done = [planned.record for planned in sweep.of(base) if planned.state == "done" and planned.record is not None]
+        tried = (planned.run.run_id for planned in sweep.of(base))
+        done = [records[run_id] for run_id in tried if run_id in records]
         data, suite = sweep.plan.folders[base.data], sweep.plan.manifests[base.data].suite
         shared = setup_of(base, search, data, suite, runs, journal, options)
         searches.append(Search(search, shared, tuple(done), folder / f"tune-{number}"))

@@ -2,7 +2,7 @@
 
 from mtlscale.records.files import write_atomically
 from mtlscale.records.home import Home
-from mtlscale.records.ledger import Ledger
+from mtlscale.records.ledger import Ledger, Outcome
 from mtlscale.records.record import Epoch, Metrics, PhaseCost, RunRecord, read_record
 from mtlscale.records.scores import Score, best, best_so_far, score, score_of
 from mtlscale.records.storage import Storage, restore
@@ -12,6 +12,7 @@ __all__ = [
     "Home",
     "Ledger",
     "Metrics",
+    "Outcome",
     "PhaseCost",
     "RunRecord",
     "Score",

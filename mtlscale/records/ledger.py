@@ -9,10 +9,22 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from mtlscale.records.record import RunRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended, when, and at which byte of the ledger its record is."""
+
+    run_id: str
+    status: str
+    when: str
+    place: int
 
 
 class Ledger:
@@ -43,24 +55,63 @@ class Ledger:
             return
         with self.path.open("rb") as file:
             for line in file:
-                for text in (line,) if epochs else (_without_epochs(line), line):
-                    with contextlib.suppress(ValueError):
-                        yield RunRecord.model_validate_json(text)
-                        break
+                with contextlib.suppress(ValueError):
+                    yield _record(line, epochs)
 
     def outcomes(self) -> Iterator[tuple[str, str, str]]:
         """(run_id, status, when it ended) of whole records in order of writing, without reading the rest of them."""
+        for outcome in self._lines():
+            yield outcome.run_id, outcome.status, outcome.when
+
+    def newest(self) -> dict[str, Outcome]:
+        """run_id -> the outcome of its newest record, which `read` reads."""
+        return {outcome.run_id: outcome for outcome in self._lines()}
+
+    def read(self, outcome: Outcome, *, epochs: bool = True) -> RunRecord:
+        """The whole record of an outcome. `ValueError` where its line is damaged."""
+        with self.path.open("rb") as file:
+            file.seek(outcome.place)
+            return _record(file.readline(), epochs)
+
+    def _lines(self) -> Iterator[Outcome]:
         if not self.path.exists():
             return
+        place = 0
         with self.path.open("rb") as file:
             for line in file:
-                with contextlib.suppress(ValueError, KeyError, TypeError):
-                    content = json.loads(line)
-                    yield content["run_id"], content["status"], content.get("finished", "")
+                if (outcome := _outcome(line, place)) is not None:
+                    yield outcome
+                place += len(line)
 
     def latest(self, *, epochs: bool = True) -> dict[str, RunRecord]:
         """run_id -> its newest record."""
         return {record.run_id: record for record in self.records(epochs=epochs)}
+
+
+# A line as `append` writes it begins and ends so. Quotes within a label or an error are escaped: none looks like a key.
+_BEGINS = re.compile(rb'\{"run_id":"([^"\\]*)",.*?"status":"(finished|failed|diverged)"')
+_ENDS = b',"started":"'
+
+
+def _outcome(line: bytes, place: int) -> Outcome | None:
+    """What a line says, by its two ends where they are as `append` writes them; None where it is not whole."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        begins, ends = _BEGINS.match(line), line.rfind(_ENDS)
+        if begins is not None and ends >= 0:
+            with contextlib.suppress(ValueError):  # a line that was cut off in the middle of its end
+                when = json.loads(b"{" + line[ends + 1 :])["finished"]
+                return Outcome(begins[1].decode(), begins[2].decode(), when, place)
+        content = json.loads(line)
+        return Outcome(content["run_id"], content["status"], content.get("finished", ""), place)
+    return None
+
+
+def _record(line: bytes, epochs: bool) -> RunRecord:
+    """`ValueError` where the line is no whole record."""
+    if not epochs:
+        with contextlib.suppress(ValueError):
+            return RunRecord.model_validate_json(_without_epochs(line))
+    return RunRecord.model_validate_json(line)
 
 
 def _without_epochs(line: bytes) -> bytes:

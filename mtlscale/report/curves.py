@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from mtlscale.records import RunRecord
+from mtlscale.records import Ledger, RunRecord
+from mtlscale.report.frames import by_dataset, newest
 from mtlscale.report.statistics import half_width
 
 MOST_SEEDS = 10  # of a method that curves are read from: reading epochs costs more than all the rest
@@ -50,6 +51,24 @@ def epoch_frame(records: Sequence[RunRecord], methods: Sequence[str]) -> pd.Data
                 )
     names = ["method", "seed", "epoch", "task", "train_loss", "val", "weight"]
     return pd.DataFrame(rows, columns=names).astype({"train_loss": float, "val": float, "weight": float})
+
+
+def with_epochs(
+    records: Sequence[RunRecord], methods: Mapping[str, Sequence[str]], ledger: Ledger
+) -> Sequence[RunRecord]:
+    """Where the records were read without epochs, those that curves are drawn of with them: of each data set, the first
+    finished runs of these methods."""
+    if any(record.epochs for record in records):
+        return records
+    runs = by_dataset(newest(records))
+    drawn = {record.run_id for name, some in methods.items() for record in _first_finished(runs[name], some)}
+    found = {outcome.run_id: outcome for outcome in ledger.newest().values() if outcome.run_id in drawn}
+    return [
+        record.model_copy(update={"epochs": ledger.read(found[record.run_id]).epochs})
+        if record.run_id in found
+        else record
+        for record in records
+    ]
 
 
 def trace_frame(records: Sequence[RunRecord], trace: str) -> pd.DataFrame:

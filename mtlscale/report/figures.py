@@ -42,8 +42,7 @@ def figures(table: Table, records: Sequence[RunRecord]) -> list[tuple[str, str, 
     if score != "mean_rank":
         cost = _cost(table, score, shades)
         found.append(("Quality and cost", f"{name} against the seconds a whole run takes.", cost))
-    drawn = _drawn(table)
-    epochs = epoch_frame(records, drawn)
+    epochs = epoch_frame(records, drawn(table))
     if epochs["train_loss"].notna().any():
         curves = over_seeds(epochs, "train_loss")
         found.append(("Training loss", "Mean over tasks and seeds.", _curves({"": curves}, shades)))
@@ -67,7 +66,7 @@ def figures(table: Table, records: Sequence[RunRecord]) -> list[tuple[str, str, 
     return found
 
 
-def _drawn(table: Table) -> list[str]:
+def drawn(table: Table) -> list[str]:
     """The best methods, and those that the others are compared with."""
     finished = [str(method) for method in table.rows.index[table.rows["finished"] > 0]]
     always = [method for method in (table.baseline, table.reference) if method in finished[MOST_CURVES:]]

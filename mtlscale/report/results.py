@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mtlscale.records import RunRecord, write_atomically
+from mtlscale.records import Ledger, RunRecord, write_atomically
 from mtlscale.spec import Experiment
 
 if TYPE_CHECKING:
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Results:
-    """Records of all runs of one experiment, in the order of the plan; failed and diverged ones are among them."""
+    """Records of all runs of one experiment, in the order of the plan; failed and diverged ones are among them.
+
+    Of thousands of runs they come without their epochs; `write_report` reads those that it draws from the ledger.
+    """
 
     experiment: Experiment
     records: tuple[RunRecord, ...]
@@ -79,6 +82,7 @@ class Results:
             list(self.records),
             self.folder,
             self.experiment.name,
+            ledger=Ledger(self.folder / "ledger.jsonl"),
             baseline=self.experiment.baseline,
             reference=self.experiment.reference,
             published=self._published(),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mtlscale.records import RunRecord, write_atomically
+from mtlscale.records import Ledger, RunRecord, write_atomically
+from mtlscale.report.curves import with_epochs
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.published import Published
 
@@ -15,17 +16,21 @@ def write_report(
     folder: Path,
     name: str,
     *,
+    ledger: Ledger | None = None,
     baseline: str = "stl",
     reference: str = "equal",
     published: Published | None = None,
 ) -> dict[str, Path]:
     """Write leaderboard.md, .csv, .html and .png into the folder, and into its folder `pictures` one of everything else
-    there is to draw, each whole or not at all: what -> its file."""
+    there is to draw, each whole or not at all: what -> its file. `ledger`: has the epochs of records that lack them."""
     from mtlscale.report.canvas import save
+    from mtlscale.report.figures import drawn
     from mtlscale.report.html import page
     from mtlscale.report.plots import leaderboard_figure, pictures
 
     board = Leaderboard.from_records(records, baseline, reference, published)
+    if ledger is not None:
+        records = with_epochs(records, {name: drawn(table) for name, table in board.tables.items()}, ledger)
     texts = {
         "markdown": ("leaderboard.md", f"# {name}\n\n{board.to_markdown()}"),
         "csv": ("leaderboard.csv", board.to_csv()),

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, model_validator
 
 from mtlscale.spec.dimensions import Knobs, SearchSpec
 from mtlscale.spec.models import DatasetSpec, MethodSpec, ModelSpec, ResourceSpec, TrackingSpec, TrainingSpec
 from mtlscale.spec.parts import Parts, as_json
-from mtlscale.spec.run import Run
+from mtlscale.spec.run import Frame, Run
 from mtlscale.spec.search import check, check_space
 from mtlscale.spec.validation import Model, override
 
@@ -90,24 +91,33 @@ class Experiment(Model):
 
     def _runs(self, fingerprints: Mapping[str, str], seeds: tuple[int, ...]) -> Iterator[Run]:
         for dataset in self.datasets:
+            # What runs have in common is made once: large experiments have many.
+            data = {seed: (dataset.prepared(seed), _pipeline(dataset, seed)) for seed in seeds}
             for method in self.methods:
-                parts = self._parts(dataset, method)  # one for all seeds: large experiments have many
+                parts = self._parts(dataset, method)
                 plain = parts.plain()
-                for seed in seeds:
-                    options = dataset.build(seed)
-                    pipeline = {knob: getattr(options, knob) for knob in options.knobs()}
+                frame = Frame.of(plain)
+                for seed, (prepared, pipeline) in data.items():
                     yield Run.of_parts(
                         parts,
+                        frame,
                         experiment=self.name,
                         dataset=dataset.label,
-                        data=dataset.prepared(seed),
+                        data=prepared,
                         method=method.label,
                         seed=seed,
-                        fingerprint=fingerprints[dataset.prepared(seed)],
-                        spec={**as_json({"dataset": {"name": dataset.name, **pipeline}}), **plain, "seed": seed},
+                        fingerprint=fingerprints[prepared],
+                        spec={"dataset": pipeline, **plain, "seed": seed},
                     )
 
     def data(self) -> dict[str, tuple[DatasetSpec, int]]:
         """Name of the prepared data -> the data set, and a seed that reads it: all that the runs and trials need."""
         seeds = self.seeds if self.search is None else (*self.seeds, self.search.seed)
         return {dataset.prepared(seed): (dataset, seed) for dataset in self.datasets for seed in seeds}
+
+
+def _pipeline(dataset: DatasetSpec, seed: int) -> dict[str, Any]:
+    """The data set's part of a run's spec."""
+    options = dataset.build(seed)
+    knobs = {knob: getattr(options, knob) for knob in options.knobs()}
+    return as_json({"name": dataset.name, **knobs})

@@ -48,6 +48,50 @@ _DEFAULTS: dict[Any, dict[str, Any]] = {}  # component class -> its defaults
 _TRAINING_DEFAULTS = TrainingSpec().model_dump(mode="json")
 
 
+_DERIVED = ("parts", "frame")  # of a run's spec, kept beside it in this process
+
+
+class Frame:
+    """The text that a run id is the hash of, but for data set, seed and data: the same for all seeds of a method."""
+
+    def __init__(self, before: str, between: str, after: str) -> None:
+        self._before, self._between, self._after = before, between, after
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any]) -> Frame:
+        training = spec["training"]
+        content = {
+            "dataset": None,
+            "encoder": _told(spec["encoder"], "encoders"),
+            "training": {
+                key: value
+                for key, value in _without_defaults(training, _TRAINING_DEFAULTS).items()
+                if key not in NO_RESULT
+            },
+            "dropout": spec["dropout"],
+            "seed": None,
+        }
+        if training.get("amp") == "fp16" or training.get("gramian_every", 1) > 1:
+            content["engine"] = _ENGINE
+        for part in ("architecture", "balancer", "objective"):
+            entry = spec[part]
+            content[part] = None if entry is None else _told(entry, f"{part}s")
+        names = sorted(content)
+        texts = {name: f"{json.dumps(name)}: {json.dumps(content[name], sort_keys=True)}" for name in names}
+        first, last = names.index("dataset"), names.index("seed")
+        return cls(
+            "".join(f"{texts[name]}, " for name in names[:first]),
+            "".join(f"{texts[name]}, " for name in names[first + 1 : last]),
+            "".join(f", {texts[name]}" for name in names[last + 1 :]),
+        )
+
+    def run_id(self, dataset: Mapping[str, Any], seed: int, fingerprint: str) -> str:
+        told = json.dumps(_told(dataset, "datasets"), sort_keys=True)
+        spec = f'{self._before}"dataset": {told}, {self._between}"seed": {json.dumps(seed)}{self._after}'
+        text = f"[{{{spec}}}, {json.dumps(fingerprint)}, {RESULTS_VERSION}]"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 class Run(Model):
     """One training run, fully resolved: everything a worker needs besides the data.
 
@@ -70,25 +114,9 @@ class Run(Model):
         Settings at their default are left out, so a new knob keeps finished runs valid; whoever changes a default
         raises the component's `results_version`.
         """
-        spec = {
-            "dataset": _told(self.spec["dataset"], "datasets"),
-            "encoder": _told(self.spec["encoder"], "encoders"),
-            "training": {
-                key: value
-                for key, value in _without_defaults(self.spec["training"], _TRAINING_DEFAULTS).items()
-                if key not in NO_RESULT
-            },
-            "dropout": self.spec["dropout"],
-            "seed": self.spec["seed"],
-        }
-        training = self.spec["training"]
-        if training.get("amp") == "fp16" or training.get("gramian_every", 1) > 1:
-            spec["engine"] = _ENGINE
-        for part in ("architecture", "balancer", "objective"):
-            entry = self.spec[part]
-            spec[part] = None if entry is None else _told(entry, f"{part}s")
-        text = json.dumps([spec, self.fingerprint, RESULTS_VERSION], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        known: Frame | None = self.__dict__.get("frame")
+        frame = Frame.of(self.spec) if known is None else known
+        return frame.run_id(self.spec["dataset"], self.spec["seed"], self.fingerprint)
 
     @cached_property
     def parts(self) -> Parts:
@@ -96,21 +124,24 @@ class Run(Model):
         return Parts.of(self.spec, self.method)
 
     @classmethod
-    def of_parts(cls, parts: Parts, **fields: Any) -> Run:
-        """A run whose parts are built already; runs may share them."""
+    def of_parts(cls, parts: Parts, frame: Frame | None = None, **fields: Any) -> Run:
+        """A run whose parts are built already; runs that differ in data set and seed alone share them."""
         run = cls(**fields)
         run.__dict__["parts"] = parts
+        if frame is not None:
+            run.__dict__["frame"] = frame
         return run
 
     def __getstate__(self) -> dict[Any, Any]:
         """Without the parts: where a run arrives, the plugins they come from may not be loaded yet."""
         state = super().__getstate__()
-        return {**state, "__dict__": {key: value for key, value in state["__dict__"].items() if key != "parts"}}
+        return {**state, "__dict__": {key: value for key, value in state["__dict__"].items() if key not in _DERIVED}}
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Run:
         copied = super().model_copy(update=update, deep=deep)
         if update and "spec" in update:
-            copied.__dict__.pop("parts", None)
+            for key in _DERIVED:
+                copied.__dict__.pop(key, None)
         return copied
 
     @property

@@ -97,3 +97,30 @@ def test_records_can_be_read_without_their_epochs(tmp_path: Path) -> None:
     rewritten = json.dumps(json.loads(ledger.path.read_text().splitlines()[0]), indent=None, sort_keys=True)
     ledger.path.write_text(rewritten + "\n")  # by another program: in another order
     assert [found.run_id for found in ledger.records(epochs=False)] == ["a"]
+
+
+def test_outcomes_are_those_of_whole_records(tmp_path: Path) -> None:
+    """Read from both ends of a line, whatever stands between, or from all of it where another program wrote it."""
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    odd = '","status":"failed","started":"'
+    whole = record("a", "diverged").model_copy(
+        update={"method": odd, "error": odd, "finished": "2026", "trial": {"x": {"y": odd}, "started": "z"}}
+    )
+    for one in (record("a", "failed"), record("b"), whole):
+        ledger.append(one)
+    end = len(ledger.path.read_bytes().splitlines()[-1])
+    plain = ledger.path.read_bytes()
+    for cut in range(1, end + 1):  # a crash may cut anywhere
+        ledger.path.write_bytes(plain[: -1 - cut])
+        ledger.append(record("c").model_copy(update={"finished": "2027"}))
+        found = ledger.newest()
+        assert {name: one.status for name, one in found.items()} == {
+            name: one.status for name, one in ledger.latest().items()
+        }
+        assert found["a"].status == "failed" and found["c"].when == "2027"
+    ledger.path.write_bytes(plain)
+    assert [(one.status, one.when) for one in ledger.newest().values()] == [("diverged", "2026"), ("finished", "")]
+    assert ledger.read(ledger.newest()["a"]) == whole and ledger.read(ledger.newest()["b"]) == record("b")
+    other = json.dumps(json.loads(plain.splitlines()[-1]), sort_keys=True)
+    ledger.path.write_text(other + "\n")
+    assert [(one.status, one.when) for one in ledger.newest().values()] == [("diverged", "2026")]
