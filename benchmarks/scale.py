@@ -6,13 +6,15 @@
 Real planner, ledger, leaderboard and MLflow writer (SQLite); the workers are simulated: each takes the next run, tells
 its epochs and its record, and 1,000 of them overlap. Every part runs in a process of its own, whose largest resident
 size is its memory. MLflow is written for the first `--mlflow-runs` alone, in two halves, whose costs show whether the
-cost per run grows.
+cost per run grows. Targets are held against CPU time, which other work on the machine does not lengthen; the last part
+alone runs in real time.
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
+import itertools
 import json
 import multiprocessing
 import random
@@ -28,12 +30,16 @@ from rich.console import Console
 from rich.table import Table
 
 DATASETS, SEEDS, EPOCHS = 10, 20, 5
-TARGETS = {
-    "plan": "≤ 60 s, ≤ 2 GB",
-    "plan again, all done": "≤ 60 s, ≤ 2 GB",
-    "events and ledger": "≤ 5 ms a run",
-    "leaderboard": "≤ 30 s",
+TARGETS: dict[str, dict[str, float]] = {  # part -> what it may take at 100,000 runs
+    "plan": {"cpu": 30, "mb": 1536},
+    "plan again, all done": {"cpu": 30, "mb": 1536},
+    "events and ledger": {"cpu_ms": 5},
+    "leaderboard": {"cpu": 20},
+    "MLflow, at a run's end": {"cpu_ms": 20},
+    "MLflow, followed": {"cpu_ms": 20},
+    "at the workers' pace": {"lag": 1},
 }
+UNITS = {"cpu": "CPU s", "mb": "MB", "cpu_ms": "CPU ms a run", "lag": "s behind"}
 
 
 def experiment_of(runs: int) -> Any:
@@ -83,6 +89,11 @@ def plan(home: Path, runs: int) -> dict[str, Any]:
 
 def events(planned: Any, workers: int) -> Iterator[Any]:
     """What that many workers tell: a run's epochs, then its record, interleaved by simulated time."""
+    return (event for _, event in timed_events(planned, workers))
+
+
+def timed_events(planned: Any, workers: int) -> Iterator[tuple[float, Any]]:
+    """The same with the moment; an epoch takes a second on average."""
     from mtlscale.execution import EpochEnded, RunEnded
 
     rng = random.Random(0)
@@ -95,10 +106,10 @@ def events(planned: Any, workers: int) -> Iterator[Any]:
     while heap:
         now, number, run, epoch = heapq.heappop(heap)
         if epoch <= EPOCHS:
-            yield EpochEnded(run.run_id, epoch_of(epoch, rng))
+            yield now, EpochEnded(run.run_id, epoch_of(epoch, rng))
             heapq.heappush(heap, (now + rng.expovariate(1), number, run, epoch + 1))
             continue
-        yield RunEnded(run.run_id, record_of(run, rng))
+        yield now, RunEnded(run.run_id, record_of(run, rng))
         if (following := next(queue, None)) is not None:
             heapq.heappush(heap, (now + rng.expovariate(1), number, following, 1))
 
@@ -154,15 +165,16 @@ def record(home: Path, runs: int, workers: int) -> dict[str, Any]:
     planned = make_plan(experiment, experiment.runs(data.fingerprints), place.ledger("scale"), place, data)
     todo = {one.run.run_id: one for one in planned.todo}
     recorder = Recorder(todo, place, Ledger(place.ledger("scale")), {}, Silent())
-    spent, count = 0.0, 0
+    spent, busy, count = 0.0, 0.0, 0
     with structured_log(place, "scale"):
         for event in events(planned, workers):  # making one is the workers' work, not the driver's
-            started = time.perf_counter()
+            started, cpu = time.perf_counter(), time.process_time()
             recorder.take(event)
             spent += time.perf_counter() - started
+            busy += time.process_time() - cpu
             count += 1
     size = place.ledger("scale").stat().st_size
-    return {"seconds": spent, "runs": len(todo), "events": count, "ledger_mb": size / 2**20}
+    return {"seconds": spent, "busy": busy, "runs": len(todo), "events": count, "ledger_mb": size / 2**20}
 
 
 def leaderboard(home: Path, runs: int) -> dict[str, Any]:
@@ -180,29 +192,91 @@ def leaderboard(home: Path, runs: int) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - started, "runs": len(records), "reading": read, "characters": len(text)}
 
 
-def mlflow(home: Path, runs: int) -> dict[str, Any]:
-    from mtlscale.records import Home
+def mlflow(home: Path, runs: int, followed: bool) -> dict[str, Any]:
+    """A run's whole cost in MLflow, its record's file among it. `followed`: begun, then each epoch, then the end."""
+    from mtlscale.records import Home, write_atomically
     from mtlscale.tracking import Told, Writer
 
-    experiment, place, rng = experiment_of(100 * DATASETS * SEEDS), Home(home), random.Random(0)
-    data = data_of(experiment, home)
+    name = "followed" if followed else "at-end"
+    experiment, place = experiment_of(100 * DATASETS * SEEDS), Home(home / name)
+    data, rng = data_of(experiment, home / name), random.Random(0)
     writer = Writer(experiment, place)
     writer.connect()
-    halves = [0.0, 0.0]
-    for index, run in zip(range(runs), experiment.runs(data.fingerprints), strict=False):
-        content = record_of(run, rng)
-        started = time.perf_counter()
-        writer.write([Told(run, record=content, folder=place.run(run.run_id))])
-        halves[2 * index // runs] += time.perf_counter() - started
+    halves, busy = [0.0, 0.0], 0.0
+    todo = list(itertools.islice(experiment.runs(data.fingerprints), runs))
+    for start in range(0, runs, writer.together):
+        ends, told = [], []
+        for run in todo[start : start + writer.together]:
+            content = record_of(run, rng)
+            write_atomically(place.run(run.run_id) / "record.json", content.model_dump_json().encode())
+            ends.append(Told(run, record=content, folder=place.run(run.run_id)))
+            told.append([Told(run, [epoch]) for epoch in content.epochs] if followed else [])
+        batches = [list(batch) for batch in zip(*told, strict=True)]
+        began, cpu = time.perf_counter(), time.process_time()
+        for batch in (*batches, ends):
+            writer.write(batch)
+        halves[2 * start // runs] += time.perf_counter() - began
+        busy += time.process_time() - cpu
     per_run = [1e3 * seconds / (runs / 2) for seconds in halves]
-    return {"seconds": sum(halves), "runs": runs, "first_half_ms": per_run[0], "second_half_ms": per_run[1]}
+    return {
+        "seconds": sum(halves),
+        "runs": runs,
+        "busy": busy,
+        "first_half_ms": per_run[0],
+        "second_half_ms": per_run[1],
+    }
+
+
+def pace(home: Path, workers: int, seconds: float) -> dict[str, Any]:
+    """Events as they come from workers with an epoch a second each, in real time, MLflow's writer beside it."""
+    from mtlscale.execution.plan import make_plan
+    from mtlscale.execution.runner import Recorder, Silent
+    from mtlscale.execution.watch import structured_log
+    from mtlscale.records import Home, Ledger
+    from mtlscale.tracking import Tracker
+
+    place = Home(home / "pace")
+    experiment = experiment_of(round(4 * workers * seconds / EPOCHS))
+    data = data_of(experiment, place.root)
+    planned = make_plan(experiment, experiment.runs(data.fingerprints), place.ledger("scale"), place, data)
+    todo = {one.run.run_id: one for one in planned.todo}
+    tracker = Tracker(experiment, place)
+    recorder = Recorder(todo, place, Ledger(place.ledger("scale")), {}, Silent(), tracker)
+    came = timed_events(planned, workers)
+    ready = list(itertools.takewhile(lambda event: event[0] <= seconds, came))  # made before: it is the workers' work
+    while tracker.error is None and not (place.experiment("scale") / "mlflow.json").exists():
+        time.sleep(0.1)  # MLflow makes its tables
+    lag, ended = 0.0, 0
+    with structured_log(place, "scale"):
+        began, own = time.perf_counter(), time.thread_time()
+        for moment, event in ready:
+            time.sleep(max(0.0, began + moment - time.perf_counter()))
+            recorder.take(event)
+            lag = max(lag, time.perf_counter() - began - moment)
+            ended += hasattr(event, "record")
+        last, own = time.perf_counter() - began - seconds, time.thread_time() - own
+    left, closing = tracker.left, time.perf_counter()
+    error = tracker.close([], "FINISHED")
+    return {
+        "seconds": seconds + max(0.0, last),
+        "runs": ended,
+        "events": len(ready),
+        "events_per_second": len(ready) / (seconds + max(0.0, last)),
+        "events_per_cpu_second": len(ready) / own,
+        "lag": max(0.0, last),
+        "largest_lag": lag,
+        "mlflow_left": left,
+        "mlflow_catches_up_s": time.perf_counter() - closing,
+        "mlflow_error": error,
+    }
 
 
 def _apart(work: Callable[..., dict[str, Any]], arguments: tuple[Any, ...], answer: Any) -> None:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    before = time.process_time()
     result = work(*arguments)
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    answer.put({**result, "mb": usage.ru_maxrss / 1024, "cpu": usage.ru_utime - before})
+    cpu = result.pop("busy", time.process_time() - before)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    answer.put({**result, "mb": memory, "cpu": cpu, "cpu_ms": 1e3 * cpu / max(1, result["runs"])})
 
 
 def apart(work: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
@@ -220,7 +294,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=100_000)
     parser.add_argument("--workers", type=int, default=1_000)
-    parser.add_argument("--mlflow-runs", type=int, default=200)
+    parser.add_argument("--mlflow-runs", type=int, default=640)
+    parser.add_argument("--pace-seconds", type=float, default=20.0, help="of the part in real time")
     parser.add_argument("--folder", type=Path, help="keep the files here")
     options = parser.parse_args()
     home = options.folder or Path(tempfile.mkdtemp(prefix="mtlscale-"))
@@ -231,31 +306,29 @@ def main() -> None:
             ("events and ledger", record, (home, options.runs, options.workers)),
             ("plan again, all done", plan, (home, options.runs)),
             ("leaderboard", leaderboard, (home, options.runs)),
-            ("MLflow", mlflow, (home, options.mlflow_runs)),
+            ("MLflow, at a run's end", mlflow, (home, options.mlflow_runs, False)),
+            ("MLflow, followed", mlflow, (home, options.mlflow_runs, True)),
+            ("at the workers' pace", pace, (home, options.workers, options.pace_seconds)),
         ):
             parts[name] = apart(work, *arguments)
             Console(stderr=True).print(f"{name}: {json.dumps(parts[name])}", soft_wrap=True)
     finally:
         if options.folder is None:
             shutil.rmtree(home, ignore_errors=True)
-    table = Table("part", "runs", "seconds", "CPU s", "ms a run", "MB", "target", title="the driver's cost")
+    table = Table("part", "runs", "seconds", "CPU s", "CPU ms a run", "MB", "target", "", title="the driver's cost")
     for name, part in parts.items():
-        cost = 1e3 * part["seconds"] / part["runs"]
-        numbers = (
-            f"{part['runs']:,}",
-            f"{part['seconds']:.1f}",
-            f"{part['cpu']:.1f}",
-            f"{cost:.2f}",
-            f"{part['mb']:.0f}",
-        )
-        table.add_row(name, *numbers, TARGETS.get(name, ""))
-    console = Console(width=120)
+        numbers = (f"{part['runs']:,}", f"{part['seconds']:.1f}", f"{part['cpu']:.1f}", f"{part['cpu_ms']:.2f}")
+        targets = TARGETS[name]
+        told = ", ".join(f"≤ {most:g} {UNITS[what]}" for what, most in targets.items())
+        met = all(part[what] <= most for what, most in targets.items())
+        table.add_row(name, *numbers, f"{part['mb']:.0f}", told, "met" if met else "MISSED")
+    console = Console(width=130)
     console.print(table)
-    slowest = max(parts, key=lambda name: parts[name]["seconds"] / parts[name]["runs"])
-    cost = parts[slowest]["seconds"] / parts[slowest]["runs"]
+    paced = parts["at the workers' pace"]
     console.print(
-        f"first bottleneck: {slowest}, {1e3 * cost:.1f} ms a run: {1 / cost:.0f} runs a second keep it busy, so "
-        f"{options.workers:,} workers wait for it where a run takes less than {options.workers * cost:.0f} s"
+        f"{options.workers:,} workers with an epoch a second: {paced['events_per_second']:,.0f} events a second taken "
+        f"(and {paced['events_per_cpu_second']:,.0f} in a second of CPU time), {paced['lag']:.2f} s behind at the end, {paced['largest_lag']:.2f} s at worst; MLflow then lacked "
+        f"{paced['mlflow_left']:,} of {paced['runs']:,} runs and had them {paced['mlflow_catches_up_s']:.0f} s later"
     )
 
 

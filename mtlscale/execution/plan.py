@@ -47,18 +47,15 @@ class Plan:
         `UserError` where the ledger is damaged.
         """
         done = {planned.run.run_id: planned for planned in self.runs if planned.state == "done"}
-        found = {
-            record.run_id: record
-            for record in (Ledger(self.ledger).records(epochs=self.keeps_epochs) if done else ())
-            if record.run_id in done and record.status != "failed"
-        }
         keep = self.keeps_epochs
-        return {
-            run_id: _labelled(found[run_id], planned.run)
-            if run_id in found
-            else (self._left(planned) if keep else light(self._left(planned)))
-            for run_id, planned in done.items()
-        }
+        listed = Ledger(self.ledger).latest(epochs=keep) if done else {}
+        result = {}
+        for run_id, planned in done.items():
+            record = listed.get(run_id)
+            if record is None or record.status == "failed":
+                record = self._left(planned)
+            result[run_id] = _labelled(record if keep else light(record), planned.run)
+        return result
 
     def unlisted(self) -> Iterator[RunRecord]:
         """Records of the runs that are done and not in the ledger, whole."""

@@ -7,6 +7,7 @@ own record.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import re
@@ -85,7 +86,13 @@ class Ledger:
 
     def latest(self, *, epochs: bool = True) -> dict[str, RunRecord]:
         """run_id -> its newest record."""
-        return {record.run_id: record for record in self.records(epochs=epochs)}
+        collecting = gc.isenabled()
+        gc.disable()  # it would look through all records again and again, half of the time of reading them
+        try:
+            return {record.run_id: record for record in self.records(epochs=epochs)}
+        finally:
+            if collecting:
+                gc.enable()
 
 
 # A line as `append` writes it begins and ends so. Quotes within a label or an error are escaped: none looks like a key.
