@@ -327,8 +327,9 @@ def main() -> None:
     paced = parts["at the workers' pace"]
     console.print(
         f"{options.workers:,} workers with an epoch a second: {paced['events_per_second']:,.0f} events a second taken "
-        f"(and {paced['events_per_cpu_second']:,.0f} in a second of CPU time), {paced['lag']:.2f} s behind at the end, {paced['largest_lag']:.2f} s at worst; MLflow then lacked "
-        f"{paced['mlflow_left']:,} of {paced['runs']:,} runs and had them {paced['mlflow_catches_up_s']:.0f} s later"
+        f"(and {paced['events_per_cpu_second']:,.0f} in a second of CPU time), {paced['lag']:.2f} s behind at the end, "
+        f"{paced['largest_lag']:.2f} s at worst; MLflow then lacked {paced['mlflow_left']:,} of {paced['runs']:,} runs "
+        f"and had them {paced['mlflow_catches_up_s']:.0f} s later"
     )
 
 

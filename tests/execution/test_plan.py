@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from mtlscale.data import PreparedData
-from mtlscale.execution import Plan
-from mtlscale.records import Epoch
+from mtlscale.execution import Datasets, Plan, make_plan, records_of
+from mtlscale.records import Epoch, Home, Ledger, RunRecord, write_atomically
+from mtlscale.report.results import Results
 from mtlscale.spec import Experiment, Run, load_plugin
 from mtlscale.training import train
 
@@ -53,3 +54,45 @@ def test_an_epoch_without_a_phase_is_of_the_only_one(
     run = run_of(small(methods="[equal]"), uneven())
     epoch = Epoch(epoch=2, train_loss={}, seconds=0.0)
     assert run.epochs_behind(epoch.phase, epoch.epoch) == 2
+
+
+def test_of_many_runs_the_epochs_stay_in_the_ledger(
+    small: Callable[..., Experiment],
+    uneven: Callable[..., PreparedData],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And the report that is written of them is the same, curves and all."""
+    from mtlscale.execution import plan as module
+
+    experiment, home = small(methods="[stl, equal, uncertainty]", seeds="[0, 1]"), Home(tmp_path)
+    data = uneven()
+    datasets = Datasets({"uneven": data.folder}, {"uneven": data.manifest})
+    runs, ledger = list(experiment.runs(datasets.fingerprints)), Ledger(home.ledger("small"))
+    trained = [train(run, data) for run in runs[:-1]]
+    for record in trained[:-1]:
+        ledger.append(record.model_copy(update={"status": "failed", "error": "once", "metrics": {}}))
+        ledger.append(record)
+    other = trained[-1].model_copy(update={"experiment": "another", "method": "its label"})  # finished elsewhere
+    write_atomically(home.run(other.run_id) / "record.json", other.model_dump_json().encode())
+
+    def planned() -> Plan:
+        return make_plan(experiment, runs, ledger.path, home, datasets)
+
+    assert [one.state for one in planned().runs] == ["done"] * 5 + ["new"]
+    assert list(planned().unlisted()) == [trained[-1]]
+    assert list(planned().records().values()) == trained
+    ledger.append(trained[-1])
+    assert records_of(experiment, home) == tuple(trained)
+
+    def report(records: tuple[RunRecord, ...]) -> tuple[str, list[str]]:
+        (home.experiment("small") / "report.json").unlink(missing_ok=True)
+        files = Results(experiment, records, home.experiment("small")).write_report()
+        return files["html"].read_text(), sorted(files)
+
+    whole = report(records_of(experiment, home))
+    assert "Training loss" in whole[0]
+    monkeypatch.setattr(module, "MANY", 2)
+    bare = [record.model_copy(update={"epochs": []}) for record in trained]
+    assert list(planned().records().values()) == bare and records_of(experiment, home) == tuple(bare)
+    assert report(tuple(bare)) == whole

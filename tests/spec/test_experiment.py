@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mtlscale.spec import Experiment, UserError, load_experiment, shipped
+from mtlscale.spec import Experiment, Run, UserError, load_experiment, shipped
 
 Small = Callable[..., Experiment]
 
@@ -166,3 +168,42 @@ def test_parts_are_built_once_for_all_seeds_and_follow_the_spec(small: Small) ->
     assert there.parts == tuned.parts
     spec = {**first.spec, "dropout": 0.75}
     assert first.model_copy(update={"spec": spec}).parts.dropout == 0.75
+
+
+def test_run_ids_of_shipped_experiments_are_the_hash_they_always_were() -> None:
+    """Of the whole spec as sorted JSON, written out here: in the package, runs share most of that text."""
+    from mtlscale.spec import components
+    from mtlscale.spec.models import TrainingSpec
+    from mtlscale.spec.run import NO_RESULT, RESULTS_VERSION
+
+    def told(entry: dict[str, Any], kind: str) -> dict[str, Any]:
+        knobs = components.component(kind, entry["name"]).knobs()
+        defaults = json.loads(json.dumps({key: default for key, (default, _) in knobs.items()}))
+        return {key: value for key, value in entry.items() if key not in defaults or defaults[key] != value}
+
+    def plainly(run: Run) -> str:
+        usual, training = TrainingSpec().model_dump(mode="json"), run.spec["training"]
+        spec = {
+            "dataset": told(run.spec["dataset"], "datasets"),
+            "encoder": told(run.spec["encoder"], "encoders"),
+            "training": {k: v for k, v in training.items() if v != usual.get(k, ...) and k not in NO_RESULT},
+            **({"engine": 2} if training["amp"] == "fp16" or training["gramian_every"] > 1 else {}),
+            **{key: run.spec[key] for key in ("dropout", "seed")},
+            **{
+                part: None if run.spec[part] is None else told(run.spec[part], f"{part}s")
+                for part in ("architecture", "balancer", "objective")
+            },
+        }
+        text = json.dumps([spec, run.fingerprint, RESULTS_VERSION], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    files = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
+    assert files
+    for file in files:
+        experiment = load_experiment(file)
+        fingerprints = {name: f"data of {name}" for name in experiment.data()}
+        for run in experiment.runs(fingerprints):
+            assert run.run_id == plainly(run), f"{file.stem}: {run.method}"
+        changed = run.tuned({"training.lr": 0.123, "model.dropout": 0.3})
+        assert changed.run_id == plainly(changed) != run.run_id
+        assert pickle.loads(pickle.dumps(run)).run_id == run.run_id  # noqa: S301
