@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from mtlscale.execution.dispatch import execute_jobs
 from mtlscale.execution.events import Advanced, Event
 from mtlscale.execution.jobs import Batched, Job, Options
 from mtlscale.execution.plan import Datasets, Plan, PlannedRun, make_plan
-from mtlscale.execution.pool import execute_pool
 from mtlscale.execution.reading import processes_per_node, reading, too_large_to_batch
 from mtlscale.records import Home, Ledger, RunRecord, Score, score
 from mtlscale.report.sweeps import Sweep
@@ -68,7 +68,9 @@ class SweepPlan:
             end = "" if self.search.scheduler == "none" else f" with {self.search.scheduler}"
             beside = "" if len(self.bases) == 1 or self._alone else f", up to {len(self.bases)} searches side by side"
             return [f"{names[self.search.algorithm]}{end} through Ray Tune, trials one by one on warm actors{beside}"]
-        return [*self.reasons] or [f"{len(self.items)} trials one by one"]
+        workers = self.plan.experiment.resources.workers
+        each = f", each on {workers} workers" if workers > 1 else ""
+        return [*self.reasons] or [f"{len(self.items)} trials one by one{each}"]
 
     @property
     def _alone(self) -> bool:
@@ -190,7 +192,7 @@ def execute_sweep(sweep: SweepPlan, home: Home, slots: int) -> Iterator[tuple[Ru
         yield from _tuned(sweep, home, slots, options)
         return
     run_of = {planned.run.run_id: planned.run for planned in sweep.plan.runs}
-    for event in execute_pool(sweep.items, slots, options):
+    for event in execute_jobs(sweep.items, slots, options, home):
         for run_id in event.run_ids if isinstance(event, Advanced) else (event.run_id,):
             yield run_of[run_id], event
 
