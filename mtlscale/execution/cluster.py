@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from mtlscale.execution.packing import Sort, runs_at_once
 from mtlscale.spec import ResourceSpec, UserError
 
 CONNECT_SECONDS = 8.0
@@ -82,22 +83,7 @@ def slots(resources: ResourceSpec, runs: int) -> int:
     """How many runs fit on the joined cluster at once, at most `runs`; `UserError` where not even one does."""
     import ray
 
-    have = ray.cluster_resources()
-    for kind, amount in (ray._private.state.state.get_max_resources_from_cluster_config() or {}).items():
-        have[kind] = max(have.get(kind, 0.0), float(amount))  # what the autoscaler may add, once runs wait for it
-    wanted = {
-        "CPU": resources.workers * resources.cpus_per_worker,
-        "GPU": resources.workers * resources.gpus_per_worker,
-    }
-    fit = runs
-    for kind, amount in wanted.items():
-        if amount == 0:
-            continue
-        there = have.get(kind, 0.0)
-        if there < amount:
-            raise UserError(
-                f"a run needs {amount:g} {kind}s ({resources.workers} workers), but the cluster has {there:g}; "
-                "lower `resources` in the experiment or use a larger cluster"
-            )
-        fit = min(fit, int(there // amount))
-    return max(1, fit)
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    config = ray._private.state.state.get_cluster_config()  # an autoscaler's, which adds nodes once runs wait for them
+    sorts = [] if config is None else [Sort(dict(one.resources), one.max_count) for one in config.node_group_configs]
+    return runs_at_once(nodes, sorts, resources, runs)

@@ -1,9 +1,8 @@
-"""Runs of several workers each: one Ray Train worker group, started once, that works through a queue of runs."""
+"""Runs of several workers each: as many Ray Train groups as fit at once, started once, all fed from one queue."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -12,200 +11,223 @@ from typing import Any
 
 from mtlscale.execution import dumps
 from mtlscale.execution.events import Event, RunEnded
+from mtlscale.execution.job_queue import JobQueue, Lost, Standing
 from mtlscale.execution.jobs import Job, Options
+from mtlscale.execution.loopback import torch_config
+from mtlscale.execution.patience import Patience
+from mtlscale.execution.reports import Reports
 from mtlscale.execution.trial import execute
 from mtlscale.execution.watch import log
 from mtlscale.execution.worker import failed, setup, sources
 
-
-class _Queue:
-    """The jobs still to do, and the events on their way to the driver. One actor, so that it outlives a restart of the
-    group; the job a dead group held is handed out again, `max_failures` times."""
-
-    def __init__(self, jobs: list[Job], max_failures: int) -> None:
-        self._jobs = list(jobs)
-        self._events: list[Event] = []
-        self._failures = 0
-        self._held = False
-        self._max = max_failures
-        self._places: list[dumps.Place] = []
-        self._since = time.monotonic()  # of the last sign of life
-
-    def start(self) -> None:
-        """A group begins: if another held the first job, that job cost it its life once more."""
-        if self._held:
-            self._failures += 1
-            if self._failures > self._max:
-                run = self._jobs[0].run
-                self._events.append(RunEnded(run.run_id, failed(run, f"its workers died {self._failures} times")))
-                self._drop()
-        self._held = False
-        self._places = []
-        self._since = time.monotonic()
-
-    def enter(self, place: dumps.Place) -> None:
-        """A worker of the group says where it runs."""
-        self._places.append(place)
-
-    def quiet(self) -> tuple[float, list[dumps.Place]]:
-        """Seconds since the last sign of life, 0 without a job; the workers."""
-        return (time.monotonic() - self._since if self._held else 0.0), self._places
-
-    def take(self) -> Job | None:
-        """The job to work on now, None when all are done."""
-        self._held = bool(self._jobs)
-        self._since = time.monotonic()
-        return self._jobs[0] if self._jobs else None
-
-    def report(self, event: Event) -> None:
-        self._events.append(event)
-        self._since = time.monotonic()
-        if isinstance(event, RunEnded):
-            self._drop()
-
-    def events(self) -> list[Event]:
-        events, self._events = self._events, []
-        return events
-
-    def _drop(self) -> None:
-        self._jobs.pop(0)
-        self._failures, self._held = 0, False
+_LOOK_SECONDS = 0.3  # between two looks at the queue
+_END_SECONDS = 20.0  # for groups to end that have found the queue empty
+_KEPT = 100  # records a group keeps as checkpoints of Ray Train: each new one lists all
+_SETTINGS = {
+    "RAY_TRAIN_V2_ENABLED": "1",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",  # a controller takes one report at each of these
+    # A group that waits for its places asks anew after so long, and learns whether any run is left for it.
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "15",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # an actor per group: runs go on from their checkpoints anyway
+}
 
 
-def _worker_loop(config: dict[str, Any]) -> None:
-    """Every worker of the group: rank 0 takes a job and tells the others, all train it together."""
+class NothingLeftError(Exception):
+    """Why a group ends that was never needed."""
+
+
+def _work(config: dict[str, Any]) -> None:
+    """Every worker of a group: the first takes a job and tells the others, all train it together."""
     import ray
     import torch
 
-    queue: Any = config["queue"]
+    queue, name = config["queue"], config["name"]
     options: Options = config["options"]
-    setup(options.threads, config["plugins"])
-    lead = torch.distributed.get_rank() == 0
-    if lead:
-        ray.get(queue.start.remote())
-    torch.distributed.barrier()
-    ray.get(queue.enter.remote(dumps.listen()))
-    while True:
-        box: list[Job | None] = [ray.get(queue.take.remote()) if lead else None]
-        torch.distributed.broadcast_object_list(box)
-        job = box[0]
-        if job is None:
-            return
-        for event in execute(job, options):
-            if lead:
-                ray.get(queue.report.remote(event))
-
-
-def _torch_config(use_gpu: bool) -> Any:
-    """Ray Train's torch backend, with a rendezvous that stays on this machine where the whole group does.
-
-    torch's own rendezvous store listens on all interfaces without authentication; a group on one node meets over a
-    file instead and talks over loopback.
-    """
-    from ray.train.torch import TorchConfig
-    from ray.train.torch.config import _TorchBackend
-
-    class LoopbackBackend(_TorchBackend):
-        def on_start(self, worker_group: Any, backend_config: Any) -> None:
-            size = len(worker_group)
-            nodes = set(worker_group.execute(_node_id))
-            if use_gpu or len(nodes) > 1:
-                super().on_start(worker_group, backend_config)
+    ray.get(queue.enter.remote(name, dumps.listen()))
+    try:
+        setup(options.threads, config["plugins"])
+        lead, reports = torch.distributed.get_rank() == 0, Reports()
+        torch.distributed.barrier()
+        while True:
+            box: list[Job | None] = [ray.get(queue.take.remote(name)) if lead else None]
+            torch.distributed.broadcast_object_list(box)
+            job = box[0]
+            if job is None:
                 return
-            meeting = worker_group.execute_single(0, _meeting_file)
+            for event in execute(job, options):
+                if lead:
+                    ray.get(queue.report.remote(name, event))
+                reports.take(job.run, event)
+    except Exception as error:
+        ray.get(queue.complain.remote(name, f"{type(error).__name__}: {error}".splitlines()[0]))
+        raise
+
+
+def _asks(queue: Any, name: str) -> Any:
+    """Has the controller ask the queue before it starts the workers, for the first time or again."""
+    from ray.train.v2._internal.execution.callback import WorkerGroupCallback
+
+    class Asks(WorkerGroupCallback):
+        def before_worker_group_start(self, worker_group_context: Any) -> None:
             import ray
 
-            ray.get(
-                [
-                    worker_group.execute_single_async(rank, _join, meeting, rank, size, backend_config.timeout_s)
-                    for rank in range(size)
-                ]
-            )
+            me = ray.get_runtime_context().current_actor
+            refusal, last = ray.get(queue.begin.remote(name, me))
+            if refusal is not None:
+                raise NothingLeftError(refusal) if last else RuntimeError(refusal)
 
-    class LoopbackTorchConfig(TorchConfig):
-        @property
-        def backend_cls(self) -> type:
-            return LoopbackBackend
-
-    return LoopbackTorchConfig(timeout_s=300)
+    return Asks()
 
 
-def _node_id() -> str:
-    import ray
+class _Fit(threading.Thread):
+    """One group. Its controller is an actor of its own, so that any number of them can be waited for side by side."""
 
-    return str(ray.get_runtime_context().get_node_id())
+    def __init__(self, name: str, trainer: Any) -> None:
+        super().__init__(name=name, daemon=True)
+        self._trainer = trainer
+        self.error: BaseException | None = None
 
-
-def _meeting_file() -> str:
-    return str(Path(tempfile.mkdtemp(prefix="mtlscale-")) / "rendezvous")
-
-
-def _join(meeting: str, rank: int, size: int, timeout_s: int) -> None:
-    import datetime
-
-    import torch
-
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    torch.distributed.init_process_group(
-        "gloo",
-        init_method=f"file://{meeting}",
-        rank=rank,
-        world_size=size,
-        timeout=datetime.timedelta(seconds=timeout_s),
-    )
-
-
-def execute_group(jobs: Sequence[Job], options: Options, storage: Path) -> Iterator[Event]:
-    """Work through the jobs on one Ray Train group; a dead worker restarts the group, which resumes its run."""
-    import ray
-    from ray.train import FailureConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchTrainer
-
-    resources = options.resources
-    queue = ray.remote(num_cpus=0)(_Queue).remote(list(jobs), resources.max_failures)
-    per_worker = {"CPU": resources.cpus_per_worker}
-    if options.use_gpu:
-        per_worker["GPU"] = resources.gpus_per_worker
-    trainer = TorchTrainer(
-        _worker_loop,
-        train_loop_config={"queue": queue, "plugins": sources(options.plugins), "options": options},
-        torch_config=_torch_config(options.use_gpu),
-        scaling_config=ScalingConfig(
-            num_workers=resources.workers, use_gpu=options.use_gpu, resources_per_worker=per_worker
-        ),
-        # Every group restart costs one failure; each job may cost `max_failures`, and one more that ends it.
-        run_config=RunConfig(
-            name=f"group-{os.getpid()}-{time.time_ns()}",
-            storage_path=f"{options.storage}/ray_train" if options.storage else str(storage.absolute()),
-            failure_config=FailureConfig(max_failures=len(jobs) * (resources.max_failures + 1)),
-        ),
-    )
-    outcome: list[BaseException] = []
-
-    def fit() -> None:
+    def run(self) -> None:
         try:
-            trainer.fit()
+            self._trainer.fit()
         except BaseException as error:
-            outcome.append(error)
+            self.error = getattr(error, "controller_failure", error)
 
-    thread = threading.Thread(target=fit, name="ray-train", daemon=True)
-    thread.start()
-    done: set[str] = set()
-    while True:
-        alive = thread.is_alive()
-        for event in ray.get(queue.events.remote()):
-            if isinstance(event, RunEnded):
-                done.add(event.run_id)
-            yield event
-        if not alive:
-            break
-        quiet, places = ray.get(queue.quiet.remote())
-        if quiet > 60 * resources.timeout_minutes and places:
-            for place, text in dumps.everywhere(places).items():
-                log.warning("worker hangs", extra={"dump": text, "seconds": quiet, "error": f"process {place.pid}"})
-            dumps.everywhere(places, "end")  # the group starts again, and its run resumes
-        thread.join(timeout=0.3)
-    for job in jobs:
-        if job.run.run_id not in done:
-            reason = str(outcome[0]).strip().splitlines()[-1] if outcome else "the worker group ended early"
-            yield RunEnded(job.run.run_id, failed(job.run, reason))
+
+class _Groups:
+    """The groups, and the queue they take their jobs from, which lies on the driver's node and lives as long as it."""
+
+    def __init__(self, jobs: Sequence[Job], groups: int, options: Options, storage: Path) -> None:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        self._jobs = {job.run.run_id: job for job in jobs}
+        self._left, self._most, self._options = len(self._jobs), groups, options
+        self._storage = f"{options.storage}/ray_train" if options.storage else str(storage.absolute())
+        self._plugins = sources(options.plugins)
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        actor = ray.remote(num_cpus=0)(JobQueue).options(scheduling_strategy=here)
+        self._queue = actor.remote(self._jobs, options.resources.max_failures)
+        self._fits: list[_Fit] = []
+        self._started, self._cause = 0, ""
+        self._patience = Patience(options.resources)
+
+    def events(self) -> Iterator[Event]:
+        """Until every job has ended."""
+        import ray
+
+        while True:
+            standing: Standing = ray.get(self._queue.look.remote())
+            for event in map(self._event, standing.events):
+                self._left -= isinstance(event, RunEnded)
+                yield event
+            if self._left == 0:
+                return
+            self._bury()
+            self._start(standing)
+            self._end_hung(standing)
+            up = any(group.places for group in standing.groups.values())
+            yield from self._patience.note(standing.first, up)
+            if self._patience.lost is not None:
+                ray.get(self._queue.give_up.remote(self._patience.lost))
+            time.sleep(_LOOK_SECONDS)
+
+    def _event(self, event: Event | Lost) -> Event:
+        if isinstance(event, Lost):
+            return RunEnded(event.run_id, failed(self._jobs[event.run_id].run, event.cause))
+        return event
+
+    def end(self) -> None:
+        """Wait for groups that have nothing to do any more; others are ended. Those that still wait for their places
+        learn that they are not needed when they ask again."""
+        import ray
+
+        try:
+            groups = ray.get(self._queue.look.remote(), timeout=_END_SECONDS).groups
+        except ray.exceptions.RayError:
+            return  # Ray itself has ended
+        if self._left == 0:
+            deadline = time.monotonic() + _END_SECONDS
+            for fit in self._fits:
+                if fit.name in groups and groups[fit.name].places:
+                    fit.join(max(0.0, deadline - time.monotonic()))
+            return
+        for group in groups.values():
+            if group.controller is not None:
+                ray.kill(group.controller)
+
+    def _start(self, standing: Standing) -> None:
+        """A group for every job that waits for one, as long as there are places."""
+        free = len(self._fits) - standing.held
+        while len(self._fits) < self._most and free < standing.waiting:
+            name = f"group-{os.getpid()}-{time.time_ns()}-{self._started}"
+            self._fits.append(_Fit(name, self._trainer(name)))
+            self._fits[-1].start()
+            self._started, free = self._started + 1, free + 1
+        if self._most == 0 and standing.waiting:
+            import ray
+
+            ray.get(self._queue.give_up.remote(self._cause))
+
+    def _bury(self) -> None:
+        """Groups that have ended: what they held goes to others. One that failed for good is not replaced."""
+        import ray
+
+        for fit in [fit for fit in self._fits if not fit.is_alive()]:
+            self._fits.remove(fit)
+            ray.get(self._queue.leave.remote(fit.name))
+            if fit.error is None or isinstance(fit.error, NothingLeftError):
+                continue
+            self._most -= 1
+            self._cause = (str(fit.error).strip().splitlines() or [type(fit.error).__name__])[-1]
+            log.warning("group lost", extra={"error": self._cause})
+
+    def _end_hung(self, standing: Standing) -> None:
+        """With the thread dumps of the workers in the log; the group starts again, and its run resumes."""
+        for group in standing.groups.values():
+            if group.quiet > 60 * self._options.resources.timeout_minutes and group.places:
+                for place, text in dumps.everywhere(group.places).items():
+                    extra = {"dump": text, "seconds": group.quiet, "error": f"process {place.pid}"}
+                    log.warning("worker hangs", extra=extra)
+                dumps.everywhere(group.places, "end")
+
+    def _trainer(self, name: str) -> Any:
+        from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+        from ray.train.torch import TorchTrainer
+
+        resources, use_gpu = self._options.resources, self._options.use_gpu
+        per_worker = {"CPU": resources.cpus_per_worker}
+        if use_gpu:
+            per_worker["GPU"] = resources.gpus_per_worker
+        return TorchTrainer(
+            _work,
+            train_loop_config={
+                "queue": self._queue,
+                "name": name,
+                "plugins": self._plugins,
+                "options": self._options,
+            },
+            torch_config=torch_config(use_gpu),
+            scaling_config=ScalingConfig(
+                num_workers=resources.workers, use_gpu=use_gpu, resources_per_worker=per_worker
+            ),
+            run_config=RunConfig(
+                name=name,
+                storage_path=self._storage,
+                failure_config=FailureConfig(max_failures=-1),  # the queue counts what each job costs
+                checkpoint_config=CheckpointConfig(num_to_keep=_KEPT),
+                callbacks=[_asks(self._queue, name)],
+            ),
+        )
+
+
+def execute_groups(jobs: Sequence[Job], groups: int, options: Options, storage: Path) -> Iterator[Event]:
+    """Work through the jobs on at most `groups` Ray Train groups at once; a run whose group loses a worker resumes on
+    whichever is free first, `max_failures` times."""
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    fleet = _Groups(jobs, min(groups, len(jobs)), options, storage)
+    try:
+        yield from fleet.events()
+    finally:
+        fleet.end()

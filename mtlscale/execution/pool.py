@@ -12,6 +12,7 @@ from typing import Any
 from mtlscale.execution import dumps
 from mtlscale.execution.events import Event, RunEnded
 from mtlscale.execution.jobs import Batched, Job, Options
+from mtlscale.execution.patience import Patience
 from mtlscale.execution.trial import execute
 from mtlscale.execution.watch import log
 from mtlscale.execution.worker import Plugin, failed, setup, sources
@@ -46,7 +47,10 @@ class _RunWorker:
 
 
 def execute_pool(jobs: Sequence[Job | Batched], slots: int, options: Options) -> Iterator[Event]:
-    """Work through the jobs on `slots` actors; a run whose actor dies resumes on a new one, `max_failures` times."""
+    """Work through the jobs on `slots` actors; a run whose actor dies resumes on a new one, `max_failures` times.
+
+    An actor that finds nothing to do ends at once: its place is for others, or for an autoscaler to take away.
+    """
     import ray
 
     resources = options.resources
@@ -63,6 +67,26 @@ def execute_pool(jobs: Sequence[Job | Batched], slots: int, options: Options) ->
     busy: dict[Any, _Busy] = {}  # by its stream of events
     limit = 60 * resources.timeout_minutes
     looked = time.monotonic()
+    patience = Patience(resources)
+
+    def up(stream: Any) -> bool:
+        """Whether the worker has come up. From then on it may be quiet for so long."""
+        one = busy[stream]
+        if not one.up and ray.wait([one.place], timeout=0)[0]:
+            one.up, one.since = True, time.monotonic()
+        return one.up
+
+    def release(actor: Any) -> None:
+        """An idle worker takes what is next, or what waits for a worker that has not found a place, or ends."""
+        stream = next((stream for stream in busy if not queue and not up(stream)), None)
+        if stream is not None:
+            one = busy.pop(stream)
+            ray.kill(one.actor)
+            queue.append((one.job, one.failures))
+        if queue:
+            idle.append(actor)
+        else:
+            ray.kill(actor)
 
     def lost(stream: Any, reason: str) -> Iterator[Event]:
         """A worker is gone: its job goes back to the queue, or ends as failed."""
@@ -92,15 +116,17 @@ def execute_pool(jobs: Sequence[Job | Batched], slots: int, options: Options) ->
             if ready and len(busy) > 1:  # all that are: asking anew for each would cost the square of the workers
                 ready, _ = ray.wait(list(busy), num_returns=len(busy), fetch_local=False, timeout=0)
             for stream in ready:
+                if stream not in busy:
+                    continue  # its worker had only just come up, and another has taken its job
                 try:
                     event: Event = ray.get(next(stream))
                 except StopIteration:
-                    idle.append(busy.pop(stream).actor)
+                    release(busy.pop(stream).actor)
                     continue
                 except ray.exceptions.RayError as error:
                     yield from lost(stream, str(error).strip().splitlines()[0])
                     continue
-                busy[stream].since = time.monotonic()
+                busy[stream].up, busy[stream].since = True, time.monotonic()
                 if isinstance(event, RunEnded):
                     ended.add(event.run_id)
                 yield event
@@ -108,13 +134,15 @@ def execute_pool(jobs: Sequence[Job | Batched], slots: int, options: Options) ->
             if now - looked < min(limit, _LOOK_SECONDS):
                 continue
             looked = now
-            waiting = [(stream, one) for stream, one in busy.items() if not one.up]
-            for stream, one in waiting:  # for a node, or for its libraries: the clock runs from then on
-                one.up, one.since = bool(ray.wait([one.place], timeout=0)[0]), now
-                if not one.up and len(idle) > len(queue):  # after a lost node it may wait for what an idle one holds
-                    ray.kill(one.actor)
-                    queue.append((one.job, one.failures))
-                    del busy[stream]
+            waiting = [one for stream, one in busy.items() if not up(stream)]
+            for one in waiting:  # for a node, or for its libraries: the clock runs from then on
+                one.since = now
+            first = waiting[0].job.jobs[0].run.run_id if waiting else ""
+            yield from patience.note(first, up=len(waiting) < len(busy))
+            if patience.lost is not None:
+                for job in [*(one.job for one in busy.values()), *(job for job, _ in queue)]:
+                    yield from (RunEnded(part.run.run_id, failed(part.run, patience.lost)) for part in job.jobs)
+                return
             hung = [stream for stream, one in busy.items() if now - one.since > limit]
             if hung:
                 _log_dumps(list(busy.values()), resources.timeout_minutes)

@@ -11,10 +11,10 @@ from typing import Protocol
 from mtlscale.data.shared import publish
 from mtlscale.execution import cluster
 from mtlscale.execution.client import check_client
+from mtlscale.execution.dispatch import execute_jobs
 from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
 from mtlscale.execution.jobs import Batched, Job, Options
 from mtlscale.execution.plan import MANY, Datasets, Plan, PlannedRun, light, make_plan
-from mtlscale.execution.pool import execute_pool
 from mtlscale.execution.prepare import fetch_prepared
 from mtlscale.execution.prepare import prepare as prepare_dataset
 from mtlscale.execution.probe import check_shared
@@ -347,11 +347,5 @@ def _events(
     first: Iterator[Event], jobs: Sequence[Job | Batched], slots: int, options: Options, home: Home
 ) -> Iterator[Event]:
     yield from first
-    if not jobs:
-        return
-    if options.resources.workers == 1:
-        yield from execute_pool(jobs, slots, options)
-    else:
-        from mtlscale.execution.group import execute_group
-
-        yield from execute_group([part for job in jobs for part in job.jobs], options, home.root / "ray_train")
+    if jobs:
+        yield from execute_jobs(jobs, slots, options, home)

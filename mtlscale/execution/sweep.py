@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from mtlscale.execution.dispatch import execute_jobs
 from mtlscale.execution.events import Advanced, Event
 from mtlscale.execution.jobs import Batched, Job, Options
 from mtlscale.execution.plan import Datasets, Plan, PlannedRun, make_plan
-from mtlscale.execution.pool import execute_pool
 from mtlscale.execution.reading import processes_per_node, reading, too_large_to_batch
 from mtlscale.records import Home, Ledger, RunRecord, Score, score
 from mtlscale.report.sweeps import Sweep
@@ -190,7 +190,7 @@ def execute_sweep(sweep: SweepPlan, home: Home, slots: int) -> Iterator[tuple[Ru
         yield from _tuned(sweep, home, slots, options)
         return
     run_of = {planned.run.run_id: planned.run for planned in sweep.plan.runs}
-    for event in execute_pool(sweep.items, slots, options):
+    for event in execute_jobs(sweep.items, slots, options, home):
         for run_id in event.run_ids if isinstance(event, Advanced) else (event.run_id,):
             yield run_of[run_id], event
 

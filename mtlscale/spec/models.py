@@ -158,6 +158,7 @@ class ResourceSpec(Model):
     gpus_per_worker: float = Field(0, ge=0)
     max_failures: int = Field(2, ge=0)  # restarts of a run whose worker died or hung
     timeout_minutes: float = Field(120, gt=0)  # without a sign of life (an epoch's end) a worker is taken for hung
+    start_minutes: float = Field(15, gt=0)  # with runs that wait and no worker that has come up, they are given up
 
 
 class TrackingSpec(Model):

@@ -10,7 +10,7 @@ import torch
 
 from mtlscale.data.prepared import PreparedData
 from mtlscale.execution import Job, Options, RunEnded
-from mtlscale.execution.group import execute_group
+from mtlscale.execution.group import execute_groups
 from mtlscale.spec import Experiment, ResourceSpec, Run
 from mtlscale.training import Trainer
 
@@ -38,7 +38,7 @@ def test_two_ray_train_workers_end_with_the_parameters_of_one(
             jobs.append(Job(run, data.folder, tmp_path / run.run_id))
             data_of[run.run_id] = data
     options_two = Options(ResourceSpec(workers=2), plugins=(str(PLUGIN),))
-    events = execute_group(jobs, options_two, tmp_path / "train")
+    events = execute_groups(jobs, 1, options_two, tmp_path / "train")
     records = {event.run_id: event.record for event in events if isinstance(event, RunEnded)}
     for job in jobs:
         record = records[job.run.run_id]

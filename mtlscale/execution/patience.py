@@ -1,0 +1,42 @@
+"""How long runs wait for workers that do not come: said after a minute, given up after `start_minutes`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from mtlscale.execution.events import Noted
+from mtlscale.execution.packing import in_words, needs
+from mtlscale.execution.watch import log
+from mtlscale.spec import ResourceSpec
+
+SAID_SECONDS = 60.0
+
+
+class Patience:
+    """Told now and then whether any worker is up. lost: why nobody should wait any longer, None until then."""
+
+    def __init__(self, resources: ResourceSpec) -> None:
+        self._limit = 60 * resources.start_minutes
+        self._resources = resources
+        self._since, self._said = time.monotonic(), False
+        self.lost: str | None = None
+
+    def note(self, run_id: str, up: bool) -> Iterator[Noted]:
+        """run_id: of a run that waits, "" where none does. The one note of it, in the name of that run."""
+        if up or not run_id:
+            self._since = time.monotonic()
+            return
+        waited = time.monotonic() - self._since
+        if waited > self._limit:
+            self.lost = f"no worker has come up within {self._limit / 60:g} minutes: {self._cause()}"
+        if waited > SAID_SECONDS and not self._said:
+            self._said = True
+            log.warning("runs wait for workers", extra={"text": self._cause(), "seconds": waited})
+            yield Noted(run_id, f"no worker has come up for {waited:.0f} s: {self._cause()}")
+
+    def _cause(self) -> str:
+        each = f"each needs {in_words(needs(self._resources))}"
+        if self._resources.workers > 1:
+            each = f"a run needs {self._resources.workers}, {each}"
+        return f"{each}; others may hold the cluster's places (`ray status` shows them)"
