@@ -110,6 +110,7 @@ class _Groups:
         self._queue = actor.remote(self._jobs, options.resources.max_failures)
         self._fits: list[_Fit] = []
         self._started, self._cause = 0, ""
+        self._ended: dict[str, tuple[dumps.Place, ...]] = {}  # by group, of its workers that hung
         self._patience = Patience(options.resources)
 
     def events(self) -> Iterator[Event]:
@@ -184,8 +185,10 @@ class _Groups:
 
     def _end_hung(self, standing: Standing) -> None:
         """With the thread dumps of the workers in the log; the group starts again, and its run resumes."""
-        for group in standing.groups.values():
-            if group.quiet > 60 * self._options.resources.timeout_minutes and group.places:
+        for name, group in standing.groups.items():
+            hangs = group.quiet > 60 * self._options.resources.timeout_minutes and group.places
+            if hangs and self._ended.get(name) != group.places:
+                self._ended[name] = group.places
                 for place, text in dumps.everywhere(group.places).items():
                     extra = {"dump": text, "seconds": group.quiet, "error": f"process {place.pid}"}
                     log.warning("worker hangs", extra=extra)

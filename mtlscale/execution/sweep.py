@@ -68,7 +68,9 @@ class SweepPlan:
             end = "" if self.search.scheduler == "none" else f" with {self.search.scheduler}"
             beside = "" if len(self.bases) == 1 or self._alone else f", up to {len(self.bases)} searches side by side"
             return [f"{names[self.search.algorithm]}{end} through Ray Tune, trials one by one on warm actors{beside}"]
-        return [*self.reasons] or [f"{len(self.items)} trials one by one"]
+        workers = self.plan.experiment.resources.workers
+        each = f", each on {workers} workers" if workers > 1 else ""
+        return [*self.reasons] or [f"{len(self.items)} trials one by one{each}"]
 
     @property
     def _alone(self) -> bool:

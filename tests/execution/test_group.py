@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
+from ray.train import Result
 
 from mtlscale.data.prepared import PreparedData
 from mtlscale.execution import Job, Options, RunEnded
 from mtlscale.execution.group import execute_groups
+from mtlscale.records import read_record
 from mtlscale.spec import Experiment, ResourceSpec, Run
-from mtlscale.training import Trainer
+from mtlscale.training import Trainer, train
 
 pytestmark = pytest.mark.ray
 
@@ -27,7 +30,7 @@ def test_two_ray_train_workers_end_with_the_parameters_of_one(
     tmp_path: Path,
     local_ray: None,
 ) -> None:
-    """20 steps of each of the seven methods, float64, unequal task sizes and missing labels, one group for all."""
+    """20 steps of each of the seven methods, float64, unequal task sizes and missing labels, two groups for all."""
     jobs, data_of = [], {}
     for shared in (False, True):
         data = uneven(shared=shared)
@@ -38,7 +41,7 @@ def test_two_ray_train_workers_end_with_the_parameters_of_one(
             jobs.append(Job(run, data.folder, tmp_path / run.run_id))
             data_of[run.run_id] = data
     options_two = Options(ResourceSpec(workers=2), plugins=(str(PLUGIN),))
-    events = execute_groups(jobs, 1, options_two, tmp_path / "train")
+    events = execute_groups(jobs, 2, options_two, tmp_path / "train")
     records = {event.run_id: event.record for event in events if isinstance(event, RunEnded)}
     for job in jobs:
         record = records[job.run.run_id]
@@ -59,3 +62,71 @@ def test_two_ray_train_workers_end_with_the_parameters_of_one(
             assert error <= 1e-9, f"{job.run.method}: {key} differs by {error:.1e}"
         for task, metrics in alone.metrics["test"].items():
             assert record.metrics["test"][task] == pytest.approx(metrics, rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_two_groups_share_a_queue_and_a_killed_worker_costs_its_run_nothing(
+    small: Callable[..., Experiment],
+    uneven: Callable[..., PreparedData],
+    run_of: Callable[[Experiment, PreparedData], Run],
+    tmp_path: Path,
+    local_ray: None,
+) -> None:
+    data = uneven(shared=False)
+    training = "{epochs: 400, batch_size: 16, dtype: float64, checkpoint_seconds: 0.1}"
+    runs = [run_of(small(methods=f"[{method}]", training=training), data) for method in ("equal", "stl", "uncertainty")]
+    jobs = [Job(run, data.folder, tmp_path / run.run_id) for run in runs]
+    options = Options(ResourceSpec(workers=2), plugins=(str(PLUGIN),))
+    records, seen, killed = {}, set(), 0
+    for event in execute_groups(jobs, 2, options, tmp_path / "train"):
+        if isinstance(event, RunEnded):
+            records[event.run_id] = event.record
+        seen.add(event.run_id)  # type: ignore[union-attr]
+        if len(seen) == 2 and not records and not killed:  # both groups have a run
+            killed = kill_a_worker()
+    assert killed
+    for run in runs:
+        record, alone = records[run.run_id], train(run, data)
+        assert (record.status, record.workers, record.steps) == ("finished", 2, alone.steps), record.error
+        assert [epoch.epoch for epoch in record.epochs] == list(range(1, 401))
+        for task, metrics in alone.metrics["test"].items():
+            assert record.metrics["test"][task] == pytest.approx(metrics, rel=1e-6)
+    spans = [(record.started, record.finished) for record in records.values()]
+    assert max(sum(start <= at < end for start, end in spans) for at, _ in spans) == 2
+
+    results = [Result.from_path(path) for path in (tmp_path / "train").iterdir() if list(path.glob("checkpoint_*"))]
+    told = {metrics["run_id"]: (metrics, kept) for result in results for kept, metrics in result.best_checkpoints or []}
+    assert set(told) == set(records)
+    for run_id, (metrics, kept) in told.items():
+        assert metrics["test/a/accuracy"] == records[run_id].metrics["test"]["a"]["accuracy"]
+        with kept.as_directory() as folder:
+            assert read_record(Path(folder)) == records[run_id]
+
+
+def kill_a_worker() -> int:
+    """One training process of this machine's Ray, without a warning."""
+    workers = [
+        process
+        for process in psutil.Process().children(recursive=True)
+        if any("RayTrainWorker" in part for part in process.cmdline())
+    ]
+    workers[0].kill()
+    return workers[0].pid
+
+
+@pytest.mark.timeout(120)
+def test_runs_that_no_group_finds_places_for_fail_with_the_cause(
+    small: Callable[..., Experiment],
+    uneven: Callable[..., PreparedData],
+    run_of: Callable[[Experiment, PreparedData], Run],
+    tmp_path: Path,
+    local_ray: None,
+) -> None:
+    """Three CPUs each, of four."""
+    data = uneven(shared=False)
+    run = run_of(small(methods="[equal]"), data)
+    options = Options(ResourceSpec(workers=2, cpus_per_worker=3, start_minutes=0.05), plugins=(str(PLUGIN),))
+    (event,) = execute_groups([Job(run, data.folder, tmp_path / "run")], 1, options, tmp_path / "train")
+    assert isinstance(event, RunEnded) and event.record.status == "failed"
+    assert "no worker has come up within 0.05 minutes: a run needs 2, each needs 3 CPUs" in str(event.record.error)

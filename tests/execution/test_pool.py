@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import ray
 
 from mtlscale.data.prepared import PreparedData
 from mtlscale.execution import Job, Options, RunEnded, execute_pool
@@ -42,7 +43,7 @@ class LastWord(Balancer):
 pytestmark = pytest.mark.ray
 
 
-MakeJob = Callable[[str], Job]
+MakeJob = Callable[..., Job]
 
 
 @pytest.fixture
@@ -55,8 +56,8 @@ def job(
     """A short run of a method."""
     data = uneven(shared=False)
 
-    def make(method: str) -> Job:
-        run = run_of(small(methods=f"[{method}]", training="{epochs: 2, batch_size: 16}"), data)
+    def make(method: str, epochs: int = 2) -> Job:
+        run = run_of(small(methods=f"[{method}]", training=f"{{epochs: {epochs}, batch_size: 16}}"), data)
         return Job(run, data.folder, tmp_path / run.run_id)
 
     return make
@@ -82,3 +83,39 @@ def test_a_worker_that_dies_after_its_last_word_repeats_nothing(job: MakeJob, tm
     events = list(execute_pool([one], 1, options))
     assert list(map(type, events)).count(RunEnded) == 1
     assert (tmp_path / "last_word.txt").exists()  # the worker did die there
+
+
+@pytest.mark.timeout(180)
+def test_a_worker_with_nothing_left_to_do_ends_at_once(job: MakeJob, local_ray: None) -> None:
+    """Two of four CPUs each: with one run left, two are free."""
+    jobs = [job("equal"), job("stl", epochs=4000)]
+    options = Options(ResourceSpec(cpus_per_worker=2), plugins=(str(PLUGIN),), models=False)
+    free, ended = [0.0], []
+    for event in execute_pool(jobs, 2, options):
+        ended += [event.run_id] if isinstance(event, RunEnded) else []
+        if ended and free[-1] < 2:
+            free.append(ray.available_resources().get("CPU", 0))
+    assert free[-1] == 2 and len(ended) == 2
+
+
+@pytest.mark.timeout(180)
+def test_runs_that_no_worker_comes_up_for_fail_with_the_cause(job: MakeJob, local_ray: None) -> None:
+    """Others hold all CPUs."""
+    other = ray.remote(num_cpus=4)(Other).remote()
+    ray.get(other.there.remote())
+    try:
+        options = Options(ResourceSpec(cpus_per_worker=2, start_minutes=0.01), plugins=(str(PLUGIN),))
+        jobs = [job(method) for method in ("equal", "stl", "mgda")]
+        records = [event.record for event in execute_pool(jobs, 2, options) if isinstance(event, RunEnded)]
+    finally:
+        ray.kill(other)
+    assert [record.status for record in records] == ["failed"] * 3
+    assert {record.run_id for record in records} == {one.run.run_id for one in jobs}
+    assert "no worker has come up within 0.01 minutes: each needs 2 CPUs; others may hold" in str(records[0].error)
+
+
+class Other:
+    """Of another user."""
+
+    def there(self) -> bool:
+        return True

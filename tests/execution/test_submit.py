@@ -91,7 +91,7 @@ def test_the_jobs_own_exit_status_comes_back(
     arguments = ["submit", str(path), "--address", three_nodes.url, "--home", str(tmp_path / "home"), "--with-code"]
     done = mtlscale(*arguments, env=three_nodes.environment())
     assert done.returncode == 2
-    assert "a run needs 4 GPUs (1 workers), but the cluster has 0" in done.stdout
+    assert "a worker needs 1 CPU and 4 GPUs, but the largest node has 1 CPU and 0 GPUs" in done.stdout
     assert "exit status 2" in done.stdout
 
 

@@ -56,7 +56,7 @@ def test_a_run_id_follows_what_changes_results_and_nothing_else(small: Small) ->
     base = ids(small())
     assert len(set(base)) == len(base)
     same = [
-        small(resources="{workers: 2}"),
+        small(resources="{workers: 2, start_minutes: 1}"),
         small(tracking="{enabled: false}"),
         small(name="other"),
         small(methods="[{name: stl, label: alone}, equal, {name: mgda, normalize: none}]"),
