@@ -185,6 +185,7 @@ class _Services:
             cluster.named(self._address)  # before MLflow's database is made
             self.tracker = Tracker(self._experiment, self._home, self.observer.note)
         self._stack.enter_context(cluster.session(self._address))
+        cluster.slots(self._experiment.resources, 1)  # refuses what fits nowhere before any node is asked anything
         search = self._experiment.search
         if self._home.storage is None or (search is not None and search.adaptive):  # Tune's own files have no other way
             check_shared(self._home.root)

@@ -74,7 +74,7 @@ def test_two_groups_share_a_queue_and_a_killed_worker_costs_its_run_nothing(
     local_ray: None,
 ) -> None:
     data = uneven(shared=False)
-    training = "{epochs: 400, batch_size: 16, dtype: float64, checkpoint_seconds: 0.1}"
+    training = "{epochs: 200, batch_size: 16, dtype: float64, checkpoint_seconds: 0.1}"
     runs = [run_of(small(methods=f"[{method}]", training=training), data) for method in ("equal", "stl", "uncertainty")]
     jobs = [Job(run, data.folder, tmp_path / run.run_id) for run in runs]
     options = Options(ResourceSpec(workers=2), plugins=(str(PLUGIN),))
@@ -89,7 +89,7 @@ def test_two_groups_share_a_queue_and_a_killed_worker_costs_its_run_nothing(
     for run in runs:
         record, alone = records[run.run_id], train(run, data)
         assert (record.status, record.workers, record.steps) == ("finished", 2, alone.steps), record.error
-        assert [epoch.epoch for epoch in record.epochs] == list(range(1, 401))
+        assert [epoch.epoch for epoch in record.epochs] == list(range(1, 201))
         for task, metrics in alone.metrics["test"].items():
             assert record.metrics["test"][task] == pytest.approx(metrics, rel=1e-6)
     spans = [(record.started, record.finished) for record in records.values()]
