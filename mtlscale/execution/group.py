@@ -64,7 +64,8 @@ def _work(config: dict[str, Any]) -> None:
 
 
 def _asks(queue: Any, name: str) -> Any:
-    """Has the controller ask the queue before it starts the workers, for the first time or again."""
+    """Has the controller ask the queue before it starts the workers, for the first time or again, and leave there what
+    the driver needs to end them."""
     from ray.train.v2._internal.execution.callback import WorkerGroupCallback
 
     class Asks(WorkerGroupCallback):
@@ -72,9 +73,15 @@ def _asks(queue: Any, name: str) -> Any:
             import ray
 
             me = ray.get_runtime_context().current_actor
-            refusal, last = ray.get(queue.begin.remote(name, me))
+            refusal, well = ray.get(queue.begin.remote(name, me))
             if refusal is not None:
-                raise NothingLeftError(refusal) if last else RuntimeError(refusal)
+                raise NothingLeftError(refusal) if well else RuntimeError(refusal)
+
+        def after_worker_group_start(self, worker_group: Any) -> None:
+            import ray
+
+            handle = worker_group.get_worker_group_state().placement_group_handle
+            ray.get(queue.place.remote(name, handle.placement_group))
 
     return Asks()
 
@@ -153,9 +160,10 @@ class _Groups:
                 if fit.name in groups and groups[fit.name].places:
                     fit.join(max(0.0, deadline - time.monotonic()))
             return
-        for group in groups.values():
-            if group.controller is not None:
-                ray.kill(group.controller)
+        for controller, *places in (group.handles for group in groups.values() if group.handles):
+            ray.kill(controller)
+            for place in places:  # they outlive their controller
+                ray.util.remove_placement_group(place)
 
     def _start(self, standing: Standing) -> None:
         """A group for every job that waits for one, as long as there are places."""

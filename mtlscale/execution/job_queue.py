@@ -31,18 +31,19 @@ class _Group:
     since: float  # of its last sign of life
     held: str | None = None  # the id of its run
     places: list[Place] = field(default_factory=list)
-    controller: Any = None
+    handles: tuple[Any, ...] = ()
     fruitless: int = 0  # times in a row that its workers came up and died before they had a job
     complaint: str = ""  # what its workers have died of
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A group as the driver sees it. quiet: seconds since its last sign of life, 0 without a job."""
+    """A group as the driver sees it. quiet: seconds since its last sign of life, 0 without a job. handles: of Ray's, by
+    which it can be ended."""
 
     quiet: float
     places: tuple[Place, ...]
-    controller: Any
+    handles: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -68,17 +69,21 @@ class JobQueue:
         self._groups: dict[str, _Group] = {}
         self._events: list[Event | Lost] = []
 
-    def begin(self, group: str, controller: Any = None) -> tuple[str | None, bool]:
+    def begin(self, group: str, *handles: Any) -> tuple[str | None, bool]:
         """The workers of a group are about to be started; earlier ones are dead. Why they must not be, None where they
         may; and whether all is well with the group."""
         one = self._groups.setdefault(group, _Group(time.monotonic()))
         if one.held is None and one.places:
             one.fruitless += 1
         self._give_back(one)
-        one.places, one.controller = [], controller
+        one.places, one.handles = [], handles
         if one.fruitless > self._max:
             return f"workers died {one.fruitless} times before they had a run{_because(one.complaint)}", False
         return (None if self._waiting else "no run is left"), True
+
+    def place(self, group: str, handle: Any) -> None:
+        """The group has its places in the cluster."""
+        self._groups[group].handles += (handle,)
 
     def enter(self, group: str, place: Place) -> None:
         """A worker of the group is up."""
@@ -119,7 +124,7 @@ class JobQueue:
         events, self._events = tuple(self._events), []
         now = time.monotonic()
         groups = {
-            name: Seen(0.0 if one.held is None else now - one.since, tuple(one.places), one.controller)
+            name: Seen(0.0 if one.held is None else now - one.since, tuple(one.places), one.handles)
             for name, one in self._groups.items()
         }
         held = sum(one.held is not None for one in self._groups.values())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
+import ray
 import torch
 from ray.train import Result
 
@@ -102,6 +104,27 @@ def test_two_groups_share_a_queue_and_a_killed_worker_costs_its_run_nothing(
         assert metrics["test/a/accuracy"] == records[run_id].metrics["test"]["a"]["accuracy"]
         with kept.as_directory() as folder:
             assert read_record(Path(folder)) == records[run_id]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_groups_that_are_left_early_give_their_places_back_at_once(
+    small: Callable[..., Experiment],
+    uneven: Callable[..., PreparedData],
+    run_of: Callable[[Experiment, PreparedData], Run],
+    tmp_path: Path,
+    local_ray: None,
+) -> None:
+    data = uneven(shared=False)
+    run = run_of(small(methods="[equal]", training="{epochs: 1000000, batch_size: 16}"), data)
+    options = Options(ResourceSpec(workers=2), plugins=(str(PLUGIN),))
+    events = execute_groups([Job(run, data.folder, tmp_path / "run")], 1, options, tmp_path / "train")
+    next(events)
+    assert ray.available_resources().get("CPU", 0) == 2
+    events.close()  # type: ignore[attr-defined]
+    deadline = time.monotonic() + 10
+    while ray.available_resources().get("CPU", 0) < 4:
+        assert time.monotonic() < deadline
 
 
 def kill_a_worker() -> int:

@@ -124,7 +124,8 @@ def test_a_group_that_asks_anew_for_its_places_has_not_failed() -> None:
     one = queue("a", 0)
     for _ in range(5):
         assert one.begin("x", "controller") == (None, True)
-    assert one.look().groups["x"].places == () and one.look().groups["x"].controller == "controller"
+    one.place("x", "places")
+    assert one.look().groups["x"].places == () and one.look().groups["x"].handles == ("controller", "places")
 
 
 def test_a_group_is_quiet_only_while_it_has_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
