@@ -6,7 +6,6 @@ import datetime
 import os
 import socket
 import tempfile
-from pathlib import Path
 
 from mtlscale.execution import leftovers
 
