@@ -1,13 +1,21 @@
 """Break a cluster on purpose, again and again, and see whether every experiment still ends complete and correct.
 
-    python benchmarks/fault_drill.py --rounds 20           # 20 rounds, a table for docs/faults.md at the end
-    python benchmarks/fault_drill.py --rounds 4 --seed 7 --keep
+    python benchmarks/fault_drill.py --rounds 24           # three of each kind, a table for docs/clusters.md at the end
+    python benchmarks/fault_drill.py --rounds 8 --seed 7 --keep
+    python benchmarks/fault_drill.py --rounds 2 --kinds second disk
 
 Three real Ray nodes on this machine and an MLflow server. Every round submits the same experiment on digits as a job
-into a folder of its own, and at a random moment (seeded) ends one thing with kill -9: a training worker, a node, the
-driver or the MLflow server. Then the same command goes on. A round passes when the leaderboard is that of the
-undisturbed experiment, no finished run was repeated, and MLflow, after `mtlscale sync`, has every run once. Exit status
-1 where one did not.
+into a folder of its own, and at a random moment (seeded) does one thing to it:
+
+    worker, node, driver, mlflow    ends it with kill -9
+    checkpoint                      cuts off a run's checkpoint and ends the workers with kill -9
+    sigterm                         tells the driver to stop, as `mtlscale stop` does
+    second                          starts a second driver of the same experiment
+    disk                            lets a worker write no more files, as on a node whose disk is full
+
+Then the same command goes on, where the first does not. A round passes when the leaderboard is that of the undisturbed
+experiment, no finished run was repeated, and MLflow, after `mtlscale sync`, has every run once. Exit status 1 where one
+did not.
 Needs the job server: pip install 'mtlscale[cluster]'.
 """
 
@@ -37,7 +45,7 @@ from mtlscale.execution.local_cluster import LocalCluster
 from mtlscale.records import Home, Ledger, RunRecord
 from mtlscale.spec import load_experiment
 
-KINDS = ("worker", "node", "driver", "mlflow")
+KINDS = ("worker", "node", "driver", "mlflow", "checkpoint", "sigterm", "second", "disk")
 EXPERIMENT = """\
 name: drill
 datasets: [digits]
@@ -50,6 +58,7 @@ tracking: {{uri: '{uri}'}}
 """
 SAME = ("run_id", "dataset", "method", "seed", "status", "metrics", "last", "chosen_epoch", "steps", "samples")
 PATIENCE = 900.0  # seconds that any one thing may take
+END_SECONDS = 60.0  # that a driver may take to end when it is told to
 
 
 class Drill(AssertionError):
@@ -168,22 +177,77 @@ class Round:
     problem: str = ""
 
 
-def break_something(bench: Bench, kind: str, rng: random.Random) -> None:
+def drivers(bench: Bench) -> list[psutil.Process]:
+    """The shell that started the driver, and itself last."""
+    found = named(bench.cluster, "mtlscale.cli", "run")
+    if not found:
+        raise Drill("no driver found")
+    return sorted(found, key=lambda process: process.name().startswith("python"))
+
+
+def workers(bench: Bench) -> list[psutil.Process]:
+    """The processes that train, as soon as there is one."""
+    found: list[psutil.Process] = []
+    until(lambda: bool(found.extend(named(bench.cluster, "ray::_RunWorker")) or found), "a training worker")
+    return found
+
+
+def break_something(bench: Bench, kind: str, home: Path, rng: random.Random) -> subprocess.Popen[bytes] | None:
+    """The second driver, where that is what is done."""
     if kind == "worker":
-        found: list[psutil.Process] = []
-        until(lambda: bool(found.extend(named(bench.cluster, "ray::_RunWorker")) or found), "a training worker")
-        kill(rng.choice(found))
+        kill(rng.choice(workers(bench)))
     elif kind == "node":
         alive = [n for n, process in enumerate(bench.cluster.processes) if n > 0 and process.poll() is None]
         bench.cluster.kill_node(rng.choice(alive))
     elif kind == "driver":
-        drivers = named(bench.cluster, "mtlscale.cli", "run")
-        if not drivers:
-            raise Drill("no driver found")
-        for process in drivers:  # the shell that started it and itself
+        for process in drivers(bench):
             kill(process)
-    else:
+    elif kind == "mlflow":
         bench.mlflow.kill()
+    elif kind == "checkpoint":
+        until(lambda: cut_off(bench, home, rng), "a checkpoint")
+    elif kind == "sigterm":
+        driver = drivers(bench)[-1]
+        driver.terminate()
+        try:
+            driver.wait(timeout=END_SECONDS)
+        except psutil.TimeoutExpired:
+            raise Drill(f"the driver went on for {END_SECONDS:g} s after SIGTERM") from None
+    elif kind == "second":
+        return bench.submit(home)
+    else:
+        full = rng.choice(workers(bench))
+        with contextlib.suppress(psutil.NoSuchProcess):
+            full.rlimit(psutil.RLIMIT_FSIZE, (0, psutil.RLIM_INFINITY))
+    return None
+
+
+def cut_off(bench: Bench, home: Path, rng: random.Random) -> bool:
+    """Whether there was a checkpoint to cut off; nobody reads or writes it until its worker is dead."""
+    found = workers(bench)
+    for process in found:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.suspend()
+    paths = sorted(home.glob("runs/*/checkpoint.pt"))
+    if paths:
+        os.truncate(path := rng.choice(paths), path.stat().st_size // 2)
+    for process in found:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGKILL if paths else signal.SIGCONT)
+    return bool(paths)
+
+
+def told(kind: str, home: Path) -> None:
+    """What must have been said; `Drill` where it was not."""
+    said = home.with_name(f"{home.name}.log").read_text() + (home / "logs" / "drill.jsonl").read_text()
+    wanted = {
+        "checkpoint": "checkpoint.pt cannot be read",
+        "sigterm": "the same command resumes",
+        "second": "watching it, Ctrl-C leaves it alone",
+        "disk": "no space left below",
+    }
+    if wanted.get(kind, "") not in said:
+        raise Drill(f"nobody said {wanted[kind]!r}; see {home}.log")
 
 
 def play(bench: Bench, one: Round, rng: random.Random, calm: list[dict[str, Any]], pace: float) -> None:
@@ -191,7 +255,7 @@ def play(bench: Bench, one: Round, rng: random.Random, calm: list[dict[str, Any]
     home = bench.folder / f"round{one.number}"
     ledger = Ledger(Home(home).ledger("drill"))
     bench.forget_tracked()
-    wanted = rng.randint(1, len(calm) - 3)
+    wanted = 0 if one.kind == "second" else rng.randint(1, len(calm) - 3)  # its start takes a while
     delay = rng.uniform(0, pace)
     job = bench.submit(home)
     until(lambda: len(ledger.latest()) >= wanted or job.poll() is not None, f"{wanted} runs")
@@ -199,7 +263,7 @@ def play(bench: Bench, one: Round, rng: random.Random, calm: list[dict[str, Any]
     before = ledger.latest()
     one.done_before = len(before)
     broken = time.monotonic()
-    break_something(bench, one.kind, rng)
+    second = break_something(bench, one.kind, home, rng)
     more_than = len(before)
 
     def again() -> bool:
@@ -219,7 +283,10 @@ def play(bench: Bench, one: Round, rng: random.Random, calm: list[dict[str, Any]
             raise Drill(f"the job ends with exit status {job.returncode}; see {home}.log")
         job = bench.submit(home)
         job.wait(timeout=PATIENCE)
+    if second is not None and second.wait(timeout=PATIENCE) != 0:
+        raise Drill(f"the second driver ends with exit status {second.returncode}; see {home}.log")
     one.total = time.monotonic() - broken
+    told(one.kind, home)
     if one.kind == "mlflow":
         bench.mlflow.start()
     # A driver that dies may take with it what it had not yet written to MLflow; the ledger has it.
@@ -256,7 +323,7 @@ def markdown(rounds: list[Round], calm_seconds: float) -> str:
         f"The undisturbed experiment took {calm_seconds:.0f} s. "
         f"{sum(not one.problem for one in rounds)} of {len(rounds)} rounds passed.",
         "",
-        "| round | killed | runs done before | next run after (s) | complete after (s) | result |",
+        "| round | what | runs done before | next run after (s) | complete after (s) | result |",
         "| ---: | --- | ---: | ---: | ---: | --- |",
     ]
     lines += [
@@ -268,7 +335,7 @@ def markdown(rounds: list[Round], calm_seconds: float) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=60, help="of a run: longer ones are hit in the middle")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
@@ -295,7 +362,7 @@ def main() -> int:
             calm = results(records)
             pace = sum(record.seconds for record in records.values()) / len(records)
             for number in range(1, options.rounds + 1):
-                # Every kind equally often, in an order of chance within each four.
+                # Every kind equally often, in an order of chance within each eight.
                 if (number - 1) % len(options.kinds) == 0:
                     order = rng.sample(options.kinds, len(options.kinds))
                 one = Round(number, order[(number - 1) % len(options.kinds)], 0)

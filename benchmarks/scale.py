@@ -155,8 +155,8 @@ def record_of(run: Any, rng: random.Random) -> Any:
 
 def record(home: Path, runs: int, workers: int) -> dict[str, Any]:
     """Everything the driver does with an event but MLflow, whose writer has a thread of its own."""
+    from mtlscale.execution import Recorder, Silent
     from mtlscale.execution.plan import make_plan
-    from mtlscale.execution.runner import Recorder, Silent
     from mtlscale.execution.watch import structured_log
     from mtlscale.records import Home, Ledger
 

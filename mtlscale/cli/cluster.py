@@ -204,7 +204,7 @@ def logs(
 
 
 def stop(job: JobArgument, address: AddressOption = None) -> None:
-    """End a job; its finished runs are kept, and submitting it again goes on."""
+    """End a job in good order; its finished runs are kept, and submitting it again goes on."""
     from mtlscale.execution.submit import connect
 
     jobs = connect(address)

@@ -27,6 +27,13 @@ SourceOption = Annotated[Path | None, typer.Option("--source", help="Folder or a
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. training.epochs=5")
 ]
+WaitOption = Annotated[
+    bool,
+    typer.Option(
+        "--wait/--no-wait",
+        help="Where another process runs this experiment: watch it and go on with what it leaves; else exit status 2",
+    ),
+]
 
 
 def home_of(path: Path | None, storage: str | None = None) -> Home:

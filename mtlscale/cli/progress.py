@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from mtlscale.execution.plan import Plan
+    from mtlscale.execution.standing import Standing
     from mtlscale.execution.sweep import SweepPlan
     from mtlscale.records import Epoch, RunRecord, Score
     from mtlscale.spec import Experiment, Run
@@ -42,6 +43,9 @@ class ExperimentBar:
     def __exit__(self, *_: object) -> None:
         self._status.stop()
         self._bar.stop()
+
+    def watching(self, standing: Standing) -> None:
+        self._status.update(f"{self._name}: {standing.done} of {standing.runs} runs are done")
 
     def prepared(self, dataset: str, folder: Path) -> None:
         self._status.update("starting Ray")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlscale.cli.options import HomeOption, SetOption, SourceOption, StorageOption, console_of, home_of
+from mtlscale.cli.options import HomeOption, SetOption, SourceOption, StorageOption, WaitOption, console_of, home_of
 from mtlscale.cli.progress import ExperimentBar
 from mtlscale.cli.terminal import print_results
 from mtlscale.spec import UserError
@@ -38,8 +41,12 @@ def run(
         bool, typer.Option("--dry-run", help="Show the runs and what is done already; start none")
     ] = False,
     download: Annotated[bool, typer.Option(help="Fetch data where it is public and not given")] = True,
+    wait: WaitOption = True,
 ) -> None:
-    """Run an experiment, its search first; what is finished is not run again, what was cut off resumes."""
+    """Run an experiment, its search first; what is finished is not run again, what was cut off resumes.
+
+    Ctrl-C and SIGTERM end it in good order, and the same command resumes.
+    """
     from mtlscale.execution.runner import plan as make_plan
     from mtlscale.execution.runner import run as run_experiment
     from mtlscale.spec import load_experiment
@@ -50,9 +57,10 @@ def run(
         _print(console, make_plan(spec, home=home_of(home, storage), source=source, download=download))
         return
     started = time.perf_counter()
-    with ExperimentBar(console, spec) as observer:
+    place = home_of(home, storage)
+    with _interruptible(), ExperimentBar(console, spec) as observer:
         results = run_experiment(
-            spec, home=home_of(home, storage), source=source, address=address, download=download, observer=observer
+            spec, home=place, source=source, address=address, download=download, observer=observer, wait=wait
         )
     if results.search is not None:
         console.print(results.search.to_rich())
@@ -75,6 +83,7 @@ def sweep(
         bool, typer.Option("--dry-run", help="Show the trials and how they would be run; start none")
     ] = False,
     download: Annotated[bool, typer.Option(help="Fetch data where it is public and not given")] = True,
+    wait: WaitOption = True,
 ) -> None:
     """Tune every method with the same budget; `mtlscale run` then trains the winners on fresh seeds."""
     from mtlscale.execution.runner import plan as make_plan
@@ -90,8 +99,10 @@ def sweep(
         return
     started = time.perf_counter()
     place = home_of(home, storage)
-    with ExperimentBar(console, spec) as observer:
-        found = run_sweep(spec, home=place, source=source, address=address, download=download, observer=observer)
+    with _interruptible(), ExperimentBar(console, spec) as observer:
+        found = run_sweep(
+            spec, home=place, source=source, address=address, download=download, observer=observer, wait=wait
+        )
     console.print(found.to_rich())
     for path in found.write_report().values():
         console.print(f"  {path}", soft_wrap=True, highlight=False)
@@ -99,6 +110,18 @@ def sweep(
     console.print(f"{len(trials)} trials, {time.perf_counter() - started:.0f} s")
     if any(record.status == "failed" for record in trials):
         raise typer.Exit(1)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C and SIGTERM as one line and an exit status of their own; Typer would leave without a word."""
+    from mtlscale.execution.stopping import Interrupted
+
+    try:
+        yield
+    except Interrupted as stop:
+        print(f"mtlscale: {stop}", file=sys.stderr)
+        raise typer.Exit(stop.status) from None
 
 
 def _print(console: Console, plan: Plan | SweepPlan) -> None:

@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     from mtlscale.execution.job_progress import JobProgress
     from mtlscale.execution.jobs import Batched, Job, Options
     from mtlscale.execution.local_cluster import LocalCluster
+    from mtlscale.execution.observer import Observer, Silent
     from mtlscale.execution.plan import Datasets, Plan, PlannedRun, make_plan, records_of
     from mtlscale.execution.pool import execute_pool
-    from mtlscale.execution.runner import Observer, Recorder, Silent, run
+    from mtlscale.execution.runner import Recorder, run
     from mtlscale.execution.standing import Standing, standings
+    from mtlscale.execution.stopping import Interrupted
     from mtlscale.execution.sweep import SweepPlan
     from mtlscale.execution.trial import Trial, execute, execute_batched, read_data
 
@@ -23,10 +25,12 @@ _HOMES = {
     "mtlscale.execution.job_progress": ["JobProgress"],
     "mtlscale.execution.jobs": ["Batched", "Job", "Options"],
     "mtlscale.execution.local_cluster": ["LocalCluster"],
+    "mtlscale.execution.observer": ["Observer", "Silent"],
     "mtlscale.execution.plan": ["Datasets", "Plan", "PlannedRun", "make_plan", "records_of"],
     "mtlscale.execution.pool": ["execute_pool"],
-    "mtlscale.execution.runner": ["Observer", "Recorder", "Silent", "run"],
+    "mtlscale.execution.runner": ["Recorder", "run"],
     "mtlscale.execution.standing": ["Standing", "standings"],
+    "mtlscale.execution.stopping": ["Interrupted"],
     "mtlscale.execution.sweep": ["SweepPlan"],
     "mtlscale.execution.trial": ["Trial", "execute", "execute_batched", "read_data"],
 }
@@ -37,6 +41,7 @@ __all__ = [
     "Datasets",
     "EpochEnded",
     "Event",
+    "Interrupted",
     "Job",
     "JobProgress",
     "LocalCluster",

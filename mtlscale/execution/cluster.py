@@ -10,7 +10,9 @@ import sys
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from mtlscale.execution import token
 from mtlscale.execution.packing import Sort, runs_at_once
+from mtlscale.execution.stopping import handle_again
 from mtlscale.spec import ResourceSpec, UserError
 
 CONNECT_SECONDS = 8.0
@@ -57,23 +59,31 @@ def session(address: str | None = None) -> Iterator[None]:
     # Ray would lower its local workers by 15: on a machine in use they then take ten times as long, and the user's own
     # programs hardly notice.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    if "ray" not in sys.modules and not (address or os.environ.get("RAY_ADDRESS")):
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # a single node that listens on loopback
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # a thread of Tune's would start a new one after the end
+    token.make_absolute()
+    if "ray" not in sys.modules:
+        if address or os.environ.get("RAY_ADDRESS"):
+            token.use_token()
+        else:
+            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # a single node that listens on loopback
     import ray
 
     if ray.is_initialized():
         yield
         return
     address = named(address)
-    if address is not None:
-        try:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            text = " ".join(str(error).split())  # Ray tells versions that differ on lines of their own
-            raise UserError(f"cannot join Ray at {address}: {text[:400]}") from None
-    else:
-        ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    if address not in (None, "auto"):
+        token.check_token(str(address))
     try:
+        if address is not None:
+            try:
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+                text = " ".join(str(error).split())  # Ray tells versions that differ on lines of their own
+                raise UserError(f"cannot join Ray at {address}: {text[:400]}") from None
+        else:
+            ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        handle_again()
         yield
     finally:
         ray.shutdown()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtlscale.execution import meeting
+from mtlscale.execution import leftovers, meeting
 from mtlscale.execution.events import EpochEnded, Event, RunEnded
 from mtlscale.execution.jobs import Job, Options
 from mtlscale.execution.trial import Trial
@@ -43,7 +43,8 @@ class _Member:
         self._events = self._trial.events()
 
     def adopt(self, content: bytes) -> None:
-        with tempfile.NamedTemporaryFile(prefix="mtlscale-") as file:  # this node need not have the first one's files
+        # This node need not have the first one's files.
+        with tempfile.NamedTemporaryFile(prefix=leftovers.prefix("trial")) as file:
             file.write(content)
             file.flush()
             self._trial.adopt(Path(file.name))

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from mtlscale.execution import leftovers
+
 _ANSWER_SECONDS = 5.0
 _CHARACTERS = 20_000  # of the thread dump of one worker
 
@@ -28,7 +30,8 @@ def listen() -> Place:
     """In the worker: from now on SIGUSR1 writes a thread dump, even while it is stuck in C code."""
     import ray
 
-    handle, name = tempfile.mkstemp(prefix=f"mtlscale-dump-{os.getpid()}-")
+    leftovers.clear()
+    handle, name = tempfile.mkstemp(prefix=leftovers.prefix("dump"))
     faulthandler.register(signal.SIGUSR1, file=handle, all_threads=True, chain=False)
     return Place(ray.get_runtime_context().get_node_id(), os.getpid(), name)
 

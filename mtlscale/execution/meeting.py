@@ -6,7 +6,8 @@ import datetime
 import os
 import socket
 import tempfile
-from pathlib import Path
+
+from mtlscale.execution import leftovers
 
 MEETING_SECONDS = 300
 
@@ -23,7 +24,8 @@ def place(*, one_node: bool) -> str:
     torch's own rendezvous store listens on all interfaces without authentication, which only several nodes need.
     """
     if one_node:
-        return f"file://{Path(tempfile.mkdtemp(prefix='mtlscale-')) / 'rendezvous'}"
+        folder = tempfile.mkdtemp(prefix=leftovers.prefix("meeting"))
+        return f"file://{folder}/rendezvous"
     import ray
 
     host = ray.util.get_node_ip_address()

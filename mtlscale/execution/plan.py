@@ -54,7 +54,7 @@ class Plan:
             record = listed.get(run_id)
             if record is None or record.status == "failed":
                 record = self._left(planned)
-            result[run_id] = _labelled(record if keep else light(record), planned.run)
+            result[run_id] = labelled(record if keep else light(record), planned.run)
         return result
 
     def unlisted(self) -> Iterator[RunRecord]:
@@ -68,7 +68,7 @@ class Plan:
         if record is None:
             where = f"{self.ledger}: the record of run {planned.run.run_id}"
             raise UserError(f"{where} cannot be read; remove its line, and the run is run again")
-        return _labelled(record, planned.run)
+        return labelled(record, planned.run)
 
     @property
     def todo(self) -> list[PlannedRun]:
@@ -145,7 +145,7 @@ def records_of(experiment: Experiment, home: Home, *, epochs: bool = True) -> tu
     if experiment.search is not None:
         return tuple(_winners(experiment, known.values(), fingerprints))
     runs = ((run.run_id, run) for run in experiment.runs(fingerprints))  # a hash, computed anew each time
-    return tuple(_labelled(known[run_id], run) for run_id, run in runs if run_id in known)
+    return tuple(labelled(known[run_id], run) for run_id, run in runs if run_id in known)
 
 
 def _winners(
@@ -159,7 +159,7 @@ def _winners(
             yield record
 
 
-def _labelled(record: RunRecord, run: Run) -> RunRecord:
+def labelled(record: RunRecord, run: Run) -> RunRecord:
     """The same run may stand under another label in another experiment."""
     labels = {"experiment": run.experiment, "dataset": run.dataset, "method": run.method, "trial": run.trial}
     if all(getattr(record, key) == value for key, value in labels.items()):

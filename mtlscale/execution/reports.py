@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from mtlscale.execution import leftovers
 from mtlscale.execution.events import EpochEnded, Event, RunEnded
 from mtlscale.records import Metrics
 from mtlscale.spec import Run
@@ -53,7 +54,7 @@ class Reports:
 
         checkpoint = None
         if record is not None and torch.distributed.get_rank() == 0:
-            folder = tempfile.mkdtemp(prefix="mtlscale-")
+            folder = tempfile.mkdtemp(prefix=leftovers.prefix("report"))
             Path(folder, "record.json").write_text(record, encoding="utf-8")
             checkpoint = ray.train.Checkpoint.from_directory(folder)
         ray.train.report(

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TypeVar
 
 from mtlscale.data.shared import publish
 from mtlscale.execution import cluster
@@ -14,6 +14,8 @@ from mtlscale.execution.client import check_client
 from mtlscale.execution.dispatch import execute_jobs
 from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
 from mtlscale.execution.jobs import Batched, Job, Options
+from mtlscale.execution.observer import Observer, Silent
+from mtlscale.execution.ownership import Counts, Owner, driving
 from mtlscale.execution.plan import MANY, Datasets, Plan, PlannedRun, light, make_plan
 from mtlscale.execution.prepare import fetch_prepared
 from mtlscale.execution.prepare import prepare as prepare_dataset
@@ -23,41 +25,14 @@ from mtlscale.execution.standing import write_plan
 from mtlscale.execution.sweep import SweepPlan, execute_sweep, plan_sweep
 from mtlscale.execution.watch import Meters, log, log_ended, log_noted, structured_log
 from mtlscale.execution.worker import failed
-from mtlscale.records import Epoch, Home, Ledger, RunRecord, Score, Storage, restore
+from mtlscale.records import Home, Ledger, RunRecord, Storage, is_full, restore
 from mtlscale.report.results import Results
 from mtlscale.report.sweeps import Sweep
 from mtlscale.spec import Experiment, Run
 from mtlscale.tracking import Tracker
 
-
-class Observer(Protocol):
-    """Whoever watches an experiment: the command line's progress bar, or nobody.
-
-    advanced: a run or trial has so many of its epochs behind it; epoch: the same with what the epoch was like, where
-    that is known while the run goes on. note: something to hear, such as a checkpoint that could not be read.
-    """
-
-    def prepared(self, dataset: str, folder: Path) -> None: ...
-    def searching(self, plan: SweepPlan, slots: int) -> None: ...
-    def advanced(self, run: Run, epoch: int) -> None: ...
-    def trial(self, run: Run, record: RunRecord, score: Score | None) -> None: ...
-    def planned(self, plan: Plan, slots: int) -> None: ...
-    def epoch(self, run: Run, epoch: Epoch) -> None: ...
-    def finished(self, run: Run, record: RunRecord) -> None: ...
-    def note(self, text: str) -> None: ...
-
-
-class Silent:
-    """Watches nothing."""
-
-    def prepared(self, dataset: str, folder: Path) -> None: ...
-    def searching(self, plan: SweepPlan, slots: int) -> None: ...
-    def advanced(self, run: Run, epoch: int) -> None: ...
-    def trial(self, run: Run, record: RunRecord, score: Score | None) -> None: ...
-    def planned(self, plan: Plan, slots: int) -> None: ...
-    def epoch(self, run: Run, epoch: Epoch) -> None: ...
-    def finished(self, run: Run, record: RunRecord) -> None: ...
-    def note(self, text: str) -> None: ...
+T = TypeVar("T")
+_STOP_SECONDS = 8.0  # that MLflow has for the last word of an experiment that was told to stop
 
 
 def plan(
@@ -72,6 +47,8 @@ def plan(
     Of an experiment with a search, the same of its trials: the runs depend on what they find.
     """
     home = _home(home)
+    if home.storage is not None:
+        Storage(home.storage).check()
     data = _prepare(experiment, home, source, download, Silent())
     if experiment.search is not None:
         return plan_sweep(experiment, home, data)
@@ -86,37 +63,46 @@ def run(
     address: str | None = None,
     download: bool = True,
     observer: Observer | None = None,
+    wait: bool = True,
 ) -> Results:
     """Run what is not done yet and return all results; with a search, tune first and train the winners.
 
     source: where the raw data are, if they have to be prepared. address: a Ray cluster to join; default is
     $RAY_ADDRESS, or a local Ray for the time. A run that fails is recorded with its cause and the others go on; one
-    that was cut off resumes from its last checkpoint. Raises `UserError` for what can be known before anything starts.
+    that was cut off resumes from its last checkpoint. wait: where another process runs the experiment in this home,
+    watch it and go on with what it leaves. Raises `UserError` for what can be known before anything starts, the other
+    process without `wait` included, and `Interrupted`, a KeyboardInterrupt, when Ctrl-C or SIGTERM has ended it.
     """
     check_client()
     home, observer = _home(home), observer or Silent()
-    data = _prepare(experiment, home, source, download, observer)
-    with _Services(experiment, home, address, observer) as services:
-        found = None if experiment.search is None else _search(experiment, home, data, services)
-        runs = list(experiment.runs(data.fingerprints, {} if found is None else found.chosen()))
-        the_plan = _plan_runs(experiment, runs, home, data)
-        write_plan(home, experiment.name, (planned.run for planned in the_plan.runs))
-        ledger = Ledger(home.ledger(experiment.name))
-        for record in the_plan.unlisted():
-            ledger.append(record)  # finished in another experiment, or just before a crash
-        records = the_plan.records()
-        if the_plan.todo:
-            services.start()
-            _execute(the_plan, home, ledger, records, services, found)
-        else:
-            observer.planned(the_plan, 0)
-        # Every planned run has its record by now.
-        results = Results(
-            experiment, tuple(records[p.run.run_id] for p in the_plan.runs), home.experiment(experiment.name), found
-        )
-        reports = {**results.write_report(), **({} if found is None else found.write_report())}
-        services.artefacts = list(reports.values())
-        return results
+    with driving(experiment.name, home, observer, wait=wait) as owner:
+        data = _prepare(experiment, home, source, download, observer)
+        with _Services(experiment, home, address, observer, owner) as services:
+            return _run(experiment, home, data, services)
+
+
+def _run(experiment: Experiment, home: Home, data: Datasets, services: _Services) -> Results:
+    found = None if experiment.search is None else _search(experiment, home, data, services)
+    runs = list(experiment.runs(data.fingerprints, {} if found is None else found.chosen()))
+    the_plan = _plan_runs(experiment, runs, home, data)
+    write_plan(home, experiment.name, (planned.run for planned in the_plan.runs))
+    ledger = Ledger(home.ledger(experiment.name))
+    for record in the_plan.unlisted():
+        ledger.append(record)  # finished in another experiment, or just before a crash
+    records = the_plan.records()
+    services.owner.counts = Counts(records, len(the_plan.runs))
+    if the_plan.todo:
+        services.start()
+        _execute(the_plan, home, ledger, records, services, found)
+    else:
+        services.observer.planned(the_plan, 0)
+    # Every planned run has its record by now.
+    results = Results(
+        experiment, tuple(records[p.run.run_id] for p in the_plan.runs), home.experiment(experiment.name), found
+    )
+    reports = {**results.write_report(), **({} if found is None else found.write_report())}
+    services.artefacts = list(reports.values())
+    return results
 
 
 def sweep(
@@ -127,14 +113,16 @@ def sweep(
     address: str | None = None,
     download: bool = True,
     observer: Observer | None = None,
+    wait: bool = True,
 ) -> Sweep:
     """The search of an experiment alone: run the trials that are not done yet and return all of them."""
     home, observer = _home(home), observer or Silent()
-    data = _prepare(experiment, home, source, download, observer)
-    with _Services(experiment, home, address, observer) as services:
-        found = _search(experiment, home, data, services)
-        services.artefacts = list(found.write_report().values())
-        return found
+    with driving(experiment.name, home, observer, wait=wait) as owner:
+        data = _prepare(experiment, home, source, download, observer)
+        with _Services(experiment, home, address, observer, owner) as services:
+            found = _search(experiment, home, data, services)
+            services.artefacts = list(found.write_report().values())
+            return found
 
 
 def _home(home: Home | Path | None) -> Home:
@@ -143,10 +131,7 @@ def _home(home: Home | Path | None) -> Home:
 
 def _prepare(experiment: Experiment, home: Home, source: Path | None, download: bool, observer: Observer) -> Datasets:
     wanted = experiment.data()
-
     storage = None if home.storage is None else Storage(home.storage)
-    if storage is not None:
-        storage.check()
 
     def folder(name: str) -> Path:
         dataset, seed = wanted[name]
@@ -172,9 +157,11 @@ def _plan_runs(experiment: Experiment, runs: Sequence[Run], home: Home, data: Da
 class _Services:
     """Ray and MLflow, started when there is something to do, ended with the block."""
 
-    def __init__(self, experiment: Experiment, home: Home, address: str | None, observer: Observer) -> None:
+    def __init__(
+        self, experiment: Experiment, home: Home, address: str | None, observer: Observer, owner: Owner
+    ) -> None:
         self._experiment, self._home, self._address = experiment, home, address
-        self.observer = observer
+        self.observer, self.owner = observer, owner
         self.tracker: Tracker | None = None
         self.artefacts: list[Path] = []
         self._stack = contextlib.ExitStack()
@@ -190,14 +177,24 @@ class _Services:
         if self._home.storage is None or (search is not None and search.adaptive):  # Tune's own files have no other way
             check_shared(self._home.root)
 
+    def all(self, events: Iterator[T]) -> Iterator[T]:
+        """What the workers tell, as long as this process should go on; their generator ends with it."""
+        with contextlib.closing(events):  # type: ignore[type-var]
+            for event in events:
+                yield event
+                self.owner.check()
+
     def __enter__(self) -> _Services:
         self._stack.enter_context(structured_log(self._home, self._experiment.name))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
         self._stack.close()
         if self.tracker is not None:
-            self.tracker.close(self.artefacts, "FINISHED" if kind is None else "FAILED")
+            if isinstance(error, KeyboardInterrupt | SystemExit) or is_full(error):
+                self.tracker.close(self.artefacts, "KILLED", seconds=_STOP_SECONDS)
+            else:
+                self.tracker.close(self.artefacts, "FINISHED" if error is None else "FAILED")
 
 
 def _search(experiment: Experiment, home: Home, data: Datasets, services: _Services) -> Sweep:
@@ -207,11 +204,13 @@ def _search(experiment: Experiment, home: Home, data: Datasets, services: _Servi
     for found in the_plan.plan.unlisted():
         ledger.append(found)
     records = the_plan.records()
+    services.owner.counts = Counts(records, the_plan.total, "trials")
     if not the_plan.complete:
         services.start()
         slots = cluster.slots(experiment.resources, the_plan.jobs)
         services.observer.searching(the_plan, slots)
-        for run, event in execute_sweep(the_plan, home, slots):
+        events = execute_sweep(the_plan, home, slots, services.owner.share)
+        for run, event in services.all(events):
             match event:
                 case EpochEnded(_, epoch):
                     services.observer.advanced(run, run.epochs_behind(epoch.phase, epoch.epoch))
@@ -261,7 +260,13 @@ def _execute(
     observer.planned(the_plan, slots)
     for name, text in reading(the_plan):
         log.info("data", extra={"dataset": name, "text": text})
-    for event in _events(_untrained(the_plan.todo, hopeless), jobs, slots, options, home):
+
+    def execute(some: Sequence[Job | Batched]) -> Iterator[Event]:
+        return execute_jobs(some, slots, options, home)
+
+    for event in services.all(_untrained(the_plan.todo, hopeless)):
+        recorder.take(event)
+    for event in services.all(services.owner.share(jobs, execute)):
         recorder.take(event)
 
 
@@ -342,11 +347,3 @@ def _untrained(todo: Iterable[PlannedRun], hopeless: dict[tuple[str, str], str])
         cause = hopeless.get((planned.run.dataset, planned.run.method))
         if cause is not None:
             yield RunEnded(planned.run.run_id, failed(planned.run, cause))
-
-
-def _events(
-    first: Iterator[Event], jobs: Sequence[Job | Batched], slots: int, options: Options, home: Home
-) -> Iterator[Event]:
-    yield from first
-    if jobs:
-        yield from execute_jobs(jobs, slots, options, home)

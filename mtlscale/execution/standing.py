@@ -37,18 +37,17 @@ def write_plan(home: Home, experiment: str, runs: Iterable[Run]) -> None:
 
 def standings(home: Home) -> list[Standing]:
     """All experiments below the home folder, by name; of one without a plan, what its ledger has."""
-    found = []
-    for folder in sorted((home.root / "experiments").glob("*/")):
-        outcomes = {run_id: (state, when) for run_id, state, when in Ledger(home.ledger(folder.name)).outcomes()}
-        try:
-            planned = json.loads((folder / PLAN).read_bytes())["runs"]
-        except (OSError, ValueError, KeyError):
-            planned = list(outcomes)
-        if not planned:
-            continue
-        counts = Counter(outcomes[run_id][0] for run_id in planned if run_id in outcomes)
-        last = max((outcomes[run_id][1] for run_id in planned if run_id in outcomes), default="")
-        found.append(
-            Standing(folder.name, len(planned), counts["finished"], counts["failed"], counts["diverged"], last)
-        )
-    return found
+    found = [standing(home, folder.name) for folder in sorted((home.root / "experiments").glob("*/"))]
+    return [one for one in found if one.runs]
+
+
+def standing(home: Home, experiment: str) -> Standing:
+    """Where one experiment stands; without runs where it has neither plan nor ledger."""
+    outcomes = {run_id: (state, when) for run_id, state, when in Ledger(home.ledger(experiment)).outcomes()}
+    try:
+        planned = json.loads((home.experiment(experiment) / PLAN).read_bytes())["runs"]
+    except (OSError, ValueError, KeyError):
+        planned = list(outcomes)
+    counts = Counter(outcomes[run_id][0] for run_id in planned if run_id in outcomes)
+    last = max((outcomes[run_id][1] for run_id in planned if run_id in outcomes), default="")
+    return Standing(experiment, len(planned), counts["finished"], counts["failed"], counts["diverged"], last)

@@ -24,10 +24,12 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
+from mtlscale.execution import leftovers
 from mtlscale.execution.client import CLIENT
 from mtlscale.execution.cluster import check_address
 from mtlscale.execution.job_progress import PROGRESS
 from mtlscale.execution.pack import Package
+from mtlscale.execution.token import use_token
 from mtlscale.spec import UserError
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
@@ -36,6 +38,7 @@ _ANSWER_SECONDS = 4.0
 _LOST_SECONDS = 60.0  # a cluster that does not answer for so long is given up
 _POLL_SECONDS = 0.5
 _ENDED = ("STOPPED", "SUCCEEDED", "FAILED")
+_STOP_SECONDS = 30  # that a driver has to end in good order when its job is stopped; Ray's own three are too few
 _READY_SECONDS = 60.0  # that a new cluster may need until it takes jobs
 
 
@@ -74,20 +77,6 @@ def address_of(address: str | None) -> str:
     if urlsplit(named).scheme not in ("http", "https"):
         raise UserError(f"jobs are submitted over HTTP: write --address http://HEAD:8265 instead of {named}")
     return named
-
-
-def use_token() -> None:
-    """Make Ray send its token where one is named in the environment; `UserError` where its file has none."""
-    path = os.environ.get("RAY_AUTH_TOKEN_PATH")
-    if path and not os.environ.get("RAY_AUTH_TOKEN"):
-        try:
-            empty = not Path(path).read_text().strip()
-        except (OSError, ValueError) as error:
-            raise UserError(f"RAY_AUTH_TOKEN_PATH {path} cannot be read ({type(error).__name__})") from None
-        if empty:
-            raise UserError(f"RAY_AUTH_TOKEN_PATH {path} is empty; it should hold the cluster's token")
-    if path or os.environ.get("RAY_AUTH_TOKEN"):
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def connect(address: str | None) -> Jobs:
@@ -182,14 +171,18 @@ class Jobs:
         """
         command = ["python", "-m", "mtlscale.cli"] if with_code else ["mtlscale"]
         entrypoint = shlex.join([*command, "run", package.file, *arguments])
-        with tempfile.TemporaryDirectory(prefix="mtlscale-") as folder, _one_line(self.url):
+        with tempfile.TemporaryDirectory(prefix=leftovers.prefix("package")) as folder, _one_line(self.url):
             package.write(Path(folder))
             return self._when_ready(
                 lambda: self._client.submit_job(
                     entrypoint=entrypoint,
                     runtime_env={
                         "working_dir": folder,
-                        "env_vars": {PROGRESS: "lines", CLIENT: importlib.metadata.version("mtlscale")},
+                        "env_vars": {
+                            PROGRESS: "lines",
+                            CLIENT: importlib.metadata.version("mtlscale"),
+                            "RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_SECONDS),
+                        },
                     },
                     metadata={"mtlscale.experiment": package.experiment.name},
                 )

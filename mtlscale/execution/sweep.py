@@ -6,7 +6,7 @@ from its checkpoint. Records go to a ledger of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -183,7 +183,11 @@ def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | B
     return [item for _, item in queue] + [job(run) for run in single], reasons
 
 
-def execute_sweep(sweep: SweepPlan, home: Home, slots: int) -> Iterator[tuple[Run, Event]]:
+Execute = Callable[[Sequence[Job | Batched]], Iterator[Event]]
+Share = Callable[[Sequence[Job | Batched], Execute], Iterator[Event]]  # leaves to others what is being trained there
+
+
+def execute_sweep(sweep: SweepPlan, home: Home, slots: int, share: Share) -> Iterator[tuple[Run, Event]]:
     """Run the trials that are not done: what each of them says."""
     experiment = sweep.plan.experiment
     plugins = tuple(str(path.absolute()) for path in experiment.plugins)
@@ -192,7 +196,7 @@ def execute_sweep(sweep: SweepPlan, home: Home, slots: int) -> Iterator[tuple[Ru
         yield from _tuned(sweep, home, slots, options)
         return
     run_of = {planned.run.run_id: planned.run for planned in sweep.plan.runs}
-    for event in execute_jobs(sweep.items, slots, options, home):
+    for event in share(sweep.items, lambda items: execute_jobs(items, slots, options, home)):
         for run_id in event.run_ids if isinstance(event, Advanced) else (event.run_id,):
             yield run_of[run_id], event
 

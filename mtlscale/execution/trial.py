@@ -9,6 +9,7 @@ and leave behind what a run leaves, whatever its end.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -18,7 +19,15 @@ from typing import TYPE_CHECKING
 from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
 from mtlscale.execution.jobs import Batched, Job, Options
 from mtlscale.execution.worker import device, failed, processes_here
-from mtlscale.records import RunRecord, Storage, read_record, write_atomically
+from mtlscale.records import (
+    RunRecord,
+    Storage,
+    clear_temporaries,
+    is_full,
+    no_space,
+    read_record,
+    write_atomically,
+)
 from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
@@ -217,14 +226,18 @@ def keep(folder: Path, record: RunRecord, model: dict[str, Tensor] | None, stora
     write_atomically(folder / "record.json", record.model_dump_json().encode())
     for name in ("checkpoint.pt", "error.txt"):  # the error was an earlier attempt's
         (folder / name).unlink(missing_ok=True)
+    clear_temporaries(folder)  # of workers that were killed
     if storage is not None:
         storage.put_results(folder)
 
 
 def fail(job: Job, error: Exception) -> RunRecord:
     """The record of a run that an error has ended, in one line; the traceback goes to its folder."""
-    job.folder.mkdir(parents=True, exist_ok=True)
-    (job.folder / "error.txt").write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    with contextlib.suppress(OSError):  # the disk may be full
+        job.folder.mkdir(parents=True, exist_ok=True)
+        (job.folder / "error.txt").write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    if isinstance(error, OSError) and is_full(error):
+        return failed(job.run, no_space(error, str(job.folder.parents[1])))
     return failed(job.run, f"{type(error).__name__}: {error}".splitlines()[0])
 
 

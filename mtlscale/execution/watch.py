@@ -56,13 +56,20 @@ class _Lines(logging.Formatter):
         return json.dumps(content, default=str)
 
 
+class _File(RotatingFileHandler):
+    """The log's file. Where it cannot be written, a full disk say, the runs go on without it and without a word."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+
 @contextlib.contextmanager
 def structured_log(home: Home, experiment: str) -> Iterator[None]:
     """What is logged goes to `<home>/logs/<experiment>.jsonl`, of bounded size, for the duration."""
     folder = home.root / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{experiment}.jsonl"
-    handler = RotatingFileHandler(file, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8", delay=True)
+    handler = _File(file, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8", delay=True)
     handler.setFormatter(_Lines(experiment))
     log.addHandler(handler)
     log.setLevel(logging.INFO)

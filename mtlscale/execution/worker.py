@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from mtlscale.execution import leftovers
 from mtlscale.execution.allocator import keep_freed_memory
 from mtlscale.execution.jobs import Options
 from mtlscale.execution.reading import processes_per_node
@@ -30,7 +31,7 @@ def setup(threads: int, plugins: Sequence[Plugin]) -> None:
     for name, source in plugins:
         path = Path(name)
         if not path.is_file() or path.read_text(encoding="utf-8") != source:
-            path = Path(tempfile.mkdtemp(prefix="mtlscale-")) / path.name
+            path = Path(tempfile.mkdtemp(prefix=leftovers.prefix("plugin"))) / path.name
             path.write_text(source, encoding="utf-8")
         load_plugin(path)
 

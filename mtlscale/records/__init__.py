@@ -1,15 +1,19 @@
 """What runs leave behind, where it is kept, and which of them is best."""
 
-from mtlscale.records.files import write_atomically
+from mtlscale.records.files import clear_temporaries, is_full, no_space, write_atomically
 from mtlscale.records.home import Home
+from mtlscale.records.lease import Holder, Lease, holder_of, take
 from mtlscale.records.ledger import Ledger, Outcome
 from mtlscale.records.record import Epoch, Metrics, PhaseCost, RunRecord, read_record
 from mtlscale.records.scores import Score, best, best_so_far, score, score_of
 from mtlscale.records.storage import Storage, restore
+from mtlscale.records.storage_lease import StorageLease
 
 __all__ = [
     "Epoch",
+    "Holder",
     "Home",
+    "Lease",
     "Ledger",
     "Metrics",
     "Outcome",
@@ -17,11 +21,17 @@ __all__ = [
     "RunRecord",
     "Score",
     "Storage",
+    "StorageLease",
     "best",
     "best_so_far",
+    "clear_temporaries",
+    "holder_of",
+    "is_full",
+    "no_space",
     "read_record",
     "restore",
     "score",
     "score_of",
+    "take",
     "write_atomically",
 ]

@@ -68,6 +68,21 @@ class Storage:
             temporary.unlink(missing_ok=True)
         return True
 
+    def read(self, key: str) -> bytes | None:
+        """What is stored there; None where nothing is."""
+        try:
+            return bytes(self._fs.cat_file(self._at(key)))
+        except FileNotFoundError:
+            return None
+
+    def write(self, key: str, content: bytes) -> None:
+        """Store a few bytes whole, in place of earlier ones."""
+        target = self._at(key)
+        temporary = f"{target}.{uuid.uuid4().hex}"
+        self._fs.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
+        self._fs.pipe_file(temporary, content)
+        self._fs.mv(temporary, target)
+
     def remove(self, key: str) -> None:
         if self._fs.exists(self._at(key)):
             self._fs.rm_file(self._at(key))
@@ -76,7 +91,8 @@ class Storage:
         return bool(self._fs.exists(self._at(key)))
 
     def below(self, key: str) -> list[str]:
-        """What is stored below a key, relative to it."""
+        """What is stored below a key now, relative to it."""
+        self._fs.invalidate_cache()
         return [str(path).rsplit(f"/{key}/", 1)[1] for path in self._fs.find(self._at(key))]
 
     def matching(self, pattern: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,34 @@ def test_the_token_of_a_relative_folder_is_found_from_another(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     token = Path(LocalCluster(Path("trial")).environment()["RAY_AUTH_TOKEN_PATH"])
     assert token == tmp_path / "trial" / "token" and token.read_text()
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(240)
+def test_a_cluster_that_wants_a_token_says_so_in_one_line(
+    experiment_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one, with a wrong one; with its own by a path that is not absolute the cluster is joined."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrong").write_text("ab" * 32)
+    with LocalCluster(Path("trial"), nodes=1) as cluster:
+        cluster.wait()
+        names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
+        env = {key: value for key, value in cluster.environment().items() if key not in names}
+        command = [sys.executable, "-m", "mtlscale.cli", "run", str(experiment_file(tracking="{enabled: false}"))]
+
+        def join(**more: str) -> subprocess.CompletedProcess[str]:
+            arguments = ["--address", cluster.address, "--home", str(tmp_path / "home")]
+            return subprocess.run([*command, *arguments], env={**env, **more}, capture_output=True, text=True)
+
+        none, wrong = join(), join(RAY_AUTH_TOKEN_PATH="wrong")
+        there = f"mtlscale: the Ray cluster at {cluster.address}"
+        assert none.returncode == wrong.returncode == 2
+        mend = "wants a token; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH (absolute path of its file)\n"
+        assert none.stderr == f"{there} {mend}"
+        assert wrong.stderr.startswith(f"{there} refuses the token; ") and wrong.stderr.count("\n") == 1
+        right = join(RAY_AUTH_TOKEN_PATH="trial/token")
+        assert right.returncode == 0 and not right.stderr, right.stderr
 
 
 @pytest.mark.ray

@@ -15,7 +15,8 @@ import psutil
 import pytest
 from processes import run_workers, wait_until_gone
 
-from mtlscale.execution.runner import Silent, run
+from mtlscale.execution import Silent
+from mtlscale.execution.runner import run
 from mtlscale.records import Epoch, Home, Ledger, RunRecord
 from mtlscale.report.results import Results
 from mtlscale.spec import Experiment, Run, UserError, load_experiment

@@ -11,9 +11,9 @@ import fsspec
 import pytest
 
 from mtlscale.data.shared import fetch, publish
-from mtlscale.execution import EpochEnded, Job, Options, RunEnded, execute
+from mtlscale.execution import EpochEnded, Job, Options, RunEnded, Silent, execute
 from mtlscale.execution.prepare import fetch_prepared, prepare
-from mtlscale.execution.runner import Silent, plan, run
+from mtlscale.execution.runner import plan, run
 from mtlscale.records import Epoch, Home, RunRecord, Storage
 from mtlscale.spec import ResourceSpec, Run, UserError, load_experiment
 

@@ -14,7 +14,8 @@ import psutil
 import pytest
 from processes import run_workers, wait_until_gone
 
-from mtlscale.execution.runner import Silent, run, sweep
+from mtlscale.execution import Silent
+from mtlscale.execution.runner import run, sweep
 from mtlscale.records import Home, Ledger, RunRecord, Score
 from mtlscale.report.sweeps import Sweep
 from mtlscale.spec import Run, load_experiment

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import resource
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -121,6 +124,30 @@ def test_an_error_is_one_line_in_the_record_and_its_traceback_a_file(job: MakeJo
     assert names(one.folder) == {"error.txt"}  # no record: it is tried again
     text = (one.folder / "error.txt").read_text()
     assert text.startswith("Traceback") and end.record.error in text
+
+
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """No file of this process may grow beyond a few bytes, as on a disk without room."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("seconds", [0, 1000])
+def test_a_full_disk_is_one_line_and_the_run_is_tried_again(seconds: int, job: MakeJob, tmp_path: Path) -> None:
+    """Met while a checkpoint is written, or while the results are."""
+    mine = job(training=TRAINING.replace("checkpoint_seconds: 0", f"checkpoint_seconds: {seconds}"))
+    with full_disk():
+        record = record_of(execute(mine, options()))
+    assert record.status == "failed"
+    assert str(record.error).startswith(f"no space left below {tmp_path / 'home'} on {socket.gethostname()} (")
+    assert str(record.error).endswith("free some, the same command resumes")
+    assert names(mine.folder) <= {"error.txt"}  # nothing half-written
+    assert record_of(execute(mine, options())).status == "finished"
 
 
 def test_data_that_cannot_be_read_are_an_error_of_the_run(job: MakeJob, tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from mtlscale.data import PreparedData
+from mtlscale.execution import Silent
 from mtlscale.execution.plan import Datasets
-from mtlscale.execution.runner import Silent, sweep
+from mtlscale.execution.runner import sweep
 from mtlscale.execution.sweep import plan_sweep
 from mtlscale.execution.tune import WORST, Best, Setup
 from mtlscale.records import Epoch, Home, read_record

@@ -1,0 +1,79 @@
+"""Ctrl-C and SIGTERM: the first ends what goes on in good order, a second Ctrl-C at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(KeyboardInterrupt):
+    """What a driver raises that was told to stop, once its workers have ended and MLflow's runs are closed.
+
+    status: the exit status that belongs to it, 130 or 143. Its text is one line for whoever asked.
+    """
+
+    def __init__(self, text: str, status: int = 130) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Stop:
+    """Whether somebody has asked to stop, and by which signal."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._raised = False
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None:
+            if number == signal.SIGINT:
+                print("mtlscale: left at once; the same command resumes", file=sys.stderr, flush=True)
+                os._exit(128 + number)  # local Ray and its workers go with this process
+            return
+        self.signal = number
+        raise KeyboardInterrupt  # a class of our own would not pass through Ray
+
+    def check(self) -> None:
+        """Raise again where somebody has swallowed it: an exception in a callback is lost."""
+        if self.signal is not None and not self._raised:
+            raise KeyboardInterrupt
+
+    def caught(self) -> None:
+        self._raised = True
+
+
+_current: Stop | None = None
+
+
+@contextmanager
+def stopping() -> Iterator[Stop]:
+    """For the duration both signals raise `KeyboardInterrupt` in the main thread; elsewhere nothing is changed."""
+    global _current
+    stop = Stop()
+    if _current is not None or threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
+    _current = stop
+    handle_again()
+    try:
+        yield stop
+    finally:
+        _current = None
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def handle_again() -> None:
+    """Ray puts a handler of its own in place when it starts, which would leave without an end in good order."""
+    if _current is not None and threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            signal.signal(number, _current.handle)

@@ -1,0 +1,238 @@
+"""Who drives an experiment of a home folder: one process at a time, known by a file with a heartbeat.
+
+    lease.json   host and process of the driver; touched every few seconds, removed at its end
+    claim.json   the runs it means to train itself, for drivers of other experiments that share some of them
+
+Ages are differences between times the file system has given, so the clocks of two machines do not have to agree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from mtlscale.records.files import file_time, is_full, write_atomically
+
+LEASE, CLAIM = "lease.json", "claim.json"
+BEAT_SECONDS = 5.0  # between two signs of life
+LOST_SECONDS = 60.0  # without one, after which a driver that cannot be looked at counts as dead
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that drives an experiment."""
+
+    experiment: str
+    host: str
+    space: str  # machine and process namespace: where its process id means something
+    pid: int
+    started: float  # when the process was, seconds since 1970
+    since: float  # when it took the lease, by the clock of the file system
+    token: str
+
+    @classmethod
+    def me(cls, experiment: str, since: float) -> Holder:
+        import psutil
+
+        started = psutil.Process().create_time()
+        return cls(experiment, socket.gethostname(), _space(), os.getpid(), started, since, uuid.uuid4().hex)
+
+    @classmethod
+    def read(cls, text: bytes | str) -> Holder | None:
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError):
+            return None
+
+    def dead(self, silent: float) -> str | None:
+        """Why the process counts as dead, given the seconds since its last sign of life; None where it does not."""
+        if self.space == _space() and self.host == socket.gethostname():
+            return f"process {self.pid} is gone" if self._gone(silent) else None
+        return f"{self.host} has given no sign of life for {silent:.0f} s" if silent > LOST_SECONDS else None
+
+    def _gone(self, silent: float) -> bool:
+        import psutil
+
+        try:
+            process = psutil.Process(self.pid)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return True
+            # Another process with its id, unless the machine's clock was set in between.
+            return abs(process.create_time() - self.started) > 1 and silent > 3 * BEAT_SECONDS
+        except psutil.NoSuchProcess:
+            return True
+        except psutil.Error:
+            return silent > LOST_SECONDS
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+    @property
+    def clock(self) -> str:
+        """Since when, on the wall."""
+        then = time.localtime(self.since)
+        return time.strftime("%H:%M" if time.time() - self.since < 12 * 3600 else "%Y-%m-%d %H:%M", then)
+
+
+class Lease:
+    """This process drives the experiment, until `release`."""
+
+    def __init__(self, folder: Path, holder: Holder) -> None:
+        self.folder, self.holder = folder, holder
+        self.lost: Holder | None = None  # who has taken it over from a process that stood still for too long
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
+        self._thread.start()
+
+    def _beat(self) -> None:
+        while not self._over.wait(BEAT_SECONDS):
+            with contextlib.suppress(OSError):  # a share that is away for a moment
+                holder, _ = _read(self.folder)
+                if holder is not None and holder.token != self.holder.token:
+                    self.lost = holder
+                    return
+                os.utime(self.folder / LEASE)
+
+    def release(self) -> None:
+        self._over.set()
+        self._thread.join()
+        with contextlib.suppress(OSError):
+            holder, _ = _read(self.folder)
+            if holder is not None and holder.token == self.holder.token:
+                (self.folder / CLAIM).unlink(missing_ok=True)
+                (self.folder / LEASE).unlink(missing_ok=True)
+                for folder in (self.folder, self.folder.parent):
+                    folder.rmdir()  # of an experiment that came to nothing: else it is not empty
+
+    def claim(self, runs: Iterable[str]) -> None:
+        """Say which runs this driver means to train. What it wanted before is over."""
+        path = self.folder / CLAIM
+        write_atomically(path, json.dumps({"token": self.holder.token, "runs": list(runs)}).encode())
+        os.utime(path)  # its time is later than the moment others could see it
+        mine = path.stat().st_mtime_ns
+        while file_time(self.folder) <= mine:  # whoever is not seen from here on has a later one
+            time.sleep(0.005)
+
+    def elsewhere(self, runs: Iterable[str]) -> dict[str, Holder]:
+        """Those of these runs that another live driver of this home has claimed before this one: run_id -> who."""
+        wanted = set(runs)
+        found: dict[str, Holder] = {}
+        mine = (self.folder / CLAIM).stat().st_mtime_ns, self.holder.token
+        for path in self.folder.parent.glob(f"*/{CLAIM}"):
+            if path.parent == self.folder:
+                continue
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                holder, silent = _look(path.parent)
+                if holder is None or holder.dead(silent) is not None:
+                    continue
+                with path.open("rb") as file:
+                    theirs = os.fstat(file.fileno()).st_mtime_ns, holder.token
+                    claim = json.load(file)
+                if claim["token"] == holder.token and theirs < mine:
+                    found |= dict.fromkeys(wanted.intersection(claim["runs"]), holder)
+        return found
+
+
+def take(folder: Path, experiment: str) -> tuple[Lease | None, Holder | None, str | None]:
+    """Try once to become the driver of the experiment whose folder this is.
+
+    (the lease, whom it was taken over from, why), or (None, who drives it, None). Neither a lease nor a driver: try
+    again.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    holder, silent = _look(folder)
+    why = None if holder is None else holder.dead(silent)
+    if holder is not None and why is None:
+        return None, holder, None
+    with _written(folder, experiment) as (me, temporary):
+        if holder is None:
+            try:
+                _link(temporary, folder / LEASE)
+            except FileExistsError:
+                found, silent = _look(folder)
+                if found is None and silent > LOST_SECONDS:  # unreadable, and nobody is at it
+                    (folder / LEASE).unlink(missing_ok=True)
+                return None, found, None
+            return Lease(folder, me), None, None
+        mark = folder / f".{LEASE}.{holder.token}.gone"  # whoever makes it may take the place of that driver
+        try:
+            mark.touch(exist_ok=False)
+        except FileExistsError:
+            with contextlib.suppress(OSError):
+                if file_time(folder) - mark.stat().st_mtime_ns > LOST_SECONDS * 1e9:  # it died over this
+                    mark.unlink()
+            return None, None, None
+        try:
+            now, _ = _look(folder)
+            if now is None or now.token != holder.token:
+                return None, now, None
+            temporary.replace(folder / LEASE)
+            return Lease(folder, me), holder, why
+        finally:
+            mark.unlink(missing_ok=True)
+
+
+def holder_of(folder: Path) -> Holder | None:
+    """The live driver of the experiment whose folder this is."""
+    with contextlib.suppress(OSError):
+        holder, silent = _look(folder)
+        if holder is not None and holder.dead(silent) is None:
+            return holder
+    return None
+
+
+def _read(folder: Path) -> tuple[Holder | None, int]:
+    """Whose lease it is and when it was touched; nobody's where it cannot be read. `FileNotFoundError` without one."""
+    with (folder / LEASE).open("rb") as file:  # opened anew each time: network shares look anew then
+        return Holder.read(file.read()), os.fstat(file.fileno()).st_mtime_ns
+
+
+def _look(folder: Path) -> tuple[Holder | None, float]:
+    """Whose lease it is and the seconds since its last sign of life; nobody's and 0 without one."""
+    try:
+        holder, touched = _read(folder)
+    except FileNotFoundError:
+        return None, 0.0
+    return holder, (file_time(folder) - touched) / 1e9
+
+
+@contextlib.contextmanager
+def _written(folder: Path, experiment: str) -> Iterator[tuple[Holder, Path]]:
+    """A lease of this process under another name, which is gone afterwards."""
+    temporary = folder / f".{LEASE}.{uuid.uuid4().hex}"
+    try:
+        me = Holder.me(experiment, file_time(folder) / 1e9)
+        temporary.write_text(json.dumps(asdict(me)), encoding="utf-8")
+        yield me, temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Give a file its name if nobody has it: whole where the file system has hard links."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if is_full(error):
+            raise
+        with target.open("xb") as file:
+            file.write(source.read_bytes())
+
+
+def _space() -> str:
+    """Within which a process id means one process: containers and machines of one name may differ."""
+    found = []
+    with contextlib.suppress(OSError):
+        found.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        found.append(str(Path("/proc/self/ns/pid").readlink()))
+    return " ".join(found)

@@ -1,0 +1,83 @@
+"""A lease among drivers that have no folder in common, only a `Storage`: best effort.
+
+    leases/EXPERIMENT/SINCE-TOKEN.json   its driver, and a number that it raises every twenty seconds
+
+The oldest wins. Object stores have no way to take a name only if nobody has it that all drivers of fsspec know, so two
+drivers that begin within the same two seconds, on machines whose clocks differ, may both go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from dataclasses import asdict
+
+from mtlscale.records.lease import Holder
+from mtlscale.records.storage import Storage
+
+BEAT_SECONDS = 20.0
+SETTLE_SECONDS = 2.0  # until what another driver has written can be seen
+
+
+class StorageLease:
+    """The lease of one driver, from the first `take` to `release`."""
+
+    def __init__(self, storage: Storage, holder: Holder) -> None:
+        self._storage, self._holder = storage, holder
+        self._folder = f"leases/{holder.experiment}"
+        self._name = f"{time.time():017.6f}-{holder.token}.json"
+        self._seen: dict[str, tuple[bytes, float]] = {}  # name -> what it was, and since when
+        self._beats = 0
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def take(self) -> Holder | None:
+        """Try once: None where this driver has it now, else who has."""
+        holder = self._other()
+        if holder is None:
+            self._write()
+            time.sleep(SETTLE_SECONDS)
+            holder = self._other(self._name)
+            if holder is None:
+                self._thread = threading.Thread(target=self._beat, name="storage-lease", daemon=True)
+                self._thread.start()
+            else:
+                self._storage.remove(f"{self._folder}/{self._name}")
+        return holder
+
+    def release(self) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        with contextlib.suppress(Exception):  # every driver has errors of its own; it will be seen to stand still
+            self._storage.remove(f"{self._folder}/{self._name}")
+
+    def _other(self, before: str | None = None) -> Holder | None:
+        """The oldest other driver that lives, older than a name where one is given. The dead are cleared away."""
+        for name in sorted(self._storage.below(self._folder)):
+            if name == self._name or not name.endswith(".json") or (before is not None and name > before):
+                continue
+            text = self._storage.read(f"{self._folder}/{name}")
+            if text is None:
+                continue
+            known, since = self._seen.setdefault(name, (text, time.monotonic()))
+            if known != text:
+                since = time.monotonic()
+                self._seen[name] = text, since
+            holder = Holder(**json.loads(text)["holder"])
+            if holder.dead(time.monotonic() - since) is None:
+                return holder
+            self._storage.remove(f"{self._folder}/{name}")
+        return None
+
+    def _write(self) -> None:
+        content = {"holder": asdict(self._holder), "beat": self._beats}
+        self._storage.write(f"{self._folder}/{self._name}", json.dumps(content).encode())
+
+    def _beat(self) -> None:
+        while not self._over.wait(BEAT_SECONDS):
+            self._beats += 1
+            with contextlib.suppress(Exception):
+                self._write()

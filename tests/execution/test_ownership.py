@@ -1,0 +1,254 @@
+"""Two drivers of one home: one watches, or leaves at once; and what happens to both that are told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+from processes import run_workers, wait_until_gone
+
+from mtlscale.data import PreparedData
+from mtlscale.execution import Batched, Event, Interrupted, Job, RunEnded, Silent, Standing
+from mtlscale.execution.ownership import driving
+from mtlscale.execution.runner import run
+from mtlscale.execution.worker import failed
+from mtlscale.records import Home, Ledger, holder_of
+from mtlscale.spec import Experiment, Run, UserError
+
+HOLDS = """
+import sys
+from pathlib import Path
+from mtlscale.execution import Silent
+from mtlscale.execution.ownership import driving
+from mtlscale.records import Home
+with driving(sys.argv[2], Home(Path(sys.argv[1])), Silent(), wait=True):
+    print("holds", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def other_driver(home: Path, name: str = "small") -> Iterator[subprocess.Popen[str]]:
+    """Another process that drives the experiment until its input ends."""
+    command = [sys.executable, "-c", HOLDS, str(home), name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "holds\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+class Listening(Silent):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.standings: list[Standing] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def watching(self, standing: Standing) -> None:
+        self.standings.append(standing)
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def test_no_wait_is_one_line_and_writes_nothing(
+    experiment_file: Callable[..., Path], small: Callable[..., Experiment], tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    path = experiment_file()
+    with other_driver(home) as other:
+        before = files(home)
+        command = [sys.executable, "-m", "mtlscale.cli", "run", str(path), "--home", str(home), "--no-wait"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1
+        assert f"small is being run by process {other.pid} on " in done.stderr
+        with pytest.raises(UserError, match=f"process {other.pid} "):
+            run(small(), home=home, wait=False)
+        assert files(home) == before
+
+
+def test_whoever_waits_goes_on_when_the_other_ends_or_dies(tmp_path: Path) -> None:
+    home, watcher = Home(tmp_path), Listening()
+    with other_driver(tmp_path) as first:
+        threading.Timer(1.5, lambda: first.communicate("")).start()
+        with driving("small", home, watcher, wait=True):
+            assert first.poll() is not None and holder_of(home.experiment("small")) is not None
+    assert holder_of(home.experiment("small")) is None
+    watched, on = watcher.notes
+    assert f"small is being run by process {first.pid} on " in watched and "Ctrl-C leaves it alone" in watched
+    assert on == f"process {first.pid} has ended; going on with what it has left" and watcher.standings
+    with other_driver(tmp_path) as second:
+        threading.Timer(1.5, second.kill).start()
+        with driving("small", home, watcher, wait=True):
+            pass
+    assert f"small was left by process {second.pid} on " in watcher.notes[-1] and "taken over" in watcher.notes[-1]
+
+
+def test_ctrl_c_leaves_the_other_alone(tmp_path: Path) -> None:
+    with other_driver(tmp_path) as other:
+        threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        with (
+            pytest.raises(Interrupted, match=f"small goes on in process {other.pid} ") as stop,
+            driving("small", Home(tmp_path), Listening(), wait=True),
+        ):
+            pass
+        assert stop.value.status == 130 and other.poll() is None
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_signal_that_something_swallowed_is_raised_again(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted) as stop, driving("small", Home(tmp_path), Silent(), wait=True) as owner:
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        owner.check()
+    assert stop.value.status == 143 and "the same command resumes" in str(stop.value)
+    assert not (tmp_path / "experiments" / "small" / "lease.json").exists()
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    code = """
+import resource, sys
+from pathlib import Path
+from mtlscale.execution import Silent
+from mtlscale.execution.ownership import driving
+from mtlscale.records import Home, write_atomically
+home = Home(Path(sys.argv[1]))
+with driving("small", home, Silent(), wait=True):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+    write_atomically(home.root / "x", bytes(2000))
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    last = done.stderr.strip().splitlines()[-1]
+    assert f"no space left below {tmp_path} on " in last and "(File too large); free some, the same command" in last
+    assert "UserError" in last and not files(tmp_path)
+
+
+def test_a_home_that_is_no_folder_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "home").touch()
+    with (
+        pytest.raises(UserError, match=r"home.* cannot be written \(Not a directory\); choose another --home"),
+        driving("small", Home(tmp_path / "home"), Silent(), wait=True),
+    ):
+        pass
+
+
+@pytest.fixture
+def three(small: Callable[..., Experiment], uneven: Callable[..., PreparedData], tmp_path: Path) -> list[Job]:
+    experiment = small()
+    runs = experiment.runs(dict.fromkeys(experiment.data(), uneven().manifest.fingerprint))
+    home = Home(tmp_path)
+    return [Job(run, tmp_path, home.run(run.run_id)) for run in runs]
+
+
+def train(jobs: Sequence[Job | Batched], order: list[str]) -> Iterator[Event]:
+    """What workers would do, in no time."""
+    for job in jobs:
+        for part in job.jobs:
+            order.append(part.run.method)
+            yield RunEnded(part.run.run_id, left_by(part.run, part.folder, "mine"))
+
+
+def left_by(run: Run, folder: Path, who: str) -> object:
+    record = failed(run, who).model_copy(update={"status": "finished", "experiment": who})
+    folder.mkdir(parents=True)
+    (folder / "record.json").write_text(record.model_dump_json())
+    return record
+
+
+def test_runs_that_two_experiments_share_are_trained_by_whoever_claimed_them_first(
+    three: list[Job], tmp_path: Path
+) -> None:
+    """stl is trained by the other meanwhile, equal is free, mgda comes back when the other dies."""
+    stl, _, mgda = three
+    folder, order, told = tmp_path / "experiments" / "other", list[str](), Listening()
+    with other_driver(tmp_path, "other") as other:
+        token = json.loads((folder / "lease.json").read_text())["token"]
+        claimed = [stl.run.run_id, mgda.run.run_id]
+        (folder / "claim.json").write_text(json.dumps({"token": token, "runs": claimed}))
+        with driving("small", Home(tmp_path), told, wait=True) as owner:
+            events = owner.share([Batched((stl, mgda)), three[1]], lambda jobs: train(jobs, order))
+            first = next(events)
+            assert isinstance(first, RunEnded) and order == ["equal"]
+            left_by(stl.run, stl.folder, "other")
+            second = next(events)
+            assert isinstance(second, RunEnded) and second.run_id == stl.run.run_id and order == ["equal"]
+            assert second.record.experiment == "small"  # as it is called here
+            other.kill()
+            other.wait()
+            assert [event.run_id for event in events if isinstance(event, RunEnded)] == [mgda.run.run_id]
+    assert order == ["equal", "mgda"]
+    (note,) = told.notes
+    assert note.startswith(f"2 of these runs are being trained for other (process {other.pid} on ")
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(300)
+def test_two_drivers_started_together_train_every_run_once(
+    experiment_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    path, home = experiment_file(training="{epochs: 8, batch_size: 8, lr: 1e-2}"), tmp_path / "home"
+    command = [sys.executable, "-m", "mtlscale.cli", "run", str(path), "--home", str(home)]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [driver.communicate(timeout=250) for driver in both]
+    assert [driver.returncode for driver in both] == [0, 0], said
+    outputs = sorted((out for out, _ in said), key=lambda out: "watching it" in out)
+    assert [out.count("is being run by process") for out in outputs] == [0, 1]
+    assert all("mean" in out for out in outputs) and "3 of 3 runs are done already" in outputs[1]
+    assert [record.status for record in Ledger(Home(home).ledger("small"))] == ["finished"] * 3
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(300)
+def test_sigterm_ends_in_good_order_and_the_same_command_goes_on(
+    experiment_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    import mlflow
+
+    path = experiment_file(
+        training="{epochs: 40, batch_size: 4, lr: 1e-2, checkpoint_seconds: 0}", methods="[equal, aamtrl]"
+    )
+    home = tmp_path / "home"
+    ledger = Ledger(Home(home).ledger("small"))
+    command = [sys.executable, "-m", "mtlscale.cli", "run", str(path), "--home", str(home), "--set", "seeds=[0, 1]"]
+    driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not (ledger.latest() and list(home.glob("runs/*/checkpoint.pt"))):
+        assert driver.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    processes = psutil.Process(driver.pid).children(recursive=True)
+    assert run_workers(psutil.Process(driver.pid))
+    began = time.monotonic()
+    driver.terminate()
+    _, told = driver.communicate(timeout=60)
+    assert driver.returncode == 143, told
+    assert time.monotonic() - began < 30  # five on a machine with nothing else to do
+    before = {run_id: record.finished for run_id, record in ledger.latest().items()}
+    assert told == f"mtlscale: interrupted: {len(before)} of 4 runs are done; the same command resumes\n"
+    wait_until_gone(processes, seconds=5)
+    assert not (home / "experiments" / "small" / "lease.json").exists()
+    client = mlflow.MlflowClient(tracking_uri=Home(home).tracking_uri)
+
+    def states() -> set[str]:
+        found = client.search_runs([client.get_experiment_by_name("small").experiment_id])
+        return {run.info.status for run in found}
+
+    assert states() == {"KILLED", "FINISHED"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert {run_id: ledger.latest()[run_id].finished for run_id in before} == before
+    assert len(list(ledger)) == 4 and states() == {"FINISHED"}
