@@ -28,7 +28,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -38,9 +37,9 @@ import pyarrow as pa
 from mtlscale.data.cache import FOLDER
 from mtlscale.data.prepared import SourceInfo, load_prepared, read_manifest
 from mtlscale.spec import Experiment, Run, Task, TaskSuite
-from pipelines import Pipeline, Prepared, Work, write_prepared
+from pipelines import Part, Pipeline, Prepared, Work, write_prepared
 
-SIDE, TASKS, PIECE, BATCH = 64, 4, 2048, 64
+SIDE, TASKS, BATCH = 64, 4, 64
 SAMPLE = 3 * SIDE * SIDE
 PRIVATE, TARGET = 1.5e9, 0.8
 SMALL = 20_000  # samples of the part that fits: 246 MB
@@ -58,31 +57,26 @@ class Generated(Pipeline):
 class Pieces:
     """The rows of a set of so many training samples."""
 
+    what, row_bytes = "sample", SAMPLE
+
     def __init__(self, count: int) -> None:
-        self.count = count
+        counts = {"train": count, "val": 64, "test": 64}
+        self.index = {s: pa.table({"id": [f"{s}{row:09d}" for row in range(n)]}) for s, n in counts.items()}
 
-    def __iter__(self) -> Iterator[tuple[str, pa.Table]]:
-        rng = np.random.default_rng(0)
-        for split, count in (("train", self.count), ("val", 64), ("test", 64)):
-            for start in range(0, count, PIECE):
-                rows = min(PIECE, count - start)
-                labels = rng.integers(0, 2, (rows, TASKS)).astype(np.float32)
-                images = rng.integers(0, 256, (rows, 3, SIDE, SIDE), dtype=np.uint8)
-                for task in range(TASKS):
-                    corner = images[:, :, 32 * (task // 2) :, 32 * (task % 2) :][:, :, :8, :8]
-                    corner[labels[:, task] == 1] = 255
-                yield (
-                    split,
-                    pa.table(
-                        {
-                            "id": [f"{split}{row:09d}" for row in range(start, start + rows)],
-                            "input": pa.FixedSizeListArray.from_arrays(images.ravel(), SAMPLE),
-                            **{f"target.corner{task}": labels[:, task] for task in range(TASKS)},
-                        }
-                    ),
-                )
+    @staticmethod
+    def compute(index: pa.Table) -> Part:
+        ids = index["id"].to_pylist()
+        rng = np.random.default_rng(list(ids[0].encode()))
+        labels = rng.integers(0, 2, (len(ids), TASKS)).astype(np.float32)
+        images = rng.integers(0, 256, (len(ids), 3, SIDE, SIDE), dtype=np.uint8)
+        for task in range(TASKS):
+            corner = images[:, :, 32 * (task // 2) :, 32 * (task % 2) :][:, :, :8, :8]
+            corner[labels[:, task] == 1] = 255
+        pixels = pa.FixedSizeListArray.from_arrays(images.ravel(), SAMPLE)
+        targets = {f"target.corner{task}": labels[:, task] for task in range(TASKS)}
+        return Part(pa.table({"id": ids, "input": pixels, **targets}))
 
-    def finish(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def finish(self, told: Any, problems: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         return {}, {}
 
 

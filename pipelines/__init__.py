@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mtlscale.lazy import lazily
-from pipelines._base import Download, Pieces, Pipeline, Prepared, Work
+from pipelines._base import Download, Part, Pieces, Pipeline, Prepared, Work
 from pipelines._blocks import Engine, TableFunction, Tell
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Download",
     "Engine",
+    "Part",
     "Pieces",
     "Pipeline",
     "Prepared",

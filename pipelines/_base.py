@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -25,6 +25,9 @@ class Download:
     sha256: str
 
 
+Deliver = Callable[[Path, str], None]
+
+
 @dataclass(frozen=True)
 class Work:
     """How to work: the engine, what to do about rows that cannot be used, whom to tell."""
@@ -33,6 +36,7 @@ class Work:
     skip_bad: bool = False
     progress: Tell = lambda stage, done, total: None
     rows_per_block: int = 2048
+    deliver: Deliver | None = None  # stores a file that a worker wrote, by its name below the folder of the set
 
     def blocks(self, table: pa.Table) -> Blocks:
         """The table in blocks, where `map` runs on the chosen engine."""
@@ -48,15 +52,47 @@ class Work:
         return {"skipped": {"count": len(found), "first": [" ".join(row) for row in found[:20]]}} if found else {}
 
 
-class Pieces(Protocol):
-    """The rows of a set with shared inputs that is too large to hold: computed while they are read, once."""
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a set, computed: a table as `Prepared` has it, arrays as fixed-size lists and encoded pictures as
+    large binaries; rows that are not in it, as (name, problem); whatever `Pieces.finish` wants to know of them."""
 
-    def __iter__(self) -> Iterator[tuple[str, pa.Table]]:
-        """(split, rows of the stream "all"), every split's rows in the order of their ids."""
+    table: pa.Table
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    told: Any = None
+
+
+Compute = Callable[[pa.Table], Part]
+
+
+class Pieces(Protocol):
+    """The rows of a set with shared inputs that is too large to hold: computed and written by many tasks."""
+
+    @property
+    def what(self) -> str:
+        """A row, as messages have it."""
         ...
 
-    def finish(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the suite's extras and the notes gain; after the last row."""
+    @property
+    def index(self) -> Mapping[str, pa.Table]:
+        """split -> what is known of its rows beforehand: their `id`, and what `compute` wants."""
+        ...
+
+    @property
+    def row_bytes(self) -> int:
+        """About what a computed row takes."""
+        ...
+
+    @property
+    def compute(self) -> Compute:
+        """Some rows of the index, in their order, to their samples: whichever rows come together, the same. It is
+        pickled, and importable where it runs."""
+        ...
+
+    def finish(
+        self, told: list[tuple[str, Any]], problems: list[tuple[str, str]]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the suite's extras and the notes gain, of the (split, told) of all parts and the rows left out."""
         ...
 
 
@@ -87,6 +123,10 @@ class Pipeline(Component):
     # A source of at least this many bytes goes through Ray Data, a smaller one through this process: starting Ray
     # costs more than small sets do.
     ray_from_bytes: ClassVar[float] = float("inf")
+
+    def options(self) -> dict[str, Any]:
+        """The knobs that tell this preparation from another."""
+        return asdict(self)
 
     def expected(self) -> tuple[str, ...]:
         """Paths an extracted archive must have, relative to its root."""

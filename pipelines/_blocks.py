@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -59,7 +56,7 @@ class RayBlocks:
     progress: Tell
 
     def map(self, function: TableFunction, stage: str) -> RayBlocks:
-        _ship_plugin(function)
+        ship_plugin(function)
         lazy = self.dataset.map_batches(function, batch_format="pyarrow", batch_size=None, zero_copy_batch=True)
         result = lazy.materialize()
         rows = result.count()
@@ -79,46 +76,7 @@ def blocks(tables: Iterable[pa.Table], engine: Engine, progress: Tell) -> Blocks
     return RayBlocks(_dataset(list(tables)), progress)
 
 
-def stream(
-    tables: Iterable[pa.Table], function: TableFunction, engine: Engine, progress: Tell, stage: str
-) -> Iterator[pa.Table]:
-    """The function of each table, in their order and as they are asked for: never more than a few at a time in memory.
-
-    The function is held to what `Blocks.map` says. A result may come in several pieces.
-    """
-    blocks = list(tables)
-    total, done = sum(map(len, blocks)), 0
-    progress(stage, 0, total)
-    for result in _threaded(blocks, function) if engine == "local" else _streamed(blocks, function):
-        yield result
-        done += len(result)
-        progress(stage, done, total)
-
-
-def _threaded(tables: list[pa.Table], function: TableFunction) -> Iterator[pa.Table]:
-    """In their order, on a thread for every core: Pillow decodes and scales without Python's lock."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with ThreadPoolExecutor(cores, thread_name_prefix="decode") as pool:
-        ahead: deque[Future[pa.Table]] = deque()
-        for table in tables:
-            ahead.append(pool.submit(function, table))
-            if len(ahead) > cores:  # one block is waiting while the others are worked on
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
-
-
-def _streamed(tables: list[pa.Table], function: TableFunction) -> Iterator[pa.Table]:
-    if not tables:
-        return iter(())
-    _ship_plugin(function)
-    lazy = _dataset(tables, ordered=True).map_batches(
-        function, batch_format="pyarrow", batch_size=None, zero_copy_batch=True
-    )
-    return iter(lazy.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1))
-
-
-def _dataset(tables: list[pa.Table], ordered: bool = False) -> ray.data.Dataset:
+def _dataset(tables: list[pa.Table]) -> ray.data.Dataset:
     import ray.data
     from ray.data.context import DataContext
 
@@ -127,12 +85,11 @@ def _dataset(tables: list[pa.Table], ordered: bool = False) -> ray.data.Dataset:
             handler.setLevel(logging.ERROR)
     context = DataContext.get_current().copy()
     context.enable_progress_bars = False  # the bar is ours
-    context.execution_options.preserve_order = ordered
     with DataContext.current(context):  # a data set keeps the context it was made in
         return ray.data.from_arrow(tables)
 
 
-def _ship_plugin(function: Any) -> None:
+def ship_plugin(function: Any) -> None:
     """A user's plugin file is no module on the workers: its code travels with the function."""
     function = getattr(function, "func", function)  # of a partial
     if function.__module__.startswith("mtlscale_plugin_"):

@@ -18,11 +18,10 @@ from pipelines._pixels import (
     Size,
     array,
     classes,
-    colour,
     depth,
+    is_array,
     nearest,
     open_image,
-    resize_colour,
     same_size,
     unit_normals,
     values,
@@ -131,19 +130,6 @@ class DensePipeline(ImagePipeline):
 # -- the .npy layout: {train,val}/{image,label,depth,normal}/<n>.npy, as MTAN and LibMTL have it -----------------------
 
 
-def npy_image(files: Files, size: Size) -> tuple[np.ndarray, Size]:
-    """[H, W, 3], floats in 0..1 or bytes -> uint8 [3, *size], and the size it had."""
-    pixels = array(files("image"), (3,))
-    if pixels.shape[2] != 3:
-        raise BadImage(f"has shape {list(pixels.shape)}, expected height x width x 3")
-    if pixels.dtype != np.uint8:
-        # The margin is for images that were interpolated in single precision.
-        if not np.isfinite(pixels).all() or pixels.min() < -0.01 or pixels.max() > 1.01:
-            raise BadImage("has pixels outside 0..1, or that are no numbers")
-        pixels = np.clip(np.rint(pixels.astype(np.float64) * 255), 0, 255).astype(np.uint8)
-    return resize_colour(pixels, size), (pixels.shape[0], pixels.shape[1])
-
-
 def npy_labels(files: Files, classes: int, before: Size, size: Size) -> np.ndarray:
     """[H, W] numbers, -1 for void -> class map [*size]."""
     labels = array(files("label"), (2, 3))
@@ -177,17 +163,7 @@ def npy_normals(files: Files, before: Size, size: Size) -> np.ndarray:
 
 # -- cells and files that may be arrays, MATLAB matrices or pictures ---------------------------------------------------
 
-_NPY, _MATLAB = b"\x93NUMPY", b"MATLAB"
-
-
-def is_array(raw: bytes) -> bool:
-    return raw.startswith(_NPY)
-
-
-def any_image(files: Files, size: Size) -> tuple[np.ndarray, Size]:
-    """uint8 [3, *size] of an array as `npy_image` takes it, or of a picture, and the size it had."""
-    raw = files("image")
-    return npy_image(files, size) if is_array(raw) else colour(raw, size)
+_MATLAB = b"MATLAB"
 
 
 def any_labels(files: Files, table: np.ndarray, count: int, before: Size, size: Size) -> np.ndarray:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,13 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtlscale.spec import SPLITS, TaskSuite, UserError, knob
-from pipelines._base import Pipeline, Prepared, Work
-from pipelines._blocks import stream
+from pipelines._base import Compute, Part, Pipeline, Prepared, Work
 from pipelines._hub import HubFolder, is_hub_folder
 from pipelines._pixels import BadImage
 from pipelines._store import Store, Unreadable, read_file, shown
 
-BLOCK_BYTES = 8 << 20  # of decoded samples; a few blocks are in flight per core
 # Encoded images of this size take this process longer than starting Ray and letting two cores decode them.
 RAY_FROM_BYTES = 256e6
 CHANNELS = 3
@@ -40,14 +37,21 @@ class Column:
 
 
 class Files:
-    """Reads the files a row of the index names, and remembers which one is being worked on."""
+    """Reads the files a row of the index names, and remembers which one is being worked on.
 
-    def __init__(self, root: str, row: Row) -> None:
-        self._root, self._row, self.current = root, row, ""
+    keep: the part whose bytes are kept.
+    """
+
+    def __init__(self, root: str, row: Row, keep: str | None = None) -> None:
+        self._root, self._row, self._keep = root, row, keep
+        self.current, self.kept = "", b""
 
     def __call__(self, part: str) -> bytes:
         self.current = part
-        return read_file(self._root, self._row[part])
+        content = read_file(self._root, self._row[part])
+        if part == self._keep:
+            self.kept = content
+        return content
 
     def path(self, part: str) -> str:
         self.current = part
@@ -62,8 +66,19 @@ class ImagePipeline(Pipeline):
     """A pipeline whose samples are images decoded one by one."""
 
     ray_from_bytes: ClassVar[float] = RAY_FROM_BYTES
+    picture: ClassVar[str] = "image"  # the part of a row that becomes the input
 
     limit: int = knob(0, low=0, high=1e9, help="only the first so many images of each part of the source; 0: all")
+    encoded: bool = knob(False, help="keep pictures as their files have them, decoded while training: less disk")
+
+    def options(self) -> dict[str, Any]:
+        """Without `encoded` where nothing is: what was prepared before there was a choice is found."""
+        return {name: value for name, value in super().options().items() if name != "encoded" or value}
+
+    @property
+    def kept(self) -> str | None:
+        """The part that is not decoded."""
+        return self.picture if self.encoded else None
 
     def wanted(self, name: str) -> bool:
         """Whether a file, by its name below the source, belongs to the set."""
@@ -98,62 +113,49 @@ class ImagePipeline(Pipeline):
 
 @dataclass
 class ImageSet:
-    """The rows of an image set, decoded as they are asked for: `Pieces` of `pipelines._base`.
+    """The rows of an image set: `Pieces` of `pipelines._base`.
 
-    `index` has `id`, `split`, one column per part (a location) and, optionally, finished `target.<task>` columns.
+    `rows` has `id`, `split`, one column per part (a location) and, optionally, finished `target.<task>` columns.
     `problems` are samples the index already had to leave out.
     """
 
-    index: pa.Table
+    rows: pa.Table
     columns: dict[str, Column]
     decode: Decode
     root: str
     problems: list[tuple[str, str]]
     work: Work
-    _sums: np.ndarray = field(default_factory=lambda: np.zeros((2, CHANNELS), object))
-    _pixels: int = 0
-    _notes: dict[str, Any] = field(default_factory=dict)
+    picture: str | None = None
+    what: str = "image"
 
-    def __iter__(self) -> Iterator[tuple[str, pa.Table]]:
-        function = partial(decode_rows, root=self.root, decode=self.decode, columns=self.columns)
-        work = self.work
-        for block in stream(self._blocks(), function, work.engine, work.progress, "decode"):
-            split = block["split"][0].as_py()  # blocks of the index do not cross splits, nor do pieces of a block
-            if block["problem"].null_count < len(block):
-                bad = block.filter(pc.is_valid(block["problem"]))
-                pairs = list(zip(bad["file"].to_pylist(), bad["problem"].to_pylist(), strict=True))
-                if not work.skip_bad:
-                    name, problem = pairs[0]
-                    raise UserError(f"image {name} {problem}; mend it, or pass --skip-bad to leave such images out")
-                self.problems += pairs
-                block = block.filter(pc.is_null(block["problem"]))
-            if not len(block):
-                continue
+    @property
+    def index(self) -> dict[str, pa.Table]:
+        return {split: self.rows.filter(pc.field("split") == split).drop_columns(["split"]) for split in SPLITS}
+
+    @property
+    def row_bytes(self) -> int:
+        return sum(column.size * np.dtype(column.dtype).itemsize for column in self.columns.values())
+
+    @property
+    def compute(self) -> Compute:
+        return DecodeRows(self.root, self.decode, self.columns, self.picture)
+
+    def finish(
+        self, told: list[tuple[str, Any]], problems: list[tuple[str, str]]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Extras: channel means and standard deviations of train, 0..255."""
+        sums = np.zeros((2, CHANNELS), object)  # whole numbers without end: no rounding, whatever the parts
+        count = 0
+        for split, (images, of_part) in told:
             if split == "train":
-                self._count(block)
-            yield split, block.drop_columns(["split", "file", "problem", "sums"])
-        self._notes = self.work.settle(self.problems, "images")
-
-    def _blocks(self) -> Iterator[pa.Table]:
-        bytes_per_row = sum(column.size * np.dtype(column.dtype).itemsize for column in self.columns.values())
-        rows = max(1, min(self.work.rows_per_block, BLOCK_BYTES // bytes_per_row))
-        for split in SPLITS:
-            part = self.index.filter(pc.field("split") == split).sort_by("id").combine_chunks()
-            for start in range(0, len(part), rows):
-                yield part.slice(start, rows)
-
-    def _count(self, block: pa.Table) -> None:
-        sums = block["sums"].combine_chunks().flatten().to_numpy().reshape(len(block), 2, CHANNELS)
-        self._sums += sums.sum(0).astype(object)  # whole numbers without end: no rounding, whatever the blocks
-        self._pixels += len(block) * (self.columns["input"].size // CHANNELS)
-
-    def finish(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Extras (channel means and standard deviations of train, 0..255) and notes, after the last row."""
-        count = max(self._pixels, 1)
-        means = [int(total) / count for total in self._sums[0]]
+                sums += of_part.astype(object)
+                count += images * (self.columns["input"].size // CHANNELS)
+        count = max(count, 1)
+        means = [int(total) / count for total in sums[0]]
         # n Σx² - (Σx)² in whole numbers: no cancellation.
-        variances = [(count * int(q) - int(s) ** 2) / count**2 for s, q in zip(*self._sums, strict=True)]
-        return {"mean": means, "std": [variance**0.5 for variance in variances]}, self._notes
+        variances = [(count * int(q) - int(s) ** 2) / count**2 for s, q in zip(*sums, strict=True)]
+        extras = {"mean": means, "std": [variance**0.5 for variance in variances]}
+        return extras, self.work.settle([*self.problems, *problems], "images")
 
 
 def prepared_images(
@@ -164,14 +166,18 @@ def prepared_images(
     root: str,
     problems: list[tuple[str, str]],
     work: Work,
+    picture: str | None,
     notes: dict[str, Any] | None = None,
 ) -> Prepared:
-    """What a pipeline hands over for an index of images, nothing decoded yet."""
+    """What a pipeline hands over for an index of images, nothing decoded yet. picture: the part with the input, where
+    that is kept as its file has it."""
     shapes = {name.removeprefix("target."): column.shape for name, column in columns.items() if name != "input"}
     if not work.skip_bad and problems:
         work.settle(problems, "images")
     check_parts(suite.name, index)
-    pieces = ImageSet(index, columns, decode, root, problems, work)
+    if picture is not None and picture not in index.column_names:
+        raise UserError(f"{suite.name}: this source has no encoded pictures to keep; drop `encoded`")
+    pieces = ImageSet(index, columns, decode, root, problems, work, picture)
     return Prepared(suite, {}, target_shapes=shapes, notes=notes or {}, pieces=pieces)
 
 
@@ -183,37 +189,50 @@ def check_parts(name: str, index: pa.Table) -> None:
             raise UserError(f"{name}: no image falls into {split}; use more of the source, or another split")
 
 
-def decode_rows(table: pa.Table, root: str, decode: Decode, columns: dict[str, Column]) -> pa.Table:
-    """A block of the index -> its samples. Rows with a problem keep zeros and say it in `problem`."""
-    count = len(table)
-    arrays = {name: np.zeros((count, *column.shape), column.dtype) for name, column in columns.items()}
-    names: list[str | None] = [None] * count
-    problems: list[str | None] = [None] * count
-    for number, row in enumerate(table.to_pylist()):
-        files = Files(root, row)
-        try:
-            for name, value in decode(row, files).items():
-                arrays[name][number] = value
-        except (BadImage, Unreadable) as error:
-            names[number] = shown(str(row[files.current])) if files.current else row["id"]
-            problems[number] = str(error)
-    result = {name: table[name] for name in table.column_names if name in ("id", "split") or name.startswith("target.")}
-    for name, values in arrays.items():
-        result[name] = pa.FixedSizeListArray.from_arrays(values.reshape(-1), columns[name].size)
-    result["sums"] = pa.FixedSizeListArray.from_arrays(_sums(arrays["input"]), 2 * CHANNELS)
-    result["file"], result["problem"] = pa.array(names, pa.string()), pa.array(problems, pa.string())
-    return pa.table(result)
+@dataclass(frozen=True)
+class DecodeRows:
+    """Some rows of the index -> their samples; how many of them, and their `_sums`, are told."""
+
+    root: str
+    decode: Decode
+    columns: dict[str, Column]
+    picture: str | None
+
+    def __call__(self, table: pa.Table) -> Part:
+        arrays = {name: np.zeros((len(table), *column.shape), column.dtype) for name, column in self.columns.items()}
+        good: list[int] = []
+        kept: list[bytes] = []
+        problems: list[tuple[str, str]] = []
+        for number, row in enumerate(table.to_pylist()):
+            files = Files(self.root, row, self.picture)
+            try:
+                for name, value in self.decode(row, files).items():
+                    arrays[name][len(good)] = value
+            except (BadImage, Unreadable) as error:
+                problems.append((shown(str(row[files.current])) if files.current else row["id"], str(error)))
+                continue
+            good.append(number)
+            kept.append(files.kept)
+        arrays = {name: values[: len(good)] for name, values in arrays.items()}
+        told = (len(good), _sums(arrays["input"]))
+        if problems:
+            table = table.take(good)
+        result = {name: table[name] for name in table.column_names if name == "id" or name.startswith("target.")}
+        for name, values in arrays.items():
+            result[name] = pa.FixedSizeListArray.from_arrays(values.reshape(-1), self.columns[name].size)
+        if self.picture is not None:
+            result["input"] = pa.array(kept, pa.large_binary())
+        return Part(pa.table(result), problems, told)
 
 
 def _sums(images: np.ndarray) -> np.ndarray:
-    """uint8 [N, 3, H, W] -> per image and channel Σx, then Σx²: int64 [N * 6]."""
-    flat = images.reshape(len(images), CHANNELS, -1)
-    sums = np.empty((len(images), 2, CHANNELS), np.int64)
-    for number, image in enumerate(flat):
-        wide = image.astype(np.uint32)
-        sums[number, 0] = wide.sum(1)
-        sums[number, 1] = np.multiply(wide, wide, out=wide).sum(1, dtype=np.int64)
-    return sums.reshape(-1)
+    """uint8 [N, 3, H, W] -> per channel Σx, then Σx²: int64 [2, 3]."""
+    sums = np.zeros((2, CHANNELS), np.int64)
+    for image in images.reshape(len(images), CHANNELS, -1):
+        wide = image.astype(np.float64)  # exact: whole numbers below 2^53
+        sums[0] += wide.sum(1).astype(np.int64)
+        sums[1] += np.einsum("cn,cn->c", wide, wide).astype(np.int64)
+    return sums
 
 
 def index_table(rows: list[dict[str, Any]], parts: list[str]) -> pa.Table:

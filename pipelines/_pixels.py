@@ -2,51 +2,43 @@
 
 from __future__ import annotations
 
-import io
-from typing import Any
-
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-Size = tuple[int, int]  # height, width
+from mtlscale.data.pictures import (
+    BadImage,
+    Size,
+    array,
+    array_picture,
+    colour,
+    is_array,
+    open_image,
+    picture,
+    resize_colour,
+)
 
-_UNDECODABLE = (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError)
-
-
-class BadImage(Exception):
-    """What is wrong with one file of a sample."""
-
-
-def open_image(raw: bytes) -> Image.Image:
-    """A decoded image in its own mode; `BadImage` where the bytes are none."""
-    try:
-        image = Image.open(io.BytesIO(raw))
-        image.load()
-        return image
-    except _UNDECODABLE as error:
-        reason = str(error).splitlines()[0] if not isinstance(error, UnidentifiedImageError) else "no image format"
-        raise BadImage(f"is corrupt ({reason})") from None
-
-
-def colour(raw: bytes, size: Size) -> tuple[np.ndarray, Size]:
-    """An encoded picture -> uint8 [3, *size], and the (height, width) it had.
-
-    Shrinking averages over the pixels that fall together (Pillow's antialiased bilinear filter).
-    """
-    image = open_image(raw)
-    before = (image.height, image.width)
-    if image.mode != "RGB":
-        image = image.convert("RGB")
-    if before != size:
-        image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
-    return np.asarray(image).transpose(2, 0, 1), before
-
-
-def resize_colour(pixels: np.ndarray, size: Size) -> np.ndarray:
-    """uint8 [H, W, 3] -> uint8 [3, *size], filtered as `colour` does."""
-    if pixels.shape[:2] != size:
-        pixels = np.asarray(Image.fromarray(pixels).resize((size[1], size[0]), Image.Resampling.BILINEAR))
-    return pixels.transpose(2, 0, 1)
+__all__ = [
+    "BYTES",
+    "FORBIDDEN",
+    "WORDS",
+    "BadImage",
+    "Size",
+    "array",
+    "array_picture",
+    "classes",
+    "colour",
+    "depth",
+    "filtered",
+    "is_array",
+    "nearest",
+    "open_image",
+    "picture",
+    "resize_colour",
+    "same_size",
+    "table_of",
+    "unit_normals",
+    "values",
+]
 
 
 def values(raw: bytes, modes: tuple[str, ...], bits: str) -> np.ndarray:
@@ -63,18 +55,6 @@ def values(raw: bytes, modes: tuple[str, ...], bits: str) -> np.ndarray:
 
 BYTES = ("L", "P")  # 8-bit numbers
 WORDS = ("I;16", "I", "I;16B")  # 16-bit numbers
-
-
-def array(raw: bytes, dimensions: tuple[int, ...]) -> np.ndarray:
-    """A `.npy` file's array; `BadImage` where it is none, holds objects, or has another number of dimensions."""
-    try:
-        loaded: Any = np.load(io.BytesIO(raw), allow_pickle=False)
-    except (ValueError, OSError, EOFError, SyntaxError) as error:
-        raise BadImage(f"is no .npy array ({str(error).splitlines()[0] if str(error) else 'it is empty'})") from None
-    if not isinstance(loaded, np.ndarray) or loaded.ndim not in dimensions or loaded.dtype.kind not in "fiub":
-        shape = getattr(loaded, "shape", None)
-        raise BadImage(f"holds an array of shape {shape}, expected {' or '.join(map(str, dimensions))} dimensions")
-    return loaded
 
 
 def nearest(pixels: np.ndarray, size: Size) -> np.ndarray:

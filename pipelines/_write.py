@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,19 +12,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mtlscale.data.prepared import MANIFEST, FileEntry, Manifest, SourceInfo
+from mtlscale.data.columns import kind_of
+from mtlscale.data.manifest import FORMATS, MANIFEST, FileEntry, Manifest, SourceInfo
+from mtlscale.data.shared import sha256_of
 from mtlscale.spec import SPLITS, Task, UserError
-from pipelines._base import Pieces, Pipeline, Prepared
+from pipelines._base import Pieces, Pipeline, Prepared, Work
 from pipelines._checks import check_tables
 from pipelines._write_pieces import write_pieces
 
 VOCABULARY = "vocabulary.txt"
 
 
-def write_prepared(out: Path, pipeline: Pipeline, source: SourceInfo, prepared: Prepared) -> Manifest:
+def write_prepared(
+    out: Path, pipeline: Pipeline, source: SourceInfo, prepared: Prepared, work: Work | None = None
+) -> Manifest:
     """Write the tables, the vocabulary and, last, the manifest into the existing folder `out`."""
     if prepared.pieces is not None:
-        return _write_streamed(out, pipeline, source, prepared, prepared.pieces)
+        return _write_streamed(out, pipeline, source, prepared, prepared.pieces, work or Work())
     suite = prepared.suite
     tables = {
         split: {stream: _sorted(pipeline.name, prepared.tables[split][stream]) for stream in suite.streams}
@@ -49,22 +54,24 @@ def write_prepared(out: Path, pipeline: Pipeline, source: SourceInfo, prepared: 
     if prepared.vocabulary is not None:
         (out / VOCABULARY).write_text("".join(f"{word}\n" for word in prepared.vocabulary), encoding="utf-8")
         files.append(_entry(out, VOCABULARY, len(prepared.vocabulary)))
-    return _write_manifest(out, pipeline, source, prepared, files, counts, class_counts)
+    types = {name: kind for streams in tables.values() for table in streams.values() for name, kind in _types(table)}
+    return _write_manifest(out, pipeline, source, prepared, files, counts, class_counts, types)
 
 
-def _write_streamed(out: Path, pipeline: Pipeline, source: SourceInfo, prepared: Prepared, pieces: Pieces) -> Manifest:
-    """The same for a set that arrives piece by piece: one stream, and what is learnt from the last row."""
+def _write_streamed(
+    out: Path, pipeline: Pipeline, source: SourceInfo, prepared: Prepared, pieces: Pieces, work: Work
+) -> Manifest:
+    """The same for a set that is computed piece by piece: one stream, and what is learnt on the way."""
     (stream,) = prepared.suite.streams
-    written, counts, class_counts = write_pieces(out, pipeline.name, prepared.suite, stream, pieces)
-    extras, notes = pieces.finish()
-    _check_counts(pipeline.name, counts, class_counts)
+    result = write_pieces(out, pipeline.name, prepared.suite, stream, pieces, work)
+    _check_counts(pipeline.name, result.counts, result.class_counts)
     prepared = replace(
         prepared,
-        suite=replace(prepared.suite, extras={**prepared.suite.extras, **extras}),
-        notes={**prepared.notes, **notes},
+        suite=replace(prepared.suite, extras={**prepared.suite.extras, **result.extras}),
+        notes={**prepared.notes, **result.notes},
     )
-    files = [_entry(out, path, rows) for path, rows in written.items()]
-    return _write_manifest(out, pipeline, source, prepared, files, counts, class_counts)
+    counts = (result.counts, result.class_counts)
+    return _write_manifest(out, pipeline, source, prepared, result.files, *counts, result.types, FORMATS[1])
 
 
 def _write_manifest(
@@ -75,15 +82,19 @@ def _write_manifest(
     files: list[FileEntry],
     counts: dict[str, dict[str, int]],
     class_counts: dict[str, dict[str, dict[str, int]]],
+    types: dict[str, str],
+    format: int = FORMATS[0],
 ) -> Manifest:
     manifest = Manifest(
+        format=format,
         name=pipeline.name,
         results_version=pipeline.results_version,
-        options=asdict(pipeline),
+        options=pipeline.options(),
         source=source,
         fingerprint=hashlib.sha256("".join(f"{f.path}\0{f.sha256}\n" for f in files).encode()).hexdigest(),
         suite=prepared.suite,
         target_shapes=prepared.target_shapes,
+        types=types,
         counts=counts,
         class_counts=class_counts,
         files=files,
@@ -92,6 +103,12 @@ def _write_manifest(
     )
     (out / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return manifest
+
+
+def _types(table: pa.Table) -> Iterator[tuple[str, str]]:
+    for column in table.schema:
+        if column.name != "id":
+            yield column.name, kind_of(column, {})[0].name
 
 
 def _sorted(name: str, table: pa.Table) -> pa.Table:
@@ -153,6 +170,4 @@ def _write_table(out: Path, path: str, table: pa.Table) -> FileEntry:
 
 
 def _entry(out: Path, path: str, rows: int) -> FileEntry:
-    with (out / path).open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return FileEntry(path=path, bytes=file.tell(), rows=rows, sha256=digest)
+    return FileEntry(path=path, bytes=(out / path).stat().st_size, rows=rows, sha256=sha256_of(out / path))

@@ -1,139 +1,112 @@
-"""Writing a set that arrives piece by piece: bounded memory, and bytes that do not depend on how it is cut."""
+"""Writing a set that is computed piece by piece: shards by many tasks, merged here; the bytes do not depend on who
+wrote them, or how many."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from mtlscale.spec import SPLITS, Task, TaskSuite, UserError
-from pipelines._base import Pieces
+from mtlscale.data.manifest import FileEntry
+from mtlscale.spec import SPLITS, TaskSuite, UserError
+from pipelines._base import Pieces, Work
+from pipelines._shards import Shard, WriteShard, Written, labels
+from pipelines._tasks import each
 
-ROW_GROUP_BYTES = 8 << 20  # of samples; the encoder takes several times that while it works
-ROW_GROUP_ROWS = 8192
-
-
-class _File:
-    """One Parquet file, filled in groups of a fixed number of rows."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._path, self.rows, self._last = path, 0, ""
-        self._waiting: list[pa.Table] = []
-        self._writer: pq.ParquetWriter | None = None
-        self._group = 0
-
-    def add(self, table: pa.Table) -> None:
-        self._check_order(table)
-        if self._writer is None:
-            self._open(table.schema)
-        self._waiting.append(table)
-        self.rows += len(table)
-        while sum(map(len, self._waiting)) >= self._group:
-            self._write(self._group)
-
-    def close(self) -> None:
-        if self._writer is not None:
-            if any(map(len, self._waiting)):
-                self._write(self._group)
-            self._writer.close()
-
-    def discard(self) -> None:
-        """Close after a failure; what was written is not used."""
-        if self._writer is not None and self._writer.is_open:
-            self._writer.close()
-
-    def _open(self, schema: pa.Schema) -> None:
-        arrays = [field for field in schema if pa.types.is_fixed_size_list(field.type)]
-        row_bytes = sum(field.type.list_size * field.type.value_type.bit_width // 8 for field in arrays)
-        self._group = max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // max(row_bytes, 1)))
-        # Parquet stores small integers in four bytes: split by byte they take no more room, or time, than one.
-        encoding = {f"{field.name}.list.element": "BYTE_STREAM_SPLIT" for field in arrays}
-        self._writer = pq.ParquetWriter(
-            self._path,
-            schema,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=False,
-            write_statistics=False,
-            column_encoding=encoding or None,
-        )
-
-    def _write(self, rows: int) -> None:
-        waiting = pa.concat_tables(self._waiting)
-        # In one chunk: how the encoder cuts its pages is not to depend on the pieces.
-        assert self._writer is not None
-        self._writer.write_table(waiting.slice(0, rows).combine_chunks(), row_group_size=rows)
-        self._waiting = [waiting.slice(rows)] if len(waiting) > rows else []
-
-    def _check_order(self, table: pa.Table) -> None:
-        for id in table["id"].to_pylist():
-            if id <= self._last:
-                raise UserError(f"the source has two samples named {id}, or {self._path.name} is out of order")
-            self._last = id
+GROUP_BYTES = 8 << 20  # of samples; the encoder takes as much again while it works
+GROUP_ROWS = 8192
+SHARD_BYTES = 64 << 20  # of samples
+FEW, LEAST = 32, 1 << 20  # a small set is cut into about so many shards, of so many bytes at least
 
 
-class _Counts:
-    """Samples with a label, and samples of every class where a sample has one label."""
+@dataclass
+class Result:
+    """What was written: the files, samples per task and split, and per class, and what the manifest and the suite
+    gain."""
 
-    def __init__(self, suite: TaskSuite) -> None:
-        self.samples = {task.name: dict.fromkeys(SPLITS, 0) for task in suite.tasks}
-        self._classes: dict[str, dict[str, np.ndarray]] = {}
-        self._tasks = suite.tasks
-
-    def add(self, split: str, table: pa.Table) -> None:
-        for task in self._tasks:
-            column = table[f"target.{task.name}"].combine_chunks()
-            if pa.types.is_fixed_size_list(column.type):
-                values = column.flatten().to_numpy().reshape(len(column), -1)
-                labelled = values >= 0 if values.dtype.kind == "i" else ~np.isnan(values)
-                self.samples[task.name][split] += int(labelled.any(1).sum())
-                continue
-            values = column.to_numpy()
-            if values.dtype.kind == "f":
-                self.samples[task.name][split] += int(np.count_nonzero(~np.isnan(values)))
-                continue
-            present = values[values >= 0]
-            self.samples[task.name][split] += len(present)
-            classes = self._classes.setdefault(task.name, {s: np.zeros(_labels(task), np.int64) for s in SPLITS})
-            classes[split] += np.bincount(present, minlength=_labels(task))
-
-    def classes(self) -> dict[str, dict[str, dict[str, int]]]:
-        names = {task.name: task.classes or tuple(map(str, range(_labels(task)))) for task in self._tasks}
-        return {
-            task: {split: dict(zip(names[task], map(int, counts), strict=True)) for split, counts in splits.items()}
-            for task, splits in self._classes.items()
-        }
+    files: list[FileEntry]
+    types: dict[str, str]
+    counts: dict[str, dict[str, int]]
+    class_counts: dict[str, dict[str, dict[str, int]]]
+    extras: dict[str, Any]
+    notes: dict[str, Any]
 
 
-def _labels(task: Task) -> int:
-    return 2 if task.loss == "bce" else task.outputs
+def write_pieces(out: Path, name: str, suite: TaskSuite, stream: str, pieces: Pieces, work: Work) -> Result:
+    """Write `<split>/<stream>/<number>.parquet` below `out`."""
+    shards = list(_cut(name, stream, pieces))
+    for split in SPLITS:
+        (out / split / stream).mkdir(parents=True, exist_ok=True)
+    compute = pieces.compute
+    write = WriteShard(str(out), suite.tasks, compute, strict=not work.skip_bad, deliver=work.deliver)
+    written = dict[str, Written]()
+    done, total = 0, sum(len(shard.rows) for shard in shards)
+    work.progress("decode", 0, total)
+    with closing(each(write, shards, work.engine, plugins=[compute, getattr(compute, "decode", compute)])) as results:
+        for one in results:
+            if one.error is not None:
+                raise OSError(*one.error)
+            if one.problems and not work.skip_bad:
+                what, problem = one.problems[0]
+                raise UserError(
+                    f"{pieces.what} {what} {problem}; mend it, or pass --skip-bad to leave such {pieces.what}s out"
+                )
+            written[one.shard] = one
+            done += one.rows
+            work.progress("decode", done, total)
+    for left in out.glob(f"*/{stream}/.*"):  # by tasks whose workers died
+        left.unlink(missing_ok=True)
+    return _merge(name, suite, pieces, [written[shard.path] for shard in shards])
 
 
-def write_pieces(
-    out: Path, name: str, suite: TaskSuite, stream: str, pieces: Pieces
-) -> tuple[dict[str, int], dict[str, dict[str, int]], dict[str, dict[str, dict[str, int]]]]:
-    """Write `<split>/<stream>.parquet` below `out`; (path -> rows, samples per task and split, and per class)."""
-    files = {split: _File(out / split / f"{stream}.parquet") for split in SPLITS}
-    counts, split_of = _Counts(suite), dict[str, str]()
-    try:
-        for split, table in pieces:
-            for id in table["id"].to_pylist():
-                if split_of.setdefault(id, split) != split:
-                    raise ValueError(f"pipeline {name}: sample {id} is in {split_of[id]} and in {split}")
-            files[split].add(table)
-            counts.add(split, table)
-        for file in files.values():
-            file.close()
-    finally:
-        for file in files.values():
-            file.discard()
-    rows = {f"{split}/{stream}.parquet": file.rows for split, file in files.items()}
-    used = Counter(split_of.values())
+def _cut(name: str, stream: str, pieces: Pieces) -> Iterator[Shard]:
+    """Rows of the index by number alone: whoever computes them, and whichever of them can be used."""
+    group = max(1, min(GROUP_ROWS, GROUP_BYTES // pieces.row_bytes))
+    total = sum(len(pieces.index.get(split, ())) for split in SPLITS)
+    rows = max(1, min(SHARD_BYTES // pieces.row_bytes, max(-(-total // FEW), LEAST // pieces.row_bytes)))
+    split_of = dict[str, str]()
+    for split in SPLITS:
+        index = pieces.index[split].sort_by("id").combine_chunks()
+        ids = index["id"].to_pylist()
+        for before, id in zip(["", *ids], ids, strict=False):
+            if id == before:
+                raise UserError(f"{name}: the source has two samples named {id}; remove one")
+            if split_of.setdefault(id, split) != split:
+                raise ValueError(f"pipeline {name}: sample {id} is in {split_of[id]} and in {split}")
+        for number, start in enumerate(range(0, len(index), rows)):
+            # A copy: a slice would travel with the whole table.
+            part = index.take(pa.array(np.arange(start, min(start + rows, len(index)))))
+            yield Shard(split, f"{split}/{stream}/{number:05d}.parquet", part, min(group, rows))
+
+
+def _merge(name: str, suite: TaskSuite, pieces: Pieces, written: list[Written]) -> Result:
+    used = Counter[str]()
+    for one in written:
+        used[one.split] += one.entry.rows if one.entry else 0
     for split in SPLITS:
         if not used[split]:
-            raise UserError(f"{name}: no usable image is left in {split}; mend the source or use more of it")
-    return rows, counts.samples, counts.classes()
+            raise UserError(f"{name}: no usable {pieces.what} is left in {split}; mend the source or use more of it")
+    counts = {task.name: dict.fromkeys(SPLITS, 0) for task in suite.tasks}
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for one in written:
+        for task, count in one.samples.items():
+            counts[task][one.split] += count
+        for task, classes in one.classes.items():
+            by_split = found.setdefault(task, {split: np.zeros(len(classes), np.int64) for split in SPLITS})
+            by_split[one.split] += classes
+    names = {task.name: task.classes or tuple(map(str, range(labels(task)))) for task in suite.tasks}
+    class_counts = {
+        task: {split: dict(zip(names[task], map(int, classes), strict=True)) for split, classes in splits.items()}
+        for task, splits in found.items()
+    }
+    problems = [problem for one in written for problem in one.problems]
+    extras, notes = pieces.finish([(one.split, told) for one in written for told in one.told], problems)
+    files = [one.entry for one in written if one.entry is not None]
+    types = next(one.types for one in written if one.entry is not None)
+    return Result(files, types, counts, class_counts, extras, notes)

@@ -99,7 +99,7 @@ class Celeba(ImagePipeline):
         )
         decode = partial(decode_face, size=self.size)
         return prepared_images(
-            suite, index, decode, {"input": Column("uint8", shape)}, str(root), problems, work, notes
+            suite, index, decode, {"input": Column("uint8", shape)}, str(root), problems, work, self.kept, notes
         )
 
     def _faces(self, store: Store, problems: list[tuple[str, str]]) -> tuple[list[str], list[Face], dict[str, Any]]:

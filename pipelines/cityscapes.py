@@ -14,19 +14,30 @@ from mtlscale.spec import UserError, knob
 from pipelines._base import Prepared, Work
 from pipelines._dense import (
     DensePipeline,
-    any_image,
     columns_of,
     depth_task,
     image_suite,
-    is_array,
     npy_depth,
-    npy_image,
     npy_labels,
     segmentation_task,
 )
 from pipelines._hub import HubFolder, is_hub_folder
 from pipelines._image_set import Decode, Files, Row, index_table, prepared_images
-from pipelines._pixels import BYTES, WORDS, Size, classes, colour, depth, nearest, same_size, table_of, values
+from pipelines._pixels import (
+    BYTES,
+    WORDS,
+    Size,
+    array_picture,
+    classes,
+    colour,
+    depth,
+    is_array,
+    nearest,
+    picture,
+    same_size,
+    table_of,
+    values,
+)
 
 CLASSES = {
     7: ("flat", "construction", "object", "nature", "sky", "human", "vehicle"),
@@ -144,7 +155,9 @@ class Cityscapes(DensePipeline):
         suite = image_suite(self.name, [segmentation_task(CLASSES[self.classes]), depth_task()], self.height_width)
         suite = replace(suite, extras={"inverse": ["depth"]})  # larger is nearer: a zoom multiplies it
         index = index_table(rows, parts)
-        return prepared_images(suite, index, decode, columns_of(suite), root, problems, work, {"layout": layout})
+        return prepared_images(
+            suite, index, decode, columns_of(suite), root, problems, work, self.kept, {"layout": layout}
+        )
 
 
 def decode_official(row: Row, files: Files, size: Size, count: int) -> dict[str, np.ndarray]:
@@ -158,7 +171,7 @@ def decode_official(row: Row, files: Files, size: Size, count: int) -> dict[str,
 
 
 def decode_arrays(row: Row, files: Files, size: Size, count: int) -> dict[str, np.ndarray]:
-    image, before = npy_image(files, size)
+    image, before = array_picture(files("image"), size)
     segmentation = npy_labels(files, count, before, size)
     return {
         "input": image,
@@ -169,7 +182,7 @@ def decode_arrays(row: Row, files: Files, size: Size, count: int) -> dict[str, n
 
 def decode_cells(row: Row, files: Files, size: Size, count: int) -> dict[str, np.ndarray]:
     """Arrays as in the layout of arrays, pictures as the official ones, each as its bytes say."""
-    image, before = any_image(files, size)
+    image, before = picture(files("image"), size)
     read_labels = npy_labels if is_array(files("label")) else _label_ids
     segmentation = read_labels(files, count, before, size)
     inverse = npy_depth(files, before) if is_array(files("depth")) else _disparity(files, before)

@@ -15,7 +15,6 @@ from pipelines._base import Prepared, Work
 from pipelines._dense import (
     DensePipeline,
     any_depth,
-    any_image,
     any_labels,
     any_normals,
     columns_of,
@@ -23,7 +22,6 @@ from pipelines._dense import (
     image_suite,
     normals_task,
     npy_depth,
-    npy_image,
     npy_labels,
     npy_normals,
     segmentation_task,
@@ -32,7 +30,20 @@ from pipelines._hub import HubFolder, is_hub_folder
 from pipelines._image_set import Decode, Files, Row, index_table, prepared_images
 from pipelines._normals import Camera, estimate_normals
 from pipelines._nyu_classes import CLASSES_13, CLASSES_40, TO_13
-from pipelines._pixels import BYTES, Size, classes, colour, depth, nearest, same_size, table_of, unit_normals, values
+from pipelines._pixels import (
+    BYTES,
+    Size,
+    array_picture,
+    classes,
+    colour,
+    depth,
+    nearest,
+    picture,
+    same_size,
+    table_of,
+    unit_normals,
+    values,
+)
 from pipelines._store import Store
 
 # Of the colour camera, from the official toolbox (fx 518.86, fy 519.47, cx 325.58, cy 253.74 at 640 x 480).
@@ -149,7 +160,9 @@ class Nyuv2(DensePipeline):
         work: Work,
     ) -> Prepared:
         suite, index = self._suite(normals), index_table(rows, parts)
-        return prepared_images(suite, index, decode, columns_of(suite), root, problems, work, {"layout": layout})
+        return prepared_images(
+            suite, index, decode, columns_of(suite), root, problems, work, self.kept, {"layout": layout}
+        )
 
     def _suite(self, normals: str) -> TaskSuite:
         tasks = [segmentation_task(CLASSES_13 if self.classes == 13 else CLASSES_40), depth_task()]
@@ -186,7 +199,7 @@ def decode_pictures(row: Row, files: Files, size: Size, count: int, normals: str
 
 
 def decode_arrays(row: Row, files: Files, size: Size, count: int, normals: str) -> dict[str, np.ndarray]:
-    image, before = npy_image(files, size)
+    image, before = array_picture(files("image"), size)
     segmentation = npy_labels(files, count, before, size)
     metres = npy_depth(files, before)
     result = {"input": image, "target.segmentation": segmentation, "target.depth": nearest(metres, size)}
@@ -199,7 +212,7 @@ def decode_mixed(
     row: Row, files: Files, size: Size, count: int, normals: str, table: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Arrays, MATLAB matrices or pictures, each as its bytes say."""
-    image, before = any_image(files, size)
+    image, before = picture(files("image"), size)
     segmentation = any_labels(files, table, count, before, size)
     metres = any_depth(files, before)
     result = {"input": image, "target.segmentation": segmentation, "target.depth": nearest(metres, size)}

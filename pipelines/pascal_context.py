@@ -109,6 +109,7 @@ class PascalContext(DensePipeline):
 
     name: ClassVar[str] = "pascal_context"
     source: ClassVar[str] = "Mottaghi et al., CVPR 2014; labels of Chen et al. 2014 and Maninis et al. 2019"
+    picture: ClassVar[str] = "JPEGImages"
     folder: ClassVar[str] = "pascal_context"
 
     size: tuple[int, ...] = knob((256, 256), help="height and width in pixels")
@@ -144,7 +145,9 @@ class PascalContext(DensePipeline):
         notes = (
             {"normals_on": "shared classes" if shared is not None else "all pixels"} if "normals" in self.tasks else {}
         )
-        return prepared_images(suite, index, decode, columns_of(suite), str(store.root), problems, work, notes)
+        return prepared_images(
+            suite, index, decode, columns_of(suite), str(store.root), problems, work, self.kept, notes
+        )
 
     def _listed(self, store: Store, found: dict[str, dict[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
         """(part, id) -> files, of the images the two lists name."""

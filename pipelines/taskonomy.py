@@ -87,6 +87,7 @@ class Taskonomy(DensePipeline):
 
     name: ClassVar[str] = "taskonomy"
     source: ClassVar[str] = "Zamir et al., CVPR 2018; taskonomy.stanford.edu"
+    picture: ClassVar[str] = "rgb"
     folder: ClassVar[str] = "taskonomy"
     results_version: ClassVar[int] = 2  # validation is drawn from what is left by test
 
@@ -174,7 +175,7 @@ class Taskonomy(DensePipeline):
         suite = image_suite(self.name, tasks, self.height_width)
         index = index_table(rows, list(DOMAINS))
         decode = partial(decode_view, size=self.height_width)
-        return prepared_images(suite, index, decode, columns_of(suite), str(store.root), problems, work)
+        return prepared_images(suite, index, decode, columns_of(suite), str(store.root), problems, work, self.kept)
 
     def _parts(self, store: Store) -> Mapping[str, str]:
         """Building -> what the official list uses it for, or nothing where the hash decides."""

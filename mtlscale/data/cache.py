@@ -1,7 +1,8 @@
 """Prepared data as uncompressed columns that processes map into memory: one copy for all of a node.
 
 `$MTLSCALE_CACHE`, or `cache` in the home folder, holds `<fingerprint>/<split>/<stream>/<column>.npy`, written from the
-Parquet files a few rows at a time when first asked for, whole or not at all. Whoever has a set open holds a shared lock
+Parquet files a few rows at a time when first asked for, whole or not at all; files that are in a storage alone are
+fetched for it and not kept. Whoever has a set open holds a shared lock
 on `<fingerprint>.lock`, which the kernel takes back from a process that dies; one process at a time writes or makes
 room, holding `.lock`. With `$MTLSCALE_CACHE_GB`, or on a full disk, the sets used longest ago that nobody has open go.
 """
@@ -14,23 +15,23 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mtlscale.data.arrays import columns_of, write_arrays
+from mtlscale.data.manifest import of_split
+from mtlscale.data.shared import Shards, elsewhere, sha256_of
 from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from mtlscale.data.manifest import Manifest
 
 FOLDER, LIMIT = "MTLSCALE_CACHE", "MTLSCALE_CACHE_GB"  # environment variables: where it is, GiB it may take
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_PIECE = 16 << 20  # bytes of samples decoded at a time
 _HEADER = 128  # bytes of a file before its numbers
 
 
@@ -67,7 +68,7 @@ def in_words(size: float) -> str:
 def verify(folder: Path, manifest: Manifest, split: str) -> None:
     """That the files of a split are those the manifest records, byte for byte: looked at once per node, and anew when
     a file has changed. `UserError` names the first that is not."""
-    entries = [entry for entry in manifest.files if entry.path.startswith(f"{split}/")]
+    entries = [entry for entry in manifest.files if of_split(entry, split)]
     state = hashlib.sha256(str(folder.resolve()).encode())
     for entry in entries:
         found = (folder / entry.path).stat()
@@ -76,8 +77,7 @@ def verify(folder: Path, manifest: Manifest, split: str) -> None:
     if mark.exists():
         return
     for entry in entries:
-        with (folder / entry.path).open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = sha256_of(folder / entry.path)
         if digest != entry.sha256:
             raise UserError(
                 f"{folder / entry.path} is damaged: its bytes are not those that were written (sha256 {digest[:12]}… "
@@ -111,19 +111,20 @@ class CachedSet:
 
     def _write(self, place: Path, split: str, stream: str) -> None:
         """All columns of a stream, then the folder gets its name."""
-        import pyarrow.parquet as pq
-
-        verify(self._source, self._manifest, split)
+        if not elsewhere(self._source, self._manifest, split):  # what is fetched is looked at then
+            verify(self._source, self._manifest, split)
         for left in self.root.glob(".writing-*"):  # by a process that died: there is but one writer
             shutil.rmtree(left, ignore_errors=True)
         name, shards = f"{split}/{stream}", self._manifest.shards(split, stream)
-        files = [self._source / shard.path for shard in shards]
-        columns = [_Column.of(field) for field in pq.read_schema(files[0]) if field.name != "id"]
-        row_bytes, rows = sum(column.row_bytes for column in columns), sum(shard.rows for shard in shards)
-        self._make_room(row_bytes * rows, name)
-        temporary = Path(tempfile.mkdtemp(dir=self.root, prefix=".writing-"))
+        temporary, size = Path(tempfile.mkdtemp(dir=self.root, prefix=".writing-")), shards[0].bytes
         try:
-            _write_columns(files, columns, max(1, _PIECE // max(1, row_bytes)), rows, temporary)
+            with Shards(self._source, temporary) as files:
+                columns = columns_of(files.path(shards[0]), self._manifest.types)
+                size = sum(column.row_bytes for column in columns) * sum(shard.rows for shard in shards)
+                if any(column.encoded for column in columns):
+                    size += sum(shard.bytes for shard in shards)
+                self._make_room(size, name)
+                write_arrays(map(files.path, shards), columns, temporary)
             place.parent.mkdir(parents=True, exist_ok=True)
             temporary.chmod(0o755)
             temporary.rename(place)
@@ -132,7 +133,7 @@ class CachedSet:
                 raise
             raise UserError(
                 f"no space left below {self.root} ({error.strerror}) for {name} of {self._manifest.name}, "
-                f"{in_words(row_bytes * rows)}; free some, or name a larger disk by {FOLDER}"
+                f"{in_words(size)}; free some, or name a larger disk by {FOLDER}"
             ) from None
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -163,53 +164,6 @@ class CachedSet:
 
     def _free(self) -> int:
         return shutil.disk_usage(self.root).free
-
-
-def _write_columns(sources: Sequence[Path], columns: Sequence[_Column], rows: int, expected: int, folder: Path) -> None:
-    """The rows of the sources, one after the other, so many at a time; `expected` in all."""
-    import numpy as np
-    import pyarrow.parquet as pq
-
-    files = {column.name: (folder / f"{column.name}.npy").open("wb") for column in columns}
-    try:
-        for column in columns:
-            shape = (expected, *column.shape)
-            header = {"descr": np.lib.format.dtype_to_descr(column.dtype), "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(files[column.name], header)
-        for path in sources:
-            source = pq.ParquetFile(path, memory_map=True, pre_buffer=False)
-            for batch in source.iter_batches(rows, columns=list(files), use_threads=False):
-                for column in columns:
-                    array = batch.column(column.name)
-                    flat = (array.flatten() if column.shape else array).to_numpy(zero_copy_only=True)
-                    files[column.name].write(memoryview(flat))
-        for file in files.values():
-            file.flush()
-            os.fsync(file.fileno())
-    finally:
-        for file in files.values():
-            with suppress(OSError):  # a full disk has been told
-                file.close()
-
-
-@dataclass(frozen=True)
-class _Column:
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]  # of one sample's
-
-    @classmethod
-    def of(cls, field: Any) -> _Column:
-        import numpy as np
-        import pyarrow as pa
-
-        if pa.types.is_fixed_size_list(field.type):
-            return cls(field.name, np.dtype(field.type.value_type.to_pandas_dtype()), (field.type.list_size,))
-        return cls(field.name, np.dtype(field.type.to_pandas_dtype()), ())
-
-    @property
-    def row_bytes(self) -> int:
-        return int(self.dtype.itemsize * (self.shape[0] if self.shape else 1))
 
 
 def _mapped(path: Path) -> NDArray[Any]:

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mtlscale.data.cache import in_words
+from mtlscale.data.columns import ENCODED
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from mtlscale.data.manifest import Manifest
 
 SHARE = 0.7  # of the memory that is free, which data may take; networks and their gradients want the rest
@@ -127,29 +130,45 @@ def bound(manifest: Manifest) -> Need:
 
 
 @functools.lru_cache(maxsize=64)
-def _widths(folder: Path, fingerprint: str, files: tuple[tuple[str, str], ...]) -> dict[str, tuple[int, bool]]:
-    """`<stream>/<column>` -> (bytes of a number, whether it is a floating-point one), from a file of each stream."""
-    import pyarrow as pa
+def _kinds(folder: Path, fingerprint: str, files: tuple[tuple[str, str], ...]) -> dict[str, np.dtype[Any]]:
+    """`<stream>/<column>` -> the type of its numbers, from a file of each stream."""
     import pyarrow.parquet as pq
 
-    found = {}
-    for name, file in files:
-        for field in pq.read_schema(folder / file):
-            kind: Any = field.type.value_type if pa.types.is_fixed_size_list(field.type) else field.type
-            if field.name != "id":
-                found[f"{name}/{field.name}"] = (kind.bit_width // 8, pa.types.is_floating(kind))
-    return found
+    from mtlscale.data.columns import kind_of
+
+    return {
+        f"{name}/{field.name}": kind_of(field, {})[0]
+        for name, file in files
+        for field in pq.read_schema(folder / file)
+        if field.name != "id"
+    }
+
+
+def _kinds_of(folder: Path, manifest: Manifest) -> dict[str, np.dtype[Any]] | None:
+    """The same from the manifest where it says; None where nobody can."""
+    import numpy as np
+
+    if manifest.types:
+        types = {name: np.dtype("uint8" if kind == ENCODED else kind) for name, kind in manifest.types.items()}
+        return {f"{stream}/{name}": kind for stream in manifest.suite.streams for name, kind in types.items()}
+    files = tuple((name, manifest.shards("train", name)[0].path) for name in manifest.suite.streams)
+    if not all((folder / file).exists() for _, file in files):
+        return None
+    return _kinds(folder, manifest.fingerprint, files)
 
 
 def needed(folder: Path, manifest: Manifest, dtype: str) -> Need:
     """What the data of a prepared folder take."""
-    files = tuple((name, manifest.shards("train", name)[0].path) for name in manifest.suite.streams)
-    widths = _widths(folder, manifest.fingerprint, files)
-    stored = {name: width for name, (width, _) in widths.items()}
+    kinds = _kinds_of(folder, manifest)
+    if kinds is None:  # an earlier version published it, and nothing of it is here yet
+        return bound(manifest)
+    stored = {name: kind.itemsize for name, kind in kinds.items()}
     placed = {
-        name: _WIDTHS[dtype] if floating else 8 if "/target." in name else width
-        for name, (width, floating) in widths.items()
+        name: _WIDTHS[dtype] if kind.kind == "f" else 8 if "/target." in name else kind.itemsize
+        for name, kind in kinds.items()
     }
+    if manifest.types.get("input") == ENCODED:
+        stored |= {f"{stream}/input": 0 for stream in manifest.suite.streams}  # they are in the files as they are
     return Need(_bytes(manifest, stored), _bytes(manifest, placed))
 
 
@@ -164,5 +183,7 @@ def _bytes(manifest: Manifest, widths: Mapping[str, int]) -> int:
         row = widths.get(f"{stream}/input", 8) * math.prod(suite.input_shape)
         for task in suite.streams[stream]:
             row += widths.get(f"{stream}/target.{task}", 8) * math.prod(manifest.target_shapes.get(task, ()))
+        if manifest.types.get("input") == ENCODED:
+            total += entry.bytes
         total += entry.rows * (row + widths.get(f"{stream}/weight", 8) * suite.weighted)
     return total

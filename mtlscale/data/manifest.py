@@ -7,10 +7,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from mtlscale.spec import TaskSuite, UserError
+from mtlscale.spec import SPLITS, TaskSuite, UserError
 
-FORMAT = 1
+FORMATS = (1, 2)  # 2: samples of several numbers may be stored as bytes
 MANIFEST = "manifest.json"
+ORIGIN = ".origin"  # beside it, where files of splits are in a storage alone: the URL
 
 
 class FileEntry(BaseModel):
@@ -32,7 +33,7 @@ class SourceInfo(BaseModel):
 class Manifest(BaseModel):
     """What a prepared data set is, and how it came about. Equal preparations have equal manifests, byte for byte."""
 
-    format: int = FORMAT
+    format: int = FORMATS[0]
     name: str
     results_version: int
     options: dict[str, Any]
@@ -40,6 +41,7 @@ class Manifest(BaseModel):
     fingerprint: str  # sha256 over the data files; part of every run id
     suite: TaskSuite
     target_shapes: dict[str, tuple[int, ...]] = {}  # task -> shape of one sample's target, where it is an array
+    types: dict[str, str] = {}  # column -> the type of its numbers; sets of earlier versions do not say
     counts: dict[str, dict[str, int]]  # task -> split -> samples with a label
     class_counts: dict[str, dict[str, dict[str, int]]] = {}  # task -> split -> class -> samples
     files: list[FileEntry]
@@ -66,19 +68,27 @@ def read_manifest(folder: Path) -> Manifest:
         raise UserError(
             f"{path} cannot be read ({error.errors()[0]['msg']}); delete {folder} and prepare again"
         ) from None
-    if manifest.format != FORMAT:
+    if manifest.format not in FORMATS:
         raise UserError(
-            f"{path} has format {manifest.format}, this version reads {FORMAT}; delete it and prepare again"
+            f"{path} has format {manifest.format}, this version reads {FORMATS}; delete it and prepare again"
         )
     return manifest
 
 
+def of_split(entry: FileEntry, split: str) -> bool:
+    """Whether a file holds samples of a split."""
+    return entry.path.startswith(f"{split}/")
+
+
 def damage(folder: Path, manifest: Manifest) -> str | None:
     """What is wrong with the files on disk, by existence and size alone: None where they are as recorded."""
+    fetched = (folder / ORIGIN).exists()
     for entry in manifest.files:
         try:
             size = (folder / entry.path).stat().st_size
         except OSError:
+            if fetched and any(of_split(entry, split) for split in SPLITS):
+                continue
             return f"{entry.path} is missing"
         if size != entry.bytes:
             return f"{entry.path} has {size} bytes instead of {entry.bytes}"

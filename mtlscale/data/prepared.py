@@ -4,12 +4,14 @@
 `<split>/<stream>.parquet`, or several, `<split>/<stream>/<number>.parquet`, whose rows follow each other:
 
 * `id`: string, the sample's stable id; rows are sorted by it, so the bytes do not depend on who computed them,
-* `input`: fixed-size list, one flattened sample (`suite.input_shape`); tokens int32, pixels uint8, vectors float32,
-* `target.<task>`: integers (`MISSING_CLASS` where absent) or float32 (NaN where absent); a fixed-size list where a
-  sample's target is an array, whose shape is in `manifest.target_shapes`,
+* `input`: one flattened sample (`suite.input_shape`); tokens int32, pixels uint8, vectors float32; or, where
+  `manifest.types` says so, a picture as its file had it,
+* `target.<task>`: integers (`MISSING_CLASS` where absent) or float32 (NaN where absent); many of them where a sample's
+  target is an array, whose shape is in `manifest.target_shapes`,
 * `weight`: float32, where the suite is weighted: what a sample's training loss is multiplied by.
 
-Streams without labels have no `target` column.
+Streams without labels have no `target` column. Many numbers are a fixed-size list or, in sets of several files, bytes
+(`mtlscale.data.columns`).
 
 Text sets add a vocabulary file: one word a line, the line number is the token id, the first two are `SPECIAL_WORDS`;
 and, where word vectors were fitted, `VECTORS`: a Parquet file of words (`id`) and vectors (`vector`, float32).
@@ -22,19 +24,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mtlscale.data.arrays import BYTES, OFFSETS
 from mtlscale.data.batches import Samples
-from mtlscale.data.cache import verify
-from mtlscale.data.manifest import FORMAT, MANIFEST, FileEntry, Manifest, SourceInfo, damage, read_manifest
+from mtlscale.data.cache import CachedSet, verify
+from mtlscale.data.columns import is_encoded, kind_of, numbers
+from mtlscale.data.manifest import MANIFEST, FileEntry, Manifest, SourceInfo, damage, read_manifest
+from mtlscale.data.shared import elsewhere
 from mtlscale.spec import SPLITS, TaskSuite, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
+    from numpy.typing import NDArray
     from torch import Tensor
 
 __all__ = [
-    "FORMAT",
     "MANIFEST",
     "SPECIAL_WORDS",
     "VECTORS",
@@ -107,13 +112,17 @@ class _Splits(Mapping[str, Mapping[str, Samples]]):
     def __init__(self, folder: Path, manifest: Manifest, names: tuple[str, ...]) -> None:
         self._folder, self._manifest, self._names = folder, manifest, names
         self._read: dict[str, dict[str, Samples]] = {}
+        self._cached: CachedSet | None = None  # of a set whose files are in a storage alone
 
     def __getitem__(self, split: str) -> dict[str, Samples]:
         if split not in self._names:
             raise KeyError(split)
         if split not in self._read:
-            verify(self._folder, self._manifest, split)
             streams = self._manifest.suite.streams
+            if elsewhere(self._folder, self._manifest, split):
+                self._cached = self._cached or CachedSet(self._folder, self._manifest)
+            else:
+                verify(self._folder, self._manifest, split)
             self._read[split] = {name: self._samples(split, name, tasks) for name, tasks in streams.items()}
         return self._read[split]
 
@@ -125,23 +134,45 @@ class _Splits(Mapping[str, Mapping[str, Samples]]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the samples: another process reads them itself."""
-        return {**self.__dict__, "_read": {}}
+        return {**self.__dict__, "_read": {}, "_cached": None}
 
     def _samples(self, split: str, stream: str, tasks: tuple[str, ...]) -> Samples:
-        names = ["input", *(f"target.{task}" for task in tasks), *(["weight"] if self._manifest.suite.weighted else [])]
-        table = _table(self._folder, self._manifest, split, stream, names)
-        samples = as_stored({name: _tensor(table[name]) for name in names}, self._manifest, tasks)
+        if self._cached is not None:
+            samples = as_stored(tensors_of(self._cached.columns(split, stream)), self._manifest, tasks)
+        else:
+            names = ["input", *(f"target.{t}" for t in tasks), *(["weight"] if self._manifest.suite.weighted else [])]
+            table = _table(self._folder, self._manifest, split, stream, names)
+            columns: dict[str, Tensor] = {}
+            for name in names:
+                columns |= _tensors(table, name, self._manifest.types)
+            samples = as_stored(columns, self._manifest, tasks)
         samples.targets = {task: _target(target) for task, target in samples.targets.items()}
         return samples
 
 
+def tensors_of(columns: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
+    """Tensors that share the memory of arrays which are not to be written to."""
+    import warnings
+
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {name: torch.from_numpy(array) for name, array in columns.items()}
+
+
 def as_stored(columns: Mapping[str, Tensor], manifest: Manifest, tasks: tuple[str, ...]) -> Samples:
     """Samples from the columns of their file, each [N] or flat [N, numbers of a sample]."""
-    rows = len(columns["input"])
     shapes = {f"target.{task}": shape for task, shape in manifest.target_shapes.items()}
     shapes["input"] = tuple(manifest.suite.input_shape)
-    found = {name: column.reshape(rows, *shapes.get(name, ())) for name, column in columns.items()}
-    return Samples(found["input"], {task: found[f"target.{task}"] for task in tasks}, found.get("weight"))
+    found = {name: column.reshape(len(column), *shapes.get(name, ())) for name, column in columns.items()}
+    targets = {task: found[f"target.{task}"] for task in tasks}
+    if f"input{BYTES}" not in found:
+        return Samples(found["input"], targets, found.get("weight"))
+    from mtlscale.data.encoded import EncodedSamples, Pictures
+
+    pictures = Pictures(found[f"input{BYTES}"].numpy(), found[f"input{OFFSETS}"].numpy(), shapes["input"])
+    return EncodedSamples(pictures, targets, found.get("weight"))
 
 
 def read_ids(folder: Path, split: str, stream: str) -> list[str]:
@@ -160,15 +191,20 @@ def _table(folder: Path, manifest: Manifest, split: str, stream: str, columns: l
     )
 
 
-def _tensor(column: pa.ChunkedArray) -> Tensor:
-    """[N], or [N, numbers of a sample], without a copy where the column is one chunk."""
-    import pyarrow as pa
-    from torch.utils.dlpack import from_dlpack
+def _tensors(table: pa.Table, name: str, types: Mapping[str, str]) -> dict[str, Tensor]:
+    """A column, [N] or [N, numbers of a sample], as `tensors_of` arrays; without a copy where it is one chunk."""
+    import numpy as np
 
-    whole = column.combine_chunks()
-    if not pa.types.is_fixed_size_list(whole.type):
-        return from_dlpack(whole)
-    return from_dlpack(whole.flatten()).reshape(len(column), whole.type.list_size)
+    field, column = table.schema.field(name), table[name].combine_chunks()
+    chunk = column.chunk(0) if hasattr(column, "chunk") else column
+    if is_encoded(field, types):
+        ends = np.frombuffer(chunk.buffers()[1], np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
+        return tensors_of(
+            {name + BYTES: np.frombuffer(chunk.buffers()[2] or b"", np.uint8), name + OFFSETS: ends.astype(np.int64)}
+        )
+    dtype, width = kind_of(field, types)
+    flat = numbers(chunk, dtype)
+    return tensors_of({name: flat if width is None else flat.reshape(-1, width)})
 
 
 def _target(tensor: Tensor) -> Tensor:

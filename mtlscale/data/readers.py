@@ -23,7 +23,8 @@ from torch import Tensor
 from mtlscale.data.batches import Samples
 from mtlscale.data.cache import CachedSet
 from mtlscale.data.choice import Choice, choose
-from mtlscale.data.prepared import PreparedData, as_stored
+from mtlscale.data.encoded import EncodedSamples
+from mtlscale.data.prepared import PreparedData, as_stored, tensors_of
 from mtlscale.spec import UserError
 
 Split = Mapping[str, Samples]  # by stream
@@ -166,18 +167,15 @@ class _Cached(Mapping[str, Split]):
         return len(self._data.splits)
 
     def _samples(self, split: str, stream: str) -> Samples:
-        import warnings
-
         columns = self._set.columns(split, stream)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the arrays are not to be written to
-            tensors = {name: torch.from_numpy(array) for name, array in columns.items()}
-        found = as_stored(tensors, self._data.manifest, self._data.suite.streams[stream])
-        samples = MappedSamples(found.inputs, found.targets, found.weights)
+        found = as_stored(tensors_of(columns), self._data.manifest, self._data.suite.streams[stream])
         if self._warm:
             for array in columns.values():
                 _read(array)
-        else:
+        if isinstance(found, EncodedSamples):
+            return found
+        samples = MappedSamples(found.inputs, found.targets, found.weights)
+        if not self._warm:
             files = [(getattr(a, "_mmap", None), getattr(a, "offset", 0), a[:1].nbytes) for a in columns.values()]
             samples.files = tuple(
                 (pages, first % mmap.ALLOCATIONGRANULARITY, width)

@@ -17,17 +17,18 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from mtlscale.data.prepared import MANIFEST, Manifest, SourceInfo, damage, read_manifest
-from mtlscale.data.shared import fetch, fetch_manifests
+from mtlscale.data.manifest import MANIFEST, ORIGIN, SourceInfo, damage, read_manifest
+from mtlscale.data.shared import deliver, fetch, fetch_manifests, key_of
 from mtlscale.spec import UserError, build
 
 if TYPE_CHECKING:
     from mtlscale.records import Storage
-    from pipelines import Engine, Pipeline, Tell
+    from pipelines import Engine, Pipeline, Tell, Work
 
 SOURCES = "MTLSCALE_DATA"  # environment variable: a folder with one sub-folder per data set
 ABANDONED_AFTER = 24 * 3600.0  # seconds without a sign of life after which what a preparation left is removed
@@ -46,6 +47,7 @@ def prepare(
     skip_bad: bool = False,
     download: bool = False,
     progress: Tell | None = None,
+    storage: Storage | None = None,
 ) -> Path:
     """The folder of the prepared data set, prepared now unless it is there already.
 
@@ -53,7 +55,8 @@ def prepare(
     `$MTLSCALE_DATA`, among earlier preparations and, with `download`, on the net. `skip_bad` leaves out rows that
     cannot be used, which otherwise stop the preparation; what was left out is in the manifest, and a later call takes
     it as agreed. With `engine="auto"` large sources go through Ray Data (a running Ray is used, else one is started for
-    the time), small ones do not.
+    the time), small ones do not. What its tasks write goes to the home folder, which all nodes have to see, or to the
+    `storage`.
     """
     pipeline = build("datasets", name, options)
     located = _find_source(pipeline, source, home) if pipeline.needs_source else None
@@ -68,10 +71,13 @@ def prepare(
     if _complete(folder):
         return folder
     info = SourceInfo(description=_described(source, located) or pipeline.source, fingerprint=fingerprint)
+    from pipelines import Work
+
     with _user_errors(home):
         folder.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(folder.parent)
-        _prepare_into(folder, pipeline, located, info, _engine(pipeline, located, engine), skip_bad, progress)
+        work = Work(_engine(pipeline, located, engine), skip_bad, progress or Work.progress)
+        _prepare_into(folder, pipeline, located, info, work, storage)
     return folder
 
 
@@ -79,7 +85,7 @@ def find_prepared(name: str, options: dict[str, Any], home: Path) -> Path | None
     """An earlier preparation with these options, whatever its source; `UserError` where sources with different content
     leave a choice."""
     pipeline = build("datasets", name, options)
-    wanted = _plain(asdict(pipeline))
+    wanted = _plain(pipeline.options())
     found: dict[str, Path] = {}
     for path in sorted((home / "data" / name).glob(f"[!.]*/{MANIFEST}")):
         if not _complete(path.parent):
@@ -99,7 +105,7 @@ def fetch_prepared(name: str, options: dict[str, Any], home: Path, storage: Stor
     with tempfile.TemporaryDirectory() as temporary:
         for folder in fetch_manifests(storage, name, Path(temporary) / name):
             manifest, target = read_manifest(folder), home / "data" / name / folder.name
-            same = _plain(manifest.options) == _plain(asdict(pipeline))
+            same = _plain(manifest.options) == _plain(pipeline.options())
             if same and manifest.results_version == pipeline.results_version and not _complete(target):
                 fetch(storage, target)
 
@@ -110,7 +116,7 @@ def _plain(options: dict[str, Any]) -> Any:
 
 
 def _key(pipeline: Pipeline, fingerprint: str) -> str:
-    parts = [pipeline.name, _plain(asdict(pipeline)), pipeline.results_version, fingerprint]
+    parts = [pipeline.name, _plain(pipeline.options()), pipeline.results_version, fingerprint]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -198,23 +204,37 @@ def _prepare_into(
     pipeline: Pipeline,
     located: Path | None,
     info: SourceInfo,
-    engine: Engine,
-    skip_bad: bool,
-    progress: Tell | None,
-) -> Manifest:
-    from pipelines import Work, write_prepared
+    work: Work,
+    storage: Storage | None,
+) -> None:
+    from pipelines import write_prepared
 
-    work = Work(engine, skip_bad, progress or Work.progress)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
-        with _alive(temporary), _ray() if engine == "ray" else nullcontext():
-            # Writing belongs to it: a set that streams is computed while it is written.
-            manifest = write_prepared(temporary, pipeline, info, pipeline.prepare(located, work))
+        with _alive(temporary), _ray() if work.engine == "ray" else nullcontext():
+            prepared = pipeline.prepare(located, work)
+            if prepared.pieces is not None and work.engine == "ray":
+                work = _where_tasks_write(folder, temporary, work, storage)
+            # Writing belongs to it: such a set is computed while it is written.
+            write_prepared(temporary, pipeline, info, prepared, work)
         temporary.chmod(0o777 & ~_umask())  # mkdtemp's folders are the owner's alone
         _publish(temporary, folder)
-        return manifest
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _where_tasks_write(folder: Path, temporary: Path, work: Work, storage: Storage | None) -> Work:
+    """Into the folder, or, where there are several nodes and a storage between them, into that. `UserError` where they
+    have neither in common."""
+    from mtlscale.execution.probe import check_shared, several_nodes
+
+    if storage is None:
+        check_shared(folder.parent)
+        return work
+    if not several_nodes():
+        return work
+    (temporary / ORIGIN).write_text(storage.url, encoding="utf-8")
+    return replace(work, deliver=partial(deliver, storage.url, key_of(folder)))
 
 
 def _ray() -> AbstractContextManager[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from pathlib import Path
+from typing import Any
 
 from mtlscale.spec import UserError
 
@@ -19,6 +20,20 @@ def read_mark(path: str) -> str | None:
         return None
 
 
+def working_nodes() -> list[dict[str, Any]]:
+    """Those of the joined cluster that work can be placed on."""
+    import ray
+
+    return [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0]
+
+
+def several_nodes() -> bool:
+    """Whether work may be placed on another node than this one."""
+    import ray
+
+    return not {node["NodeID"] for node in working_nodes()} <= {ray.get_runtime_context().get_node_id()}
+
+
 def check_shared(folder: Path) -> None:
     """`UserError` with the nodes that do not see a file that this process has just written into the folder.
 
@@ -27,9 +42,9 @@ def check_shared(folder: Path) -> None:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0]
-    if {node["NodeID"] for node in nodes} <= {ray.get_runtime_context().get_node_id()}:
+    if not several_nodes():
         return
+    nodes = working_nodes()
     mark = f".probe-{uuid.uuid4().hex}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / mark).write_text(mark)

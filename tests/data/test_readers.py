@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from mtlscale.data import Samples, cache
+from mtlscale.data import Samples, arrays, cache
 from mtlscale.data.cache import FOLDER, LIMIT, CachedSet, verify
 from mtlscale.data.choice import Free, Need, OnDisk, bound, choose, fitting, needed
 from mtlscale.data.prepared import (
@@ -256,7 +256,7 @@ def test_a_row_group_at_a_time_gives_the_same_files(toy: Path, monkeypatch: pyte
     cached(toy, "train")
     root = toy.parents[2] / "cache"
     whole = {name: (root / name).read_bytes() for name in files(root)}
-    monkeypatch.setattr(cache, "_PIECE", 30000)  # three rows
+    monkeypatch.setattr(arrays, "PIECE", 30000)  # three rows
     monkeypatch.setenv(FOLDER, str(root.with_name("other")))
     cached(toy, "train")
     assert {name: (root.with_name("other") / name).read_bytes() for name in files(root)} == whole and len(whole) == 5
@@ -374,11 +374,11 @@ def test_a_full_disk_is_made_room_on(home: Path, monkeypatch: pytest.MonkeyPatch
 OTHER = """
 import sys
 from pathlib import Path
-from mtlscale.data import cache
+from mtlscale.data import arrays, cache
 from mtlscale.data.prepared import read_manifest
 written = []
-real = cache._write_columns
-cache._write_columns = lambda *a: (written.append(1), real(*a))
+real = cache.write_arrays
+cache.write_arrays = lambda *a: (written.append(1), real(*a))
 found = cache.CachedSet(Path(sys.argv[1]), read_manifest(Path(sys.argv[1])))
 for split in ("train", "val", "test"):
     found.columns(split, "all")

@@ -12,10 +12,10 @@ import pytest
 from image_sets import picture, save
 from scipy.io import savemat
 
-from mtlscale.data.prepared import read_manifest
+from mtlscale.data.prepared import SourceInfo, read_manifest
 from mtlscale.execution.prepare import prepare
 from mtlscale.spec import Task, TaskSuite, UserError, build
-from pipelines import Work
+from pipelines import Work, _tasks, _write_pieces, write_prepared
 from pipelines._checks import check_tables
 from pipelines.celeba import NINE
 
@@ -36,30 +36,40 @@ def faces(tmp_path: Path) -> Path:
     return root
 
 
-def decoded(faces: Path, engine: str, skip_bad: bool) -> list[int]:
+def decoded(faces: Path, out: Path, engine: str, skip_bad: bool) -> list[int]:
     """How far decoding came, in rows."""
     done = [0]
 
     def tell(stage: str, rows: int, total: int) -> None:
         done.append(rows if stage == "decode" else 0)
 
-    work = Work(engine=engine, skip_bad=skip_bad, progress=tell, rows_per_block=4)  # type: ignore[arg-type]
-    prepared = build("datasets", "celeba", {"size": SIZE}).prepare(faces, work)
-    assert prepared.pieces is not None
+    work = Work(engine=engine, skip_bad=skip_bad, progress=tell)  # type: ignore[arg-type]
+    pipeline, info = build("datasets", "celeba", {"size": SIZE}), SourceInfo(description="", fingerprint="")
+    out.mkdir()
     try:
-        for _ in prepared.pieces:
-            pass
+        write_prepared(out, pipeline, info, pipeline.prepare(faces, work), work)
     except UserError as error:
         assert "image img_align_celeba/000009.jpg is corrupt" in str(error)
         assert not skip_bad
     return done
 
 
-def test_the_first_corrupt_image_stops_the_preparation_at_once(faces: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def in_eights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards of eight images."""
+    monkeypatch.setattr(_write_pieces, "FEW", 30)
+    monkeypatch.setattr(_write_pieces, "LEAST", 1)
+
+
+@pytest.mark.usefixtures("in_eights")
+def test_the_first_corrupt_image_stops_the_preparation_at_once(
+    faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_tasks, "cores", lambda: 1)
     for image in ("000009.jpg", "000200.jpg"):
         (faces / "img_align_celeba" / image).write_bytes(b"\xff\xd8\xff\xe0 cut")
-    assert max(decoded(faces, "local", skip_bad=False)) <= 8  # it is the third block's
-    assert max(decoded(faces, "local", skip_bad=True)) == COUNT
+    assert max(decoded(faces, tmp_path / "a", "local", skip_bad=False)) <= 24  # it is the second shard's
+    assert max(decoded(faces, tmp_path / "b", "local", skip_bad=True)) == COUNT
     with pytest.raises(UserError, match=r"^image img_align_celeba/000009\.jpg is corrupt .*; mend it, or pass --skip-"):
         prepare("celeba", {"size": SIZE}, faces, tmp_path / "home")
     assert not list((tmp_path / "home" / "data" / "celeba").iterdir())
@@ -68,10 +78,10 @@ def test_the_first_corrupt_image_stops_the_preparation_at_once(faces: Path, tmp_
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("local_ray")
-def test_through_ray_it_stops_early_too(faces: Path) -> None:
+@pytest.mark.usefixtures("local_ray", "in_eights")
+def test_through_ray_it_stops_early_too(faces: Path, tmp_path: Path) -> None:
     (faces / "img_align_celeba" / "000009.jpg").write_bytes(b"\xff\xd8\xff\xe0 cut")
-    assert max(decoded(faces, "ray", skip_bad=False)) <= 8
+    assert max(decoded(faces, tmp_path / "a", "ray", skip_bad=False)) <= COUNT // 2
 
 
 # -- numbers that are none ---------------------------------------------------------------------------------------------
