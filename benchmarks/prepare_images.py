@@ -3,7 +3,7 @@
 The program writes a set in CelebA's official layout: generated JPEGs of the official 178 x 218 pixels, repeated. The
 plain loop is one process that opens, decodes and scales one image after the other with Pillow, keeps all of them, and
 writes the same Parquet file at the end; the pixels are compared. Ours is `prepare` from folder to published set, once
-in this process, on a thread for every core, and once through Ray Data on two cores with its workers warm, checks and
+in this process, on a thread for every core, and once in Ray tasks on two cores with their workers warm, checks and
 statistics included. Then a second preparation in a fresh process; then the peak memory of preparing sets of growing
 size with a small object store.
 
@@ -31,12 +31,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from mtlscale.data.prepared import load_prepared, read_ids
 from mtlscale.execution.cluster import session
 from mtlscale.execution.prepare import prepare
 from mtlscale.spec import SPLITS
 from pipelines.celeba import NINE
 
-RATIO_TARGET, AGAIN_TARGET, CORES = 1.7, 2.0, 2
+RATIO_TARGET, AGAIN_TARGET, CORES = 1.6, 2.0, 2
 DISTINCT = 256
 HEIGHT, WIDTH = 218, 178
 OBJECT_STORE = 80_000_000  # bytes; Ray wants 75 MB at least
@@ -89,18 +90,16 @@ def plain_loop(source: Path, target: Path, side: int) -> dict[str, np.ndarray]:
         with Image.open(path) as image:
             scaled = image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
         images[path.stem] = np.ascontiguousarray(np.asarray(scaled).transpose(2, 0, 1))
-    flat = pa.array(np.concatenate([image.ravel() for image in images.values()]))
-    table = pa.table({"id": list(images), "input": pa.FixedSizeListArray.from_arrays(flat, 3 * side * side)})
-    encoding = {"input.list.element": "BYTE_STREAM_SPLIT"}
+    flat = np.concatenate([image.ravel() for image in images.values()])
+    pixels = pa.Array.from_buffers(pa.binary(3 * side * side), len(images), [None, pa.py_buffer(flat)])
     pq.write_table(
-        table,
+        pa.table({"id": list(images), "input": pixels}),
         target,
         compression="zstd",
         compression_level=1,
         use_dictionary=False,
         write_statistics=False,
         row_group_size=1024,
-        column_encoding=encoding,
     )
     return images
 
@@ -114,25 +113,24 @@ def check(source: Path, images: dict[str, np.ndarray]) -> None:
     """Ours has the pixels of the plain loop."""
     with tempfile.TemporaryDirectory() as home:
         folder = prepare("celeba", {"split": "own"}, source, Path(home), engine="ray")
+        data = load_prepared(folder)
         for split in SPLITS:
-            table = pq.read_table(folder / split / "all.parquet", columns=["id", "input"])
-            pixels = table["input"].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
-            for id, row in zip(table["id"].to_pylist(), pixels, strict=True):
-                assert np.array_equal(row, images.pop(id).ravel()), id
+            for id, row in zip(read_ids(folder, split, "all"), data.splits[split]["all"].inputs, strict=True):
+                assert np.array_equal(row.numpy(), images.pop(id)), id
     assert not images
 
 
 def throughput(source: Path, count: int, repeats: int) -> None:
     import ray
 
-    times: dict[str, list[float]] = {"plain loop, one process": [], "ours, in process": [], "ours, Ray Data": []}
+    times: dict[str, list[float]] = {"plain loop, one process": [], "ours, in process": [], "ours, Ray tasks": []}
     ray.init(address="local", num_cpus=CORES, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     with session(), tempfile.TemporaryDirectory() as folder:
         ours(source, "ray")  # workers start and import
         for repeat in range(repeats):  # one right after the other, so that other load meets all
             seconds, images = timed(plain_loop, source, Path(folder, "plain.parquet"), 64)
             times["plain loop, one process"].append(seconds)
-            times["ours, Ray Data"].append(timed(ours, source, "ray")[0])
+            times["ours, Ray tasks"].append(timed(ours, source, "ray")[0])
             times["ours, in process"].append(timed(ours, source, "local")[0])
             if repeat == 0:
                 check(source, images)

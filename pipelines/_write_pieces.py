@@ -46,23 +46,31 @@ def write_pieces(out: Path, name: str, suite: TaskSuite, stream: str, pieces: Pi
     compute = pieces.compute
     write = WriteShard(str(out), suite.tasks, compute, strict=not work.skip_bad, deliver=work.deliver)
     written = dict[str, Written]()
-    done, total = 0, sum(len(shard.rows) for shard in shards)
+    wrong, done, total = False, 0, sum(len(shard.rows) for shard in shards)
     work.progress("decode", 0, total)
     with closing(each(write, shards, work.engine, plugins=[compute, getattr(compute, "decode", compute)])) as results:
         for one in results:
             if one.error is not None:
                 raise OSError(*one.error)
-            if one.problems and not work.skip_bad:
-                what, problem = one.problems[0]
-                raise UserError(
-                    f"{pieces.what} {what} {problem}; mend it, or pass --skip-bad to leave such {pieces.what}s out"
-                )
             written[one.shard] = one
+            wrong = wrong or bool(one.problems)
+            if wrong and not work.skip_bad:
+                _stop_at_a_problem(pieces.what, [written.get(shard.path) for shard in shards])
             done += one.rows
             work.progress("decode", done, total)
     for left in out.glob(f"*/{stream}/.*"):  # by tasks whose workers died
         left.unlink(missing_ok=True)
     return _merge(name, suite, pieces, [written[shard.path] for shard in shards])
+
+
+def _stop_at_a_problem(what: str, written: list[Written | None]) -> None:
+    """`UserError` with the first in order, as soon as it is known to be that: the same whoever was faster."""
+    for one in written:
+        if one is None:
+            return
+        if one.problems:
+            name, problem = one.problems[0]
+            raise UserError(f"{what} {name} {problem}; mend it, or pass --skip-bad to leave such {what}s out")
 
 
 def _cut(name: str, stream: str, pieces: Pieces) -> Iterator[Shard]:
