@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlscale.cli.options import HomeOption, SourceOption, console_of, home_of
+from mtlscale.cli.options import HomeOption, SourceOption, StorageOption, console_of, home_of
 from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def prepare(
     dataset: Annotated[str, typer.Argument(help="A name of `mtlscale list datasets`")],
     source: SourceOption = None,
     home: HomeOption = None,
+    storage: StorageOption = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Option of the pipeline, e.g. length=128")
     ] = None,
@@ -34,24 +35,32 @@ def prepare(
 ) -> None:
     """Turn raw files into Parquet shards and a manifest, once; a second call finds them."""
     from mtlscale.data.prepared import read_manifest
+    from mtlscale.data.shared import publish
     from mtlscale.execution.prepare import prepare as prepare_dataset
+    from mtlscale.records import Storage
     from mtlscale.spec import parse_override
 
     if engine not in ("auto", "ray", "local"):
         raise UserError(f"--engine {engine}: choose auto, ray or local")
     options = dict(parse_override(text, "--option") for text in option or ())
-    started = time.perf_counter()
+    place, started = home_of(home, storage), time.perf_counter()
+    shared = None if place.storage is None else Storage(place.storage)
+    if shared is not None:
+        shared.check()
     console = console_of()
     with console.status(f"preparing {dataset}"):
         folder = prepare_dataset(
             dataset,
             options,
             source,
-            home_of(home).root,
+            place.root,
             engine=engine,  # type: ignore[arg-type]
             skip_bad=skip_bad,
             download=download,
+            storage=shared,
         )
+        if shared is not None:
+            publish(shared, folder)
     manifest = read_manifest(folder)
     _print_manifest(console, manifest)
     console.print(f"{folder}  ({time.perf_counter() - started:.1f} s)", soft_wrap=True)

@@ -23,7 +23,12 @@ StorageOption = Annotated[
         "[default: $MTLSCALE_STORAGE, else --home]"
     ),
 ]
-SourceOption = Annotated[Path | None, typer.Option("--source", help="Folder or archive with the raw data")]
+SourceOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--source", help="The raw data: a folder, an archive, the URL of one (s3://…, https://…), or hf:NAME of the hub"
+    ),
+]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. training.epochs=5")
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import threading
 from collections.abc import Callable
@@ -9,7 +10,11 @@ from pathlib import Path
 
 import fsspec
 import pytest
+import torch
 
+from mtlscale.data.cache import FOLDER, LIMIT
+from mtlscale.data.prepared import load_prepared, read_manifest
+from mtlscale.data.readers import Reader, open_reader
 from mtlscale.data.shared import fetch, publish
 from mtlscale.execution import EpochEnded, Job, Options, RunEnded, Silent, execute
 from mtlscale.execution.prepare import fetch_prepared, prepare
@@ -94,10 +99,18 @@ def test_two_publish_at_once(prepared: Path, tmp_path: Path, url: str) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+    stored = tmp_path / "bucket" / "data" / "digits" / prepared.name
+    assert contents(stored) == contents(prepared)  # and nothing half written is left
     fetch_prepared("digits", {}, tmp_path / "other", Storage(url))
     (fetched,) = (tmp_path / "other" / "data" / "digits").iterdir()
-    stored = tmp_path / "bucket" / "data" / "digits" / prepared.name
-    assert contents(fetched) == contents(stored) == contents(prepared)  # and nothing half written is left
+    assert set(map(str, contents(fetched))) == {"manifest.json", ".origin"}  # the rest when it is wanted
+    here, there = load_prepared(prepared), load_prepared(fetched)
+    for split, streams in here.splits.items():
+        for stream, samples in streams.items():
+            assert torch.equal(samples.inputs, there.splits[split][stream].inputs)
+            for task, target in samples.targets.items():
+                assert torch.equal(target, there.splits[split][stream].targets[task])
+    del there
 
 
 def test_object_stores_do_as_well(prepared: Path, tmp_path: Path) -> None:
@@ -106,6 +119,7 @@ def test_object_stores_do_as_well(prepared: Path, tmp_path: Path) -> None:
     publish(storage, prepared)
     target = tmp_path / "other" / "data" / "digits" / prepared.name
     assert fetch(storage, target)
+    assert len(load_prepared(target).splits["test"]["digit3"]) == len(load_prepared(prepared).splits["test"]["digit3"])
     assert (target / "manifest.json").read_bytes() == (prepared / "manifest.json").read_bytes()
     assert not fetch(storage, target.with_name("unknown")) and not storage.get("runs/x/record.json", tmp_path / "x")
     fsspec.filesystem("memory").rm("/mtlscale-test", recursive=True)
@@ -114,12 +128,71 @@ def test_object_stores_do_as_well(prepared: Path, tmp_path: Path) -> None:
 def test_a_damaged_copy_is_not_taken(prepared: Path, tmp_path: Path, url: str) -> None:
     publish(Storage(url), prepared)
     stored = tmp_path / "bucket" / "data" / "digits" / prepared.name
-    largest = max((file for file in stored.rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
-    largest.write_bytes(largest.read_bytes()[:-10])
+    (stored / "manifest.json").write_text("{")
     target = tmp_path / "other" / "data" / "digits" / prepared.name
-    with pytest.raises(UserError, match="is damaged"):
+    with pytest.raises(UserError, match="cannot be read"):
         fetch(Storage(url), target)
     assert not target.exists()
+
+
+@pytest.mark.parametrize("kind", ["device", "memory", "mapped"])
+@pytest.mark.parametrize("damage", ["gone", "flipped"])
+def test_a_damaged_file_is_named_before_training(
+    damage: str, kind: str, prepared: Path, tmp_path: Path, url: str
+) -> None:
+    publish(Storage(url), prepared)
+    key = f"data/digits/{prepared.name}"
+    file = tmp_path / "bucket" / key / "train" / "digit3.parquet"
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(bytes([*file.read_bytes()[:200], file.read_bytes()[200] ^ 1, *file.read_bytes()[201:]]))
+    target = tmp_path / "other" / "data" / "digits" / prepared.name
+    assert fetch(Storage(url), target)
+    with pytest.raises(UserError, match=rf"{key}/train/digit3.parquet is damaged \(it") as error:
+        reader(target, kind).sizes("train")
+    assert "\n" not in str(error.value)
+    assert reader(target, kind).sizes("val")["digit3"] > 0
+
+
+def reader(folder: Path, kind: str) -> Reader:
+    return open_reader(load_prepared(folder), kind, device=torch.device("cpu"), dtype=torch.float32)[0]
+
+
+def test_what_is_fetched_counts_in_the_cache_and_goes(
+    prepared: Path, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Split by split, once for all processes; the set used longest ago makes room; what is there is not fetched."""
+    monkeypatch.setenv(FOLDER, str(tmp_path / "cache"))
+    other = prepare("digits", {"negatives": 19}, None, tmp_path / "home")
+    one, two = (tmp_path / "other" / "data" / "digits" / folder.name for folder in (prepared, other))
+    for folder, target in ((prepared, one), (other, two)):
+        publish(Storage(url), folder)
+        assert fetch(Storage(url), target)
+    fetched = list[str]()
+    get = Storage.get
+
+    def counted(self: Storage, key: str, file: Path) -> bool:
+        fetched.append(key.rsplit("/", 2)[1])
+        return get(self, key, file)
+
+    monkeypatch.setattr(Storage, "get", counted)
+    reader(one, "device").sizes("val")
+    assert set(fetched) == {"val"} and len(fetched) == 10
+    key = read_manifest(one).fingerprint[:32]
+    assert {path.name for path in (tmp_path / "cache" / key).iterdir()} == {"val"}
+    reader(one, "mapped").sizes("val")
+    shutil.rmtree(tmp_path / "bucket" / "data" / "digits" / prepared.name / "val")
+    reader(one, "memory").sizes("val")
+    assert len(fetched) == 10
+    size = sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*.npy"))
+    monkeypatch.setenv(LIMIT, str(1.5 * size / 2**30))
+    gc.collect()
+    reader(two, "device").sizes("val")
+    assert not (tmp_path / "cache" / key).exists()
+    monkeypatch.setenv(LIMIT, str(0.01 * size / 2**30))
+    with pytest.raises(UserError, match=r"the cache is limited to .* too small for train/digit"):
+        reader(two, "device").sizes("train")
 
 
 @pytest.mark.parametrize("bad", ["nonsense://bucket", "file:///proc/nothing/here"])
