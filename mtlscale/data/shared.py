@@ -25,9 +25,10 @@ def publish(storage: Storage, folder: Path) -> None:
     key = key_of(folder)
     if storage.exists(f"{key}/{MANIFEST}"):
         return
-    for entry in read_manifest(folder).files:
-        if (folder / entry.path).exists():  # else those who wrote it have stored it
-            storage.put(folder / entry.path, f"{key}/{entry.path}")
+    with tempfile.TemporaryDirectory() as place, Shards(folder, Path(place)) as files:
+        for entry in read_manifest(folder).files:
+            if (folder / entry.path).exists() or not storage.exists(f"{key}/{entry.path}"):  # else its writer stored it
+                storage.put(files.path(entry), f"{key}/{entry.path}")
     storage.put(folder / MANIFEST, f"{key}/{MANIFEST}")
 
 

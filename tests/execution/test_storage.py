@@ -125,6 +125,14 @@ def test_object_stores_do_as_well(prepared: Path, tmp_path: Path) -> None:
     fsspec.filesystem("memory").rm("/mtlscale-test", recursive=True)
 
 
+def test_what_is_in_one_storage_can_be_published_in_another(prepared: Path, tmp_path: Path, url: str) -> None:
+    publish(Storage(url), prepared)
+    target = tmp_path / "other" / "data" / "digits" / prepared.name
+    assert fetch(Storage(url), target)
+    publish(Storage(f"file://{tmp_path / 'second'}"), target)
+    assert contents(tmp_path / "second" / "data" / "digits" / prepared.name) == contents(prepared)
+
+
 def test_a_damaged_copy_is_not_taken(prepared: Path, tmp_path: Path, url: str) -> None:
     publish(Storage(url), prepared)
     stored = tmp_path / "bucket" / "data" / "digits" / prepared.name

@@ -1,4 +1,6 @@
 import re
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -190,6 +192,28 @@ def test_a_damaged_zip_is_named(source: Path, tmp_path: Path) -> None:
     (source / "broken.zip").write_bytes(b"PK\x03\x04 no zip")
     with pytest.raises(UserError, match=r"broken\.zip is truncated or is no zip"):
         prepare("celeba", {}, source, tmp_path)
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from mtlscale.spec import UserError
+from mtlscale.execution.prepare import prepare
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000,) * 2)
+try:
+    prepare("celeba", {}, Path(sys.argv[1]), Path(sys.argv[2]), engine="local")
+except UserError as error:
+    print(error)
+"""
+
+
+def test_a_disk_that_fills_while_shards_are_written_leaves_nothing(source: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    command = [sys.executable, "-c", LIMITED, str(source), str(home)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+    assert output.startswith(f"no space left below {home} (") and output.count("\n") == 1
+    assert not list((home / "data" / "celeba").iterdir())
+    assert sum(map(len, ids_by_split(prepare("celeba", {}, source, home)).values())) == COUNT
 
 
 def test_real_images(shared_data: Path, tmp_path: Path) -> None:

@@ -144,9 +144,7 @@ def test_the_same_bytes_however_many_threads(tmp_path: Path, monkeypatch: pytest
 def test_rows_that_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small(monkeypatch)
     bad = (*(f"train{number:04d}" for number in range(20, 40)), "train0041", "test0003")
-    with pytest.raises(
-        UserError, match=r"^image train0020 is bad; mend it, or pass --skip-bad to leave such images"
-    ):
+    with pytest.raises(UserError, match=r"^image train0020 is bad; mend it, or pass --skip-bad to leave such images"):
         written(tmp_path / "strict", bad=bad)
     assert [path for path in contents(tmp_path / "strict") if "/." in path] == []
     result = written(tmp_path / "skip", Work(skip_bad=True), bad=bad)
