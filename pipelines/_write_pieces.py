@@ -48,13 +48,15 @@ def write_pieces(out: Path, name: str, suite: TaskSuite, stream: str, pieces: Pi
     written = dict[str, Written]()
     wrong, done, total = False, 0, sum(len(shard.rows) for shard in shards)
     work.progress("decode", 0, total)
-    with closing(each(write, shards, work.engine, plugins=[compute, getattr(compute, "decode", compute)])) as results:
+    with closing(
+        each(write, shards, work.engine, lambda: not wrong, plugins=[compute, getattr(compute, "decode", compute)])
+    ) as results:
         for one in results:
             if one.error is not None:
                 raise OSError(*one.error)
             written[one.shard] = one
-            wrong = wrong or bool(one.problems)
-            if wrong and not work.skip_bad:
+            wrong = wrong or bool(one.problems and not work.skip_bad)
+            if wrong:
                 _stop_at_a_problem(pieces.what, [written.get(shard.path) for shard in shards])
             done += one.rows
             work.progress("decode", done, total)
