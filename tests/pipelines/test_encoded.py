@@ -16,7 +16,7 @@ from image_sets import IN_PROCESS, assert_same_bytes, encoded, picture, save
 from mtlscale.data.choice import OnDisk, bound, choose, needed
 from mtlscale.data.prepared import PreparedData, load_prepared, read_manifest
 from mtlscale.data.readers import open_reader
-from mtlscale.execution.prepare import prepare
+from mtlscale.execution.prepare import SOURCES, prepare
 from mtlscale.spec import SPLITS, UserError, load_experiment
 from mtlscale.training import train
 from pipelines.celeba import NINE
@@ -181,7 +181,8 @@ def test_maps_stay_as_they_are(tmp_path: Path) -> None:
                 assert torch.equal(torch.nan_to_num(found.targets[name]).double(), torch.nan_to_num(target).double())
 
 
-def test_what_was_prepared_before_there_was_a_choice_is_found(tmp_path: Path) -> None:
+def test_what_was_prepared_before_there_was_a_choice_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SOURCES, raising=False)
     folder = prepare("celeba", {"size": SIZE}, as_folder(tmp_path / "celeba"), tmp_path / "home")
     assert "encoded" not in read_manifest(folder).options
     assert prepare("celeba", {"size": SIZE, "encoded": False}, None, tmp_path / "home") == folder
