@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import resource
 import subprocess
@@ -153,6 +154,19 @@ def test_a_set_in_shards_is_read_as_one(home: Path, kind: str) -> None:
         assert all(same(target, right.targets[task]) for task, target in left.targets.items())
     assert read_ids(cut, "train", "all") == read_ids(whole, "train", "all")
     assert needed(cut, read_manifest(cut), "float32") == needed(whole, read_manifest(whole), "float32")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_set_of_an_earlier_version_is_read_as_it_was(home: Path, kind: str) -> None:
+    """Whose manifest says nothing of types."""
+    new, old = (write(home / "data" / "toy" / name) for name in "ab")
+    manifest = read_manifest(old)
+    assert manifest.types["input"] == "uint8" and manifest.types["target.size"] == "float32"
+    told = {key: value for key, value in manifest.model_dump(mode="json").items() if key != "types"}
+    (old / MANIFEST).write_text(json.dumps(told | {"fingerprint": "earlier".ljust(64)}))
+    index = torch.arange(ROWS["train"])
+    assert_same(*(reader(folder, kind).take("train", "all", index) for folder in (new, old)))
+    assert needed(old, read_manifest(old), "float32") == needed(new, read_manifest(new), "float32")
 
 
 def assert_same(left: Samples, right: Samples) -> None:
