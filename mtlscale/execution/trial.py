@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
 from mtlscale.execution.jobs import Batched, Job, Options
+from mtlscale.execution.streaming import RayPieces
 from mtlscale.execution.worker import device, failed, processes_here
 from mtlscale.records import RunRecord, Storage, read_record, write_atomically
 from mtlscale.spec import UserError
@@ -69,6 +70,7 @@ class Trial:
                 workers=self._workers,
                 device=device() if self.options.use_gpu else "cpu",
                 processes=processes_here(self.options),
+                pieces=RayPieces(),
             )
             if self._trainer.choice.reader != self._trainer.spec.reader and self._trainer.choice.reader != "device":
                 self._trainer.notes.append(str(self._trainer.choice))
