@@ -59,10 +59,11 @@ def _dataset(shards: Mapping[str, Shards], plan: EpochPlan) -> Any:
     context.target_max_block_size = 1  # bytes: what a task yields is a block, never a part of one
 
     def read(items: pa.Table) -> Iterator[pa.Table]:
-        return _read(shards, plan, items["id"].to_pylist())
+        return _read(shards, plan, items["item"].to_pylist())
 
     with DataContext.current(context):
-        numbers = ray.data.range(len(plan), override_num_blocks=max(1, len(plan)))
+        # No source that Ray would read by tasks of its own: those want CPUs.
+        numbers = ray.data.from_items(list(range(len(plan))), override_num_blocks=max(1, len(plan)))
         return numbers.map_batches(
             read,
             batch_size=None,

@@ -66,7 +66,7 @@ def _ended(job: tuple[Run, PreparedData], workers: Workers) -> dict[str, Tensor]
 
 
 def test_two_workers_end_like_one(load: Load, tmp_path: Path) -> None:
-    cases = ("vectors", "shared vectors", "maps", "unlabelled")
+    cases = ("vectors", "maps")
     jobs = [(streamed(case, dtype="float64"), load(case)) for case in cases]
     both = two_workers(_ended, jobs, tmp_path)
     for place, job in enumerate(jobs):
