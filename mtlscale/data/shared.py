@@ -54,5 +54,10 @@ def fetch_manifests(storage: Storage, name: str, folder: Path) -> Iterator[Path]
             yield place
 
 
+def url_of(storage: str, folder: Path) -> str:
+    """Where a storage has what lies in a folder of prepared data."""
+    return f"{storage.rstrip('/')}/{_key(folder)}"
+
+
 def _key(folder: Path) -> str:
     return f"data/{folder.parent.name}/{folder.name}"

@@ -99,21 +99,14 @@ class Feed:
 
 
 class StreamReader:
-    """Samples of shards that pass by. pieces: who reads for the training steps; None: this process. url: where shards
-    lie that are not in the data's folder."""
+    """Samples of shards that pass by. pieces: who reads for the training steps; None: this process."""
 
     name, ahead = "stream", True
 
     def __init__(
-        self,
-        data: PreparedData,
-        device: torch.device,
-        dtype: torch.dtype,
-        pieces: Pieces | None = None,
-        *,
-        url: str | None = None,
+        self, data: PreparedData, device: torch.device, dtype: torch.dtype, pieces: Pieces | None = None
     ) -> None:
-        self._data, self._pieces, self._url = data, pieces or pieces_here, url
+        self._data, self._pieces = data, pieces or pieces_here
         self._device, self._dtype = device, dtype
         self._known: dict[str, dict[str, Shards]] = {}
         self._group = lru_cache(maxsize=_GROUPS)(self._read_group)
@@ -170,10 +163,9 @@ class StreamReader:
     def _of(self, split: str) -> dict[str, Shards]:
         if split not in self._known:
             data = self._data
-            if self._url is None:
-                verify(data.folder, data.manifest, split)
+            verify(data.folder, data.manifest, split)
             streams = data.suite.streams
-            self._known[split] = {s: Shards.of(data.folder, data.manifest, split, s, self._url) for s in streams}
+            self._known[split] = {s: Shards.of(data.folder, data.manifest, split, s) for s in streams}
         return self._known[split]
 
     def _read_group(self, split: str, stream: str, place: int) -> Columns:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,13 +27,16 @@ READERS = 2  # tasks that read at once, for each worker
 
 
 class RayPieces:
-    """Who reads for the reader `stream`: tasks of the cluster that this process belongs to."""
+    """Who reads for the reader `stream`: tasks of the cluster that this process belongs to. url: where those find the
+    shards whose node has not got them."""
 
-    def __init__(self) -> None:
+    def __init__(self, url: str | None = None) -> None:
+        self._url = url
         self._splits: list[Any] = []  # of the last epoch: they end with the first worker's, who may be done early
 
     def __call__(self, shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[Piece, None, None]:
         """This worker's pieces of an epoch. All workers of a run call it at once."""
+        shards = {stream: replace(files, url=self._url) for stream, files in shards.items()}
         if plan.world == 1:
             return _received(shards, _dataset(shards, plan).iterator())
         import torch

@@ -32,7 +32,8 @@ def test_two_ray_train_workers_end_with_the_parameters_of_one(
     tmp_path: Path,
     local_ray: None,
 ) -> None:
-    """20 steps of each of the seven methods, float64, unequal task sizes and missing labels, two groups for all."""
+    """20 steps of each of the seven methods, float64, unequal task sizes and missing labels, two groups for all; and
+    of one of them on data that pass by."""
     jobs, data_of = [], {}
     for shared in (False, True):
         data = uneven(shared=shared)
@@ -42,6 +43,10 @@ def test_two_ray_train_workers_end_with_the_parameters_of_one(
             run = run_of(small(methods=f"[{method}]", datasets=options, training=training), data)
             jobs.append(Job(run, data.folder, tmp_path / run.run_id))
             data_of[run.run_id] = data
+        streamed = training.replace("{", "{reader: stream, ")
+        run = run_of(small(methods="[equal]", datasets=options, training=streamed), data)
+        jobs.append(Job(run, data.folder, tmp_path / run.run_id))
+        data_of[run.run_id] = data
     options_two = Options(ResourceSpec(workers=2), plugins=(str(PLUGIN),))
     events = execute_groups(jobs, 2, options_two, tmp_path / "train")
     records = {event.run_id: event.record for event in events if isinstance(event, RunEnded)}
