@@ -73,7 +73,7 @@ def _dataset(shards: Mapping[str, Shards], plan: EpochPlan) -> Any:
             batch_size=None,
             batch_format="pyarrow",
             num_cpus=READING_CPUS,
-            compute=TaskPoolStrategy(size=READERS * plan.world),
+            compute=TaskPoolStrategy(size=min(len(plan), READERS * plan.world)),
         )
 
 

@@ -6,6 +6,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,9 @@ def test_one_worker_gets_what_it_would_read_itself(cut: PreparedData, local_ray:
     shards, plan = plan_of(cut, 1)
     assert len(plan) > 8
     assert_same(list(RayPieces()(shards, plan, 0)), pieces_here(shards, plan, 0))
+    elsewhere = {stream: replace(one, folder=cut.folder / "absent") for stream, one in shards.items()}
+    by_url = RayPieces(f"file://{cut.folder}")(elsewhere, plan, 0)  # on a node that has not got the files
+    assert_same(list(by_url), pieces_here(shards, plan, 0))
 
 
 class Consumer:
