@@ -43,10 +43,11 @@ def test_two_ray_train_workers_end_with_the_parameters_of_one(
             run = run_of(small(methods=f"[{method}]", datasets=options, training=training), data)
             jobs.append(Job(run, data.folder, tmp_path / run.run_id))
             data_of[run.run_id] = data
-        streamed = training.replace("{", "{reader: stream, ")
-        run = run_of(small(methods="[equal]", datasets=options, training=streamed), data)
-        jobs.append(Job(run, data.folder, tmp_path / run.run_id))
-        data_of[run.run_id] = data
+        if not shared:
+            streamed = training.replace("{", "{reader: stream, ")
+            run = run_of(small(methods="[equal]", datasets=options, training=streamed), data)
+            jobs.append(Job(run, data.folder, tmp_path / run.run_id))
+            data_of[run.run_id] = data
     options_two = Options(ResourceSpec(workers=2), plugins=(str(PLUGIN),))
     events = execute_groups(jobs, 2, options_two, tmp_path / "train")
     records = {event.run_id: event.record for event in events if isinstance(event, RunEnded)}
