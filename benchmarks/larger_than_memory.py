@@ -7,7 +7,8 @@ that other load on the machine meets all of them alike:
 * on a part that fits into memory: `memory`, `device` (private tensors of the process) and `mapped`,
 * `mapped` on the whole set beside `memory` on the part, with private memory held to 1.5 GB: the data segment is limited
   (RLIMIT_DATA counts private memory and no mapped files), RssAnon is watched, and the program fails if it goes beyond;
-  again after the kernel was asked to forget the set's pages; again as two workers of one run that share one copy.
+  again after the kernel was asked to forget the set's pages; again as two workers of one run that share one copy,
+* `stream` on the whole set beside `memory` on the part, in epochs of more steps: read by the process, then by Ray Data.
 
 Printed: samples/s, ratios, the share of the time that steps waited for data, seconds until the first epoch was over.
 
@@ -28,6 +29,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -105,6 +107,13 @@ def measure(options: argparse.Namespace) -> None:
     from mtlscale.data import Workers
     from mtlscale.training import Trainer
 
+    stack, pieces = ExitStack(), None
+    if options.ray:
+        from mtlscale.execution import cluster
+        from mtlscale.execution.streaming import RayPieces
+
+        stack.enter_context(cluster.session("local"))
+        pieces = RayPieces()
     torch.set_num_threads(1)
     if options.private:
         resource.setrlimit(resource.RLIMIT_DATA, (int(PRIVATE), int(PRIVATE)))
@@ -126,7 +135,8 @@ def measure(options: argparse.Namespace) -> None:
         reader, _, folder = pair.partition("=")
         started = time.perf_counter()
         run = run_of(reader, options.steps, options.width, options.rounds + 2)
-        turns.append(Trainer(run, load_prepared(Path(folder)), workers=Workers(options.rank, options.workers)).train())
+        workers = Workers(options.rank, options.workers)
+        turns.append(Trainer(run, load_prepared(Path(folder)), workers=workers, pieces=pieces).train())
         first.append(sum(next(turns[-1]).train_loss.values()))
         opened.append(time.perf_counter() - started)
     epochs = [[next(turn) for turn in turns] for _ in range(options.rounds)]
@@ -142,6 +152,7 @@ def measure(options: argparse.Namespace) -> None:
         "cache": sum(path.stat().st_size for path in Path(os.environ[FOLDER]).rglob("*.npy")),
     }
     print(json.dumps(found), flush=True)
+    stack.close()
     os._exit(0)  # gloo's threads are not waited for
 
 
@@ -247,6 +258,12 @@ def compare(home: Path, options: argparse.Namespace) -> bool:
     pair = [result(p) for p in [start(options, both, **more, rank=rank) for rank in range(2)]]
     ratios.append(report(pair[0], labels, samples)[1])
 
+    longer = argparse.Namespace(**{**vars(options), "steps": options.stream_steps, "rounds": options.stream_rounds})
+    for who, more in (("the process itself", {}), ("tasks of Ray Data", {"ray": True})):
+        print(f"  passing by, in epochs of {longer.steps} steps, read by {who}:")
+        found = result(start(longer, {"memory": small, "stream": large}, **more))
+        report(found, [labels[0], "all images, stream"], BATCH * longer.steps)
+
     one_copy = pair[0]["cache"] == whole["cache"]
     highest = max(found["private"] for found in (whole, cold, *pair))
     mapped = whole["cache"] - part["cache"]
@@ -269,9 +286,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10, help="of an epoch")
     parser.add_argument("--rounds", type=int, default=15, help="epochs of each reader, in turns")
     parser.add_argument("--width", type=int, default=16, help="channels of the network's first layer")
+    parser.add_argument("--stream-steps", type=int, default=400, help="of an epoch of the reader stream")
+    parser.add_argument("--stream-rounds", type=int, default=3, help="its epochs")
     parser.add_argument("--folder", type=Path, help="where the set is written (default: the usual temporary folder)")
     parser.add_argument("--measure", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--private", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--ray", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--rank", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--meeting", help=argparse.SUPPRESS)

@@ -10,7 +10,7 @@ from mtlscale.data.splits import carve_validation, hash_split, uniform_hash
 from mtlscale.lazy import lazily
 
 if TYPE_CHECKING:
-    from mtlscale.data.sampler import EpochSampler, halves, slice_for
+    from mtlscale.data.sampler import EpochSampler, WindowSampler, halves, slice_for
     from mtlscale.data.workers import Workers
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "PreparedData",
     "Samples",
     "SourceInfo",
+    "WindowSampler",
     "Workers",
     "carve_validation",
     "halves",
@@ -35,7 +36,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "mtlscale.data.sampler": ["EpochSampler", "halves", "slice_for"],
+        "mtlscale.data.sampler": ["EpochSampler", "WindowSampler", "halves", "slice_for"],
         "mtlscale.data.workers": ["Workers"],
     },
 )

@@ -58,6 +58,15 @@ def cache_limit() -> float | None:
     return gib * 2**30
 
 
+def cache_room(folder: Path) -> float:
+    """Bytes that the data in a folder may take of the cache, all other sets gone."""
+    place, limit = cache_folder(folder), cache_limit()
+    while not place.exists():
+        place = place.parent
+    size = float(shutil.disk_usage(place).total)
+    return size if limit is None else min(size, limit)
+
+
 def in_words(size: float) -> str:
     for unit, name in ((2**30, "GiB"), (2**20, "MiB")):
         if size >= unit:

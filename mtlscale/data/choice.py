@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mtlscale.data.cache import in_words
+from mtlscale.data.cache import cache_room, in_words
 from mtlscale.data.columns import ENCODED
 
 if TYPE_CHECKING:
@@ -101,7 +101,16 @@ def choose(
         choice = fitting(most, processes, free, gpu=gpu)
         if choice.reader == "device":
             return choice
-    return fitting(needed(data.folder, data.manifest, dtype), processes, free, gpu=gpu)
+    need = needed(data.folder, data.manifest, dtype)
+    choice = fitting(need, processes, free, gpu=gpu)
+    if choice.reader == "device":
+        return choice
+    room = cache_room(data.folder)
+    if need.stored <= room:
+        return choice
+    # It is not taken unasked: it gives another order, hence other results.
+    hint = f"the cache has room for {in_words(room)}: set training.reader: stream, which needs none"
+    return Choice(choice.reader, f"{choice.why}; but {hint}")
 
 
 def fitting(need: Need, processes: int, free: Free, *, gpu: bool) -> Choice:

@@ -1,14 +1,15 @@
 """Where samples lie while a run trains: on the device, in the node's memory, or on its disk.
 
-Training asks for the samples at global indices and does not know. All readers give the same samples in the same order
-to the last bit; they differ in what they hold. What a reader takes is as it is stored; `placed` puts it on the device
-in the run's precision.
+Training asks for the samples at global indices and does not know. All readers but `stream` give the same samples in the
+same order to the last bit; they differ in what they hold. What a reader takes is as it is stored; `placed` puts it on
+the device in the run's precision.
 
 * `device`: every split on the device in the run's precision, once per process.
 * `memory`: one copy per node, as it is stored: the mapped columns of `mtlscale.data.cache`, read from end to end before
   the first step, so that the page cache of the node holds them for all its processes and nothing is left behind when
   they end. Data that have no files are taken as they are.
 * `mapped`: the same columns, of which the page cache holds what it can.
+* `stream` (`mtlscale.data.streamed`): nothing; the shards pass by, in an order of their own.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from mtlscale.data.cache import CachedSet
 from mtlscale.data.choice import Choice, choose
 from mtlscale.data.encoded import EncodedSamples
 from mtlscale.data.prepared import PreparedData, as_stored, tensors_of
+from mtlscale.data.streamed import Pieces, StreamReader
 from mtlscale.spec import UserError
 
 Split = Mapping[str, Samples]  # by stream
@@ -197,16 +199,27 @@ def _read(array: Any) -> None:
 
 
 def open_reader(
-    data: PreparedData, setting: str, *, device: torch.device, dtype: torch.dtype, processes: int = 1
+    data: PreparedData,
+    setting: str,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    processes: int = 1,
+    pieces: Pieces | None = None,
 ) -> tuple[Reader, Choice]:
-    """The reader of a setting (`auto` chooses), and why it is that one. processes: that read the data on this node."""
+    """The reader of a setting (`auto` chooses), and why it is that one. processes: that read the data on this node;
+    pieces: who reads for `stream`."""
     choice = choose(data, setting, str(dtype).removeprefix("torch."), processes, gpu=device.type == "cuda")
     if choice.reader == "device":
         return DeviceReader(data.splits, device, dtype), choice
     if not data.on_disk:
-        if choice.reader == "mapped":
-            raise UserError(f"reader mapped maps files, and {data.suite.name} has none; set training.reader to memory")
+        if choice.reader in ("mapped", "stream"):
+            raise UserError(
+                f"reader {choice.reader} reads files, and {data.suite.name} has none; set training.reader to memory"
+            )
         return HostReader("memory", data.splits, device, dtype, held=True), choice
+    if choice.reader == "stream":
+        return StreamReader(data, device, dtype, pieces), choice
     held = choice.reader == "memory"
     return HostReader(choice.reader, _Cached(data, held), device, dtype, held=held), choice
 

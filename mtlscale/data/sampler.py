@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
+
+from mtlscale.data.windows import EpochPlan, Order, Rows, cut
 
 
 class EpochSampler:
@@ -41,13 +44,53 @@ class EpochSampler:
     def _batches(self) -> dict[str, int]:
         return {stream: min(self.batch_size, size) for stream, size in self.sizes.items()}
 
-    def _order(self, stream: str, epoch: int) -> Tensor:
-        """All the indices this stream yields in the epoch, in order."""
+    def _wanted(self, stream: str) -> int:
+        """How many samples this stream yields in an epoch."""
         size = self.sizes[stream]
         one_pass = self.fixed_steps is None and size == max(self.sizes.values())
-        wanted = size if one_pass else self.steps * min(self.batch_size, size)
+        return size if one_pass else self.steps * min(self.batch_size, size)
+
+    def _order(self, stream: str, epoch: int) -> Tensor:
+        """All the indices this stream yields in the epoch, in order."""
+        size, wanted = self.sizes[stream], self._wanted(stream)
         passes = range(-(-wanted // size))
         return torch.cat([_permutation(size, f"{self.seed}/{epoch}/{stream}/{turn}") for turn in passes])[:wanted]
+
+
+class WindowSampler(EpochSampler):
+    """The same for a set that passes by: shuffled at two levels, by blocks and within a window of so many of them.
+
+    starts: stream -> where its blocks begin, and the number of its samples.
+    """
+
+    def __init__(
+        self, starts: Mapping[str, Rows], batch_size: int, seed: int, *, window: int, steps_per_epoch: int | None = None
+    ) -> None:
+        sizes = {stream: int(places[-1]) for stream, places in starts.items()}
+        super().__init__(sizes, batch_size, seed, steps_per_epoch=steps_per_epoch)
+        self.starts, self.window = dict(starts), window
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[dict[str, Tensor]]:
+        slices = {stream: self._slices(self._windows(stream, epoch), stream, start) for stream in self.sizes}
+        for _ in range(start, self.steps):
+            yield {stream: torch.from_numpy(next(rows)) for stream, rows in slices.items()}
+
+    def plan(self, epoch: int, start: int, world: int) -> EpochPlan:
+        """What has to be read for the steps of an epoch, window by window, for so many workers."""
+        orders = {stream: self._windows(stream, epoch) for stream in self.sizes}
+        return EpochPlan(orders, self._batches(), start, world)
+
+    def _slices(self, order: Order, stream: str, start: int) -> Iterator[Rows]:
+        size = self._batches()[stream]
+        windows = order.windows(start * size)
+        first = next(windows, None)
+        if first is None:
+            return iter(())
+        rows = (order.rows(number) for number in itertools.chain([first], windows))
+        return cut(rows, size, start * size - order.span(first)[0])
+
+    def _windows(self, stream: str, epoch: int) -> Order:
+        return Order(self.starts[stream], self.window, f"{self.seed}/{epoch}/{stream}", self._wanted(stream))
 
 
 def _permutation(size: int, key: str) -> Tensor:

@@ -69,11 +69,22 @@ def fetch_manifests(storage: Storage, name: str, folder: Path) -> Iterator[Path]
             yield place
 
 
+def url_of(storage: str, folder: Path) -> str:
+    """Where a storage has what lies in a folder of prepared data."""
+    return f"{storage.rstrip('/')}/{key_of(folder)}"
+
+
 def deliver(url: str, key: str, file: Path, name: str) -> None:
     """Store a file of a prepared data set while it is prepared: for tasks, wherever they are."""
     from mtlscale.records import Storage
 
     Storage(url).put(file, f"{key}/{name}")
+
+
+def origin_of(folder: Path) -> str | None:
+    """Where the storage that a set was fetched from has its files; None for one prepared here."""
+    mark = folder / ORIGIN
+    return url_of(mark.read_text(encoding="utf-8"), folder) if mark.exists() else None
 
 
 def elsewhere(folder: Path, manifest: Manifest, split: str) -> bool:

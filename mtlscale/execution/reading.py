@@ -39,8 +39,8 @@ def reading(plan: Plan) -> Iterator[tuple[str, str]]:
 def too_large_to_batch(run: Run, plan: Plan, stack: float, processes: int) -> str | None:
     """Why trials like this one cannot hold their data and so many bytes of networks as a batch; None where they can."""
     spec, manifest = run.training, plan.manifests[run.data]
-    if spec.reader == "mapped":
-        return "reader mapped does not hold the whole set"
+    if spec.reader in ("mapped", "stream"):
+        return f"reader {spec.reader} does not hold the whole set"
     need = bound(manifest)
     if processes * (3 * need.placed + stack) <= _SMALL:
         return None

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
 from mtlscale.execution.jobs import Batched, Job, Options
+from mtlscale.execution.streaming import RayPieces
 from mtlscale.execution.worker import device, failed, processes_here
 from mtlscale.records import (
     RunRecord,
@@ -68,8 +69,10 @@ class Trial:
     def trainer(self) -> Trainer:
         """Built when first asked for, which reads the data. Raises `UserError` where they do not fit the run."""
         if self._trainer is None:
+            from mtlscale.data.shared import url_of
             from mtlscale.training import Trainer
 
+            storage = self.options.storage
             self._trainer = Trainer(
                 self.job.run,
                 read_data(self.job.data, _storage(self.options)),
@@ -78,6 +81,7 @@ class Trial:
                 workers=self._workers,
                 device=device() if self.options.use_gpu else "cpu",
                 processes=processes_here(self.options),
+                pieces=RayPieces(None if storage is None else url_of(storage, self.job.data)),
             )
             if self._trainer.choice.reader != self._trainer.spec.reader and self._trainer.choice.reader != "device":
                 self._trainer.notes.append(str(self._trainer.choice))

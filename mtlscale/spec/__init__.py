@@ -25,14 +25,13 @@ from mtlscale.spec.models import (
     TrackingSpec,
     TrainingSpec,
 )
-from mtlscale.spec.run import NO_RESULT, RESULTS_VERSION, Run
+from mtlscale.spec.run import RESULTS_VERSION, Run, no_result
 from mtlscale.spec.search import check_metric, default_space, space_of, trials, whole_number
 from mtlscale.spec.tasks import MISSING_CLASS, SPLITS, Task, TaskSuite
 
 __all__ = [
     "COMMON",
     "MISSING_CLASS",
-    "NO_RESULT",
     "PACKAGES",
     "PARTS",
     "RESULTS_VERSION",
@@ -66,6 +65,7 @@ __all__ = [
     "load_plugin",
     "names",
     "nearest",
+    "no_result",
     "parse_override",
     "read_settings",
     "shipped",

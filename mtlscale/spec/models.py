@@ -146,8 +146,10 @@ class TrainingSpec(Model):
     selection: Literal["metric", "loss", "last"] = "metric"  # how the epoch is chosen on validation
     eval_batch_size: int = Field(512, ge=1)
     checkpoint_seconds: float = Field(10.0, ge=0)  # at most one checkpoint in so many seconds
-    # Where samples lie: on the device, in the node's memory, in mapped files; auto takes the first that fits.
-    reader: Literal["auto", "device", "memory", "mapped"] = "auto"
+    # Where samples lie: on the device, in the node's memory, in mapped files; auto takes the first that fits. What
+    # passes by (stream) comes in an order of its own: other results, another run id.
+    reader: Literal["auto", "device", "memory", "mapped", "stream"] = "auto"
+    stream_window: int = Field(16, ge=1)  # blocks (at most 1,024 samples each) that stream mixes
 
 
 class ResourceSpec(Model):

@@ -23,7 +23,14 @@ RESULTS_VERSION = 1  # of the training loop; raise when the results of a run cha
 _ENGINE = 2
 
 # Of the training settings, those that change what is stored or when, but no result.
-NO_RESULT = frozenset({"checkpoint_seconds", "eval_batch_size", "reader"})
+_NO_RESULT = frozenset({"checkpoint_seconds", "eval_batch_size"})
+_READING = frozenset({"reader", "stream_window"})
+
+
+def no_result(training: Mapping[str, Any]) -> frozenset[str]:
+    """Names of these training settings that change no result: how data are read among them, unless they pass by in an
+    order of their own."""
+    return _NO_RESULT if training.get("reader") == "stream" else _NO_RESULT | _READING
 
 
 def _without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,7 +73,7 @@ class Frame:
             "training": {
                 key: value
                 for key, value in _without_defaults(training, _TRAINING_DEFAULTS).items()
-                if key not in NO_RESULT
+                if key not in no_result(training)
             },
             "dropout": spec["dropout"],
             "seed": None,

@@ -6,15 +6,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from mtlscale.data import Batch, Samples, Workers, slice_for
+from mtlscale.data import Batch, EpochSampler, Samples, WindowSampler, Workers, slice_for
 from mtlscale.data.readers import Reader, on_device, placed
+from mtlscale.data.streamed import Feed, StreamReader
 from mtlscale.spec import TaskSuite
 from mtlscale.training.augment import Augment
 
@@ -75,45 +77,60 @@ class Batches:
 
     def take(self, split: str, stream: str, index: Tensor) -> Samples:
         """The samples at these indices [B] on the device, in the run's precision."""
-        samples = self.reader.take(split, stream, index)
+        return self._placed(self.reader.take(split, stream, index))
+
+    def _placed(self, samples: Samples) -> Samples:
         if self.device.type == "cuda" and samples.inputs.device.type == "cpu":
             samples = _pinned(samples)
         return placed(samples, self.device, self.dtype)
 
-    def micros(self, indices: Indices, epoch: int) -> Micros:
+    def micros(self, indices: Indices, epoch: int, feed: Feed | None = None) -> Micros:
         """This worker's part of a global step, cut into micro-batches; a stream without samples here is left out, but
-        where all workers have to run it."""
+        where all workers have to run it. feed: what passes by, of a reader that has samples in no other way."""
         micros: Micros = [[] for _ in range(self.accumulate)]
         for stream, index in indices.items():
             mine = slice_for(index, self.workers.rank, self.workers.size)
             for micro, part in zip(micros, mine.tensor_split(self.accumulate), strict=True):
                 if len(part) or self.together:
-                    samples = self.take("train", stream, part)
+                    samples = self.take("train", stream, part) if feed is None else self._fed(feed, stream, part)
                     if self.augment is not None:
                         samples = self.augment(samples, stream, epoch, part)
                     micro.append(Batch(stream, samples, len(index)))
         return micros
 
+    def _fed(self, feed: Feed, stream: str, index: Tensor) -> Samples:
+        assert isinstance(self.reader, StreamReader)
+        return self._placed(self.reader.samples(stream, feed.take(stream, index)))
+
     def steps(
-        self, parts: Iterable[Sequence[tuple[Indices, Indices | None]]], epoch: int
+        self,
+        parts: Iterable[Sequence[tuple[Indices, Indices | None]]],
+        epoch: int,
+        samplers: Sequence[EpochSampler] = (),
     ) -> Generator[list[Part], None, None]:
         """The parts of each step, in order, made ahead of it where that pays. parts: for each update of a step its
-        indices and those of its query."""
+        indices and those of its query; samplers: of each update, where its indices come from."""
+        feeds = [self._feed(sampler, epoch) for sampler in samplers]
 
         def make(step: Sequence[tuple[Indices, Indices | None]]) -> list[Part]:
             return [
                 Part(
                     sum(map(len, indices.values())),
-                    self.micros(indices, epoch),
+                    self.micros(indices, epoch, feed),
                     None if query is None else self.micros(query, epoch),
                 )
-                for indices, query in step
+                for (indices, query), feed in zip_longest(step, feeds)
             ]
 
         def batches(step: list[Part]) -> Iterator[Batch]:
             return (batch for part in step for batch in part.batches())
 
-        with closing(self._made(parts, make, batches)) as made:
+        passing = [feed for feed in feeds if feed is not None]
+        with ExitStack() as stack:
+            for feed in passing:
+                stack.enter_context(closing(feed))
+            # What passes by comes in one order.
+            made = stack.enter_context(closing(self._made(parts, make, batches, threads=1 if passing else THREADS)))
             while True:
                 started = time.perf_counter()
                 step = next(made, None)
@@ -121,6 +138,12 @@ class Batches:
                 if step is None:
                     return
                 yield step
+
+    def _feed(self, sampler: EpochSampler, epoch: int) -> Feed | None:
+        if not isinstance(self.reader, StreamReader):
+            return None
+        assert isinstance(sampler, WindowSampler)
+        return self.reader.feed(sampler.plan(epoch, 0, self.workers.size), self.workers.rank)
 
     def of_split(self, split: str) -> Iterator[Batch]:
         """This worker's share of a split in order, in evaluation batches; streams without labels are left out."""
@@ -141,15 +164,19 @@ class Batches:
                     yield stream, part, size
 
     def _made(
-        self, items: Iterable[Item], make: Callable[[Item], Made], batches: Callable[[Made], Iterator[Batch]]
+        self,
+        items: Iterable[Item],
+        make: Callable[[Item], Made],
+        batches: Callable[[Made], Iterator[Batch]],
+        threads: int = THREADS,
     ) -> Generator[Made, None, None]:
         """What is made of each item, in their order; by threads ahead of whoever asks where the reader wants that."""
         if not self.reader.ahead:
             yield from map(make, items)
         elif self.device.type != "cuda":
-            yield from made_ahead(items, make)
+            yield from made_ahead(items, make, threads=threads)
         else:
-            for found, event in made_ahead(items, self._beside(make)):
+            for found, event in made_ahead(items, self._beside(make), threads=threads):
                 current = torch.cuda.current_stream(self.device)
                 current.wait_event(event)
                 for batch in batches(found):

@@ -20,6 +20,7 @@ from torch import Tensor
 from mtlscale.architectures import Found, MultiTaskModule, Phase
 from mtlscale.data import Batch, Outputs, PreparedData, Workers
 from mtlscale.data.readers import open_reader
+from mtlscale.data.streamed import Pieces
 from mtlscale.objectives import ObjectiveModule
 from mtlscale.records import Epoch, Metrics, PhaseCost, RunRecord
 from mtlscale.spec import Run
@@ -89,7 +90,7 @@ class Trainer:
 
     folder: receives checkpoints; without one nothing is written and nothing resumed. phases: where finished phases are
     kept for other runs; default is a folder in `folder`. processes: that read these data on this node; default: the
-    workers.
+    workers. pieces: who reads for the reader `stream`; default: this process.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Trainer:
         workers: Workers | None = None,
         device: torch.device | str = "cpu",
         processes: int | None = None,
+        pieces: Pieces | None = None,
     ) -> None:
         self.run, self.data, self.suite, self.spec = run, data, data.suite, run.parts.training
         self.workers, self.device = workers or Workers.current(), torch.device(device)
@@ -109,7 +111,12 @@ class Trainer:
         self.kept = phases or (None if folder is None else folder / "phases")
         dtype = getattr(torch, self.spec.dtype)
         reader, self.choice = open_reader(
-            data, self.spec.reader, device=self.device, dtype=dtype, processes=processes or self.workers.size
+            data,
+            self.spec.reader,
+            device=self.device,
+            dtype=dtype,
+            processes=processes or self.workers.size,
+            pieces=pieces,
         )
         self.batches = Batches(
             reader,
@@ -157,7 +164,8 @@ class Trainer:
         self.batches.waited = 0.0
         tallies = [Tally(len(mover.update.names)) for mover in session.movers]
         total = self.epochs * main.sampler.steps
-        with closing(self.batches.steps(zip(*(m.steps(epoch) for m in session.movers), strict=True), epoch)) as steps:
+        wanted = zip(*(mover.steps(epoch) for mover in session.movers), strict=True)
+        with closing(self.batches.steps(wanted, epoch, [mover.sampler for mover in session.movers])) as steps:
             for parts in steps:
                 for mover, part, tally in zip(session.movers, parts, tallies, strict=True):
                     mover.schedule(self.at.step, total)

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from mtlscale.architectures import TURN_SETTINGS, Found, MultiTaskModule, Phase, Source, Turn
 from mtlscale.balancing import Balancer, State, ValidationBalancer
-from mtlscale.data import EpochSampler, Samples, Workers, halves
+from mtlscale.data import EpochSampler, Samples, WindowSampler, Workers, halves
+from mtlscale.data.streamed import StreamReader
 from mtlscale.encoders import needs_every_worker
 from mtlscale.objectives import ObjectiveModule
-from mtlscale.spec import MISSING_CLASS, NO_RESULT, Run, TaskSuite, TrainingSpec, UserError
+from mtlscale.spec import MISSING_CLASS, Run, TaskSuite, TrainingSpec, UserError, no_result
 from mtlscale.training.batches import Batches
 from mtlscale.training.rows import Partition
 from mtlscale.training.seeds import derive_seed
@@ -64,7 +65,7 @@ def phase_id(run: Run, phases: Sequence[Phase], place: int) -> str:
             training.pop("epochs")
         if phase.choose == "last" or phase.patience is not None:
             training.pop("patience")
-        for name in NO_RESULT:
+        for name in no_result(training):
             training.pop(name, None)
         turns: list[Any] = []
         for turn in phase.turns:
@@ -275,6 +276,8 @@ def _shares(
             f"{balancer.name} needs both halves of the training data, but turn {turn.name} works on one of them; use "
             "another balancer there"
         )
+    if isinstance(batches.reader, StreamReader):
+        raise batches.reader.refuse_halves(balancer.name if asks else f"turn {turn.name}")
     parts = {stream: halves(size, derive_seed("halves", seed, stream)) for stream, size in batches.sizes.items()}
     first, second = ({stream: part[side] for stream, part in parts.items()} for side in (0, 1))
     _check_halves(suite, batches, (first, second))
@@ -313,5 +316,8 @@ def _steps(spec: TrainingSpec, suite: TaskSuite, batches: Batches) -> int | None
 def _sampler(
     batches: Batches, spec: TrainingSpec, share: Mapping[str, Tensor] | None, seed: int, steps: int | None
 ) -> EpochSampler:
+    if isinstance(batches.reader, StreamReader):
+        starts = batches.reader.starts("train")
+        return WindowSampler(starts, spec.batch_size, seed, window=spec.stream_window, steps_per_epoch=steps)
     sizes = batches.sizes if share is None else {stream: len(index) for stream, index in share.items()}
     return EpochSampler(sizes, spec.batch_size, seed, steps_per_epoch=steps)

@@ -32,7 +32,8 @@ def test_two_ray_train_workers_end_with_the_parameters_of_one(
     tmp_path: Path,
     local_ray: None,
 ) -> None:
-    """20 steps of each of the seven methods, float64, unequal task sizes and missing labels, two groups for all."""
+    """20 steps of each of the seven methods, float64, unequal task sizes and missing labels, two groups for all; and
+    of one of them on data that pass by."""
     jobs, data_of = [], {}
     for shared in (False, True):
         data = uneven(shared=shared)
@@ -40,6 +41,11 @@ def test_two_ray_train_workers_end_with_the_parameters_of_one(
         training = "{epochs: 5, batch_size: 16, steps_per_epoch: 4, lr: 1e-2, dtype: float64, selection: last}"
         for method in SEVEN:
             run = run_of(small(methods=f"[{method}]", datasets=options, training=training), data)
+            jobs.append(Job(run, data.folder, tmp_path / run.run_id))
+            data_of[run.run_id] = data
+        if not shared:
+            streamed = training.replace("{", "{reader: stream, ")
+            run = run_of(small(methods="[equal]", datasets=options, training=streamed), data)
             jobs.append(Job(run, data.folder, tmp_path / run.run_id))
             data_of[run.run_id] = data
     options_two = Options(ResourceSpec(workers=2), plugins=(str(PLUGIN),))

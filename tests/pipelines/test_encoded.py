@@ -16,7 +16,9 @@ from image_sets import IN_PROCESS, assert_same_bytes, encoded, picture, save
 from mtlscale.data.choice import OnDisk, bound, choose, needed
 from mtlscale.data.prepared import PreparedData, load_prepared, read_manifest
 from mtlscale.data.readers import open_reader
+from mtlscale.data.shared import fetch, publish
 from mtlscale.execution.prepare import SOURCES, prepare
+from mtlscale.records import Storage
 from mtlscale.spec import SPLITS, UserError, load_experiment
 from mtlscale.training import train
 from pipelines.celeba import NINE
@@ -186,3 +188,22 @@ def test_what_was_prepared_before_there_was_a_choice_is_found(tmp_path: Path, mo
     folder = prepare("celeba", {"size": SIZE}, as_folder(tmp_path / "celeba"), tmp_path / "home")
     assert "encoded" not in read_manifest(folder).options
     assert prepare("celeba", {"size": SIZE, "encoded": False}, None, tmp_path / "home") == folder
+
+
+def test_what_passes_by_is_decoded_where_it_is_read(tmp_path: Path) -> None:
+    """From files here and from a storage alone."""
+    kept, decoded = both(as_folder(tmp_path / "celeba"), tmp_path / "home")
+    storage = Storage(f"file://{tmp_path}/storage")
+    away = []
+    for data in (kept, decoded):
+        publish(storage, data.folder)
+        folder = tmp_path / "away" / data.folder.relative_to(tmp_path / "home")
+        assert fetch(storage, folder)
+        away.append(load_prepared(folder))
+        assert not (folder / data.manifest.shards("train", "all")[0].path).exists()
+    expected = decoded.splits["train"]["all"]
+    index = torch.tensor([5, 0, 2])
+    for data in (kept, decoded, *away):
+        reader, _ = open_reader(data, "stream", device=torch.device("cpu"), dtype=torch.float32)
+        assert reader.sizes("train") == {"all": len(expected)}
+        assert torch.equal(reader.take("train", "all", index).inputs, expected.inputs[index])

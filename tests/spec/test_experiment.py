@@ -174,7 +174,7 @@ def test_run_ids_of_shipped_experiments_are_the_hash_they_always_were() -> None:
     """Of the whole spec as sorted JSON, written out here: in the package, runs share most of that text."""
     from mtlscale.spec import components
     from mtlscale.spec.models import TrainingSpec
-    from mtlscale.spec.run import NO_RESULT, RESULTS_VERSION
+    from mtlscale.spec.run import RESULTS_VERSION, no_result
 
     def told(entry: dict[str, Any], kind: str) -> dict[str, Any]:
         knobs = components.component(kind, entry["name"]).knobs()
@@ -186,7 +186,7 @@ def test_run_ids_of_shipped_experiments_are_the_hash_they_always_were() -> None:
         spec = {
             "dataset": told(run.spec["dataset"], "datasets"),
             "encoder": told(run.spec["encoder"], "encoders"),
-            "training": {k: v for k, v in training.items() if v != usual.get(k, ...) and k not in NO_RESULT},
+            "training": {k: v for k, v in training.items() if v != usual.get(k, ...) and k not in no_result(training)},
             **({"engine": 2} if training["amp"] == "fp16" or training["gramian_every"] > 1 else {}),
             **{key: run.spec[key] for key in ("dropout", "seed")},
             **{

@@ -1,0 +1,175 @@
+"""Samples that pass by: shards are read window by window while a run trains, and nothing of the set is kept.
+
+The order of a training epoch is that of `WindowSampler`. Somebody reads ahead in this order and hands each worker its
+pieces: this process, or whoever a `Pieces` stands for, such as the tasks of a cluster. What arrives is held against
+what the step asks for, row by row. Other splits are read as they lie, a row group at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mtlscale.data.batches import Samples
+from mtlscale.data.cache import verify
+from mtlscale.data.prepared import PreparedData, as_stored
+from mtlscale.data.shards import Columns, Shards
+from mtlscale.data.shared import elsewhere, origin_of
+from mtlscale.data.windows import EpochPlan, Rows
+from mtlscale.spec import UserError
+
+_GROUPS = 2  # row groups of splits read in order that are kept
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """What one worker gets of an item: rows of a stream, and their columns."""
+
+    number: int
+    rank: int
+    stream: str
+    rows: Rows
+    columns: Columns
+
+
+class Pieces(Protocol):
+    """Whoever reads what an epoch needs. Called by all workers of a run at once."""
+
+    def __call__(self, shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[Piece, None, None]:
+        """This worker's piece of every item, in order. shards: of each stream."""
+        ...
+
+
+def pieces_here(shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[Piece, None, None]:
+    """Read by this process, when they are asked for."""
+    for number in range(len(plan)):
+        item = plan[number]
+        rows = item.parts[rank]
+        yield Piece(number, rank, item.stream, rows, shards[item.stream].read(rows))
+
+
+class Feed:
+    """A worker's pieces of an epoch, cut as its steps ask for them."""
+
+    def __init__(self, pieces: Generator[Piece, None, None], shards: Mapping[str, Shards], rank: int) -> None:
+        self._pieces, self._shards, self._rank = pieces, shards, rank
+        self._waiting: dict[str, list[tuple[Rows, Columns]]] = {stream: [] for stream in shards}
+        self._next = 0
+
+    def take(self, stream: str, index: Tensor) -> Columns:
+        """The next columns of a stream, copied, which have to be those of these rows [B]."""
+        wanted, found = index.numpy(), []
+        missing = len(wanted)
+        while missing:
+            rows, columns = self._first(stream)
+            if len(rows) > missing:
+                self._waiting[stream].insert(0, (rows[missing:], {k: v[missing:] for k, v in columns.items()}))
+                rows, columns = rows[:missing], {k: v[:missing] for k, v in columns.items()}
+            missing -= len(rows)
+            found.append((rows, columns))
+        if not found:
+            return {column.name: column.empty(0) for column in self._shards[stream].columns}
+        if not np.array_equal(np.concatenate([rows for rows, _ in found]), wanted):
+            raise RuntimeError(f"stream {stream}: the rows that passed by are not those of this step")
+        return {name: np.concatenate([columns[name] for _, columns in found]) for name in found[0][1]}
+
+    def _first(self, stream: str) -> tuple[Rows, Columns]:
+        waiting = self._waiting
+        while not waiting[stream]:
+            piece = next(self._pieces, None)
+            if piece is None:
+                raise RuntimeError(f"stream {stream}: nothing more passes by after {self._next} pieces")
+            if (piece.number, piece.rank) != (self._next, self._rank):
+                raise RuntimeError(
+                    f"worker {self._rank} got piece {piece.number} of worker {piece.rank} instead of its {self._next}"
+                )
+            self._next += 1
+            if len(piece.rows):
+                waiting[piece.stream].append((piece.rows, piece.columns))
+        return waiting[stream].pop(0)
+
+    def close(self) -> None:
+        """Nothing more is read."""
+        self._pieces.close()
+
+
+class StreamReader:
+    """Samples of shards that pass by. pieces: who reads for the training steps; None: this process."""
+
+    name, ahead = "stream", True
+
+    def __init__(
+        self, data: PreparedData, device: torch.device, dtype: torch.dtype, pieces: Pieces | None = None
+    ) -> None:
+        self._data, self._pieces = data, pieces or pieces_here
+        self._device, self._dtype = device, dtype
+        self._known: dict[str, dict[str, Shards]] = {}
+        self._group = lru_cache(maxsize=_GROUPS)(self._read_group)
+
+    def sizes(self, split: str) -> dict[str, int]:
+        return {stream: len(shards) for stream, shards in self._of(split).items()}
+
+    def starts(self, split: str) -> dict[str, Rows]:
+        """Stream -> where the blocks begin that stay together, and the number of rows."""
+        return {stream: shards.starts for stream, shards in self._of(split).items()}
+
+    def feed(self, plan: EpochPlan, rank: int) -> Feed:
+        """What passes by for a worker in the training steps of an epoch; all workers open theirs at once."""
+        shards = self._of("train")
+        return Feed(self._pieces(shards, plan, rank), shards, rank)
+
+    def take(self, split: str, stream: str, index: Tensor) -> Samples:
+        """For indices in order, or a few: a row group is read for each of them."""
+        columns = self._of(split)[stream].read(index.numpy(), lambda place: self._group(split, stream, place))
+        return self.samples(stream, columns)
+
+    def samples(self, stream: str, columns: Columns) -> Samples:
+        """Columns of their own as samples."""
+        tensors = {name: torch.from_numpy(values) for name, values in columns.items()}
+        return as_stored(tensors, self._data.manifest, self._data.suite.streams[stream])
+
+    def targets(self, split: str, who: str) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for stream, shards in self._of(split).items():
+            names = tuple(f"target.{task}" for task in self._data.suite.streams[stream])
+            if any(column.shape for column in shards.columns if column.name in names):
+                raise self._refusal(who, "all training labels at once", "memory or device")
+            groups = [shards.group(place, names) for place in range(len(shards.number) if names else 0)]
+            labels = {name: torch.from_numpy(np.concatenate([group[name] for group in groups])) for name in names}
+            found |= {name.removeprefix("target."): self._label(label) for name, label in labels.items()}
+        return found
+
+    def whole(self, split: str, who: str) -> Mapping[str, Samples]:
+        raise self._refusal(who, "the whole training set at once", "memory or device")
+
+    def refuse_halves(self, who: str) -> UserError:
+        """For `who` works on two halves of the training data, whose samples lie scattered."""
+        return self._refusal(who, "two halves of the training set", "mapped, memory or device")
+
+    def _refusal(self, who: str, what: str, others: str) -> UserError:
+        return UserError(
+            f"{who} needs {what}, which the reader stream does not hold; set training.reader to {others}, or use "
+            "another method"
+        )
+
+    def _label(self, label: Tensor) -> Tensor:
+        return label.to(self._device, self._dtype if label.is_floating_point() else torch.int64)
+
+    def _of(self, split: str) -> dict[str, Shards]:
+        if split not in self._known:
+            data = self._data
+            url = origin_of(data.folder)
+            if not elsewhere(data.folder, data.manifest, split):
+                verify(data.folder, data.manifest, split)
+            streams = data.suite.streams
+            self._known[split] = {s: Shards.of(data.folder, data.manifest, split, s, url) for s in streams}
+        return self._known[split]
+
+    def _read_group(self, split: str, stream: str, place: int) -> Columns:
+        return self._of(split)[stream].group(place)
