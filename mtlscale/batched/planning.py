@@ -24,7 +24,9 @@ _NUMBERS = ("lr", "weight_decay", "momentum", "decay_rate", "decay_steps")
 _ALONE, _BATCHED = 4e-4, 5e-3
 _PASS = 6e-3  # seconds of overhead of another pass for streams of another length
 _SPEED = 1.5e10
-_BYTES = 3 << 29  # a batch of trials may keep for one step
+_BYTES = 3 << 30  # a batch of trials may take for one step
+_VALUES = 2  # every value kept for the backward pass has a gradient on the way
+_BESIDE = 16 << 20  # bytes a trial takes for its batches and for what the allocator does not give back
 _MOST = 64  # trials batched at a time
 _FEWEST = 3
 _SHORT = 10.0  # predicted seconds of a run that needs no checkpoint
@@ -140,7 +142,8 @@ def estimate(run: Run, manifest: Manifest, trials: int, workers: int) -> Estimat
     share = max(_FEWEST, -(-trials // max(1, workers)))
     side_by_side = lengths.by_length(sizes, pass_in_samples(work_per_sample, share))
     padded = lengths.padded(sizes, side_by_side)
-    per_trial = bytes_per_sample * width * padded + parameters * width * (8 if gradients == 1 else 8 + len(suite.tasks))
+    copies = 8 if gradients == 1 else 8 + len(suite.tasks)
+    per_trial = _VALUES * bytes_per_sample * width * padded + parameters * width * copies + _BESIDE
     size = max(1, min(_MOST, share, int(_BYTES // per_trial)))
     alone = _ALONE * (len(sizes) + gradients - 1) + 6 * work_per_sample * sum(sizes) / _SPEED
     overhead = _BATCHED * gradients + _PASS * (len(side_by_side) - 1)
