@@ -139,7 +139,7 @@ def what_fits_nowhere(folder: Path) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=600, help="of a run: long enough to outlast the others' start")
+    parser.add_argument("--epochs", type=int, default=300, help="of a run: long enough to outlast the others' start")
     parser.add_argument("--cpus", type=int, default=4, help="logical CPUs of each of the three nodes")
     parser.add_argument("--least", type=int, default=4, help="runs that have to train at once")
     parser.add_argument("--keep", action="store_true", help="keep the folder of records and logs")
