@@ -1,6 +1,6 @@
 """How often a leaderboard calls a difference real where there is none: the verdicts on simulated null leaderboards.
 
-    python benchmarks/null_leaderboards.py                    # 1,000 leaderboards for each kind of data and number of seeds
+    python benchmarks/null_leaderboards.py                    # 1,000 for each kind of data and number of seeds
     python benchmarks/null_leaderboards.py --boards 10000 --methods 20
 
 Every leaderboard has one reference and `--methods` others, all equally good: whatever is called better or worse is an
