@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from mtlscale.data.columns import kind_of
 from mtlscale.data.manifest import FORMATS, MANIFEST, FileEntry, Manifest, SourceInfo
 from mtlscale.data.shared import sha256_of
-from mtlscale.spec import SPLITS, Task, UserError
+from mtlscale.spec import SPLITS, Task, UserError, source_hash
 from pipelines._base import Pieces, Pipeline, Prepared, Work
 from pipelines._checks import check_tables
 from pipelines._write_pieces import write_pieces
@@ -89,6 +89,7 @@ def _write_manifest(
         format=format,
         name=pipeline.name,
         results_version=pipeline.results_version,
+        plugin=source_hash(type(pipeline)),
         options=pipeline.options(),
         source=source,
         fingerprint=hashlib.sha256("".join(f"{f.path}\0{f.sha256}\n" for f in files).encode()).hexdigest(),

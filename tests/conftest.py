@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from mtlscale.data.prepared import PreparedData, load_prepared
 from mtlscale.execution.prepare import prepare
@@ -16,6 +17,9 @@ from mtlscale.spec import Experiment, Run, load_experiment
 PLUGIN = Path(__file__).parent / "plugins" / "uneven.py"
 
 torch.set_num_threads(1)
+# A machine that is busy is no failure of what is tested.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

@@ -36,6 +36,7 @@ class Manifest(BaseModel):
     format: int = FORMATS[0]
     name: str
     results_version: int
+    plugin: str = ""  # hash of the file its pipeline comes from, where that is a plugin
     options: dict[str, Any]
     source: SourceInfo
     fingerprint: str  # sha256 over the data files; part of every run id

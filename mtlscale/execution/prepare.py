@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mtlscale.data.manifest import MANIFEST, ORIGIN, SourceInfo, damage, read_manifest
 from mtlscale.data.shared import deliver, fetch, fetch_manifests, key_of
-from mtlscale.spec import UserError, build
+from mtlscale.spec import UserError, build, source_hash
 
 if TYPE_CHECKING:
+    from mtlscale.data.manifest import Manifest
     from mtlscale.records import Storage
     from pipelines import Engine, Pipeline, Tell, Work
 
@@ -85,13 +86,12 @@ def find_prepared(name: str, options: dict[str, Any], home: Path) -> Path | None
     """An earlier preparation with these options, whatever its source; `UserError` where sources with different content
     leave a choice."""
     pipeline = build("datasets", name, options)
-    wanted = _plain(pipeline.options())
     found: dict[str, Path] = {}
     for path in sorted((home / "data" / name).glob(f"[!.]*/{MANIFEST}")):
         if not _complete(path.parent):
             continue
         manifest = read_manifest(path.parent)
-        if manifest.results_version == pipeline.results_version and _plain(manifest.options) == wanted:
+        if _made_by(pipeline, manifest):
             found.setdefault(manifest.fingerprint, path.parent)
     if len(found) > 1:
         folders = ", ".join(str(folder) for folder in found.values())
@@ -105,8 +105,7 @@ def fetch_prepared(name: str, options: dict[str, Any], home: Path, storage: Stor
     with tempfile.TemporaryDirectory() as temporary:
         for folder in fetch_manifests(storage, name, Path(temporary) / name):
             manifest, target = read_manifest(folder), home / "data" / name / folder.name
-            same = _plain(manifest.options) == _plain(pipeline.options())
-            if same and manifest.results_version == pipeline.results_version and not _complete(target):
+            if _made_by(pipeline, manifest) and not _complete(target):
                 fetch(storage, target)
 
 
@@ -115,8 +114,15 @@ def _plain(options: dict[str, Any]) -> Any:
     return json.loads(json.dumps(options))
 
 
+def _made_by(pipeline: Pipeline, manifest: Manifest) -> bool:
+    """Whether it is a preparation of this pipeline as it is now, with its options."""
+    mine = (pipeline.results_version, source_hash(type(pipeline)), _plain(pipeline.options()))
+    return (manifest.results_version, manifest.plugin, _plain(manifest.options)) == mine
+
+
 def _key(pipeline: Pipeline, fingerprint: str) -> str:
     parts = [pipeline.name, _plain(pipeline.options()), pipeline.results_version, fingerprint]
+    parts += filter(None, [source_hash(type(pipeline))])
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -72,10 +72,11 @@ def _p_values(differences: NDArray[np.float64]) -> tuple[NDArray[np.float64], ND
     """Paired t-test and Wilcoxon's signed-rank test of each column of differences [seeds, methods]."""
     from scipy import stats
 
-    # Without any spread the tests divide by zero: no difference at all is p = 1, the same difference every time p = 0.
+    # Without any spread the t-test divides by zero. No difference at all is p = 1; of the same difference every time,
+    # as few test items give it, no more is known than its sign: p is that of flipping signs.
     level = np.abs(differences).max(axis=0)
     constant = np.ptp(differences, axis=0) <= 1e-12 * level
-    t, wilcoxon = np.where(level == 0, 1.0, 0.0), np.ones(differences.shape[1])
+    t, wilcoxon = np.where(level == 0, 1.0, 2.0 ** (1 - len(differences))), np.ones(differences.shape[1])
     varying = differences[:, ~constant]
     if varying.size:
         t[~constant] = stats.ttest_1samp(varying, 0.0, axis=0).pvalue

@@ -11,6 +11,7 @@ from mtlscale.spec.components import (
     load_plugin,
     names,
     nearest,
+    source_hash,
 )
 from mtlscale.spec.dimensions import COMMON, PARTS, Dimension, Knobs, SearchSpec, split_path
 from mtlscale.spec.errors import UserError
@@ -69,6 +70,7 @@ __all__ = [
     "parse_override",
     "read_settings",
     "shipped",
+    "source_hash",
     "space_of",
     "split_path",
     "trials",

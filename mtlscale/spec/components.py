@@ -9,13 +9,16 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import hashlib
 import importlib
 import importlib.util
 import math
 import pkgutil
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, dataclass_transform
 
 from mtlscale.spec.errors import UserError
@@ -29,6 +32,7 @@ PACKAGES = {
 }
 
 _PLUGINS: dict[str, dict[str, type[Component]]] = {kind: {} for kind in PACKAGES}
+_SOURCES: dict[type[Component], str] = {}  # class of a plugin -> hash of its file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,26 +200,71 @@ def build(kind: str, name: str, options: dict[str, Any] | None = None, where: st
     return cls(**options)
 
 
-def load_plugin(path: Path) -> None:
-    """Import a user's file and make its components known by their names.
+def source_hash(cls: type[Component]) -> str:
+    """A hash of the file that a plugin's class comes from; "" for what is shipped."""
+    return _SOURCES.get(cls, "")
 
-    A component belongs to the kind whose base class it derives from. Raises `UserError` where the file is missing or
-    defines none.
+
+def load_plugins(paths: Sequence[Path]) -> None:
+    """`load_plugin` of each; `UserError` where two have the same file name, or define the same component."""
+    places: dict[str, Path] = {}
+    owners: dict[tuple[str, str], Path] = {}
+    for path in paths:
+        other = places.setdefault(path.stem, path)
+        if other.absolute() != path.absolute():
+            raise UserError(f"plugins {other} and {path} have the same name; rename one of the files")
+        for key in load_plugin(path):
+            if owners.setdefault(key, path).absolute() != path.absolute():
+                raise UserError(f"plugins {owners[key]} and {path} both define the {key[0][:-1]} {key[1]}; rename one")
+
+
+def load_plugin(path: Path) -> list[tuple[str, str]]:
+    """Import a user's file, make its components known by their names, and return those as (kind, name).
+
+    A component belongs to the kind whose base class it derives from. Raises `UserError` where the file is missing,
+    cannot be imported, defines none, or takes a name that is shipped.
     """
     if not path.is_file():
         raise UserError(f"plugin {path} does not exist")
+    if path.suffix != ".py":
+        raise UserError(f"plugin {path} is no Python file (.py)")
     module_name = f"mtlscale_plugin_{path.stem}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
-    spec.loader.exec_module(module)
-    found = False
+    module = _imported(module_name, path)
+    found: dict[tuple[str, str], type[Component]] = {}
     for value in vars(module).values():
         if isinstance(value, type) and issubclass(value, Component) and "name" in value.__dict__:
-            kind = getattr(value, "kind", None)
-            if value.__module__ == module_name and kind in _PLUGINS:
-                _PLUGINS[kind][value.name] = value
-                found = True
+            kind = getattr(value, "kind", "")
+            if value.__module__ != module_name or kind not in _PLUGINS:
+                continue
+            if value.name in _shipped(kind):
+                raise UserError(f"plugin {path}: {value.name} is a shipped {kind[:-1]}; give yours another name")
+            found[kind, value.name] = value
     if not found:
         raise UserError(f"plugin {path} defines no balancer, architecture, encoder, objective or pipeline with a name")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    for (kind, name), cls in found.items():
+        _PLUGINS[kind][name] = cls
+        _SOURCES[cls] = digest
+    return list(found)
+
+
+def _imported(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(name)
+    sys.modules[name] = module  # dataclasses look a class's module up
+    try:
+        spec.loader.exec_module(module)
+    except UserError:
+        raise
+    except Exception as error:
+        sys.modules.pop(name)
+        if before is not None:
+            sys.modules[name] = before
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+        text = (str(error).splitlines() or [""])[0]
+        at = f":{line}" if line else ""
+        raise UserError(f"plugin {path}{at} cannot be imported: {type(error).__name__}: {text}") from error
+    return module

@@ -64,9 +64,11 @@ def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experi
     data = read_settings(file, overrides)
     root = yaml.compose(file.read_text(encoding="utf-8"), Loader=_Loader)
     data.setdefault("name", file.stem)
-    plugins = tuple(file.parent / plugin for plugin in data.get("plugins", ()))
-    for plugin in plugins:
-        components.load_plugin(plugin)
+    named = data.get("plugins") or ()
+    if not isinstance(named, list | tuple) or not all(isinstance(name, str) for name in named):
+        raise UserError(f"{file}: plugins is a list of files: `plugins: [my_method.py]`")
+    plugins = tuple(file.parent / plugin for plugin in named)
+    components.load_plugins(plugins)
     data["plugins"] = plugins
     if isinstance(data.get("published"), str):
         data["published"] = file.parent / data["published"]

@@ -10,6 +10,8 @@ from typing import Any
 from mtlscale.spec import components
 from mtlscale.spec.models import TrainingSpec
 
+IDENTITY = ("name", "results_version", "plugin")  # of a component's settings, those that are no knob
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -30,7 +32,7 @@ class Parts:
             entry = spec[part]
             if entry is None:
                 return None
-            options = {key: value for key, value in entry.items() if key not in ("name", "results_version")}
+            options = {key: value for key, value in entry.items() if key not in IDENTITY}
             return components.build(f"{part}s", entry["name"], options, f"{part} of {method}")
 
         return cls(
@@ -57,10 +59,11 @@ class Parts:
 
 
 def settings(component: Any) -> dict[str, Any]:
-    """A component's name, results version and every knob with its value."""
+    """A component's name, results version and every knob with its value; of a plugin the hash of its file, too."""
     cls = type(component)
     knobs = {knob: getattr(component, knob) for knob in cls.knobs()}
-    return {"name": cls.name, "results_version": cls.results_version, **knobs}
+    source = components.source_hash(cls)
+    return {"name": cls.name, "results_version": cls.results_version, **({"plugin": source} if source else {}), **knobs}
 
 
 def as_json(content: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pydantic import Field
 from mtlscale.spec import components
 from mtlscale.spec.dimensions import PARTS, Knobs, split_path
 from mtlscale.spec.models import ModelSpec, TrainingSpec
-from mtlscale.spec.parts import Parts, as_json, settings
+from mtlscale.spec.parts import IDENTITY, Parts, as_json, settings
 from mtlscale.spec.validation import Model, override
 
 RESULTS_VERSION = 1  # of the training loop; raise when the results of a run change
@@ -188,7 +188,7 @@ class Run(Model):
                 parts, spec["dropout"] = replace(parts, dropout=dropout), dropout
             else:
                 key = part.removeprefix("model.")
-                options = {k: v for k, v in spec[key].items() if k not in ("name", "results_version")} | values
+                options = {k: v for k, v in spec[key].items() if k not in IDENTITY} | values
                 built = components.build(PARTS[part], spec[key]["name"], options, where)
                 parts, spec[key] = replace(parts, **{key: built}), as_json(settings(built))
         copied = self.model_copy(update={"spec": spec, "trial": dict(knobs)})

@@ -72,13 +72,15 @@ def test_only_shared_seeds_are_compared():
     assert table["p_holm"]["down"] == pytest.approx(2 * table["p_t"]["down"])
 
 
-def test_differences_without_spread():
-    equal = np.array([90.0, 91.0, 92.0])
+@pytest.mark.parametrize(("seeds", "verdict"), [(3, SAME), (10, BETTER)])
+def test_differences_without_spread(seeds: int, verdict: str):
+    """Three times the same test item is no proof; ten times the same sign is."""
+    equal = 90.0 + np.arange(seeds)
     frame = pd.DataFrame({"equal": equal, "same": equal, "shifted": equal + 1})
     table = paired_tests(frame, "equal")
-    assert table["p_t"].drop("equal").tolist() == [1.0, 0.0]
+    assert table["p_t"].drop("equal").tolist() == [1.0, 2.0 ** (1 - seeds)]
     assert table["p_wilcoxon"]["same"] == 1.0
-    assert table["verdict"].tolist() == ["", SAME, BETTER]
+    assert table["verdict"].tolist() == ["", SAME, verdict]
 
 
 def test_mean_ranks_by_hand():
