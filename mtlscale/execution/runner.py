@@ -87,8 +87,12 @@ def _run(experiment: Experiment, home: Home, data: Datasets, services: _Services
     the_plan = _plan_runs(experiment, runs, home, data)
     write_plan(home, experiment.name, (planned.run for planned in the_plan.runs))
     ledger = Ledger(home.ledger(experiment.name))
+    run_of = {planned.run.run_id: planned.run for planned in the_plan.runs}
     for record in the_plan.unlisted():
         ledger.append(record)  # finished in another experiment, or just before a crash
+        services.track()
+        if services.tracker is not None:  # MLflow may have it as begun
+            services.tracker.finished(run_of[record.run_id], record, home.run(record.run_id))
     records = the_plan.records()
     services.owner.counts = Counts(records, len(the_plan.runs))
     if the_plan.todo:
@@ -166,11 +170,15 @@ class _Services:
         self.artefacts: list[Path] = []
         self._stack = contextlib.ExitStack()
 
-    def start(self) -> None:
-        """`UserError` where a service does not answer; nothing where they run already."""
+    def track(self) -> None:
+        """Start MLflow alone."""
         if self.tracker is None and self._experiment.tracking.enabled:
             cluster.named(self._address)  # before MLflow's database is made
             self.tracker = Tracker(self._experiment, self._home, self.observer.note)
+
+    def start(self) -> None:
+        """`UserError` where a service does not answer; nothing where they run already."""
+        self.track()
         self._stack.enter_context(cluster.session(self._address))
         cluster.slots(self._experiment.resources, 1)  # refuses what fits nowhere before any node is asked anything
         search = self._experiment.search

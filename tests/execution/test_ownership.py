@@ -23,7 +23,7 @@ from mtlscale.execution.ownership import driving
 from mtlscale.execution.runner import run
 from mtlscale.execution.worker import failed
 from mtlscale.records import Home, Ledger, holder_of
-from mtlscale.spec import Experiment, Run, UserError
+from mtlscale.spec import Experiment, Run, UserError, load_experiment
 
 HOLDS = """
 import sys
@@ -252,3 +252,22 @@ def test_sigterm_ends_in_good_order_and_the_same_command_goes_on(
     assert done.returncode == 0, done.stderr
     assert {run_id: ledger.latest()[run_id].finished for run_id in before} == before
     assert len(list(ledger)) == 4 and states() == {"FINISHED"}
+
+
+@pytest.mark.ray
+def test_a_run_that_ended_unheard_is_told_to_mlflow_by_the_next_driver(
+    experiment_file: Callable[..., Path], tmp_path: Path, local_ray: None
+) -> None:
+    """Its worker had written the record when the driver went; there is nothing left to train."""
+    import mlflow
+
+    experiment, home = load_experiment(experiment_file(methods="[equal]")), Home(tmp_path / "home")
+    run(experiment, home=home)
+    client = mlflow.MlflowClient(tracking_uri=home.tracking_uri)
+    place = client.get_experiment_by_name("small").experiment_id
+    for one in client.search_runs([place]):
+        client.set_terminated(one.info.run_id, "KILLED")
+    home.ledger("small").unlink()
+    run(experiment, home=home)
+    assert {one.info.status for one in client.search_runs([place])} == {"FINISHED"}
+    assert len(client.search_runs([place])) == 2 and len(list(Ledger(home.ledger("small")))) == 1
