@@ -13,17 +13,14 @@ from typing import Any
 from mtlscale.execution import leftovers, meeting
 from mtlscale.execution.events import EpochEnded, Event, RunEnded
 from mtlscale.execution.jobs import Job, Options
+from mtlscale.execution.packing import needs
 from mtlscale.execution.trial import Trial
 from mtlscale.execution.worker import Plugin, setup
 
 
 def bundles(options: Options) -> list[dict[str, float]]:
     """What each worker of a trial takes of the cluster."""
-    resources = options.resources
-    bundle = {"CPU": float(resources.cpus_per_worker)}
-    if options.use_gpu:
-        bundle["GPU"] = float(resources.gpus_per_worker)
-    return [bundle] * resources.workers
+    return [needs(options.resources)] * options.resources.workers
 
 
 class _Member:

@@ -14,6 +14,7 @@ from mtlscale.execution.events import Event, RunEnded
 from mtlscale.execution.job_queue import JobQueue, Lost, Standing
 from mtlscale.execution.jobs import Job, Options
 from mtlscale.execution.loopback import torch_config
+from mtlscale.execution.packing import needs
 from mtlscale.execution.patience import Patience
 from mtlscale.execution.reports import Reports
 from mtlscale.execution.trial import execute
@@ -207,9 +208,6 @@ class _Groups:
         from ray.train.torch import TorchTrainer
 
         resources, use_gpu = self._options.resources, self._options.use_gpu
-        per_worker = {"CPU": resources.cpus_per_worker}
-        if use_gpu:
-            per_worker["GPU"] = resources.gpus_per_worker
         return TorchTrainer(
             _work,
             train_loop_config={
@@ -220,7 +218,7 @@ class _Groups:
             },
             torch_config=torch_config(use_gpu),
             scaling_config=ScalingConfig(
-                num_workers=resources.workers, use_gpu=use_gpu, resources_per_worker=per_worker
+                num_workers=resources.workers, use_gpu=use_gpu, resources_per_worker=needs(resources)
             ),
             run_config=RunConfig(
                 name=name,

@@ -85,7 +85,11 @@ class Owner:
                 del left[event.run_id]
                 yield event
             still = self._lease.elsewhere(left)
-            if free := left.keys() - still.keys():
+            free = left.keys() - still.keys()
+            for event in _ended({run_id: parts[run_id] for run_id in free}):  # at the last moment
+                free.discard(event.run_id)
+                yield event
+            if free:
                 yield from execute(_without(jobs, parts.keys() - free))
             left = still
             time.sleep(LOOK_SECONDS if left else 0)

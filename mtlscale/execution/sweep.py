@@ -152,15 +152,10 @@ def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | B
         run, manifest = group[0], the_plan.manifests[group[0].data]
         name = f"{run.dataset} · {run.method}: {len(group)} trials"
         problem = planning.obstacle(run, manifest.suite)
-        if problem is not None:
-            if search.executor == "batched":
-                raise UserError(f"search.executor batched: {run.method}: {problem}; set it to auto")
-            single += group
-            reasons.append(f"{name} one by one ({problem})")
-            continue
-        found = planning.estimate(run, manifest, len(fresh), workers)
-        problem = too_large_to_batch(run, the_plan, found.bytes * min(len(group), found.size), workers)
-        if problem is not None:
+        found = None if problem is not None else planning.estimate(run, manifest, len(fresh), workers)
+        if found is not None:
+            problem = too_large_to_batch(run, the_plan, found.bytes * min(len(group), found.size), workers)
+        if found is None or problem is not None:
             if search.executor == "batched":
                 raise UserError(f"search.executor batched: {run.method}: {problem}; set it to auto")
             single += group
