@@ -47,6 +47,7 @@ def experiment_file(tmp_path: Path) -> Callable[..., Path]:
             "training": "{epochs: 3, batch_size: 16, lr: 1e-2, dtype: float64}",
             **lines,
         }
+        content.setdefault("floors", "[]")
         path = tmp_path / f"{name}.yaml"
         path.write_text("".join(f"{key}: {value}\n" for key, value in content.items()))
         return path

@@ -3,6 +3,7 @@
 from mtlscale.architectures._base import (
     Architecture,
     HeadMaker,
+    LabelledData,
     MultiTaskModule,
     encoder_head,
     linear_head,
@@ -17,6 +18,7 @@ __all__ = [
     "Architecture",
     "Found",
     "HeadMaker",
+    "LabelledData",
     "MultiTaskModule",
     "Phase",
     "Share",

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Tensor, nn
 
 from mtlscale import encoders
 from mtlscale.architectures._phases import Found, Phase, Source
-from mtlscale.data import Batch, Outputs
+from mtlscale.data import Batch, Outputs, Samples
 from mtlscale.encoders import EncoderModule, StagedModule
 from mtlscale.spec import Component, Task, TaskSuite, UserError
 
 HeadMaker = Callable[[EncoderModule, Task, float], nn.Module]  # (encoder, task, dropout) -> features to predictions
+
+
+class LabelledData(Protocol):
+    """The data that a network may look at before the first step."""
+
+    def targets(self) -> Mapping[str, Tensor]:
+        """Task -> its training labels [N, ...]."""
+        ...
+
+    def samples(self, split: Literal["train", "val"], stream: str, most: int | None = None) -> Iterator[Samples]:
+        """The samples of a stream in order, in blocks; `most`: so many of them at most, evenly spread."""
+        ...
 
 
 class MultiTaskModule(nn.Module):
@@ -54,8 +66,8 @@ class MultiTaskModule(nn.Module):
         """Numbers or lists of numbers to keep with this epoch."""
         return {}
 
-    def from_data(self, targets: Mapping[str, Tensor]) -> None:
-        """Before the first step: what the network takes from the training labels, task -> [N, ...]."""
+    def from_data(self, data: LabelledData) -> None:
+        """Before the first step: what the network takes from training data, and chooses on validation."""
 
     def after_step(self, lr: float, sum: Callable[[Tensor], Tensor]) -> None:
         """After the optimiser's step at learning rate `lr`, on every worker: what the network updates by a rule of its
@@ -79,6 +91,8 @@ class Architecture(Component):
     # Whether trials of its networks may be trained as one batched model: plain parameters, which an optimiser and
     # nothing else moves.
     batchable: ClassVar[bool] = False
+    # Whether its networks are computed from the data before the first step: there is nothing to search for.
+    fitted: ClassVar[bool] = False
     needs_stages: ClassVar[bool] = False  # works between the stages of an encoder, hence on none without stages
 
     def phases(self) -> tuple[Phase, ...]:

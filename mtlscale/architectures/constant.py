@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from mtlscale.architectures._base import Architecture, MultiTaskModule
+from mtlscale.architectures._base import Architecture, LabelledData, MultiTaskModule
+from mtlscale.architectures._fitted import FittedModule
+from mtlscale.architectures._phases import Phase
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule
 from mtlscale.spec import MISSING_CLASS, Task, TaskSuite
@@ -17,41 +19,27 @@ from mtlscale.spec import MISSING_CLASS, Task, TaskSuite
 _RARE = 1e-6  # the probability of a class that no training label has
 
 
-class ConstantModule(MultiTaskModule):
-    """One vector [outputs] per task; where the tasks are maps, the same at every place. Training does not move it."""
-
-    independent = True
+class ConstantModule(FittedModule):
+    """One vector [outputs] per task; where the tasks are maps, the same at every place."""
 
     def __init__(self, suite: TaskSuite, maps: bool) -> None:
-        super().__init__()
-        self.tasks = {task.name: task for task in suite.tasks}
+        super().__init__(suite)
         self.size = tuple(suite.input_shape[-2:]) if maps else ()
         for index, task in enumerate(suite.tasks):
             self.register_buffer(f"value{index}", torch.zeros(task.outputs))
-        # The loop trains parameters: these stay 0, since their gradients are 0 and decay keeps 0 where it is.
-        self.nothing = nn.ParameterList(nn.Parameter(torch.zeros(())) for _ in suite.tasks)
 
     def forward(self, batch: Batch) -> Outputs:
         predictions = {}
         for name in batch.tasks:
-            index = self._index(name)
-            value = self.get_buffer(f"value{index}") + 0.0 * self.nothing[index]
+            value = self.with_graph(name, self.get_buffer(f"value{self.index(name)}"))
             predictions[name] = value.reshape(1, -1, *[1] * len(self.size)).expand(len(batch.inputs), -1, *self.size)
         return Outputs(predictions)
 
     @torch.no_grad()
-    def from_data(self, targets: Mapping[str, Tensor]) -> None:
+    def from_data(self, data: LabelledData) -> None:
+        targets = data.targets()
         for name, task in self.tasks.items():
-            self.get_buffer(f"value{self._index(name)}").copy_(best_constant(task, targets[name]))
-
-    def shared_parameters(self) -> list[nn.Parameter]:
-        return []
-
-    def task_parameters(self, task: str) -> list[nn.Parameter]:
-        return [self.nothing[self._index(task)]]
-
-    def _index(self, name: str) -> int:
-        return list(self.tasks).index(name)
+            self.get_buffer(f"value{self.index(name)}").copy_(best_constant(task, targets[name]))
 
 
 def best_constant(task: Task, target: Tensor) -> Tensor:
@@ -81,6 +69,11 @@ class Constant(Architecture):
 
     name: ClassVar[str] = "constant"
     source: ClassVar[str] = "own baseline: the best prediction without inputs"
+
+    fitted: ClassVar[bool] = True
+
+    def phases(self) -> tuple[Phase, ...]:
+        return (Phase(epochs=1),)
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         return ConstantModule(suite, encoder().spatial)

@@ -40,6 +40,7 @@ class Balancer(Component):
     per_task: ClassVar[tuple[str, ...]] = ()  # entries of the state whose last dimension is the task
     per_pair: ClassVar[tuple[str, ...]] = ()  # entries of the state whose last two dimensions are tasks
     counters: ClassVar[tuple[str, ...]] = ()  # entries that count events to report ("failures", "clamps")
+    traced: ClassVar[tuple[str, ...]] = ()  # entries, one number each, that are noted with every epoch ("kappa")
     told: ClassVar[tuple[str, ...]] = ()  # entries that are set before each call: "precision", "task_scale"
     looks_again: ClassVar[bool] = False  # whether `after_step` wants the batch's losses after the step
     # Whether trials of it may be trained as one batched model: it needs losses or the Gramian at the parameters, and

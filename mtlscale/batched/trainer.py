@@ -23,7 +23,7 @@ from mtlscale.batched.session import BatchedSession, Causes
 from mtlscale.data import PreparedData
 from mtlscale.records import Epoch, Metrics, RunRecord
 from mtlscale.spec import Run
-from mtlscale.training import Diverged, Progress, Selection, now, run_record
+from mtlscale.training import Diverged, Progress, Selection, furthest, now, run_record
 
 
 class BatchedTrainer:
@@ -107,9 +107,11 @@ class BatchedTrainer:
         for trial, at in enumerate(self.at):
             at.train_seconds += (trained - started) * share
             at.seconds += (time.perf_counter() - started) * share
-            tally, traces = session.tally.of(trial), {}
+            tally = session.tally.of(trial)
+            at.departure = furthest(at.departure, tally)
+            traces = session.update.traces(trial)
             if special is not None and theta is not None:
-                traces = special.objective.traces_of(theta[trial], last or stopped[trial])
+                traces |= special.objective.traces_of(theta[trial], last or stopped[trial])
             entry = Epoch(
                 epoch=epoch,
                 train_loss=dict(zip(names, tally.mean_losses.tolist(), strict=True)),
@@ -198,6 +200,7 @@ class BatchedTrainer:
             steps=at.step,
             samples=at.samples,
             started=at.started,
+            departure=at.departure,
             counters=self.session.update.counters(place),
             workers=1,
             device=self.device,

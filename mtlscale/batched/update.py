@@ -4,6 +4,7 @@ does (`mtlscale.training.Update`), over a leading dimension; how gradients arise
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ from mtlscale.training import (
     first_state,
     head_weights,
     told,
+    traced,
 )
 
 
@@ -100,6 +102,10 @@ class BatchedUpdate:
     def counters(self, place: int) -> dict[str, int]:
         """What a trial's balancer counted."""
         return counters(self.balancers[place].counters, {key: value[place] for key, value in self.state.items()})
+
+    def traces(self, place: int) -> dict[str, Any]:
+        """What a trial's balancer wants noted with each epoch."""
+        return dict(traced(self.balancers[place], {key: value[place] for key, value in self.state.items()}))
 
     def keep(self, trials: Sequence[int]) -> None:
         """Go on with the trials at these places alone."""

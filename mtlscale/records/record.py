@@ -64,6 +64,8 @@ class RunRecord(BaseModel):
     peak_memory_mb: float = 0.0
     parameters: int = 0
     shared_parameters: int = 0
+    # The largest of all steps of |T ω_t / Σω − 1|, how far the weights were from equal ones; None where there are none.
+    departure: float | None = None
     counters: dict[str, int] = Field(default_factory=dict)  # solver failures, clamps, skipped steps
     workers: int = 1
     hardware: str = ""

@@ -8,7 +8,7 @@ from mtlscale.solvers._common import Solution
 from mtlscale.solvers.cagrad import cagrad_weights, solve_cagrad
 from mtlscale.solvers.closed_forms import aligned_weights, imtl_g_weights
 from mtlscale.solvers.fairness import fair_weights, nash_weights
-from mtlscale.solvers.getmtl import GetMTLSolution, getmtl_weights, solve_getmtl
+from mtlscale.solvers.getmtl import LARGEST_KAPPA, GetMTLSolution, getmtl_weights, solve_getmtl
 from mtlscale.solvers.gradvac import gradvac_weights
 from mtlscale.solvers.linear_plus_norm import linear_plus_norm
 from mtlscale.solvers.min_norm import min_norm_weights, solve_min_norm
@@ -19,6 +19,7 @@ from mtlscale.solvers.transfer import covariance_similarity, subspace_norms, svd
 from mtlscale.solvers.upgrad import upgrad_weights
 
 __all__ = [
+    "LARGEST_KAPPA",
     "GetMTLSolution",
     "Solution",
     "aligned_weights",

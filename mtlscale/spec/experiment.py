@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from mtlscale.spec.dimensions import Knobs, SearchSpec
 from mtlscale.spec.models import DatasetSpec, MethodSpec, ModelSpec, ResourceSpec, TrackingSpec, TrainingSpec
@@ -19,6 +19,10 @@ from mtlscale.spec.run import Frame, Run
 from mtlscale.spec.search import check, check_space
 from mtlscale.spec.validation import Model, override
 
+Floor = Literal["constant", "linear"]
+# Computed from the training labels alone, and linearly from the inputs.
+FLOORS: tuple[Floor, ...] = ("constant", "linear")
+
 
 class Experiment(Model):
     """A whole experiment file."""
@@ -26,7 +30,8 @@ class Experiment(Model):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     description: str = ""
     datasets: tuple[DatasetSpec, ...] = Field(min_length=1)
-    methods: tuple[MethodSpec, ...] = Field(min_length=1)
+    floors: tuple[Floor, ...] = FLOORS  # rows that no method should lie below
+    methods: tuple[MethodSpec, ...] = Field(min_length=1)  # those of the floors that it does not name are added
     seeds: tuple[int, ...] = Field((0,), min_length=1)
     model: ModelSpec = ModelSpec()
     training: TrainingSpec = TrainingSpec()
@@ -37,6 +42,14 @@ class Experiment(Model):
     baseline: str = "stl"  # the method the differences are taken to
     reference: str = "equal"  # the method the paired tests compare with
     published: Path | None = None  # a file of published numbers to show beside ours
+
+    @field_validator("methods")
+    @classmethod
+    def _with_floors(cls, methods: tuple[MethodSpec, ...], info: ValidationInfo) -> tuple[MethodSpec, ...]:
+        """The floors are rows like others, behind those of the file."""
+        labels = {method.label for method in methods}
+        added = (floor for floor in info.data.get("floors", ()) if floor not in labels)
+        return (*methods, *(MethodSpec.model_validate(floor) for floor in added))
 
     @model_validator(mode="after")
     def _distinct(self) -> Experiment:
@@ -85,9 +98,11 @@ class Experiment(Model):
             yield run.tuned((chosen or {}).get((run.dataset, run.method), {}))
 
     def bases(self, fingerprints: Mapping[str, str]) -> list[Run]:
-        """The run every method's trials are made from: with the seed of the search, before any setting is chosen."""
+        """The run every method's trials are made from: with the seed of the search, before any setting is chosen.
+        Methods that are computed from the data have none."""
         assert self.search is not None
-        return list(self._runs(fingerprints, (self.search.seed,)))
+        runs = self._runs(fingerprints, (self.search.seed,))
+        return [run for run in runs if not run.parts.architecture.fitted]
 
     def _runs(self, fingerprints: Mapping[str, str], seeds: tuple[int, ...]) -> Iterator[Run]:
         for dataset in self.datasets:

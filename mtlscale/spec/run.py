@@ -17,10 +17,7 @@ from mtlscale.spec.models import ModelSpec, TrainingSpec
 from mtlscale.spec.parts import IDENTITY, Parts, as_json, settings
 from mtlscale.spec.validation import Model, override
 
-RESULTS_VERSION = 1  # of the training loop; raise when the results of a run change
-
-# Of the loop under settings that were mended by themselves: fp16, and weights that are kept for several steps.
-_ENGINE = 2
+RESULTS_VERSION = 2  # of the training loop; raise when the results of a run change
 
 # Of the training settings, those that change what is stored or when, but no result.
 _NO_RESULT = frozenset({"checkpoint_seconds", "eval_batch_size"})
@@ -31,28 +28,6 @@ def no_result(training: Mapping[str, Any]) -> frozenset[str]:
     """Names of these training settings that change no result: how data are read among them, unless they pass by in an
     order of their own."""
     return _NO_RESULT if training.get("reader") == "stream" else _NO_RESULT | _READING
-
-
-def _without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key not in defaults or defaults[key] != value}
-
-
-def _told(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """A component's part of a spec without what is at its default."""
-    return _without_defaults(entry, _defaults(components.component(kind, entry["name"])))
-
-
-def _defaults(component: Any) -> dict[str, Any]:
-    """Each knob's default as JSON has it; asked for many times a run."""
-    if component not in _DEFAULTS:
-        _DEFAULTS[component] = json.loads(json.dumps({key: default for key, (default, _) in component.knobs().items()}))
-    return _DEFAULTS[component]
-
-
-_DEFAULTS: dict[Any, dict[str, Any]] = {}  # component class -> its defaults
-
-
-_TRAINING_DEFAULTS = TrainingSpec().model_dump(mode="json")
 
 
 _DERIVED = ("parts", "frame")  # of a run's spec, kept beside it in this process
@@ -66,23 +41,14 @@ class Frame:
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Frame:
-        training = spec["training"]
+        training, parts = spec["training"], ("architecture", "balancer", "objective", "encoder", "dropout")
+        left_out = no_result(training)
         content = {
             "dataset": None,
-            "encoder": _told(spec["encoder"], "encoders"),
-            "training": {
-                key: value
-                for key, value in _without_defaults(training, _TRAINING_DEFAULTS).items()
-                if key not in no_result(training)
-            },
-            "dropout": spec["dropout"],
             "seed": None,
+            "training": {key: value for key, value in training.items() if key not in left_out},
+            **{part: spec[part] for part in parts},
         }
-        if training.get("amp") == "fp16" or training.get("gramian_every", 1) > 1:
-            content["engine"] = _ENGINE
-        for part in ("architecture", "balancer", "objective"):
-            entry = spec[part]
-            content[part] = None if entry is None else _told(entry, f"{part}s")
         names = sorted(content)
         texts = {name: f"{json.dumps(name)}: {json.dumps(content[name], sort_keys=True)}" for name in names}
         first, last = names.index("dataset"), names.index("seed")
@@ -93,7 +59,7 @@ class Frame:
         )
 
     def run_id(self, dataset: Mapping[str, Any], seed: int, fingerprint: str) -> str:
-        told = json.dumps(_told(dataset, "datasets"), sort_keys=True)
+        told = json.dumps(dataset, sort_keys=True)
         spec = f'{self._before}"dataset": {told}, {self._between}"seed": {json.dumps(seed)}{self._after}'
         text = f"[{{{spec}}}, {json.dumps(fingerprint)}, {RESULTS_VERSION}]"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -118,8 +84,8 @@ class Run(Model):
     def run_id(self) -> str:
         """A hash of the spec, the data and the results versions; labels and resources are no part of it.
 
-        Settings at their default are left out, so a new knob keeps finished runs valid; whoever changes a default
-        raises the component's `results_version`.
+        Every setting counts with its value, whether the file names it or leaves it at its default: a default that
+        changes makes other runs of those that had it.
         """
         known: Frame | None = self.__dict__.get("frame")
         frame = Frame.of(self.spec) if known is None else known

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mtlscale.training.augment import Augment
     from mtlscale.training.batches import Batches, made_ahead, on_device
     from mtlscale.training.evaluate import TaskTable, evaluate, tables
-    from mtlscale.training.loop import Progress, Tally, Trainer, finish, train
+    from mtlscale.training.loop import Progress, Tally, Trainer, finish, furthest, train
     from mtlscale.training.losses import task_loss
     from mtlscale.training.means import (
         Diverged,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from mtlscale.training.phases import begin, build_model, first_state, partition_of, phase_id
     from mtlscale.training.pictures import Pictures
-    from mtlscale.training.record import counters, now, run_record
+    from mtlscale.training.record import counters, now, run_record, traced
     from mtlscale.training.rows import Partition
     from mtlscale.training.seeds import derive_seed
     from mtlscale.training.select import Selection
@@ -37,7 +37,7 @@ _HOMES = {
     "mtlscale.training.augment": ["Augment"],
     "mtlscale.training.batches": ["Batches", "made_ahead", "on_device"],
     "mtlscale.training.evaluate": ["TaskTable", "evaluate", "tables"],
-    "mtlscale.training.loop": ["Progress", "Tally", "Trainer", "finish", "train"],
+    "mtlscale.training.loop": ["Progress", "Tally", "Trainer", "finish", "furthest", "train"],
     "mtlscale.training.losses": ["task_loss"],
     "mtlscale.training.means": [
         "Diverged",
@@ -51,7 +51,7 @@ _HOMES = {
     ],
     "mtlscale.training.phases": ["begin", "build_model", "first_state", "partition_of", "phase_id"],
     "mtlscale.training.pictures": ["Pictures"],
-    "mtlscale.training.record": ["counters", "now", "run_record"],
+    "mtlscale.training.record": ["counters", "now", "run_record", "traced"],
     "mtlscale.training.rows": ["Partition"],
     "mtlscale.training.seeds": ["derive_seed"],
     "mtlscale.training.select": ["Selection"],
@@ -88,6 +88,7 @@ __all__ = [
     "evaluate",
     "finish",
     "first_state",
+    "furthest",
     "head_weights",
     "made_ahead",
     "mean_losses",
@@ -101,6 +102,7 @@ __all__ = [
     "tables",
     "task_loss",
     "told",
+    "traced",
     "train",
 ]
 

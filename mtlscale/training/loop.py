@@ -31,7 +31,7 @@ from mtlscale.training.evaluate import evaluate
 from mtlscale.training.means import Diverged
 from mtlscale.training.phases import begin, phase_id
 from mtlscale.training.pictures import Pictures, pictures
-from mtlscale.training.record import counters, now, run_record
+from mtlscale.training.record import counters, now, run_record, traced
 from mtlscale.training.seeds import derive_seed
 from mtlscale.training.select import Selection
 from mtlscale.training.session import Session
@@ -50,6 +50,7 @@ class Progress:
     train_seconds: float = 0.0
     epochs: list[dict[str, Any]] = field(default_factory=list)
     phases: list[dict[str, Any]] = field(default_factory=list)  # those that are over
+    departure: float = 0.0  # see `RunRecord`; NaN where a step had no weights
     started: str = ""
 
 
@@ -59,11 +60,13 @@ class Tally:
     def __init__(self, *shape: int) -> None:
         self.losses = torch.zeros(shape, dtype=torch.float64)
         self.seen, self.weights, self.taken = torch.zeros_like(self.losses), torch.zeros_like(self.losses), 0
+        self.departure = torch.zeros(shape[:-1], dtype=torch.float64)  # of the weights from equal ones, at most
 
     def of(self, trials: Tensor | int) -> Tally:
         """That of some of the trials, or of one."""
         part = copy(self)
         part.losses, part.seen, part.weights = self.losses[trials], self.seen[trials], self.weights[trials]
+        part.departure = self.departure[trials] if self.departure.ndim else self.departure
         return part
 
     def add(self, result: StepResult) -> None:
@@ -72,6 +75,7 @@ class Tally:
         self.seen += there
         if not result.skipped:
             self.weights += result.weights
+            self.departure = torch.maximum(self.departure, departure(result.weights, there))
             self.taken += 1
 
     @property
@@ -83,6 +87,19 @@ class Tally:
         """Of one run; empty where the balancer has no weights."""
         means = (self.weights / max(1, self.taken)).tolist()
         return {} if any(w != w for w in means) else dict(zip(names, means, strict=True))
+
+
+def furthest(before: float, tally: Tally) -> float:
+    """The departure so far, with that of an epoch of one run."""
+    return float(torch.maximum(torch.tensor(before, dtype=torch.float64), tally.departure))
+
+
+def departure(weights: Tensor, there: Tensor) -> Tensor:
+    """max_t |T ω_t / Σω − 1| [...] over the T tasks that had labels (`there`, [..., T]); 0 where none had, NaN where a
+    balancer gives no weights. Scaling all weights changes nothing: that is the learning rate's."""
+    count, total = there.sum(-1, keepdim=True), weights.sum(-1, keepdim=True)
+    off = (weights * count / total - 1.0).abs()
+    return torch.where(there, off, 0.0).amax(-1)
 
 
 class Trainer:
@@ -187,6 +204,7 @@ class Trainer:
             session.keep(self.selection.choose(epoch, val, self.suite, self.rule, self.model.independent))
         self.at.train_seconds += trained - started
         self.at.seconds += time.perf_counter() - started
+        self.at.departure = furthest(self.at.departure, tallies[0])
         entry = Epoch(
             epoch=epoch,
             phase=self.phase.name if len(self.phases) > 1 else "",
@@ -201,7 +219,8 @@ class Trainer:
 
     def _traces(self, seconds: float) -> dict[str, Any]:
         """What objective and network tell of this epoch, and in its last epoch of the whole."""
-        traces: dict[str, Any] = dict(self.model.traces())
+        update = self.session.main.update
+        traces: dict[str, Any] = {**self.model.traces(), **traced(update.balancer, update.state)}
         objective = self.session.objective
         if objective is not None:
             traces |= objective.traces()
@@ -312,6 +331,7 @@ class Trainer:
             steps=self.at.step + sum(entry["steps"] for entry in self.at.phases if not entry["reused"]),
             samples=self.at.samples,
             started=self.at.started,
+            departure=self.at.departure,
             counters=counted,
             workers=self.workers.size,
             device=self.device,

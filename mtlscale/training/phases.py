@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -105,7 +105,7 @@ def begin(
     if objective is not None and objective.whole_step and spec.accumulate > 1:
         raise UserError(f"{run.spec['objective']['name']} looks at a whole step at once: set accumulate to 1")
     if type(model).from_data is not MultiTaskModule.from_data:
-        model.from_data(batches.targets(run.spec["architecture"]["name"]))
+        model.from_data(_View(batches, run.spec["architecture"]["name"]))
     sparse_embeddings(model)
     partitions = [partition_of(model, suite, objective, turn, phase) for turn in phase.turns]
     _check_disjoint(phase, partitions, model, objective)
@@ -242,6 +242,22 @@ def _source(
     source = known[turn.source]
     check_names(source, suite, turn.name)
     return source
+
+
+class _View:
+    """The data as `who` may look at them before the first step."""
+
+    def __init__(self, batches: Batches, who: str) -> None:
+        self._batches, self._who = batches, who
+
+    def targets(self) -> Mapping[str, Tensor]:
+        return self._batches.targets(self._who)
+
+    def samples(self, split: str, stream: str, most: int | None = None) -> Iterator[Samples]:
+        size = self._batches.reader.sizes(split).get(stream, 0)
+        taken = size if most is None else min(size, most)
+        for part in torch.linspace(0, max(size - 1, 0), taken, dtype=torch.float64).round().long().split(_LOOK):
+            yield self._batches.take(split, stream, part)
 
 
 def first_state(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 
 from mtlscale.architectures import MultiTaskModule
+from mtlscale.balancing import Balancer
 from mtlscale.metrics import higher_is_better
 from mtlscale.records import Epoch, Metrics, PhaseCost, RunRecord
 from mtlscale.spec import Run, TaskSuite
@@ -32,6 +34,7 @@ def run_record(
     steps: int,
     samples: int,
     started: str,
+    departure: float,
     counters: Mapping[str, int],
     workers: int,
     device: torch.device,
@@ -64,6 +67,7 @@ def run_record(
         peak_memory_mb=provenance.peak_memory_mb(device),
         parameters=sum(p.numel() for p in model.parameters()) + model.learned(),
         shared_parameters=sum(p.numel() for p in model.shared_parameters()),
+        departure=None if math.isnan(departure) else departure,
         counters=dict(counters),
         workers=workers,
         hardware=provenance.hardware(device),
@@ -78,6 +82,11 @@ def run_record(
 def counters(balancer_counters: Sequence[str], state: Mapping[str, torch.Tensor]) -> dict[str, int]:
     """What a balancer counted."""
     return {name: int(state[name].sum()) for name in balancer_counters if name in state}
+
+
+def traced(balancer: Balancer, state: Mapping[str, torch.Tensor]) -> dict[str, float]:
+    """What a balancer wants noted with each epoch."""
+    return {name: float(state[name]) for name in balancer.traced}
 
 
 def now() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -61,13 +62,26 @@ def test_no_other_constant_fits_better(task: Task, target: Tensor) -> None:
             assert loss(best + size * torch.randn(task.outputs, generator=GENERATOR).double()) >= lowest - 1e-6
 
 
+class _Labels:
+    """Training labels, as a network asks for them."""
+
+    def __init__(self, targets: dict[str, Tensor]) -> None:
+        self._targets = targets
+
+    def targets(self) -> dict[str, Tensor]:
+        return self._targets
+
+    def samples(self, split: str, stream: str, most: int | None = None) -> Iterator[Samples]:
+        raise AssertionError("a constant needs no inputs")
+
+
 def test_maps_are_the_same_everywhere() -> None:
     task = Task(name="seg", loss="cross_entropy", outputs=3, metrics=("miou",))
     suite = TaskSuite(name="s", tasks=(task,), inputs="shared", input_kind="image", input_shape=(3, 32, 48))
     encoder = components.build("encoders", "segnet", {"width": 4})
     model = components.build("architectures", "constant", {}).build(suite, lambda: encoder.build(suite), 0.0)
     target = torch.full((2, 32, 48), 2)
-    model.from_data({"seg": target})
+    model.from_data(_Labels({"seg": target}))
     found = model(Batch("all", Samples(torch.rand(2, 3, 32, 48), {"seg": target}), 2)).predictions["seg"]
     assert found.shape == (2, 3, 32, 48)
     assert (found.argmax(1) == 2).all()
@@ -75,7 +89,7 @@ def test_maps_are_the_same_everywhere() -> None:
 
 def test_a_run_predicts_the_majority(tmp_path: Path) -> None:
     data = load_prepared(prepare("digits", {}, None, tmp_path))
-    content = {"name": "t", "datasets": ["digits"], "methods": ["constant"], "training": {"epochs": 2}}
+    content = {"name": "t", "datasets": ["digits"], "methods": ["constant"], "floors": [], "training": {"epochs": 2}}
     experiment = Experiment.model_validate(content)
     (run,) = experiment.runs({experiment.datasets[0].label: data.manifest.fingerprint})
     record = train(run, data)

@@ -11,6 +11,8 @@ from torch import Tensor
 from mtlscale.solvers import cagrad_weights, min_norm_weights
 from mtlscale.spec import build
 
+_SHARE = 1 / (1 + math.exp(1 / 6))
+RELEASED = tuple(2 / (15 / 16 * 1.25) * (0.5 + 8 * (3 * _SHARE - 1) * share) for share in (_SHARE, 1 - _SHARE))
 CONFLICT = ((4.0, -1.0), (-1.0, 1.0))  # g₁ = (2, 0), g₂ = (-½, √¾)
 
 
@@ -49,6 +51,8 @@ def first(name: str, gramian: Tensor, losses: Tensor | None = None, **options: o
         # in one dimension both problems have the same d = g₀/(1 + κ) = ⅙; by methods.md with ρ/s = ⅜ and -4/9 along
         # g₀: u/¾ + ⅜ ((0, ⅔) - 4/9 u)
         ("getmtl_exact", {"eps": 0.5, "relative": True}, ((1.0, -0.5), (-0.5, 0.25)), (7 / 12, 5 / 6)),
+        # g₁ = 2e, g₂ = -e: x = (⅓, ⅔), β = (½, ½) over the norms, s = (1, e^⅙)/(1 + e^⅙), λ = (2 s₁ - s₂)/(½ ¼)
+        ("getmtl_released", {"eps": 0.5}, ((4.0, -2.0), (-2.0, 1.0)), RELEASED),
         # orthogonal, ‖g‖² = 2, 1, λ = 1: w + u proportional to (1, 2), sum 2: w = (1/6, 5/6); (w + u)/2
         ("sdmgrad", {"lam": 1.0}, ((2.0, 0.0), (0.0, 1.0)), (1 / 3, 2 / 3)),
         # norms 3, 1, Ḡ = 2: slope (1.5, -0.5) - ½ (1) = (1, -1); a = ∓0.1: v = 2/(1 + e^±0.2)
@@ -152,6 +156,20 @@ def test_who_trains_may_say_how_precise_the_gradients_are(name: str) -> None:
     assert relative((weights[1] - weights[0]).norm(), weights[0].norm()) > 0.5
     if "failures" in after:
         assert after["failures"].tolist() == [int(name == "imtl_g"), 1]
+
+
+def test_getmtl_notes_its_largest_kappa() -> None:
+    gramian = torch.stack([tensor(*CONFLICT), tensor((1.0, 0.0), (0.0, 1.0)), 1e6 * torch.eye(2).double()])
+    losses = torch.ones(3, 2, dtype=torch.float64)
+    for name in ("getmtl", "getmtl_exact", "getmtl_released"):
+        getmtl = build("balancers", name, {"eps": 0.1})
+        _, state = getmtl(losses, gramian, getmtl.init(2, batch=(3,)))
+        _, state = getmtl(losses, 0.25 * gramian, state)
+        norms = gramian.mean((1, 2)).sqrt()  # of the average gradient
+        torch.testing.assert_close(state["kappa"], (0.1 * norms).clamp(max=0.9))
+        relative = build("balancers", name, {"eps": 0.1, "relative": True})
+        _, state = relative(losses, gramian, relative.init(2, batch=(3,)))
+        assert state["kappa"].tolist() == [0.1, 0.1, 0.1]
 
 
 def test_failures_and_clamps_are_counted_per_trial() -> None:

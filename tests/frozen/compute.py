@@ -93,6 +93,7 @@ def run_of(case: Case, seed: int | None = None) -> Run:
             "name": "frozen",
             "datasets": ["digits"],
             "methods": [case.method],
+            "floors": [],
             "seeds": [case.seed if seed is None else seed],
             "model": {"encoder": case.encoder, "dropout": case.dropout},
             "training": case.training,
@@ -167,7 +168,8 @@ def described(record: RunRecord, last: State, chosen: State, objective: State) -
     """A run's end in plain numbers. Times and what else differs from one machine to another is left out."""
     names = list(record.main_metrics)
     weights = [[epoch.weights[name] for name in names if name in epoch.weights] for epoch in record.epochs]
-    traces = [{key: value for key, value in e.traces.items() if key != "data_share"} for e in record.epochs]
+    later = ("data_share", "kappa")  # a time, and what was not noted when the cases were frozen
+    traces = [{key: value for key, value in e.traces.items() if key not in later} for e in record.epochs]
     return {
         "status": record.status,
         "error": record.error,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -75,18 +75,27 @@ def test_a_run_id_follows_what_changes_results_and_nothing_else(small: Small) ->
     assert not set(ids(small(), "g")) & set(base)
 
 
-def test_a_knob_added_with_a_default_keeps_finished_runs_valid(small: Small) -> None:
-    """A record of before the knob has a spec without it: the same run."""
+def test_a_default_that_changes_is_another_run(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run id covers every setting with its value, whether the file names it or not."""
+    from mtlscale.encoders.mlp import MLP
+
+    base = {run.method: run.run_id for run in small().runs({"uneven": "f"})}
+    named = small(model="{encoder: {name: mlp, hidden: [8], activation: relu}, dropout: 0.0}")
+    assert {run.method: run.run_id for run in named.runs({"uneven": "f"})} == base
     for run in small().runs({"uneven": "f"}):
-        older = json.loads(json.dumps(run.spec))
-        del older["training"]["gramian_every"], older["encoder"]["activation"], older["dataset"]["shared"]
-        assert run.model_copy(update={"spec": older}).run_id == run.run_id
-        changed = json.loads(json.dumps(run.spec))
-        changed["encoder"]["activation"] = "tanh"
-        assert run.model_copy(update={"spec": changed}).run_id != run.run_id
-        raised = json.loads(json.dumps(run.spec))
-        raised["balancer"]["results_version"] += 1
-        assert run.model_copy(update={"spec": raised}).run_id != run.run_id
+        for part, key, value in (
+            ("training", "gramian_every", 2),
+            ("encoder", "activation", "tanh"),
+            ("dataset", "shared", True),
+            ("balancer", "results_version", 2),
+        ):
+            changed = json.loads(json.dumps(run.spec))
+            changed[part][key] = value
+            assert run.model_copy(update={"spec": changed}).run_id != run.run_id
+    field = next(field for field in dataclasses.fields(MLP) if field.name == "activation")
+    monkeypatch.setattr(field, "default", "tanh")
+    monkeypatch.setattr(MLP.__init__, "__kwdefaults__", {**MLP.__init__.__kwdefaults__, "activation": "tanh"})
+    assert not set(base.values()) & {run.run_id for run in small().runs({"uneven": "f"})}
 
 
 def test_methods_may_have_training_of_their_own(small: Small) -> None:
@@ -170,29 +179,16 @@ def test_parts_are_built_once_for_all_seeds_and_follow_the_spec(small: Small) ->
     assert first.model_copy(update={"spec": spec}).parts.dropout == 0.75
 
 
-def test_run_ids_of_shipped_experiments_are_the_hash_they_always_were() -> None:
+def test_run_ids_of_shipped_experiments_are_the_hash_of_the_whole_spec() -> None:
     """Of the whole spec as sorted JSON, written out here: in the package, runs share most of that text."""
-    from mtlscale.spec import components
-    from mtlscale.spec.models import TrainingSpec
     from mtlscale.spec.run import RESULTS_VERSION, no_result
 
-    def told(entry: dict[str, Any], kind: str) -> dict[str, Any]:
-        knobs = components.component(kind, entry["name"]).knobs()
-        defaults = json.loads(json.dumps({key: default for key, (default, _) in knobs.items()}))
-        return {key: value for key, value in entry.items() if key not in defaults or defaults[key] != value}
-
     def plainly(run: Run) -> str:
-        usual, training = TrainingSpec().model_dump(mode="json"), run.spec["training"]
+        training = run.spec["training"]
         spec = {
-            "dataset": told(run.spec["dataset"], "datasets"),
-            "encoder": told(run.spec["encoder"], "encoders"),
-            "training": {k: v for k, v in training.items() if v != usual.get(k, ...) and k not in no_result(training)},
-            **({"engine": 2} if training["amp"] == "fp16" or training["gramian_every"] > 1 else {}),
+            **{key: run.spec[key] for key in ("dataset", "architecture", "balancer", "objective", "encoder")},
             **{key: run.spec[key] for key in ("dropout", "seed")},
-            **{
-                part: None if run.spec[part] is None else told(run.spec[part], f"{part}s")
-                for part in ("architecture", "balancer", "objective")
-            },
+            "training": {key: value for key, value in training.items() if key not in no_result(training)},
         }
         text = json.dumps([spec, run.fingerprint, RESULTS_VERSION], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

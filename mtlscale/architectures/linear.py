@@ -1,0 +1,183 @@
+"""Linear: ridge or logistic regression, the floor that a network has to rise above to be worth its training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mtlscale.architectures._base import Architecture, LabelledData, MultiTaskModule
+from mtlscale.architectures._fitted import FittedModule
+from mtlscale.architectures._phases import Phase
+from mtlscale.architectures._regressions import Examples, fit
+from mtlscale.data import Batch, Outputs
+from mtlscale.encoders import EncoderModule
+from mtlscale.spec import Task, TaskSuite, knob
+
+_SIDE = 16  # pixels of a picture that is looked at as a whole
+_PICTURES, _PIXELS = 512, 64  # of maps: so many pictures, and places in each
+
+
+class LinearModule(FittedModule):
+    """Weights [outputs, features] and offsets [outputs] per task, of the standardised inputs."""
+
+    def __init__(self, suite: TaskSuite, maps: bool, strengths: tuple[float, ...]) -> None:
+        super().__init__(suite)
+        self.suite, self.maps, self.strengths = suite, maps, strengths
+        features = self._features(torch.zeros(1, *suite.input_shape)).shape[1]
+        self.register_buffer("centre", torch.zeros(features))
+        self.register_buffer("scale", torch.ones(features))
+        for index, task in enumerate(suite.tasks):
+            self.register_buffer(f"value{index}", torch.zeros(task.outputs, features))
+            self.register_buffer(f"value_offset{index}", torch.zeros(task.outputs))
+
+    def forward(self, batch: Batch) -> Outputs:
+        places = (1, -1, *[1] * (2 if self.maps else 0))
+        features = self._features(batch.inputs) * self.get_buffer("scale").reshape(places)
+        if self.suite.input_kind == "tokens":
+            features = functional.normalize(features, dim=1)
+        else:
+            features = features - (self.get_buffer("centre") * self.get_buffer("scale")).reshape(places)
+        predictions = {}
+        for name in batch.tasks:
+            index = self.index(name)
+            weights = self.get_buffer(f"value{index}").to(features)
+            found = torch.einsum("bf...,of->bo...", features, weights)
+            offsets = self.get_buffer(f"value_offset{index}").to(features).reshape(places)
+            predictions[name] = self.with_graph(name, found + offsets)
+        return Outputs(predictions)
+
+    def _features(self, inputs: Tensor) -> Tensor:
+        """[B, F]: numbers as they are, pictures made small, logarithms of the counts of words; with maps [B, F, H, W]:
+        colours, their means around the place, and the place."""
+        if self.suite.input_kind == "tokens":
+            counts = torch.zeros(len(inputs), self.suite.vocabulary_size or 1, device=inputs.device)
+            counts.scatter_add_(1, inputs.long(), torch.ones(inputs.shape, device=inputs.device))
+            counts[:, 0] = 0.0  # padding
+            return counts.log1p()
+        if self.maps:
+            height, width = inputs.shape[-2:]
+            y = torch.linspace(-1, 1, height, device=inputs.device)[:, None].expand(height, width)
+            x = torch.linspace(-1, 1, width, device=inputs.device)[None].expand(height, width)
+            place = torch.stack([y, x, y * y, x * x, x * y]).to(inputs).expand(len(inputs), -1, -1, -1)
+            around = functional.avg_pool2d(inputs, 9, stride=1, padding=4, count_include_pad=False)
+            return torch.cat([inputs, around, place], dim=1)
+        if inputs.ndim == 4 and max(inputs.shape[-2:]) > _SIDE:
+            inputs = functional.adaptive_avg_pool2d(inputs, _SIDE)
+        return inputs.flatten(1)
+
+    # -- what it is computed from --------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def from_data(self, data: LabelledData) -> None:
+        found = {split: self._examples(data, split) for split in ("train", "val")}
+        self._standardise(found)
+        for name, linear in fit(self.tasks, found["train"], found["val"], self.strengths).items():
+            index = self.index(name)
+            self.get_buffer(f"value{index}").copy_(torch.from_numpy(linear.weights))
+            self.get_buffer(f"value_offset{index}").copy_(torch.from_numpy(linear.offsets))
+
+    def _examples(self, data: LabelledData, split: Any) -> dict[str, Examples]:
+        """Task -> its examples, those of one stream with the same rows."""
+        found: dict[str, Examples] = {}
+        for stream, tasks in self.suite.streams.items():
+            rows: list[Any] = []
+            labels: dict[str, list[Any]] = {name: [] for name in tasks}
+            for samples in data.samples(split, stream, _PICTURES if self.maps else None) if tasks else ():
+                features, targets = self._features(samples.inputs.cpu()), samples.targets
+                where = self._places(features) if self.maps else None
+                rows.append(self._rows(features, where))
+                for name in tasks:
+                    labels[name].append(_labels(self.tasks[name], targets[name].cpu(), where))
+            if rows:
+                stacked = _stacked(rows)
+                found |= {name: Examples(stacked, np.concatenate(labels[name])) for name in tasks}
+        return found
+
+    def _places(self, features: Tensor) -> Tensor:
+        """Where maps are looked at, [pixels] of H W: the same in every picture, spread over it."""
+        count = features.shape[-2] * features.shape[-1]
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+        return order[:_PIXELS]
+
+    def _rows(self, features: Tensor, where: Tensor | None) -> Any:
+        if where is not None:
+            return features.flatten(2)[:, :, where].movedim(1, -1).flatten(0, 1).double().numpy()
+        if self.suite.input_kind == "tokens":
+            from scipy import sparse
+
+            return sparse.csr_array(features.double().numpy())
+        return features.double().numpy()
+
+    def _standardise(self, found: dict[str, dict[str, Examples]]) -> None:
+        """Rows of words are weighted by how few documents have them and brought to length 1; others get mean 0 and
+        variance 1, over all training samples."""
+        distinct = {id(examples.rows): examples.rows for examples in found["train"].values()}
+        rows = _stacked(list(distinct.values()))
+        done: dict[int, tuple[Any, Any]] = {}  # with the matrix itself, so that its id stays its own
+        if self.suite.input_kind == "tokens":
+            from sklearn.preprocessing import normalize
+
+            documents = np.asarray((rows > 0).sum(0)).reshape(-1)
+            scale = np.log((1 + rows.shape[0]) / (1 + documents)) + 1.0
+            centre = np.zeros_like(scale)
+        else:
+            centre, spread = rows.mean(0), rows.std(0)
+            scale = 1.0 / np.where(spread > 1e-9, spread, 1.0)
+
+        def standardised(matrix: Any) -> Any:
+            if id(matrix) not in done:
+                words = self.suite.input_kind == "tokens"
+                done[id(matrix)] = matrix, normalize(matrix * scale) if words else (matrix - centre) * scale
+            return done[id(matrix)][1]
+
+        for split in found.values():
+            for name, examples in split.items():
+                split[name] = Examples(standardised(examples.rows), examples.labels)
+        self.get_buffer("centre").copy_(torch.from_numpy(centre))
+        self.get_buffer("scale").copy_(torch.from_numpy(scale))
+
+
+def _labels(task: Task, target: Tensor, where: Tensor | None) -> Any:
+    """Labels as rows: [n] classes or [n, outputs] numbers."""
+    if where is not None:
+        target = target.reshape(len(target), -1, target.shape[-2] * target.shape[-1])[:, :, where].movedim(1, -1)
+        target = target.flatten(0, 1)
+        target = target.squeeze(-1) if task.loss == "cross_entropy" else target
+        if task.loss == "cosine":  # a normal of length 0 is none
+            target = torch.where((target != 0).any(-1, keepdim=True), target, torch.nan)
+    return target.double().numpy() if target.is_floating_point() else target.numpy()
+
+
+def _stacked(parts: list[Any]) -> Any:
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    from scipy import sparse
+
+    return sparse.vstack(parts, format="csr")
+
+
+class Linear(Architecture):
+    """Ridge regression of numbers, logistic regression of classes: the best linear predictor on validation of several
+    strengths of the penalty, for every task by itself or for all of one kind together with an indicator of the task.
+
+    Words enter as tf-idf, pictures as 16 x 16 means, maps place by place (colours, their means around, the place), of
+    512 pictures. Computed before the first step with scikit-learn; training does not move it.
+    """
+
+    name: ClassVar[str] = "linear"
+    fitted: ClassVar[bool] = True
+
+    strengths: tuple[float, ...] = knob(
+        (0.01, 0.1, 1.0, 10.0), help="inverse strengths of the penalty to choose from on validation"
+    )
+
+    def phases(self) -> tuple[Phase, ...]:
+        return (Phase(epochs=1),)
+
+    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        return LinearModule(suite, encoder().spatial, tuple(float(value) for value in self.strengths))
