@@ -169,6 +169,7 @@ def run_of(reader: str, steps: int, width: int, epochs: int) -> Run:
         {
             "name": "larger",
             "datasets": ["digits"],  # the label alone; the folder is given
+            "floors": [],
             "methods": ["equal"],
             "model": {"encoder": {"name": "resnet18", "width": width}},
             "training": training,

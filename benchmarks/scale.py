@@ -54,6 +54,7 @@ def experiment_of(runs: int) -> Any:
         {
             "name": "scale",
             "datasets": [{"name": "digits", "label": f"digits{n}"} for n in range(DATASETS)],
+            "floors": [],
             "methods": [{"label": "stl", "architecture": "stl"}, {"label": "equal"}, *rates[2:]],
             "seeds": list(range(SEEDS)),
             "training": {"epochs": EPOCHS},

@@ -97,6 +97,7 @@ def run_of(case: str, reader: str, **more: Any) -> Run:
         {
             "name": "readers",
             "datasets": ["digits"],  # never prepared
+            "floors": [],
             "methods": [method],
             "model": model,
             "training": {**TRAINING, **training, **more, "reader": reader},

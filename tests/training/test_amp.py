@@ -36,6 +36,7 @@ def run_of(balancer: str, amp: str, accumulate: int = 1, **training: Any) -> Run
         {
             "name": "amp",
             "datasets": ["digits"],
+            "floors": [],
             "methods": [{"name": balancer, **options}],
             "model": {"encoder": {"name": "mlp", "hidden": [32]}},
             "training": {**settings, "amp": amp, "accumulate": accumulate},
