@@ -44,7 +44,7 @@ class BatchedSession:
         dtype = getattr(torch, settings.dtype)
         reader, _ = open_reader(data, settings.reader, device=device, dtype=dtype, processes=processes)
         splits = {split: reader.whole(split, "batching trials") for split in data.splits}
-        train = splits["train"]
+        self.splits, train = tuple(splits), splits["train"]
         self.model.to(device)
         self.layout = lay_out(self.model, suite, train, settings.batch_size, len(runs))
         self.values = self.layout.values([built[run.seed][0] for run in runs], device)

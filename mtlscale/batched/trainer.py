@@ -155,7 +155,7 @@ class BatchedTrainer:
         index = torch.tensor(places, device=self.device)
         now_, chosen = [value[index] for value in self.values], [value[index] for value in self.best]
         last = {split: self.session.evaluate(split, now_) for split in ("val", "test")}
-        metrics = {split: self.session.evaluate(split, chosen) for split in ("train", "val", "test")}
+        metrics = {split: self.session.evaluate(split, chosen) for split in self.session.splits}
         share = (time.perf_counter() - started) / len(places)
         for position, place in enumerate(places):
             self.at[place].seconds += share

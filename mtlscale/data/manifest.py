@@ -49,6 +49,12 @@ class Manifest(BaseModel):
     vocabulary: str | None = None  # file name
     notes: dict[str, Any] = {}  # what the pipeline found on its way: duplicates, empty documents, skipped rows
 
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The usual ones, and parts of test that are measured beside the whole (`test_…`)."""
+        folders = {entry.path.partition("/")[0] for entry in self.files}
+        return (*SPLITS, *sorted(folder for folder in folders if folder.startswith("test_")))
+
     def shards(self, split: str, stream: str) -> list[FileEntry]:
         """The files of a stream, in the order of their rows: one, or as many as it was written in."""
         one, below = f"{split}/{stream}.parquet", f"{split}/{stream}/"

@@ -30,7 +30,7 @@ from mtlscale.data.cache import CachedSet, verify
 from mtlscale.data.columns import is_encoded, kind_of, numbers
 from mtlscale.data.manifest import MANIFEST, FileEntry, Manifest, SourceInfo, damage, read_manifest
 from mtlscale.data.shared import elsewhere
-from mtlscale.spec import SPLITS, TaskSuite, UserError
+from mtlscale.spec import TaskSuite, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,8 +88,8 @@ def read_vocabulary(folder: Path, manifest: Manifest) -> list[str]:
     return words
 
 
-def load_prepared(folder: Path, splits: Sequence[str] = SPLITS) -> PreparedData:
-    """A prepared data set, each split read into memory when it is first asked for.
+def load_prepared(folder: Path, splits: Sequence[str] | None = None) -> PreparedData:
+    """A prepared data set, each split (default: all) read into memory when it is first asked for.
 
     Inputs keep their stored type and share memory with the decoded Arrow columns: do not write into them. Text sets get
     their words as `suite.extras["vocabulary"]` and, where they have them, the file of their word vectors as
@@ -103,7 +103,9 @@ def load_prepared(folder: Path, splits: Sequence[str] = SPLITS) -> PreparedData:
         suite = replace(suite, extras={**suite.extras, "vocabulary": read_vocabulary(folder, manifest)})
     if any(entry.path == VECTORS for entry in manifest.files):
         suite = replace(suite, extras={**suite.extras, "vectors": folder / VECTORS})
-    return PreparedData(folder, manifest, suite, _Splits(folder, manifest, tuple(splits)))
+    return PreparedData(
+        folder, manifest, suite, _Splits(folder, manifest, manifest.splits if splits is None else tuple(splits))
+    )
 
 
 class _Splits(Mapping[str, Mapping[str, Samples]]):

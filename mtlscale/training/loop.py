@@ -300,7 +300,7 @@ class Trainer:
         last = {split: self.evaluate(split) for split in ("val", "test")}
         with self.session.chosen():
             # An epoch is chosen on validation before test is looked at; test of the choice is computed once.
-            metrics = {split: self.evaluate(split) for split in ("train", "val", "test")}
+            metrics = {split: self.evaluate(split) for split in self.data.splits}
             self.chosen_state = {name: value.clone() for name, value in self.model.state_dict().items()}
         self.at.seconds += time.perf_counter() - started
         return self._record(metrics=metrics, last=last)

@@ -12,22 +12,22 @@ from pipelines.amazon import MOVIES, PRODUCTS, UNLABELLED
 # Reviews in the train file, and distinct lines of it that are in the test file (README of the data; dvd has one more,
 # whose bytes are UTF-8 in both files).
 OFFICIAL = {
-    "apparel": (1600, 5),
-    "baby": (1500, 14),
-    "books": (1600, 7),
-    "camera_photo": (1597, 64),
-    "dvd": (1600, 14),
-    "electronics": (1598, 11),
-    "health_personal_care": (1600, 29),
-    "kitchen_housewares": (1600, 9),
-    "magazines": (1570, 163),
-    "music": (1600, 9),
-    "software": (1515, 61),
-    "sports_outdoors": (1600, 26),
-    "toys_games": (1600, 7),
-    "video": (1600, 66),
-    "imdb": (1600, 0),
-    "MR": (1600, 0),
+    "apparel": 1600,
+    "baby": 1500,
+    "books": 1600,
+    "camera_photo": 1597,
+    "dvd": 1600,
+    "electronics": 1598,
+    "health_personal_care": 1600,
+    "kitchen_housewares": 1600,
+    "magazines": 1570,
+    "music": 1600,
+    "software": 1515,
+    "sports_outdoors": 1600,
+    "toys_games": 1600,
+    "video": 1600,
+    "imdb": 1600,
+    "MR": 1600,
 }
 
 
@@ -51,14 +51,21 @@ def edit(fdu_folder: Path, name: str, line: bytes) -> None:
 
 
 def test_real_reviews_have_the_published_counts(real: Path, tmp_path: Path) -> None:
-    manifest = read_manifest(prepare("amazon", {}, real, tmp_path, engine="local"))
+    manifest_folder = prepare("amazon", {}, real, tmp_path, engine="local")
+    manifest = read_manifest(manifest_folder)
     assert tuple(manifest.counts) == PRODUCTS
     assert sum(counts["train"] + counts["val"] for counts in manifest.counts.values()) == 22_180
     assert sum(counts["test"] for counts in manifest.counts.values()) == 5_600
-    for domain, (train, shared) in OFFICIAL.items():
+    seen = manifest.notes["test_texts_in_train_or_val"]
+    assert (sum(seen.values()), seen["magazines"], seen["video"]) == (559, 169, 107)
+    data = load_prepared(manifest_folder)
+    assert {split: sum(map(len, data.splits[split].values())) for split in ("test", "test_unseen")} == {
+        "test": 5_600,
+        "test_unseen": 5_041,
+    }
+    for domain, train in OFFICIAL.items():
         if domain in PRODUCTS:
             assert manifest.counts[domain]["train"] + manifest.counts[domain]["val"] == train
-            assert manifest.notes["train_lines_in_test"][domain] == shared
     assert manifest.class_counts["books"]["test"] == {"negative": 198, "positive": 202}
     assert manifest.notes["reviews_without_words"] == 1
     assert next(file for file in manifest.files if file.path == UNLABELLED).rows == 30_475 - 2 * 2_000
@@ -147,12 +154,20 @@ def test_aamtrl_is_70_10_20_of_all_labelled_reviews(fdu_folder: Path, tmp_path: 
 def test_duplicates_across_train_and_test_are_counted_and_can_be_dropped(fdu_folder: Path, tmp_path: Path) -> None:
     for name in ("books.task.train", "books.task.train", "books.task.test", "music.task.train"):
         edit(fdu_folder, name, b"1\tthe same leaked review")
-    kept = read_manifest(prepare("amazon", {}, fdu_folder, tmp_path))
-    assert {domain: count for domain, count in kept.notes["train_lines_in_test"].items() if count} == {"books": 1}
+    kept_folder = prepare("amazon", {}, fdu_folder, tmp_path)
+    kept = read_manifest(kept_folder)
+    seen = kept.notes["test_texts_in_train_or_val"]
+    assert {domain: count for domain, count in seen.items() if count} == {"books": 1}
+    assert kept.splits == ("train", "val", "test", "test_unseen")
+    unseen = load_prepared(kept_folder).splits["test_unseen"]
+    assert {domain: len(unseen[domain]) - kept.counts[domain]["test"] for domain in PRODUCTS if domain in unseen} == {
+        domain: -(domain == "books") for domain in PRODUCTS
+    }
     assert kept.counts["books"]["train"] + kept.counts["books"]["val"] == 32
     folder = prepare("amazon", {"drop_duplicates": True}, fdu_folder, tmp_path)
     dropped = read_manifest(folder)
     assert dropped.notes["duplicates_dropped"] == 3
+    assert dropped.splits == SPLITS
     assert dropped.counts["books"]["train"] + dropped.counts["books"]["val"] == 30
     assert dropped.counts["music"]["train"] + dropped.counts["music"]["val"] == 30
     assert dropped.counts["books"]["test"] == 11
