@@ -1,16 +1,20 @@
-# `make quickstart`: from nothing to a leaderboard. `make test`: from nothing to all checks passed.
+# `make quickstart`: from nothing to a leaderboard. `make test`: from nothing to all checks passed. `make test-all`: the
+# slow tests too (an hour or two).
 
 VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test lint install clean
+.PHONY: quickstart test test-all lint install clean
 
 quickstart: install
 	$(BIN)/mtlscale run quickstart
 
 test: install lint
 	$(BIN)/python -m pytest
+
+test-all: install lint
+	$(BIN)/python -m pytest -m ''
 
 lint: install
 	$(BIN)/ruff check .

@@ -28,7 +28,7 @@ ARCHITECTURES = [
     for name in names("architectures")
     if component("architectures", name).batchable and not component("architectures", name).needs_stages
 ]
-TIMED = {"seconds", "train_seconds", "started", "finished", "peak_memory_mb", "epochs", "metrics", "last"}
+TIMED = {"seconds", "train_seconds", "started", "finished", "peak_memory_mb", "epochs", "metrics", "last", "departure"}
 
 
 def batch_of(experiment: Experiment, data: PreparedData) -> list[Run]:
@@ -64,6 +64,7 @@ def assert_same(run: Run, data: PreparedData, records: dict[str, RunRecord], tra
     assert record.status == expected.status
     same = set(RunRecord.model_fields) - TIMED
     assert record.model_dump(include=same) == expected.model_dump(include=same)
+    assert record.departure == pytest.approx(expected.departure, rel=1e-7, abs=1e-12)
     for measured, wanted in ((record.metrics, expected.metrics), (record.last, expected.last)):
         assert measured.keys() == wanted.keys()
         for split in wanted:
@@ -74,7 +75,9 @@ def assert_same(run: Run, data: PreparedData, records: dict[str, RunRecord], tra
         assert epoch.weights == pytest.approx(wanted_epoch.weights, rel=1e-7)
         for task, values in wanted_epoch.val.items():
             assert epoch.val[task] == pytest.approx(values, rel=1e-9, nan_ok=True)
-        assert epoch.traces == wanted_epoch.traces
+        traces = {**epoch.traces, "kappa": wanted_epoch.traces.get("kappa")}
+        assert epoch.traces.get("kappa", 0.0) == pytest.approx(wanted_epoch.traces.get("kappa", 0.0), rel=1e-7)
+        assert traces == {"kappa": None, **wanted_epoch.traces}
     if expected.status == "finished":
         state = trainer.states[run.run_id]
         for name, value in single.chosen_state.items():

@@ -119,3 +119,28 @@ def test_the_same_seed_gives_every_method_the_same_start(small: Small, uneven: U
     data = uneven()
     starts = [Trainer(run_of(small(methods=f"[{m}]"), data), data).model.state_dict() for m in ("equal", "mgda")]
     assert all(torch.equal(starts[0][key], starts[1][key]) for key in starts[0])
+
+
+def test_a_record_says_how_far_weights_were_from_equal_ones(
+    small: Small, uneven: Uneven, run_of: RunOf, tmp_path: Path
+) -> None:
+    """Whatever they sum to, over the tasks that had labels; with none, nothing is said."""
+    data = uneven()
+    tasks = len(data.suite.tasks)
+
+    def departure(method: str) -> float | None:
+        return train(run_of(small(methods=f"[{method}]"), data), data).departure
+
+    assert departure("equal") == departure("stl") == departure("{name: equal, reduction: sum}") == 0.0
+    weights = [float(1 + task) for task in range(tasks)]
+    share = max(abs(weight * tasks / sum(weights) - 1) for weight in weights)
+    assert departure(f"{{name: static, weights: {weights}}}") == pytest.approx(share)
+    assert departure("graddrop") is None
+    small_steps, large_steps = (departure(f"{{name: getmtl, relative: true, eps: {eps}}}") for eps in (1e-5, 0.8))
+    assert small_steps is not None and large_steps is not None
+    assert 0 < small_steps < 0.01 < large_steps
+    # What was cut off remembers the first epochs.
+    run = run_of(small(methods="[rlw]", training="{epochs: 3, batch_size: 16, lr: 1e-2, checkpoint_seconds: 0}"), data)
+    whole = finish(Trainer(run, data))
+    list(itertools.islice(Trainer(run, data, folder=tmp_path).train(), 2))
+    assert finish(Trainer(run, data, folder=tmp_path)).departure == whole.departure > 0  # type: ignore[attr-defined]
