@@ -110,21 +110,27 @@ def compare(table: Table, published: PublishedTable) -> Comparison | None:
         difference = mean - found
         if abs(difference) > FAR:
             far.append(str(label))
-        row = [str(label), method.name, f"{mean:.2f}" if np.isnan(width) else f"{mean:.2f} ± {width:.2f}"]
-        row.append(f"{found:.2f}" if method.deviation is None else f"{found:.2f} ± {method.deviation:.2f}")
+        row = [str(label), method.name, _text(mean, width)]
+        row.append(_text(found, method.deviation))
         if by_task:
-            row.append("–" if method.printed_average is None else f"{method.printed_average:.2f}")
-        row.append(f"{difference:+.2f}{' (!)' if abs(difference) > FAR else ''}")
+            row.append(_text(method.printed_average))
+        row.append("–" if np.isnan(difference) else f"{difference:+.2f}{' (!)' if abs(difference) > FAR else ''}")
         if by_task:
             gaps = table.rows.loc[label, list(published.columns)].to_numpy(float) - np.array(method.values)
             most = int(np.abs(gaps).argmax())
             row.append(f"{gaps[most]:+.2f} {published.places[most][0]}")
         if counted:
             row.append(f"{table.rows.loc[label, 'parameters'] / 1e6:.2f}")
-            row.append("–" if method.parameters is None else f"{method.parameters:.2f}")
+            row.append(_text(method.parameters))
         rows.append(tuple(row))
     opposite = _opposite(ours["mean"], published, labels, table.baseline)
     return Comparison(published, header, tuple(rows), tuple(far), opposite)
+
+
+def _text(value: float | None, width: float | None = None) -> str:
+    if value is None or np.isnan(value):
+        return "–"
+    return f"{value:.2f}" if width is None or np.isnan(width) else f"{value:.2f} ± {width:.2f}"
 
 
 def _ours(table: Table, published: PublishedTable) -> pd.DataFrame | None:
