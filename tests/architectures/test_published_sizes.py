@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mtlscale.report import read_published
-from mtlscale.spec import SHIPPED, Task, TaskSuite, components
+from mtlscale.spec import SHIPPED, Task, TaskSuite, components, load_experiment
 from mtlscale.torchvision_ops import declare
 
 # Data set -> size, outputs of its tasks, encoder.
@@ -92,3 +92,15 @@ def test_at_least_twelve_networks_of_two_tables_are_as_printed() -> None:
         if number in ("5.2", "5.3") and abs(millions(dataset, label) - printed) <= NEAR
     ]
     assert len(near) == 14, near
+
+
+@pytest.mark.parametrize("dataset", SETS)
+def test_the_full_experiments_use_these_forms(dataset: str) -> None:
+    """But for cross-stitch, whose paper has a weight per channel; features of ResNet-18 are turned whole."""
+    experiment = load_experiment(f"{dataset}_full")
+    assert experiment.model.encoder.name == SETS[dataset][2]
+    forms = {method.label: dict(method.architecture.options) for method in experiment.methods}
+    expected = {**FORMS, "cross_stitch": {"units": "channel"}}
+    if dataset not in ("cityscapes", "nyuv2"):
+        expected["rotograd"] = {}
+    assert {label: forms[label] for label in expected} == expected

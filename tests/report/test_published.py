@@ -15,8 +15,9 @@ from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard, Published, read_published, write_report
 from mtlscale.report.beside import compare
 from mtlscale.report.published import PublishedMethod, PublishedTable
-from mtlscale.spec import UserError, components, load_experiment, shipped
+from mtlscale.spec import SHIPPED, UserError, components, load_experiment, shipped
 from pipelines.amazon import PRODUCTS
+from pipelines.celeba import NINE
 from pipelines.newsgroups import TOPICS
 
 # Chai et al., ACL 2023, tables 2-3: the means of the columns, recomputed from the printed entries.
@@ -97,6 +98,27 @@ def test_every_published_method_is_a_row_of_the_comparisons_that_name_it() -> No
             known = set(table.methods) & {"stl", *components.names("balancers"), *components.names("architectures")}
             if name.endswith("_full"):
                 assert known <= labels, (name, table.source)
+
+
+def test_the_nine_attributes_are_those_of_the_pipeline() -> None:
+    [table] = read_published(SHIPPED / "published" / "celeba9.yaml").tables
+    assert table.tasks == NINE
+    runs = [
+        record(method, 0, {}, "faces", "celeba").model_copy(
+            update={
+                "metrics": {"test": {task: {"error": error} for task in NINE}},
+                "last": {"test": {task: {"error": error} for task in NINE}},
+                "higher_is_better": {"error": False},
+                "main_metrics": dict.fromkeys(NINE, "error"),
+            }
+        )
+        for method, error in (("stl", 5.5), ("equal", 5.25))
+    ]
+    [comparison] = Leaderboard.from_records(runs, published=Published(tables=(table,))).comparisons["faces"]
+    assert comparison.rows[0][:5] == ("equal", "HPS", "47.25", "49.78 ± 0.26", "-2.53 (!)")
+    assert comparison.opposite == (
+        "equal is 2.25 better than stl here and 0.19 worse in CoNAL (Yue's thesis), table 5.8.",
+    )
 
 
 def test_ours_stands_beside_the_mean_of_the_published_column(
