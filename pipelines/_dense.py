@@ -45,8 +45,8 @@ def depth_task() -> Task:
     return Task(name="depth", loss="l1", outputs=1, metrics=("abs_err", "rel_err", "rmse"))
 
 
-def normals_task(name: str = "normals") -> Task:
-    return Task(name=name, loss="cosine", outputs=3, metrics=NORMAL_METRICS)
+def normals_task(name: str = "normals", more: tuple[str, ...] = ()) -> Task:
+    return Task(name=name, loss="cosine", outputs=3, metrics=(*NORMAL_METRICS, *more))
 
 
 def map_task(name: str) -> Task:

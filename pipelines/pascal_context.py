@@ -75,7 +75,7 @@ TASKS = {
         metrics=("miou", "max_f"),
         classes=("background", "salient"),
     ),
-    "normals": normals_task(),
+    "normals": normals_task(more=("angle_rmse",)),
     "edges": map_task("edges"),
 }
 LABELS = table_of({number: number for number in range(len(VOC))}, void=(255,))
@@ -111,6 +111,7 @@ class PascalContext(DensePipeline):
     source: ClassVar[str] = "Mottaghi et al., CVPR 2014; labels of Chen et al. 2014 and Maninis et al. 2019"
     picture: ClassVar[str] = "JPEGImages"
     folder: ClassVar[str] = "pascal_context"
+    results_version: ClassVar[int] = 2  # normals are measured by the root of the mean square, too
 
     size: tuple[int, ...] = knob((256, 256), help="height and width in pixels")
     tasks: tuple[str, ...] = knob(tuple(TASKS), help="which of the five")

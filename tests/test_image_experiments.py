@@ -1,13 +1,20 @@
-"""The shipped experiments on images: their methods fit their networks, the small forms follow the full ones."""
+"""The shipped experiments on images: their methods fit their networks, the small forms follow the full ones and run."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+from official import cityscapes, pascal_context, taskonomy
 
 from mtlscale.data import Batch, Samples
-from mtlscale.spec import SHIPPED, Task, TaskSuite, load_experiment
-from mtlscale.training import build_model
+from mtlscale.data.prepared import load_prepared
+from mtlscale.execution.prepare import prepare
+from mtlscale.report import Leaderboard, read_published
+from mtlscale.spec import SHIPPED, Experiment, Task, TaskSuite, load_experiment
+from mtlscale.torchvision_ops import declare
+from mtlscale.training import build_model, train
 
 NINE = tuple(Task(name=f"attribute {i}", loss="bce", outputs=1, metrics=("error",)) for i in range(9))
 MAPS = (
@@ -36,7 +43,7 @@ def test_every_method_of_the_small_form_predicts_what_the_tasks_want(
             assert predictions[task.name].shape == expected, run.method
 
 
-@pytest.mark.parametrize("name", ["celeba9", "nyuv2"])
+@pytest.mark.parametrize("name", ["celeba9", "cityscapes", "nyuv2", "pascal_context", "taskonomy"])
 def test_the_small_form_is_the_full_one_reduced(name: str) -> None:
     small, full = (load_experiment(SHIPPED / f"{name}_{form}.yaml") for form in ("cpu", "full"))
     assert small.datasets[0].name == full.datasets[0].name
@@ -44,3 +51,66 @@ def test_the_small_form_is_the_full_one_reduced(name: str) -> None:
     assert len(small.seeds) == 1 and len(full.seeds) == 3
     assert small.resources.gpus_per_worker == 0 and full.resources.gpus_per_worker == 1
     full.validate_components()
+    assert full.published == small.published and full.published is not None
+    assert full.model.encoder.options["weights"] is None  # said, not left out
+    command = f"mtlscale run {name}_full --set model.encoder.weights=resnet"
+    assert command in (SHIPPED / f"{name}_full.yaml").read_text(encoding="utf-8")
+
+
+WRITERS = {"cityscapes": cityscapes, "pascal_context": pascal_context, "taskonomy": taskonomy}
+TINY = (
+    "training.epochs=1",
+    "training.steps_per_epoch=2",
+    "training.batch_size=4",
+    "model.encoder.width=4",
+    "model.encoder.head_width=4",
+    "model.encoder.rates=[1, 2]",
+    "datasets.0.options.size=[32, 32]",
+    "datasets.0.options.validation=0.3",
+)
+
+
+def tiny(name: str, form: str, *more: str) -> Experiment:
+    return load_experiment(SHIPPED / f"{name}_{form}.yaml", (*TINY, *more))
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_the_small_form_runs_on_the_official_layout_and_stands_beside_the_paper(name: str, tmp_path: Path) -> None:
+    experiment = tiny(name, "cpu")
+    [dataset] = experiment.datasets
+    data = load_prepared(prepare(name, dict(dataset.options), WRITERS[name].write(tmp_path), tmp_path / "home"))
+    records = [train(run, data) for run in experiment.runs({name: data.manifest.fingerprint})]
+    assert {record.method for record in records} == {method.label for method in experiment.methods}
+    assert {record.status for record in records} == {"finished"}, [record.error for record in records]
+    assert {record.steps for record in records} == {2}
+    assert experiment.published is not None
+    published = read_published(experiment.published)
+    board = Leaderboard.from_records(records, published=published)
+    comparisons = board.comparisons[name]
+    assert len(comparisons) == len(published.of(name)) == 2
+    for comparison in comparisons:
+        assert {row[0] for row in comparison.rows} == {"stl", "equal", "cross_stitch", "mtan", "tsn"} & set(
+            comparison.published.methods
+        )
+
+
+def test_the_full_form_starts_from_a_file_of_weights(tmp_path: Path) -> None:
+    declare()
+    from torchvision.models import resnet18
+
+    torch.manual_seed(0)
+    theirs = resnet18()
+    torch.save(theirs.state_dict(), tmp_path / "resnet18.pth")
+    more = (
+        f"model.encoder.weights={tmp_path / 'resnet18.pth'}",
+        "model.encoder.width=64",
+        "resources.gpus_per_worker=0",
+    )
+    experiment = tiny("taskonomy", "full", *more, "training.lr=1e-9", "training.channels_last=false")
+    options = dict(experiment.datasets[0].options)
+    data = load_prepared(prepare("taskonomy", options, taskonomy.write(tmp_path), tmp_path / "home"))
+    run = next(r for r in experiment.runs({"taskonomy": data.manifest.fingerprint}) if r.method == "equal")
+    model, _ = build_model(run, data.suite)
+    assert torch.equal(model.encoder.stages[4][1].conv2.weight, theirs.layer4[1].conv2.weight)
+    record = train(run, data)
+    assert record.status == "finished" and record.spec["encoder"]["weights"]["file"].endswith("resnet18.pth")

@@ -59,6 +59,8 @@ class LinearModule(FittedModule):
             counts.scatter_add_(1, inputs.long(), torch.ones(inputs.shape, device=inputs.device))
             counts[:, 0] = 0.0  # padding
             return counts.log1p()
+        if not inputs.is_floating_point():  # pixels
+            inputs = inputs.to(self.get_buffer("scale").dtype)
         if self.maps:
             height, width = inputs.shape[-2:]
             y = torch.linspace(-1, 1, height, device=inputs.device)[:, None].expand(height, width)

@@ -22,7 +22,7 @@ class MaxRoamModule(MultiTaskModule):
         self.names = tuple(task.name for task in suite.tasks)
         self.encoder, self.every = encoder, every
         self.widths = encoder.widths if isinstance(encoder, StagedModule) else (encoder.features,)
-        self.seed = int(torch.randint(1 << 31, ()))
+        self.seed = int(torch.randint(1 << 31, (), device="cpu"))
         each = max(1, round(share * len(self.names)))
         for stage, width in enumerate(self.widths):
             chosen = torch.rand(width, len(self.names)).argsort(1)[:, :each]

@@ -11,18 +11,23 @@ from torch import Tensor, nn
 
 from mtlscale.architectures._base import Architecture, MultiTaskModule, encoder_head, staged
 from mtlscale.data import Batch, Outputs
-from mtlscale.encoders import BatchNorm2d, EncoderModule, Memory, StagedModule, conv_block, resize
+from mtlscale.encoders import BatchNorm2d, EncoderModule, Memory, StagedModule, conv_block, residual_block, resize
 from mtlscale.spec import TaskSuite, knob
 
 
 class MTANModule(MultiTaskModule):
-    def __init__(self, suite: TaskSuite, encoder: StagedModule, reduction: int, dropout: float) -> None:
+    """`first`: the stage after which masks begin."""
+
+    def __init__(
+        self, suite: TaskSuite, encoder: StagedModule, reduction: int, residual: bool, first: int, dropout: float
+    ) -> None:
         super().__init__()
         self.names = tuple(task.name for task in suite.tasks)
-        self.encoder = encoder
-        widths = encoder.widths
+        self.encoder, self.first = encoder, first
+        widths = encoder.widths[first:]
+        block = residual_block if residual else conv_block
         # Shared by the tasks, as in the source: what turns attended features into the next stage's.
-        self.onward = nn.ModuleList(conv_block(inputs, outputs) for inputs, outputs in itertools.pairwise(widths))
+        self.onward = nn.ModuleList(block(inputs, outputs) for inputs, outputs in itertools.pairwise(widths))
         self.masks = nn.ModuleList(
             nn.ModuleList(
                 _mask(width if stage == 0 else 2 * width, width, reduction) for stage, width in enumerate(widths)
@@ -36,7 +41,7 @@ class MTANModule(MultiTaskModule):
         shared = []
         for stage in range(len(self.encoder.stages)):
             features = self.encoder.stage(stage, features, memory)
-            shared.append(features)
+            shared += [features] if stage >= self.first else []
         predictions = {}
         for task in batch.tasks:
             index = self.names.index(task)
@@ -44,7 +49,7 @@ class MTANModule(MultiTaskModule):
         return Outputs(predictions)
 
     def attend(self, task: int, shared: list[Tensor]) -> Tensor:
-        """The shared features after every stage -> the task's attended features after the last."""
+        """The shared features after every stage that has masks -> the task's attended features after the last."""
         attended = shared[0]
         for stage, features in enumerate(shared):
             seen = features
@@ -74,7 +79,8 @@ class MTAN(Architecture):
 
     A mask reads the shared features and the task's masked features of the stage before, brought there by a 3x3
     convolution that the tasks share (as in the authors' code) and pooling, or bilinear upsampling where the encoder
-    goes up. With `reduction: 1` masks are as wide as the features, as for SegNet; ResNets use a quarter.
+    goes up. With `reduction: 1` masks are as wide as the features, as for SegNet; ResNets use a quarter. `form: resnet`
+    is the authors' network for ResNets: a residual bottleneck instead of the convolution, and no masks after the stem.
     """
 
     name: ClassVar[str] = "mtan"
@@ -82,6 +88,8 @@ class MTAN(Architecture):
     needs_stages: ClassVar[bool] = True
 
     reduction: int = knob(4, low=1, help="channels over the masks' hidden layer")
+    form: str = knob("segnet", choices=("segnet", "resnet"), help="masks after every stage; after the layers alone")
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
-        return MTANModule(suite, staged(encoder(), self.name), self.reduction, dropout)
+        resnet = self.form == "resnet"
+        return MTANModule(suite, staged(encoder(), self.name), self.reduction, resnet, int(resnet), dropout)

@@ -15,7 +15,8 @@ from mtlscale.spec import TaskSuite, UserError, knob
 
 
 class RotoGradModule(MultiTaskModule):
-    """`rotations` [T, d, d] are no parameters: they follow a rule of their own after every step.
+    """`rotations` [T, d, d] are no parameters: they follow a rule of their own after every step. They turn the first d
+    channels, by default all.
 
     `first` [T] keeps the norms of the tasks' first gradients. A backward pass notes what a step is to do to both;
     nothing changes until the step is taken.
@@ -25,12 +26,20 @@ class RotoGradModule(MultiTaskModule):
     rotations: Tensor
     first: Tensor
 
-    def __init__(self, suite: TaskSuite, encoder: EncoderModule, rate: float, scale: bool, dropout: float) -> None:
+    def __init__(
+        self,
+        suite: TaskSuite,
+        encoder: EncoderModule,
+        rate: float,
+        scale: bool,
+        dropout: float,
+        channels: int | None = None,
+    ) -> None:
         super().__init__()
         self.names = tuple(task.name for task in suite.tasks)
         self.encoder, self.rate, self.scale = encoder, rate, scale
-        size = len(self.names)
-        self.register_buffer("rotations", torch.eye(encoder.features).repeat(size, 1, 1))
+        size, turned = len(self.names), min(channels or encoder.features, encoder.features)
+        self.register_buffer("rotations", torch.eye(turned).repeat(size, 1, 1))
         self.register_buffer("first", torch.zeros(size))
         self.heads = nn.ModuleList(encoder_head(encoder, task, dropout) for task in suite.tasks)
         self.gathered: Tensor | None = None  # [T, d, d], from the last backward pass on this worker
@@ -104,7 +113,9 @@ class _Rotate(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         ctx.save_for_backward(rotations)
         ctx.index, ctx.owner = index, owner
-        return tuple(torch.einsum("ij,bj...->bi...", rotation.to(features.dtype), features) for rotation in rotations)
+        first, rest = features.split([rotations.shape[-1], features.shape[1] - rotations.shape[-1]], 1)
+        turned = [torch.einsum("ij,bj...->bi...", rotation.to(features.dtype), first) for rotation in rotations]
+        return tuple(torch.cat([part, rest], 1) for part in turned) if rest.shape[1] else tuple(turned)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
@@ -112,9 +123,13 @@ class _Rotate(torch.autograd.Function):
         example = next(g for g in grads if g is not None)
         # Rows: a sample, or a place of one.
         rows = [(torch.zeros_like(example) if g is None else g).movedim(1, -1).flatten(0, -2) for g in grads]
-        given = torch.stack(rows).to(rotations.dtype)  # [T, n, d]
+        whole = torch.stack(rows).to(rotations.dtype)  # [T, n, channels]
+        size = rotations.shape[-1]
+        given, rest = whole.split([size, whole.shape[-1] - size], -1)  # [T, n, d] and what is not turned
         back = given @ rotations  # rows of Rᵀ∇ℓ
-        squares = given.square().sum((1, 2))
+        if rest.shape[-1]:
+            back = torch.cat([back, rest], -1)
+        squares = whole.square().sum((1, 2))
         norms = Workers.current().sum(squares).sqrt()
         owner.norms = torch.zeros_like(owner.first)
         for place, task in enumerate(ctx.index):
@@ -124,7 +139,7 @@ class _Rotate(torch.autograd.Function):
         factors = scaled(norms, first) if owner.scale else torch.ones_like(norms)
         total = torch.einsum("t,tnd->nd", factors, back)
         unit = torch.where(norms > 0, 1.0 / torch.where(norms > 0, norms, 1.0), 0.0)
-        agreed = torch.einsum("t,tnd->nd", unit, back) / len(norms)  # v, of gradients of norm 1
+        agreed = torch.einsum("t,tnd->nd", unit, back[..., :size]) / len(norms)  # v, of gradients of norm 1
         toward = -torch.einsum("t,tni,nj->tij", unit, given, agreed)
         owner.gathered = torch.zeros_like(owner.rotations)
         for place, task in enumerate(ctx.index):
@@ -138,8 +153,9 @@ class RotoGrad(Architecture):
 
     The rotations are trained to bring the tasks' gradients at the shared features together, by steps of `rate` on
     gradients of norm 1, after each step of the optimiser and apart from it; channels are rotated at every place of a
-    map. Needs a data set with one input for all tasks, a balancer that weights losses, and no accumulation. The source
-    uses a second Adam with a decaying rate.
+    map, with `channels` only the first of them, as the authors' package does for long features. Needs a data set with
+    one input for all tasks, a balancer that weights losses, and no accumulation. The source uses a second Adam with a
+    decaying rate.
     """
 
     name: ClassVar[str] = "rotograd"
@@ -148,6 +164,7 @@ class RotoGrad(Architecture):
 
     rate: float = knob(0.05, low=0.0, search=(0.005, 0.5, "log"), help="step size of the rotations")
     scale: bool = knob(True, help="bring the gradients to a common norm; false: rotate only")
+    channels: int | None = knob(None, low=1, help="channels that are rotated, from the first; none: all")
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         if suite.inputs != "shared":
@@ -155,4 +172,4 @@ class RotoGrad(Architecture):
                 f"rotograd compares the tasks' gradients at the same samples, but {suite.name} has inputs of its own "
                 "per task; choose another architecture"
             )
-        return RotoGradModule(suite, encoder(), self.rate, self.scale, dropout)
+        return RotoGradModule(suite, encoder(), self.rate, self.scale, dropout, self.channels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -11,18 +12,29 @@ from torch.nn import functional
 
 from mtlscale.architectures._base import Architecture, MultiTaskModule
 from mtlscale.data import Batch, Outputs
-from mtlscale.encoders import EncoderModule
+from mtlscale.encoders import EncoderModule, MapHead
 from mtlscale.spec import TaskSuite, knob
 
 
 class TSNModule(MultiTaskModule):
-    def __init__(self, suite: TaskSuite, encoder: EncoderModule, code: int, top: int, dropout: float) -> None:
+    """`whole`: the decoder is a whole head of the encoder, and a task's own head one layer."""
+
+    decoder: nn.Module
+
+    def __init__(
+        self, suite: TaskSuite, encoder: EncoderModule, code: int, top: int, whole: bool, dropout: float
+    ) -> None:
         super().__init__()
         self.names = tuple(task.name for task in suite.tasks)
         self.encoder = encoder
         self.codes = nn.ParameterList(torch.randn(code) for _ in suite.tasks)
         self.embedding = nn.Sequential(nn.Linear(code, code), nn.ReLU(), nn.Linear(code, 2 * top))
-        self.decoder: nn.Module = (
+        if whole:
+            decoder = encoder.head(replace(suite.tasks[0], outputs=top, classes=()), dropout)
+            self.decoder = decoder.layers if isinstance(decoder, MapHead) else decoder
+            self.heads = nn.ModuleList(_last(decoder, top, task.outputs) for task in suite.tasks)
+            return
+        self.decoder = (
             nn.Conv2d(encoder.features, top, 3, padding=1) if encoder.spatial else nn.Linear(encoder.features, top)
         )
         self.heads = nn.ModuleList(encoder.head(task, dropout, top) for task in suite.tasks)
@@ -48,6 +60,13 @@ class TSNModule(MultiTaskModule):
         return [self.codes[index], *self.heads[index].parameters()]
 
 
+def _last(decoder: nn.Module, features: int, outputs: int) -> nn.Module:
+    """One layer to a task's prediction; maps are brought to the size of the image after it."""
+    if isinstance(decoder, MapHead):
+        return MapHead(nn.Conv2d(features, outputs, 1), decoder.size)
+    return nn.Linear(features, outputs)
+
+
 def normalised(features: Tensor) -> Tensor:
     """Every sample's channel to mean 0 and variance 1 over places [B, F, h, w]; a vector [B, F] over its features."""
     dims = (2, 3) if features.ndim == 4 else (1,)
@@ -60,7 +79,9 @@ class TSN(Architecture):
 
     A learnt code per task goes through an embedding network of two layers. The decoder is one convolution (a linear
     layer on vectors, which are normalised over their features), where the source has one at every resolution; the last
-    layers, whose sizes differ between tasks, stay the tasks' own. Encoder and decoder run once for all tasks.
+    layers, whose sizes differ between tasks, stay the tasks' own. Encoder and decoder run once for all tasks. With
+    `decoder: head` the decoder is a whole head of the encoder (DeepLab: its pyramid), and a task's own part is one
+    layer: the number of parameters hardly grows with the tasks, as published.
     """
 
     name: ClassVar[str] = "tsn"
@@ -69,6 +90,7 @@ class TSN(Architecture):
 
     code: int = knob(32, low=1, help="size of a task's code")
     top: int = knob(64, low=1, search=(16, 32, 64, 128), help="channels of the decoder")
+    decoder: str = knob("layer", choices=("layer", "head"), help="one layer, and a head per task; one head for all")
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
-        return TSNModule(suite, encoder(), self.code, self.top, dropout)
+        return TSNModule(suite, encoder(), self.code, self.top, self.decoder == "head", dropout)

@@ -111,6 +111,24 @@ def conv_block(inputs: int, outputs: int, size: int = 3, dilation: int = 1) -> n
     return nn.Sequential(conv, BatchNorm2d(outputs), nn.ReLU())
 
 
+class _Bottleneck(nn.Module):
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        inner = max(1, outputs // 4)
+        last = [nn.Conv2d(inner, outputs, 1, bias=False), BatchNorm2d(outputs)]
+        self.layers = nn.Sequential(*conv_block(inputs, inner, 1), *conv_block(inner, inner), *last)
+        self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), BatchNorm2d(outputs))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        result: Tensor = (self.layers(inputs) + self.shortcut(inputs)).relu()
+        return result
+
+
+def residual_block(inputs: int, outputs: int) -> nn.Module:
+    """ResNet's bottleneck of a quarter of the width: [B, inputs, H, W] -> [B, outputs, H, W]."""
+    return _Bottleneck(inputs, outputs)
+
+
 def resize(features: Tensor, size: tuple[int, int]) -> Tensor:
     """[B, C, h, w] -> [B, C, *size]: the largest of each window where it shrinks, bilinear where it grows."""
     height, width = features.shape[-2:]

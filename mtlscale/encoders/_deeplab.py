@@ -8,7 +8,7 @@ from torch import nn
 
 from mtlscale.encoders._base import Encoder, EncoderModule
 from mtlscale.encoders._heads import aspp_head
-from mtlscale.encoders._images import PRETRAINED_HELP, ResNetModule, image_size
+from mtlscale.encoders._images import WEIGHTS_HELP, ResNetModule, image_size
 from mtlscale.spec import Task, TaskSuite, UserError, knob
 
 _DILATED = {8: (3, 4), 16: (4,), 32: ()}
@@ -21,7 +21,7 @@ class DeepLabModule(ResNetModule):
 
     def __init__(self, suite: TaskSuite, depth: int, settings: DeepLab) -> None:
         dilate = _DILATED[settings.stride]
-        super().__init__(suite, depth, settings.width, settings.stem, dilate, settings.pretrained)
+        super().__init__(suite, depth, settings.width, settings.stem, dilate, settings.weights)
         self.size = image_size(settings.name, suite)
         self.head_width, self.rates = settings.head_width, settings.rates
 
@@ -41,7 +41,7 @@ class DeepLab(Encoder):
     stride: int = knob(8, choices=tuple(_DILATED), help="resolution of the image over that of the features (imagenet)")
     head_width: int = knob(256, low=1, help="channels within a task's head")
     rates: tuple[int, ...] = knob((12, 24, 36), help="dilations of the pyramid, in places of the features")
-    pretrained: str | None = knob(None, help=PRETRAINED_HELP)
+    weights: str | None = knob(None, file=True, help=WEIGHTS_HELP)
 
     def build(self, suite: TaskSuite) -> EncoderModule:
         image_size(self.name, suite)

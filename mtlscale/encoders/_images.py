@@ -13,12 +13,13 @@ from torch import Tensor, nn
 
 from mtlscale.encoders._base import StagedModule
 from mtlscale.encoders._batch_norm import BatchNorm2d
-from mtlscale.spec import Task, TaskSuite, UserError
+from mtlscale.spec import Task, TaskSuite, UserError, files
 from mtlscale.torchvision_ops import declare
 
 BLOCKS = {18: ("BasicBlock", (2, 2, 2, 2)), 50: ("Bottleneck", (3, 4, 6, 3))}
-PRETRAINED_HELP = "file of torchvision's weights (a state dictionary); none: random"
+WEIGHTS_HELP = "file of torchvision's weights (a state dictionary) to start from; none: random"
 _MEAN, _STD = 127.5, 64.0  # where a data set says nothing
+_CLASSIFIERS = ("fc.", "classifier.", "aux_classifier.")  # heads that torchvision's files bring along
 _OF_MAPS = {"miou", "pixel_accuracy", "pixel_error", "abs_err", "rel_err", "max_f"}
 
 
@@ -58,7 +59,7 @@ class ResNetModule(ImageModule):
         width: int,
         stem: str,
         dilate: Sequence[int] = (),
-        pretrained: str | None = None,
+        weights: Any = None,
     ) -> None:
         super().__init__(suite)
         declare()
@@ -84,8 +85,8 @@ class ResNetModule(ImageModule):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-        if pretrained is not None:
-            load_resnet(self, pretrained)
+        if weights is not None:
+            load_resnet(self, files.locate(weights))
 
 
 def _stem(channels: int, width: int, stem: str) -> nn.Sequential:
@@ -113,32 +114,38 @@ def _block(block: Any, inputs: int, planes: int, stride: int, dilation: int) -> 
     return basic
 
 
-def load_resnet(module: ResNetModule, path: str) -> None:
-    """Weights from a file in torchvision's names; its classifier is left out. Raises `UserError` where they do not
-    fit."""
-    if not Path(path).is_file():
-        raise UserError(f"pretrained: {path} is not a file; name a file of torchvision's ResNet weights")
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:
-        raise UserError(f"pretrained: {path} cannot be read as weights; save a plain state dictionary") from None
-    if not isinstance(found, Mapping):
-        raise UserError(f"pretrained: {path} holds no state dictionary; save one with torch.save(model.state_dict())")
-    state = {_own_name(key): value for key, value in found.items() if not key.startswith("fc.")}
+def load_resnet(module: ResNetModule, path: Path) -> None:
+    """Weights from a file in torchvision's names, of a classifier or of a network on its trunk; the classifier is left
+    out. Raises `UserError` where they do not fit."""
+    state = {_own_name(key): value for key, value in _state(path).items() if not key.startswith(_CLASSIFIERS)}
     own = module.state_dict()
-    for key, value in own.items():
+    for key in own:
         if key not in state and not key.endswith("num_batches_tracked"):
-            raise UserError(f"pretrained: {path} has no weights for {key}; it is of another network")
-        if key in state and state[key].shape != value.shape:
+            raise UserError(f"weights: {path} has none for {key}; it is of another network")
+    for key, value in state.items():
+        if key not in own:
+            raise UserError(f"weights: {path} has {key}, which is not here; it is of another network")
+        if value.shape != own[key].shape:
             raise UserError(
-                f"pretrained: {key} is {list(state[key].shape)} in {path}, but {list(value.shape)} here; "
+                f"weights: {key} is {list(value.shape)} in {path}, but {list(own[key].shape)} here; "
                 "torchvision's weights need width 64 and stem imagenet"
             )
     module.load_state_dict({key: state.get(key, value) for key, value in own.items()})
 
 
+def _state(path: Path) -> Mapping[str, Tensor]:
+    """Names and tensors of a file, without running what else it may hold."""
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:
+        raise UserError(f"weights: {path} cannot be read as weights; save a plain state dictionary") from None
+    if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
+        raise UserError(f"weights: {path} holds no state dictionary; save one with torch.save(model.state_dict(), …)")
+    return found
+
+
 def _own_name(key: str) -> str:
-    key = re.sub(r"^conv1\.", "stages.0.0.", key)
+    key = re.sub(r"^conv1\.", "stages.0.0.", key.removeprefix("backbone."))
     key = re.sub(r"^bn1\.", "stages.0.1.", key)
     return re.sub(r"^layer(\d)\.", r"stages.\1.", key)
 

@@ -1,7 +1,7 @@
 from typing import ClassVar
 
 from mtlscale.encoders._base import Encoder, EncoderModule
-from mtlscale.encoders._images import PRETRAINED_HELP, ResNetModule, image_size, is_map
+from mtlscale.encoders._images import WEIGHTS_HELP, ResNetModule, image_size, is_map
 from mtlscale.spec import TaskSuite, UserError, knob
 
 
@@ -18,7 +18,7 @@ class ResNet18(Encoder):
 
     width: int = knob(64, low=1, help="channels of the first layer")
     stem: str = knob("imagenet", choices=("imagenet", "small"), help="a quarter of the resolution, or all of it")
-    pretrained: str | None = knob(None, help=PRETRAINED_HELP)
+    weights: str | None = knob(None, file=True, help=WEIGHTS_HELP)
 
     def build(self, suite: TaskSuite) -> EncoderModule:
         image_size(self.name, suite)
@@ -28,4 +28,4 @@ class ResNet18(Encoder):
                     f"resnet18 gives one vector per image, but task {task.name} predicts pixels; choose "
                     "deeplab_resnet18 or segnet"
                 )
-        return ResNetModule(suite, 18, self.width, self.stem, pretrained=self.pretrained)
+        return ResNetModule(suite, 18, self.width, self.stem, weights=self.weights)

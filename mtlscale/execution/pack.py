@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from mtlscale.spec import Experiment, UserError, find_experiment, load_experiment, read_settings
+from mtlscale.spec import Experiment, UserError, files, find_experiment, load_experiment, read_settings
 
 LIMIT_MB = 100.0  # MiB
 # Never packed, wherever they stand: environments, caches, results; nor anything whose name begins with a dot.
@@ -82,6 +82,10 @@ def pack(
     if loaded.published is not None:
         settings["published"] = f"published/{loaded.published.name}"
         copied[settings["published"]] = loaded.published
+    for index, place in enumerate(files.named(settings)):
+        source = place.found(file.parent)
+        place.options[place.key] = f"files/{index}/{source.name}"
+        copied[place.options[place.key]] = source
     for path in include:
         copied |= _included(path)
     if with_code:
@@ -114,13 +118,13 @@ def _code() -> dict[str, Path]:
 def _files(folder: Path) -> Iterator[Path]:
     """The files below a folder that may be packed; links are left out, since they may lead anywhere."""
     apart = _kept_apart()
-    for parent, folders, files in os.walk(folder):
+    for parent, folders, names in os.walk(folder):
         folders[:] = sorted(
             name
             for name in folders
             if not _never(name) and not Path(parent, name).is_symlink() and Path(parent, name).resolve() not in apart
         )
-        for name in sorted(files):
+        for name in sorted(names):
             if not _never(name) and not Path(parent, name).is_symlink():
                 yield Path(parent, name)
 

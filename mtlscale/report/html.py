@@ -35,7 +35,7 @@ def page(records: Iterable[RunRecord], board: Leaderboard, name: str) -> str:
     sections, drawings = [], []
     for number, (dataset, table) in enumerate(board.tables.items()):
         drawn = figures(table, runs[dataset])
-        beside = board.comparisons[dataset].to_html() if dataset in board.comparisons else ""
+        beside = "".join(comparison.to_html() for comparison in board.comparisons.get(dataset, ()))
         sections.append(_dataset(table, number, [(title, what) for title, what, _ in drawn], beside))
         # plotly writes "<" as \u003c, so its JSON cannot end the script element it stands in.
         drawings += [

@@ -15,8 +15,9 @@ from rich.console import RenderableType
 from mtlscale.metrics import relative_gain
 from mtlscale.records import RunRecord
 from mtlscale.report import layout, statistics
+from mtlscale.report.beside import Comparison, compare
 from mtlscale.report.frames import by_dataset, metric_columns, newest, run_frame, value_frame
-from mtlscale.report.published import Comparison, Published, compare
+from mtlscale.report.published import Published
 from mtlscale.report.table import Table
 from mtlscale.spec import UserError
 
@@ -29,7 +30,7 @@ class Leaderboard:
     """The tables of an experiment, by data set label."""
 
     tables: dict[str, Table]
-    comparisons: dict[str, Comparison] = field(default_factory=dict)  # with published numbers, where there are some
+    comparisons: dict[str, tuple[Comparison, ...]] = field(default_factory=dict)  # with published tables, if any
 
     @classmethod
     def from_records(
@@ -47,10 +48,11 @@ class Leaderboard:
         tables = {dataset: _table(dataset, runs, baseline, reference) for dataset, runs in groups.items()}
         comparisons = {}
         for dataset, runs in groups.items():
-            if published is not None and runs[0].spec.get("dataset", {}).get("name") == published.dataset:
-                comparison = compare(tables[dataset], published)
-                if comparison is not None:
-                    comparisons[dataset] = comparison
+            pipeline = runs[0].spec.get("dataset", {}).get("name", "")
+            known = () if published is None else published.of(pipeline)
+            found = [compare(tables[dataset], one) for one in known]
+            if any(found):
+                comparisons[dataset] = tuple(comparison for comparison in found if comparison is not None)
         return cls(tables, comparisons)
 
     def to_pandas(self) -> pd.DataFrame:
@@ -69,8 +71,7 @@ class Leaderboard:
         parts = []
         for dataset, table in self.tables.items():
             parts.append(layout.markdown(table))
-            if dataset in self.comparisons:
-                parts.append(self.comparisons[dataset].to_markdown())
+            parts += [comparison.to_markdown() for comparison in self.comparisons.get(dataset, ())]
         return "\n".join(parts)
 
     def to_rich(self, width: int = 100) -> RenderableType:
@@ -80,8 +81,7 @@ class Leaderboard:
         parts: list[RenderableType] = []
         for dataset, table in self.tables.items():
             parts += layout.terminal(table, width)
-            if dataset in self.comparisons:
-                parts.append(self.comparisons[dataset].to_rich())
+            parts += [comparison.to_rich() for comparison in self.comparisons.get(dataset, ())]
         return Group(*parts)
 
 

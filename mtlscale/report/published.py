@@ -1,25 +1,19 @@
-"""Published numbers beside ours: a file of them, and what it says about a leaderboard."""
+"""Published tables: a file of them, as printed, and what follows from their entries."""
 
 from __future__ import annotations
 
-import html
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Literal
 
 import numpy as np
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from mtlscale.report.layout import markdown_cell
+from mtlscale.metrics import higher_is_better
 from mtlscale.spec import UserError
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from mtlscale.report.table import Table
-
-FAR = 1.5  # points of difference that want a reason
+Score = Literal["average", "delta_i", "taskwise", "total_error"]
 
 
 class _Model(BaseModel):
@@ -27,132 +21,128 @@ class _Model(BaseModel):
 
 
 class PublishedMethod(_Model):
-    """A column of a published table."""
+    """A method's entries in a published table."""
 
     name: str  # as printed
-    values: tuple[float, ...]  # by task
-    printed_average: float | None = None
+    values: tuple[float, ...] = ()  # by column; of a table that prints no more than a figure, none
+    score: float | None = None  # the table's figure, as printed
+    printed_average: float | None = None  # which need not be the mean of the values
+    deviation: float | None = None  # of the figure, over seeds
+    safeness: float | None = None  # η in percent
+    parameters: float | None = None  # in millions
+    speed: float | None = None  # over that of the baseline
 
-    @property
-    def mean(self) -> float:
-        """Of the values: printed averages need not be that."""
-        return float(np.mean(self.values))
 
+class PublishedTable(_Model):
+    """A published table of one data set.
 
-class Published(_Model):
-    """A published table: one metric on the tasks of one data set."""
+    columns: what its values are, `task.metric`; a table of one metric names `metric` and `tasks` instead, one without
+    values the metric at most. entries: how values stand to the baseline's, which are absolute: by themselves, minus the
+    baseline's, or what is gained on them, positive is better. score: the figure that methods are compared by, of those
+    in `unit` (a fraction or percent). mended: label -> column -> the value that a misprint should have.
+    """
 
     source: str
     dataset: str  # name of the pipeline
-    metric: str
-    tasks: tuple[str, ...]
+    metric: str = ""
+    tasks: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    entries: Literal["absolute", "differences", "gains"] = "absolute"
+    baseline: str = "stl"  # label
+    score: Score = "average"
+    unit: Literal["percent", "fraction"] = "percent"
+    mended: dict[str, dict[str, float]] = Field(default_factory=dict)
     methods: dict[str, PublishedMethod]  # by our label
     note: str = ""
     reasons: str = ""  # why ours may differ
 
+    @model_validator(mode="before")
+    @classmethod
+    def _one_metric(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and value.get("tasks") and value.get("metric") and not value.get("columns"):
+            return {**value, "columns": [f"{task}.{value['metric']}" for task in value["tasks"]]}
+        return value
+
     @model_validator(mode="after")
-    def _complete(self) -> Published:
+    def _complete(self) -> PublishedTable:
+        what = f"{len(self.tasks)} tasks" if self.tasks else f"{len(self.columns)} columns"
         for label, method in self.methods.items():
-            if len(method.values) != len(self.tasks):
-                raise ValueError(f"{label} has {len(method.values)} values for {len(self.tasks)} tasks")
+            if method.values and len(method.values) != len(self.columns):
+                raise ValueError(f"{label} has {len(method.values)} values for {what}")
+            if not method.values and method.score is None:
+                raise ValueError(f"{label} has neither values nor a score")
+        if self.entries != "absolute" and not getattr(self.methods.get(self.baseline), "values", ()):
+            raise ValueError(f"entries: {self.entries} need the values of {self.baseline}")
+        for column in self.columns:
+            higher_is_better(column.partition(".")[2])
         return self
+
+    @property
+    def places(self) -> tuple[tuple[str, str], ...]:
+        """(task, metric) of each column."""
+        return tuple((task, metric) for task, _, metric in (column.partition(".") for column in self.columns))
+
+    def absolute(self, label: str) -> dict[str, dict[str, float]]:
+        """task -> metric -> value of a method that has values, misprints mended."""
+        values = np.array(self.methods[label].values)
+        if self.entries != "absolute" and label != self.baseline:
+            signs = [1 if higher_is_better(metric) else -1 for _, metric in self.places]
+            base = [value for of_task in self.absolute(self.baseline).values() for value in of_task.values()]
+            values = np.array(base) + values * (signs if self.entries == "gains" else 1)
+        found: dict[str, dict[str, float]] = {}
+        for column, (task, metric), value in zip(self.columns, self.places, values, strict=True):
+            found.setdefault(task, {})[metric] = self.mended.get(label, {}).get(column, float(value))
+        return found
+
+    def figure(self, label: str) -> float:
+        """What the method is compared by; improvements in percent. Where the values are there, their mean: printed
+        averages need not be that."""
+        method = self.methods[label]
+        if method.values and self.score == "average":
+            return float(np.mean(method.values))
+        assert method.score is not None
+        return 100.0 * method.score if self.unit == "fraction" else method.score
+
+
+class Published(_Model):
+    """The tables of a file; `note` and `reasons` are those of every table that has none of its own.
+
+    A file of one table may leave `tables` out and hold the table itself.
+    """
+
+    tables: tuple[PublishedTable, ...] = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shared(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise ValueError("a file of published numbers is a mapping with `tables`, or with `source` and `methods`")
+        tables = value.get("tables")
+        if tables is None:
+            return {"tables": [value]}
+        common = {key: value[key] for key in ("source", "note", "reasons") if key in value}
+        if isinstance(tables, list | tuple):
+            tables = [{**common, **table} if isinstance(table, Mapping) else table for table in tables]
+        return {**{key: entry for key, entry in value.items() if key not in common}, "tables": tables}
+
+    def of(self, dataset: str) -> tuple[PublishedTable, ...]:
+        """The tables of a data set, by its pipeline's name."""
+        return tuple(table for table in self.tables if table.dataset == dataset)
 
 
 def read_published(path: Path) -> Published:
-    """The file of a published table; `UserError` where it is none."""
+    """The file of published tables; `UserError` where it is none."""
     try:
         return Published.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise UserError(
-            f"published: {path} cannot be read ({error.strerror}); mend the experiment's `published`"
-        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "no UTF-8"
+        raise UserError(f"published: {path} cannot be read ({reason}); mend the experiment's `published`") from None
     except yaml.YAMLError:
         raise UserError(f"published: {path} is not valid YAML") from None
+    except UserError as error:
+        raise UserError(f"published: {path}: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         problem = first["msg"].removeprefix("Value error, ")
         raise UserError(f"published: {path}: {f'{where}: ' if where else ''}{problem}") from None
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A published table and the methods of a leaderboard that are in it, in the order of the leaderboard."""
-
-    published: Published
-    rows: tuple[tuple[str, ...], ...]  # of texts, below HEADER
-    far: tuple[str, ...]  # labels of methods that are more than FAR from the published mean
-
-    def to_markdown(self) -> str:
-        lines = [f"### Beside {markdown_cell(self.published.source)}", ""]
-        lines += ["| " + " | ".join(HEADER) + " |", "| --- | --- |" + " ---: |" * (len(HEADER) - 2)]
-        lines += ["| " + " | ".join(markdown_cell(cell) for cell in row) + " |" for row in self.rows]
-        return "\n".join([*lines, "", f"<sub>{markdown_cell(self.legend())}</sub>", ""])
-
-    def to_html(self) -> str:
-        head = "".join(f'<th scope="col">{html.escape(text)}</th>' for text in HEADER)
-        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in self.rows)
-        title = html.escape(f"Beside {self.published.source}")
-        return (
-            f'<div class="scroll" tabindex="0" role="region" aria-label="{title}"><table><caption>{title}</caption>'
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-            f'<p class="legend">{html.escape(self.legend())}</p>'
-        )
-
-    def to_rich(self) -> RenderableType:
-        from rich import box
-        from rich.console import Group
-        from rich.markup import escape
-        from rich.table import Table
-        from rich.text import Text
-
-        title = escape(f"beside {self.published.source}")
-        grid = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-        for index, header in enumerate(HEADER):
-            grid.add_column(header, justify="left" if index < 2 else "right", no_wrap=True)
-        for row in self.rows:
-            grid.add_row(*(Text(cell, style="bold" if row[0] in self.far else "") for cell in row))
-        return Group(grid, Text(self.legend() + "\n", style="dim"))
-
-    def legend(self) -> str:
-        """What the columns are, and the reasons offered where a difference is large."""
-        parts = [
-            f"Published is the mean of the column over the {len(self.published.tasks)} tasks.",
-            self.published.note,
-            f"(!) marks differences of more than {FAR:g} points: {', '.join(self.far)}." if self.far else "",
-            f"Reasons: {self.published.reasons}" if self.far else "",
-        ]
-        return " ".join(part.strip() for part in parts if part)
-
-
-HEADER = ("method", "published as", "ours", "published", "printed avg", "difference", "largest on a task")
-
-
-def compare(table: Table, published: Published) -> Comparison | None:
-    """What the published table says about this leaderboard; None where tasks, metric or methods are others."""
-    if set(published.tasks) != set(table.tasks) or set(table.main_metrics.values()) != {published.metric}:
-        return None
-    rows, far = [], []
-    columns = [table.main_column(task) for task in published.tasks]
-    for label in table.rows.index[table.rows["finished"] > 0]:
-        method = published.methods.get(label)
-        if method is None:
-            continue
-        ours, width = table.rows.loc[label, ["average", "average_ci"]]
-        by_task = table.rows.loc[label, columns].to_numpy(float) - np.array(method.values)
-        most = int(np.abs(by_task).argmax())
-        difference = ours - method.mean
-        if abs(difference) > FAR:
-            far.append(str(label))
-        rows.append(
-            (
-                str(label),
-                method.name,
-                f"{ours:.2f}" if np.isnan(width) else f"{ours:.2f} ± {width:.2f}",
-                f"{method.mean:.2f}",
-                "–" if method.printed_average is None else f"{method.printed_average:.2f}",
-                f"{difference:+.2f}{' (!)' if abs(difference) > FAR else ''}",
-                f"{by_task[most]:+.2f} {published.tasks[most]}",
-            )
-        )
-    return Comparison(published, tuple(rows), tuple(far)) if rows else None

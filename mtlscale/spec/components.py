@@ -46,6 +46,7 @@ class Knob:
     choices: tuple[Any, ...] = ()
     search: tuple[Any, ...] = ()
     help: str = ""
+    file: bool = False  # the path of a file, which counts by its content
 
     def range(self) -> str:
         """The admissible values in words, as error messages and `mtlscale list` print them."""
@@ -82,9 +83,10 @@ def knob(
     choices: Sequence[Any] = (),
     search: Sequence[Any] = (),
     help: str = "",
+    file: bool = False,
 ) -> Any:
     """A component's setting: its default, admissible range and default search range."""
-    spec = Knob(low, high, open_low, open_high, tuple(choices), tuple(search), help)
+    spec = Knob(low, high, open_low, open_high, tuple(choices), tuple(search), help, file)
     if isinstance(default, list | dict):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata={"knob": spec})
     return dataclasses.field(default=default, metadata={"knob": spec})
@@ -182,7 +184,9 @@ def build(kind: str, name: str, options: dict[str, Any] | None = None, where: st
             raise UserError(f"{where or name}: unknown option {key!r}; {hint}")
     types = {field.name: field.type for field in dataclasses.fields(cls)}
     for key, value in options.items():
-        default = known[key][0]
+        default, spec = known[key]
+        if spec.file and value is not None and not isinstance(value, str | dict):
+            raise UserError(f"{where or name}: {key} = {value!r} should be the path of a file")
         if types[key] in (int, "int") and isinstance(value, float):
             if not value.is_integer():
                 raise UserError(f"{where or name}: {key} = {value!r} should be a whole number")

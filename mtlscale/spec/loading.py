@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from mtlscale.spec import components
+from mtlscale.spec import components, files
 from mtlscale.spec.components import nearest
 from mtlscale.spec.errors import UserError
 from mtlscale.spec.experiment import Experiment
@@ -70,6 +70,8 @@ def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experi
     plugins = tuple(file.parent / plugin for plugin in named)
     components.load_plugins(plugins)
     data["plugins"] = plugins
+    for place in files.named(data):
+        place.options[place.key] = str(place.found(file.parent))
     if isinstance(data.get("published"), str):
         data["published"] = file.parent / data["published"]
         if not data["published"].is_file():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mtlscale.spec import components
+from mtlscale.spec.files import known
 from mtlscale.spec.models import TrainingSpec
 
 IDENTITY = ("name", "results_version", "plugin")  # of a component's settings, those that are no knob
@@ -59,9 +60,10 @@ class Parts:
 
 
 def settings(component: Any) -> dict[str, Any]:
-    """A component's name, results version and every knob with its value; of a plugin the hash of its file, too."""
+    """A component's name, results version and every knob with its value; of a plugin and of files the hash, too."""
     cls = type(component)
-    knobs = {knob: getattr(component, knob) for knob in cls.knobs()}
+    values = {knob: (getattr(component, knob), spec) for knob, (_, spec) in cls.knobs().items()}
+    knobs = {knob: known(value) if spec.file else value for knob, (value, spec) in values.items()}
     source = components.source_hash(cls)
     return {"name": cls.name, "results_version": cls.results_version, **({"plugin": source} if source else {}), **knobs}
 

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from mtlscale.spec import components
 from mtlscale.spec.dimensions import PARTS, Knobs, split_path
+from mtlscale.spec.files import identity
 from mtlscale.spec.models import ModelSpec, TrainingSpec
 from mtlscale.spec.parts import IDENTITY, Parts, as_json, settings
 from mtlscale.spec.validation import Model, override
@@ -47,7 +48,7 @@ class Frame:
             "dataset": None,
             "seed": None,
             "training": {key: value for key, value in training.items() if key not in left_out},
-            **{part: spec[part] for part in parts},
+            **{part: identity(spec[part]) for part in parts},
         }
         names = sorted(content)
         texts = {name: f"{json.dumps(name)}: {json.dumps(content[name], sort_keys=True)}" for name in names}

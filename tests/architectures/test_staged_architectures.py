@@ -41,6 +41,10 @@ MORE: list[tuple[str, str, dict[str, Any]]] = [
     ("nddr_cnn", "deeplab_resnet18", {"shortcut": False}),
     ("cross_stitch", "resnet18", {"bottom": "own", "top": 3}),
     ("mtan", "segnet", {}),
+    ("mtan", "deeplab_resnet18", {"form": "resnet"}),
+    ("rotograd", "deeplab_resnet18", {"channels": 5}),
+    ("tsn", "deeplab_resnet18", {"decoder": "head", "code": 4, "top": 5}),
+    ("tsn", "resnet18", {"decoder": "head", "code": 4, "top": 5}),
 ]
 EVERY = [(name, encoder, OPTIONS[name]) for name in OPTIONS for encoder in ENCODERS] + MORE
 every = pytest.mark.parametrize(
@@ -377,6 +381,28 @@ def test_rotograds_rotations_bring_opposed_gradients_together() -> None:
     for rotation in model.rotations:
         torch.testing.assert_close(rotation.T @ rotation, torch.eye(2))
         assert torch.linalg.det(rotation).item() == pytest.approx(1.0)
+
+
+def test_rotograd_turns_its_first_channels_alone() -> None:
+    """With two of three channels turned, the third passes as it is, and its gradients are the plain sum."""
+    tasks = tuple(Task(name=name, loss="mse", outputs=3, metrics=("mse",)) for name in "ab")
+    of = TaskSuite(name="two", tasks=tasks, inputs="shared", input_kind="vector", input_shape=(3,))
+    encoder = Passing(3)
+    model = components.build("architectures", "rotograd", {"channels": 2, "scale": False}).build(of, lambda: encoder, 0)
+    quarter = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+    model.rotations[0].copy_(quarter)
+    model.heads[0] = nn.Identity()
+    model.heads[1] = nn.Identity()
+    inputs = torch.tensor([[1.0, 2.0, 3.0]], requires_grad=True)
+    model.encoder = nn.Identity()
+    found = model(Batch("all", Samples(inputs, {"a": torch.zeros(1, 3), "b": torch.zeros(1, 3)}), 1)).predictions
+    assert found["a"].tolist() == [[-2.0, 1.0, 3.0]] and found["b"].tolist() == [[1.0, 2.0, 3.0]]
+    pull = torch.tensor([1.0, 10.0, 100.0])
+    ((found["a"] + 2 * found["b"]) * pull).sum().backward()
+    assert inputs.grad is not None
+    assert inputs.grad.tolist() == [[10.0 + 2.0, -1.0 + 20.0, 300.0]]
+    capped = components.build("architectures", "rotograd", {"channels": 99}).build(of, lambda: encoder, 0)
+    assert capped.rotations.shape == (2, 3, 3)
 
 
 def test_rotograd_needs_one_input_for_all_tasks() -> None:

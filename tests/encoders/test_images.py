@@ -129,26 +129,54 @@ def test_weights_from_a_file(name: str, tmp_path: Path) -> None:
     theirs = resnet18().eval()
     path = tmp_path / "resnet18.pt"
     torch.save(theirs.state_dict(), path)
-    ours = build(name, width=64, pretrained=str(path)).eval()
+    ours = build(name, width=64, weights=str(path)).eval()
     assert torch.equal(ours.stages[3][0].conv1.weight, theirs.layer3[0].conv1.weight)
     if name == "resnet18":
         image = torch.randn(1, 3, 64, 64)
         theirs.fc = torch.nn.Identity()
         torch.testing.assert_close(ours(image), theirs(image), rtol=1e-4, atol=1e-5)
     with pytest.raises(UserError, match=r"stages.0.0.weight is \[64, 3, 7, 7\] in .* need width 64"):
-        build(name, width=8, pretrained=str(path))
+        build(name, width=8, weights=str(path))
+
+
+def test_the_trunk_of_a_whole_network_is_taken_and_its_heads_are_left_out(tmp_path: Path) -> None:
+    declare()
+    from torchvision.models import resnet50
+
+    theirs = resnet50(replace_stride_with_dilation=[False, True, True])
+    path = tmp_path / "deeplab.pth"
+    state = {f"backbone.{key}": value for key, value in theirs.state_dict().items() if not key.startswith("fc.")}
+    torch.save({**state, "classifier.4.weight": torch.zeros(2), "aux_classifier.4.bias": torch.zeros(1)}, path)
+    ours = build("deeplab_resnet50", width=64, weights=str(path))
+    assert torch.equal(ours.stages[4][2].conv3.weight, theirs.layer4[2].conv3.weight)
+    assert torch.equal(ours.stages[0][1].running_var, theirs.bn1.running_var)
 
 
 def test_files_that_hold_no_weights_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"missing\.pt is not a file"):
-        build("resnet18", pretrained=str(tmp_path / "missing.pt"))
+    declare()
+    from torchvision.models import resnet18
+
+    with pytest.raises(UserError, match=r"missing\.pt is not a file on this machine"):
+        build("resnet18", weights=str(tmp_path / "missing.pt"))
     path = tmp_path / "other.pt"
     torch.save({"something": torch.zeros(1)}, path)
-    with pytest.raises(UserError, match=r"has no weights for stages\.0\.0\.weight"):
-        build("resnet18", pretrained=str(path))
+    with pytest.raises(UserError, match=r"other\.pt has none for stages\.0\.0\.weight"):
+        build("resnet18", weights=str(path))
+    state = resnet18().state_dict()
+    torch.save({**state, "layer4.2.conv1.weight": torch.zeros(1)}, path)
+    with pytest.raises(UserError, match=r"has stages\.4\.2\.conv1\.weight, which is not here"):
+        build("resnet18", width=64, weights=str(path))
+    torch.save({"model": state}, path)
+    with pytest.raises(UserError, match="holds no state dictionary"):
+        build("resnet18", weights=str(path))
+    torch.save(resnet18(), path)  # a pickled module, whose code would run
+    with pytest.raises(UserError, match="cannot be read as weights"):
+        build("resnet18", weights=str(path))
     path.write_bytes(b"not weights")
     with pytest.raises(UserError, match="cannot be read as weights"):
-        build("resnet18", pretrained=str(path))
+        build("resnet18", weights=str(path))
+    with pytest.raises(UserError, match="weights = 5 should be the path of a file"):
+        build("resnet18", weights=5)
 
 
 def test_what_does_not_fit_is_named() -> None:

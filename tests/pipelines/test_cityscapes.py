@@ -14,48 +14,22 @@ from image_sets import (
     picture,
     save,
 )
+from official.cityscapes import FOLDERS, HEIGHT, WIDTH, path_of, stems, write
 from PIL import Image
 
 from mtlscale.data.prepared import load_prepared, read_manifest
 from mtlscale.execution.prepare import prepare
 from mtlscale.spec import UserError
 
-HEIGHT, WIDTH = 64, 128  # the real ones are 16 times as large
 SIZE = {"size": [32, 64], "validation": 0.3}
-FOLDERS = {
-    "leftImg8bit": "leftImg8bit",
-    "gtFine": "gtFine_labelIds",
-    "disparity": "disparity",
-}
 # Of the official label table: id -> training id of the 19 classes, and the categories in their order.
 TRAIN_ID = dict(zip((7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33), range(19), strict=True))
 CATEGORIES = [(7, 8), (11, 12, 13), (17, 19, 20), (21, 22), (23,), (24, 25), (26, 27, 28, 31, 32, 33)]
 
 
-def path_of(root: Path, folder: str, part: str, stem: str) -> Path:
-    return root / folder / part / stem.split("_")[0] / f"{stem}_{FOLDERS[folder]}.png"
-
-
-def stems(part: str) -> list[str]:
-    cities = {"train": ("aachen", "bochum"), "val": ("frankfurt",)}[part]
-    return [f"{city}_{sequence:06d}_000019" for city in cities for sequence in range(9)]
-
-
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """The official folders: colour, label ids and 16-bit disparity; other files of gtFine beside them."""
-    root, rng = tmp_path / "cityscapes", np.random.default_rng(0)
-    for part in ("train", "val"):
-        for stem in stems(part):
-            save(path_of(root, "leftImg8bit", part, stem), picture(rng, HEIGHT, WIDTH))
-            labels = np.kron(rng.integers(0, 34, (8, 16)), np.ones((8, 8), int)).astype(np.uint8)
-            path = path_of(root, "gtFine", part, stem)
-            save(path, labels)
-            save(path.with_name(f"{stem}_gtFine_instanceIds.png"), labels.astype(np.uint16))
-            disparity = rng.integers(0, 20_000, (HEIGHT, WIDTH)).astype(np.uint16)
-            disparity[:4, :], disparity[4:8, :] = 0, 1
-            save(path_of(root, "disparity", part, stem), disparity)
-    return root
+    return write(tmp_path)
 
 
 @pytest.fixture

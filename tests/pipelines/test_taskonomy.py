@@ -15,9 +15,9 @@ from image_sets import (
     assert_statistics_of_train,
     by_id,
     ids_by_split,
-    picture,
     save,
 )
+from official.taskonomy import SIDE, VIEWS, path_of, views_of, write
 from PIL import Image
 
 from mtlscale.data.prepared import load_prepared, read_manifest
@@ -25,42 +25,12 @@ from mtlscale.execution.prepare import prepare
 from mtlscale.spec import SPLITS, UserError
 from pipelines.taskonomy import BUILDINGS, DOMAINS, Taskonomy
 
-SIDE = 64  # the real ones have 512
 SIZE = {"size": [32, 32], "validation": 0.3}
-VIEWS = [(point, view) for point in range(6) for view in range(2)]
-
-
-def views_of(rng: np.random.Generator) -> dict[str, np.ndarray]:
-    labels = np.kron(rng.integers(0, 18, (8, 8)), np.ones((8, 8), int)).astype(np.uint8)
-    depth = rng.integers(300, 5000, (SIDE, SIDE)).astype(np.uint16)
-    depth[:4], depth[4:6] = 65535, 0
-    normal = rng.choice(np.array([[255, 127, 127], [127, 0, 127], [127, 127, 255]], np.uint8), (SIDE, SIDE))
-    normal[-4:] = 127
-    keypoints, edges = (rng.integers(0, 65536, (SIDE, SIDE)).astype(np.uint16) for _ in range(2))
-    return {
-        "rgb": picture(rng, SIDE, SIDE),
-        "segment_semantic": labels,
-        "depth_zbuffer": depth,
-        "keypoints2d": keypoints,
-        "edge_texture": edges,
-        "normal": normal,
-    }
-
-
-def path_of(root: Path, building: str, domain: str, point: int, view: int) -> Path:
-    return root / building / domain / f"point_{point}_view_{view}_domain_{domain}.png"
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """The five buildings, and a domain and a building nobody asked for."""
-    root, rng = tmp_path / "taskonomy", np.random.default_rng(0)
-    for building in (*BUILDINGS, "wiconisco"):
-        for point, view in VIEWS:
-            for domain, pixels in views_of(rng).items():
-                save(path_of(root, building, domain, point, view), pixels)
-        save(path_of(root, building, "edge_occlusion", 0, 0), np.zeros((SIDE, SIDE), np.uint16))
-    return root
+    return write(tmp_path)
 
 
 def tarred(source: Path, root: Path, name: str = "{building}_{domain}.tar", inside: str = "{domain}") -> Path:
