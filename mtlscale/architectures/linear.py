@@ -172,6 +172,7 @@ class Linear(Architecture):
     """
 
     name: ClassVar[str] = "linear"
+    source: ClassVar[str] = "own floor; regressions of scikit-learn"
     fitted: ClassVar[bool] = True
 
     strengths: tuple[float, ...] = knob(

@@ -19,7 +19,7 @@ class GetMTLReleased(GetMTL):
     """
 
     name: ClassVar[str] = "getmtl_released"
-    source: ClassVar[str] = "github.com/heany/GetMTL"
+    source: ClassVar[str] = "the released code of Chai et al., ACL 2023 (github.com/heany/GetMTL)"
     heads = "sum"
     positive_losses: ClassVar[bool] = True
 

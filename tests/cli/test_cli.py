@@ -61,7 +61,7 @@ def test_a_mistake_is_one_line_and_exit_status_two(arguments: list[str], expecte
 def test_a_dry_run_shows_the_plan_and_starts_nothing(tmp_path: Path) -> None:
     done = mtlscale("run", "quickstart", "--dry-run", "--set", "seeds=[0]", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "7 runs: 7 new" in done.stdout and "getmtl" in done.stdout
+    assert "9 runs: 9 new" in done.stdout and "getmtl" in done.stdout
     assert not (tmp_path / "outputs" / "runs").exists()
 
 

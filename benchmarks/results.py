@@ -1,0 +1,177 @@
+"""docs/results.md, made from the records that the commands leave; nothing in it is typed or chosen by hand.
+
+    mtlscale run getmtl_newsgroups ...            # any of the experiments, with --home HOME
+    python benchmarks/results.py --home HOME      # all experiments that have runs there, in the order of ORDER
+    python benchmarks/results.py --home HOME getmtl_newsgroups tomato_table3 --output docs/results.md
+
+For every experiment: its command and what each method was given, the whole leaderboard (every row, seeds, both kinds of
+intervals, floors, failures), which methods are better than the linear floor by the leaderboard's own test, how far the
+weights of balancers were from equal ones, and the published numbers with a sentence for every sign that differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from mtlscale.execution.plan import records_of
+from mtlscale.records import Home, Ledger, RunRecord, write_atomically
+from mtlscale.report import Leaderboard, read_published
+from mtlscale.spec import Experiment, UserError, load_experiment
+from mtlscale.spec.loading import shipped
+from mtlscale.version import __version__
+
+ORDER = ("getmtl_", "aamtrl_", "tomato_", "celeba9_", "nyuv2_", "cityscapes_", "pascal_", "taskonomy_")
+FLOOR = "linear"
+HEAD = """\
+# What came out
+
+Made by `python benchmarks/results.py` from the records that the commands below left; nothing in it is typed or chosen
+by hand. Epochs, trials and seeds are fewer than published (the `_full` files have the published ones), so a distance to
+a paper is a distance under our protocol: settings and epochs chosen on validation, never on test, the same budget for
+every method, fresh seeds for what is shown. How to read the tables:
+[methods.md](methods.md#which-differences-are-real). What earlier
+versions gave is in [results_earlier.md](results_earlier.md).
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "experiments", nargs="*", help="names or files; default: all shipped ones with runs in the home"
+    )
+    parser.add_argument("--home", type=Path, default=Path("outputs"))
+    parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "docs" / "results.md")
+    arguments = parser.parse_args()
+    home = Home.at(arguments.home)
+    names = arguments.experiments or sorted(shipped(), key=_place)
+    parts = [HEAD]
+    for name in names:
+        experiment = load_experiment(name)
+        records = records_of(experiment, home)
+        if records:
+            parts += section(experiment, records, home)
+        elif arguments.experiments:
+            raise UserError(f"no runs of {name} in {arguments.home}; start them with `mtlscale run {name}`")
+    if len(parts) == 1:
+        raise UserError(f"no runs of a shipped experiment in {arguments.home}; start one, or name its --home")
+    write_atomically(arguments.output, "\n".join(parts).encode())
+    print(arguments.output)
+    return 0
+
+
+def _place(name: str) -> tuple[int, str]:
+    return next((place for place, start in enumerate(ORDER) if name.startswith(start)), len(ORDER)), name
+
+
+def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) -> Iterator[str]:
+    published = None if experiment.published is None else read_published(experiment.published)
+    board = Leaderboard.from_records(records, experiment.baseline, experiment.reference, published)
+    yield f"## {experiment.name}\n"
+    against = Leaderboard.from_records(records, experiment.baseline, FLOOR)
+    yield from (f"{line}\n" for line in floors(against))
+    yield f"{experiment.description}\n"
+    yield f"```sh\nmtlscale run {experiment.name}\n```\n"
+    yield given(experiment, records, home)
+    yield re.sub(r"^(##+) ", r"#\1 ", board.to_markdown(), flags=re.MULTILINE)
+    yield from unseen(records)
+    yield from acted(records)
+    for comparisons in board.comparisons.values():
+        yield from (f"- {sentence}" for comparison in comparisons for sentence in comparison.opposite)
+    yield ""
+
+
+def given(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) -> str:
+    """What was run, and what it took."""
+    seconds, count = sum(record.seconds for record in records), len(records)
+    text = f"{count} runs, seeds {', '.join(map(str, sorted({record.seed for record in records})))}"
+    if experiment.search is not None:
+        trials = [
+            record
+            for record in Ledger(home.trials(experiment.name, experiment.search.ledger)).latest(epochs=False).values()
+            if record.experiment == experiment.name
+        ]
+        text += (
+            f", settings from {experiment.search.budget} trials for every method and data set that has any to search "
+            f"(seed {experiment.search.seed}, {len(trials)} trials in all)"
+        )
+        seconds += sum(record.seconds for record in trials)
+    hardware = sorted({record.hardware for record in records})
+    return f"{text}; {seconds / 60:.0f} minutes of one worker in all, mtlscale {__version__}, {'; '.join(hardware)}.\n"
+
+
+def floors(board: Leaderboard) -> Iterator[str]:
+    """By data set, who is better than the linear floor, by the leaderboard's test with the floor as its reference."""
+    for dataset, table in board.tables.items():
+        if table.reference is None or str(table.reference).lower() != FLOOR:
+            continue
+        others = table.rows.drop(index=[label for label in (FLOOR, "constant") if label in table.rows.index])
+        verdicts: dict[str, list[str]] = {}
+        for label, verdict in others["verdict"].items():
+            verdicts.setdefault(str(verdict), []).append(f"`{label}`")
+        better = verdicts.pop("better", [])
+        first = (
+            f"better than the linear floor: {', '.join(better)}"
+            if better
+            else "no method is better than the linear floor"
+        )
+        rest = "; ".join(f"{verdict or 'no test'}: {', '.join(labels)}" for verdict, labels in verdicts.items())
+        yield f"**{dataset}: {first}**{f'; {rest}' if rest else ''}."
+
+
+def unseen(records: tuple[RunRecord, ...]) -> Iterator[str]:
+    """Means over tasks on parts of test that are measured beside the whole."""
+    splits = sorted({split for record in records for split in record.metrics if split.startswith("test_")})
+    for split in splits:
+        yield f"Of test, `{split}` alone (samples whose text stands in train or validation are left out):\n"
+        yield f"| method | test | {split} |\n| --- | ---: | ---: |"
+        for method in dict.fromkeys(record.method for record in records):
+            done = [r for r in records if r.method == method and r.status == "finished" and split in r.metrics]
+            if done:
+                whole, part = (statistics.mean(_average(r, name) for r in done) for name in ("test", split))
+                yield f"| {method} | {whole:.2f} | {part:.2f} |"
+        yield ""
+
+
+def _average(record: RunRecord, split: str) -> float:
+    return statistics.mean(record.metrics[split][task][metric] for task, metric in record.main_metrics.items())
+
+
+def acted(records: tuple[RunRecord, ...]) -> Iterator[str]:
+    """How far from equal the weights of each balancer ever were, and GetMTL's κ."""
+    rows = []
+    for method in dict.fromkeys(record.method for record in records):
+        done = [record for record in records if record.method == method and record.status == "finished"]
+        known = [record.departure for record in done if record.departure is not None]
+        kappas = [record.epochs[-1].traces["kappa"] for record in done if "kappa" in record.epochs[-1].traces]
+        if (known and max(known) > 0) or kappas:
+            settings = sorted({words(record.trial) for record in done})
+            kappa = f"{min(kappas):.2g} to {max(kappas):.2g}" if kappas else ""
+            furthest = f"{100 * min(known):.2g} to {100 * max(known):.3g}" if known else "–"
+            rows.append(f"| {method} | {'; '.join(settings)} | {furthest} | {kappa} | {failures(done)} |")
+    if rows:
+        yield "How far weights were from equal ones, the largest \\|Tω/Σω − 1\\| of all steps in %, over the seeds:\n"
+        yield "| method | chosen | from equal, % | largest κ | clamps, failures |\n| --- | --- | ---: | ---: | ---: |"
+        yield from rows
+        yield ""
+
+
+def failures(records: list[RunRecord]) -> str:
+    counted = [sum(record.counters.get(name, 0) for record in records) for name in ("clamps", "failures")]
+    return ", ".join(map(str, counted))
+
+
+def words(trial: dict[str, object]) -> str:
+    short = {key.removeprefix("training.").removeprefix("model."): value for key, value in trial.items()}
+    return ", ".join(f"{key} {f'{value:.3g}' if isinstance(value, float) else value}" for key, value in short.items())
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UserError as error:
+        sys.exit(f"results: {error}")
