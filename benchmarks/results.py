@@ -18,7 +18,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from mtlscale.execution.plan import records_of
 from mtlscale.records import Home, Ledger, RunRecord, write_atomically
 from mtlscale.report import Leaderboard, read_published
 from mtlscale.spec import Experiment, UserError, load_experiment
@@ -52,7 +51,7 @@ def main() -> int:
     parts = [HEAD]
     for name in names:
         experiment = load_experiment(name)
-        records = records_of(experiment, home)
+        records = left(experiment, home)
         if records:
             parts += section(experiment, records, home)
         elif arguments.experiments:
@@ -62,6 +61,23 @@ def main() -> int:
     write_atomically(arguments.output, "\n".join(parts).encode())
     print(arguments.output)
     return 0
+
+
+def left(experiment: Experiment, home: Home) -> tuple[RunRecord, ...]:
+    """The newest record of every row that the commands left; `given` names the revisions of the code that made them,
+    which later changes of defaults do not take back."""
+    rows = {
+        (dataset.label, method.label, seed): None
+        for dataset in experiment.datasets
+        for method in experiment.methods
+        for seed in experiment.seeds
+    }
+    found: dict[tuple[str, str, int], RunRecord | None] = dict(rows)
+    for record in Ledger(home.ledger(experiment.name)):
+        key = record.dataset, record.method, record.seed
+        if key in found:
+            found[key] = record
+    return tuple(record for record in found.values() if record is not None)
 
 
 def _place(name: str) -> tuple[int, str]:
@@ -101,7 +117,9 @@ def given(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) ->
         )
         seconds += sum(record.seconds for record in trials)
     hardware = sorted({record.hardware for record in records})
-    return f"{text}; {seconds / 60:.0f} minutes of one worker in all, mtlscale {__version__}, {'; '.join(hardware)}.\n"
+    revisions = sorted({record.revision[:9] for record in records if record.revision})
+    made = f"mtlscale {__version__}{f' at {chr(44).join(revisions)}' if revisions else ''}"
+    return f"{text}; {seconds / 60:.0f} minutes of one worker in all, {made}, {'; '.join(hardware)}.\n"
 
 
 def floors(board: Leaderboard) -> Iterator[str]:
