@@ -28,10 +28,11 @@ from mtlscale.spec.models import (
 )
 from mtlscale.spec.run import RESULTS_VERSION, Run, no_result
 from mtlscale.spec.search import check_metric, default_space, space_of, trials, whole_number
-from mtlscale.spec.tasks import MISSING_CLASS, SPLITS, Task, TaskSuite
+from mtlscale.spec.tasks import LOSSES, MISSING_CLASS, SPLITS, Task, TaskSuite
 
 __all__ = [
     "COMMON",
+    "LOSSES",
     "MISSING_CLASS",
     "PACKAGES",
     "PARTS",
