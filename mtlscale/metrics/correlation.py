@@ -70,7 +70,7 @@ def merged(one: Tensor, other: Tensor) -> Tensor:
 
 def coefficient(row: Tensor) -> float:
     """Pearson's, of moments [6]; NaN where one side does not vary."""
-    n, mean_x, mean_y, xx, yy, xy = row.tolist()
+    n, mean_x, mean_y, xx, yy, xy = map(float, row.tolist())
     for squares, mean in ((xx, mean_x), (yy, mean_y)):
         if not squares > n * (_ROUNDING * abs(mean)) ** 2:
             return math.nan
