@@ -119,6 +119,8 @@ class Pipeline(Component):
     archives: ClassVar[tuple[str, ...]] = ()  # file names the set is known by
     roots: ClassVar[tuple[str, ...]] = ("",)  # where an extracted archive has its files, below the source folder
     download: ClassVar[Download | None] = None
+    # The metrics, or `<task>.<metric>`, that enter Δ and η; of those that are not measured nobody speaks. Default: all.
+    delta: ClassVar[tuple[str, ...]] = ()
     hub: ClassVar[bool] = False  # whether it reads what the `datasets` library wrote
     # A source of at least this many bytes goes through Ray Data, a smaller one through this process: starting Ray
     # costs more than small sets do.

@@ -1,4 +1,4 @@
-"""What no table may hold when it is written: no rows at all, or numbers that are none."""
+"""What no suite may say, and no table hold, when it is written: metrics nobody has, no rows, numbers that are none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,22 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
+from mtlscale.metrics import check_task
 from mtlscale.spec import TaskSuite, UserError
+
+
+def check_suite(suite: TaskSuite) -> None:
+    """`UserError` for no task, for the same name twice, and for a loss or metrics that a task cannot have."""
+    if not suite.tasks:
+        raise UserError(f"{suite.name} has no task; give its suite one at least")
+    names = [task.name for task in suite.tasks]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UserError(f"{suite.name} has two tasks {twice[0]!r}; rename one")
+    for task in suite.tasks:
+        try:
+            check_task(task)
+        except UserError as error:
+            raise UserError(f"{suite.name}: {error}") from None
 
 
 def check_tables(suite: TaskSuite, tables: Mapping[str, Mapping[str, pa.Table]]) -> None:

@@ -29,6 +29,8 @@ from pipelines._pixels import (
 from pipelines._store import Store
 
 NORMAL_METRICS = ("angle_mean", "angle_median", "within_11.25", "within_22.5", "within_30")
+# What enters Δ and η in the tables of the thesis' chapter 5.
+SEGMENTATION_AND_DEPTH = ("miou", "pixel_accuracy", "abs_err", "rel_err")
 
 
 def segmentation_task(classes: Sequence[str], name: str = "segmentation") -> Task:

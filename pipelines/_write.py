@@ -17,7 +17,7 @@ from mtlscale.data.manifest import FORMATS, MANIFEST, FileEntry, Manifest, Sourc
 from mtlscale.data.shared import sha256_of
 from mtlscale.spec import SPLITS, Task, UserError, source_hash
 from pipelines._base import Pieces, Pipeline, Prepared, Work
-from pipelines._checks import check_tables
+from pipelines._checks import check_suite, check_tables
 from pipelines._write_pieces import write_pieces
 
 VOCABULARY = "vocabulary.txt"
@@ -27,6 +27,7 @@ def write_prepared(
     out: Path, pipeline: Pipeline, source: SourceInfo, prepared: Prepared, work: Work | None = None
 ) -> Manifest:
     """Write the tables, the vocabulary and, last, the manifest into the existing folder `out`."""
+    check_suite(prepared.suite)
     if prepared.pieces is not None:
         return _write_streamed(out, pipeline, source, prepared, prepared.pieces, work or Work())
     suite = prepared.suite

@@ -65,6 +65,7 @@ class Celeba(ImagePipeline):
     name: ClassVar[str] = "celeba"
     source: ClassVar[str] = "Liu, Luo, Wang & Tang, ICCV 2015; mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
     folder: ClassVar[str] = "celeba"
+    delta: ClassVar[tuple[str, ...]] = ("error",)
     hub: ClassVar[bool] = True
 
     size: int = knob(64, low=8, high=1024, help="pixels of height and width")

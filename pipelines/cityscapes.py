@@ -13,6 +13,7 @@ import numpy as np
 from mtlscale.spec import UserError, knob
 from pipelines._base import Prepared, Work
 from pipelines._dense import (
+    SEGMENTATION_AND_DEPTH,
     DensePipeline,
     columns_of,
     depth_task,
@@ -95,6 +96,7 @@ class Cityscapes(DensePipeline):
     name: ClassVar[str] = "cityscapes"
     source: ClassVar[str] = "Cordts et al., CVPR 2016; cityscapes-dataset.com"
     folder: ClassVar[str] = "cityscapes"
+    delta: ClassVar[tuple[str, ...]] = SEGMENTATION_AND_DEPTH
     hub: ClassVar[bool] = True
 
     size: tuple[int, ...] = knob((128, 256), help="height and width in pixels")

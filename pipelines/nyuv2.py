@@ -13,6 +13,8 @@ from mtlscale.spec import TaskSuite, UserError, knob
 from pipelines import _nyu_mat as mat
 from pipelines._base import Prepared, Work
 from pipelines._dense import (
+    NORMAL_METRICS,
+    SEGMENTATION_AND_DEPTH,
     DensePipeline,
     any_depth,
     any_labels,
@@ -80,6 +82,7 @@ class Nyuv2(DensePipeline):
     name: ClassVar[str] = "nyuv2"
     source: ClassVar[str] = "Silberman, Hoiem, Kohli & Fergus, ECCV 2012"
     folder: ClassVar[str] = "nyuv2"
+    delta: ClassVar[tuple[str, ...]] = (*SEGMENTATION_AND_DEPTH, *NORMAL_METRICS)
     archives: ClassVar[tuple[str, ...]] = ("nyuv2_288x384.zip",)
     ray_from_bytes: ClassVar[float] = 64e6
     hub: ClassVar[bool] = True

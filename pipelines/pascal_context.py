@@ -14,7 +14,14 @@ import numpy as np
 
 from mtlscale.spec import MISSING_CLASS, Task, UserError, knob
 from pipelines._base import Prepared, Work
-from pipelines._dense import DensePipeline, columns_of, image_suite, map_task, normals_task, segmentation_task
+from pipelines._dense import (
+    DensePipeline,
+    columns_of,
+    image_suite,
+    map_task,
+    normals_task,
+    segmentation_task,
+)
 from pipelines._image_set import Files, Row, index_table, prepared_images
 from pipelines._pixels import (
     BYTES,
@@ -112,6 +119,15 @@ class PascalContext(DensePipeline):
     picture: ClassVar[str] = "JPEGImages"
     folder: ClassVar[str] = "pascal_context"
     results_version: ClassVar[int] = 2  # normals are measured by the root of the mean square, too
+    delta: ClassVar[tuple[str, ...]] = (
+        "miou",
+        "max_f",
+        "angle_mean",
+        "angle_rmse",
+        "within_11.25",
+        "within_22.5",
+        "within_30",
+    )
 
     size: tuple[int, ...] = knob((256, 256), help="height and width in pixels")
     tasks: tuple[str, ...] = knob(tuple(TASKS), help="which of the five")

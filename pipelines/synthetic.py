@@ -29,6 +29,7 @@ class Synthetic(Pipeline):
     name: ClassVar[str] = "synthetic"
     source: ClassVar[str] = "Zhang & Lee, CIKM 2020, and the authors' code"
     needs_source: ClassVar[bool] = False
+    delta: ClassVar[tuple[str, ...]] = ("soft_error",)
 
     features: int = knob(64, low=1, help="size of the input d")
     classes: int = knob(5, low=2, help="size of the label distribution p")

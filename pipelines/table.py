@@ -32,6 +32,7 @@ class Table(Pipeline):
     name: ClassVar[str] = "table"
     source: ClassVar[str] = "a file of yours"
     folder: ClassVar[str] = "table"
+    delta: ClassVar[tuple[str, ...]] = ("accuracy", "rmse")
 
     file: str = knob("", help="the file's name, where the source is a folder with several")
     task: str = knob("task", help="column that names the task")

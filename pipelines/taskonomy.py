@@ -15,6 +15,8 @@ from mtlscale.data.splits import hash_split
 from mtlscale.spec import UserError, knob
 from pipelines._base import Prepared, Work
 from pipelines._dense import (
+    NORMAL_METRICS,
+    SEGMENTATION_AND_DEPTH,
     DensePipeline,
     columns_of,
     depth_task,
@@ -89,6 +91,7 @@ class Taskonomy(DensePipeline):
     source: ClassVar[str] = "Zamir et al., CVPR 2018; taskonomy.stanford.edu"
     picture: ClassVar[str] = "rgb"
     folder: ClassVar[str] = "taskonomy"
+    delta: ClassVar[tuple[str, ...]] = (*SEGMENTATION_AND_DEPTH, "mae", *NORMAL_METRICS)
     results_version: ClassVar[int] = 2  # validation is drawn from what is left by test
 
     size: tuple[int, ...] = knob((256, 256), help="height and width in pixels")

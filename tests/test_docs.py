@@ -90,6 +90,9 @@ def test_the_files_of_the_page_on_extending_run(tmp_path: Path) -> None:
         *("constant", "linear"),  # the floors
     ]
     assert {record.status for record in records} == {"finished"}
+    for record in records:
+        found = record.metrics["test"]["digit0"]
+        assert 50 <= found["balanced_accuracy"] <= 100 and found["balanced_accuracy"] != found["accuracy"]
     losses = [record.epochs[0].train_loss["digit0"] for record in records[1:4]]
     assert len(set(losses)) == len(losses)  # every method does something of its own
 

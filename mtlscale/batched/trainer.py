@@ -23,7 +23,7 @@ from mtlscale.batched.session import BatchedSession, Causes
 from mtlscale.data import PreparedData
 from mtlscale.records import Epoch, Metrics, RunRecord
 from mtlscale.spec import Run
-from mtlscale.training import Diverged, Progress, Selection, furthest, now, run_record
+from mtlscale.training import Diverged, Progress, Selection, as_measured, furthest, now, run_record
 
 
 class BatchedTrainer:
@@ -42,6 +42,7 @@ class BatchedTrainer:
         keep_states: bool = False,
         processes: int = 1,
     ) -> None:
+        data = as_measured(data, runs[0])
         self.suite, self.spec, self.device = data.suite, runs[0].training, torch.device(device)
         check_declared(runs, data, self.device)
         self.session = BatchedSession(runs, data, self.device, processes)

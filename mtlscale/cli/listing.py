@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mtlscale.cli.options import console_of
 from mtlscale.spec import UserError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def register(app: typer.Typer) -> None:
@@ -17,7 +20,10 @@ def register(app: typer.Typer) -> None:
 
 def list_(
     what: Annotated[
-        str, typer.Argument(help="methods, balancers, architectures, objectives, encoders, datasets or experiments")
+        str,
+        typer.Argument(
+            help="methods, balancers, architectures, objectives, encoders, metrics, datasets or experiments"
+        ),
     ] = "methods",
 ) -> None:
     """Show what an experiment file can name: what it needs, what it costs, its knobs and their ranges."""
@@ -32,9 +38,12 @@ def list_(
             table.add_row(name, load_experiment(name).description)
         console.print(table)
         return
+    if what == "metrics":
+        console.print(_metrics())
+        return
     kinds = {"methods": ("architectures", "balancers", "objectives")}.get(what, (what,))
     if kinds[0] not in components.PACKAGES:
-        choices = ["methods", "experiments", *components.PACKAGES]
+        choices = ["methods", "experiments", "metrics", *components.PACKAGES]
         raise UserError(f"mtlscale list {what}: {components.nearest(what, choices)}")
     for kind in kinds:
         table = Table("name", "what it is", title=kind, title_justify="left")
@@ -54,3 +63,16 @@ def list_(
             extra = [cls.needs, cls.cost] if balancers else []
             table.add_row(name, cls.summary(), *extra, cls.source, knobs)
         console.print(table)
+
+
+def _metrics() -> Table:
+    """What tasks may report."""
+    from rich.table import Table
+
+    from mtlscale.metrics import METRICS
+
+    table = Table("name", "what it is", "better", "unit", "of tasks with loss", title="metrics", title_justify="left")
+    for name, info in METRICS.items():
+        better = "higher" if info.higher_is_better else "lower"
+        table.add_row(name, info.help, better, info.unit, ", ".join(info.losses))
+    return table

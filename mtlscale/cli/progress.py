@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mtlscale.spec import Experiment, Run
 
 _TELL_SECONDS = 1.0  # between two lines of progress
+_MOST_TASKS = 3  # of unlike metrics in a line
 
 
 class ExperimentBar:
@@ -134,12 +135,21 @@ class ExperimentBar:
         self._done += 1
         self._advance(run, 0)
         if record.status == "finished":
-            tasks = record.metrics["test"]
-            mean = sum(tasks[t][m] for t, m in record.main_metrics.items()) / len(tasks)
-            text = f"{mean:8.2f}  {record.seconds:6.1f} s"
+            text = f"{figures(record):>8}  {record.seconds:6.1f} s"
         else:
             text = f"[red]{record.status}[/red]: {record.error}"
         self._console.print(f"  {run.dataset} · {run.method} · seed {run.seed}  {text}", highlight=False)
 
     def note(self, text: str) -> None:
         self._console.print(f"[yellow]{text}[/yellow]", soft_wrap=True)
+
+
+def figures(record: RunRecord) -> str:
+    """What a run has reached on test: the mean over tasks of the metric they share, else that of the first tasks."""
+    test = record.metrics["test"]
+    values = {task: test[task][metric] for task, metric in record.main_metrics.items() if task in test}
+    if record.shared_metric is not None:
+        return f"{sum(values.values()) / len(values):.2f}"
+    told = [f"{task} {record.main_metrics[task]} {value:.4g}" for task, value in values.items()]
+    more = len(told) - _MOST_TASKS
+    return " · ".join(told[:_MOST_TASKS] + ([f"{more} more"] if more > 0 else []))

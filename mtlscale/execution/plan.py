@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from mtlscale.data.prepared import Manifest, read_manifest
+from mtlscale.metrics import check_task, measured
 from mtlscale.records import Home, Ledger, RunRecord, read_record
-from mtlscale.spec import Experiment, Run, UserError
+from mtlscale.spec import DatasetSpec, Experiment, Run, UserError, check_delta, fingerprint_with
 
 MANY = 5_000  # runs, of more of which records are kept without their epochs: 40 KB a run become 10
 
@@ -96,13 +97,32 @@ class Datasets:
 
     @classmethod
     def prepare(cls, experiment: Experiment, prepare: Callable[[str], Path]) -> Datasets:
-        """`prepare`: name of the prepared data -> their folder."""
-        folders = {name: prepare(name) for name in experiment.data()}
-        return cls(folders, {name: read_manifest(folder) for name, folder in folders.items()})
+        """`prepare`: name of the prepared data -> their folder. `UserError` for metrics that tasks cannot have."""
+        wanted = experiment.data()
+        folders = {name: prepare(name) for name in wanted}
+        manifests = {name: _as_measured(read_manifest(folders[name]), dataset) for name, (dataset, _) in wanted.items()}
+        reported = {
+            dataset.label: [(task.name, metric) for task in manifests[name].suite.tasks for metric in task.metrics]
+            for name, (dataset, _) in wanted.items()
+        }
+        check_delta(experiment.delta_of(), reported)
+        return cls(folders, manifests)
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        return {name: manifest.fingerprint for name, manifest in self.manifests.items()}
+        return {
+            name: fingerprint_with(manifest.fingerprint, (m for task in manifest.suite.tasks for m in task.metrics))
+            for name, manifest in self.manifests.items()
+        }
+
+
+def _as_measured(manifest: Manifest, dataset: DatasetSpec) -> Manifest:
+    """With the metrics that the experiment asks for."""
+    if dataset.metrics:
+        manifest = manifest.model_copy(update={"suite": measured(manifest.suite, dataset.metrics)})
+    for task in manifest.suite.tasks:
+        check_task(task)
+    return manifest
 
 
 def make_plan(experiment: Experiment, runs: Iterable[Run], ledger: Path, home: Home, data: Datasets) -> Plan:
@@ -141,7 +161,10 @@ def records_of(experiment: Experiment, home: Home, *, epochs: bool = True) -> tu
     datasets = {dataset.label: dataset for dataset in experiment.datasets}
     for record in known.values():
         if record.dataset in datasets:
-            fingerprints[datasets[record.dataset].prepared(record.seed)] = record.fingerprint
+            # Of a run that failed it is not known what its tasks report.
+            names = record.higher_is_better
+            known_by = fingerprint_with(record.fingerprint, names) if names else record.fingerprint
+            fingerprints[datasets[record.dataset].prepared(record.seed)] = known_by
     if experiment.search is not None:
         return tuple(_winners(experiment, known.values(), fingerprints))
     runs = ((run.run_id, run) for run in experiment.runs(fingerprints))  # a hash, computed anew each time

@@ -53,6 +53,13 @@ class Setup:
         return self.scheduler == "pbt"
 
     @property
+    def lowest(self) -> dict[str, float]:
+        """Metric -> the least it can be, of those that can be negative."""
+        from mtlscale.metrics import lowest
+
+        return lowest(sorted(self.directions.keys() - {"loss"}))
+
+    @property
     def directions(self) -> dict[str, bool]:
         """Metric -> whether higher is better."""
         from mtlscale.metrics import higher_is_better
@@ -141,7 +148,7 @@ class Best:
         """After this epoch; a new phase counts from its first evaluation on, and alone."""
         if epoch.val:
             shared = self._shared
-            now = _number(score_of(epoch.val, shared.main, shared.directions, shared.metric))
+            now = _number(score_of(epoch.val, shared.main, shared.directions, shared.metric, shared.lowest))
             self._score = now if epoch.phase != self._phase else max(self._score, now)
             self._phase = epoch.phase
         return self._score
@@ -305,7 +312,7 @@ def cut_short(run: Run, epochs: Sequence[Epoch], shared: Setup) -> RunRecord:
     test."""
     phase = epochs[-1].phase if epochs else ""
     of_phase = (epoch for epoch in epochs if epoch.phase == phase)
-    chosen = best_so_far(of_phase, shared.main, shared.directions, shared.metric)
+    chosen = best_so_far(of_phase, shared.main, shared.directions, shared.metric, shared.lowest)
     if chosen is None:
         return failed(run, f"ended by {shared.scheduler} before its first evaluation")
     metrics: dict[str, Metrics] = {"val": chosen.val}
@@ -318,6 +325,7 @@ def cut_short(run: Run, epochs: Sequence[Epoch], shared: Setup) -> RunRecord:
             "epochs": list(epochs),
             "main_metrics": shared.main,
             "higher_is_better": shared.directions,
+            "lowest": shared.lowest,
             "seconds": sum(epoch.seconds for epoch in epochs),
         }
     )

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mtlscale.lazy import lazily
-from mtlscale.metrics.names import METRICS, Metric, higher_is_better
+from mtlscale.metrics.names import (
+    METRICS,
+    Metric,
+    MetricInfo,
+    check_task,
+    higher_is_better,
+    lowest,
+    measured,
+    metric_info,
+)
 from mtlscale.metrics.suite import (
     Directions,
     Values,
@@ -20,18 +29,28 @@ from mtlscale.metrics.suite import (
 )
 
 if TYPE_CHECKING:
+    from mtlscale.metrics.accumulators import Accumulator, Gathered, SumsAccumulator, over_workers
     from mtlscale.metrics.tasks import TaskMetrics, pooled, pooled_metrics, pooled_sums, task_metrics
 
 __all__ = [
     "METRICS",
+    "Accumulator",
     "Directions",
+    "Gathered",
     "Metric",
+    "MetricInfo",
+    "SumsAccumulator",
     "TaskMetrics",
     "Values",
+    "check_task",
     "delta_flat",
     "delta_i",
     "delta_main",
     "higher_is_better",
+    "lowest",
+    "measured",
+    "metric_info",
+    "over_workers",
     "pooled",
     "pooled_metrics",
     "pooled_sums",
@@ -46,6 +65,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
+        "mtlscale.metrics.accumulators": ["Accumulator", "Gathered", "SumsAccumulator", "over_workers"],
         "mtlscale.metrics.tasks": ["TaskMetrics", "pooled", "pooled_metrics", "pooled_sums", "task_metrics"],
     },
 )

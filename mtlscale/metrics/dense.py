@@ -10,46 +10,16 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional
 
+from mtlscale.metrics.accumulators import SumsAccumulator, over_workers
 from mtlscale.spec import MISSING_CLASS, Task
 
 WITHIN = (11.25, 22.5, 30.0)  # degrees
 _LEVELS = 256  # of a saliency map
 _BETA_SQUARED = 0.3  # of F, docs/methods.md#metrics
 _HALF_BITS = 16  # the median is found by two histograms over halves of the 32 bits
-
-
-class SumsAccumulator:
-    """Base: one vector of sums or counts, added up over workers."""
-
-    def __init__(self, size: int, dtype: torch.dtype = torch.float64) -> None:
-        self.sums = torch.zeros(size, dtype=dtype)
-
-    def to(self, device: torch.device | str) -> SumsAccumulator:
-        self.sums = self.sums.to(device)
-        return self
-
-    def reset(self) -> None:
-        self.sums = torch.zeros_like(self.sums)
-
-    def update(self, prediction: Tensor, target: Tensor) -> None:
-        """prediction [n, outputs]; target [n] classes or [n, outputs] numbers, some of them missing."""
-        raise NotImplementedError
-
-    def compute(self) -> dict[str, float]:
-        """Every figure by name; NaN without a label. All workers have to call it."""
-        raise NotImplementedError
-
-
-def over_workers(sums: Tensor) -> Tensor:
-    """A copy, summed over workers where there are several."""
-    total = sums.clone()
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        dist.all_reduce(total)
-    return total
 
 
 class Confusion(SumsAccumulator):

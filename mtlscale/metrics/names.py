@@ -1,74 +1,150 @@
-"""The metrics of a task and their directions."""
+"""The metrics of a task: their names, directions and the tasks they are defined for. Nothing here needs torch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from mtlscale.spec import UserError, nearest
+from mtlscale.spec import LOSSES, Component, Task, TaskSuite, UserError, component, names, nearest
+
+if TYPE_CHECKING:
+    from mtlscale.metrics.accumulators import Accumulator
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metric:
-    """A metric of a task. Rates are in percent, as the published tables print them."""
+class MetricInfo:
+    """What is known of a metric without a task. Rates are in percent, as the published tables print them."""
 
     higher_is_better: bool
     losses: tuple[str, ...]  # the losses of the tasks it is defined for
     help: str
     unit: str = ""
+    lowest: float = 0.0  # the least it can be
+    one_score: bool = False  # wants one output, or two classes
+
+
+class Metric(Component):
+    """A metric of a user's own: a subclass with a `name` in a plugin file, found by that name like a shipped one."""
+
+    kind: ClassVar[str] = "metrics"
+    higher_is_better: ClassVar[bool]
+    losses: ClassVar[tuple[str, ...]]  # the losses of the tasks it is defined for
+    unit: ClassVar[str] = ""
+    lowest: ClassVar[float] = 0.0  # the least it can be: relative gains count from there
+    one_score: ClassVar[bool] = False  # wants one output, or two classes
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in cls.__dict__:
+            return
+        if cls.name == "loss":
+            raise UserError("metric loss: every task reports its loss under this name; choose another")
+        if not isinstance(getattr(cls, "higher_is_better", None), bool):
+            raise UserError(f"metric {cls.name}: higher_is_better is not said; set it to True or False")
+        losses = getattr(cls, "losses", ())
+        if not isinstance(losses, tuple) or not losses or set(losses) - set(LOSSES):
+            raise UserError(f"metric {cls.name}: losses is a tuple of some of {', '.join(LOSSES)}")
+        if not math.isfinite(cls.lowest):
+            raise UserError(f"metric {cls.name}: lowest is the least it can be, a finite number")
+        if cls.accumulator is Metric.accumulator:
+            raise UserError(f"metric {cls.name} has no accumulator(self, task)")
+
+    def accumulator(self, task: Task) -> Accumulator:
+        """What is fed with the rows of a split, on every worker, and read at its end."""
+        raise NotImplementedError
 
 
 _LABELS = ("cross_entropy", "soft_cross_entropy", "bce")
+_CLASSES = ("cross_entropy", "bce")
 _NUMBERS = ("mse", "l1")
 
-METRICS: dict[str, Metric] = {
-    "accuracy": Metric(higher_is_better=True, losses=_LABELS, unit="%", help="right labels among those present"),
-    "error": Metric(higher_is_better=False, losses=_LABELS, unit="%", help="100 − accuracy"),
-    "soft_error": Metric(
+METRICS: dict[str, MetricInfo] = {
+    "accuracy": MetricInfo(higher_is_better=True, losses=_LABELS, unit="%", help="right labels among those present"),
+    "error": MetricInfo(higher_is_better=False, losses=_LABELS, unit="%", help="100 − accuracy"),
+    "soft_error": MetricInfo(
         higher_is_better=False,
         losses=("soft_cross_entropy",),
         unit="%",
         help="samples whose most likely class is not that of the soft label",
     ),
-    "cross_entropy": Metric(higher_is_better=False, losses=_LABELS, unit="nats", help="mean over labels present"),
-    "f1": Metric(
+    "cross_entropy": MetricInfo(higher_is_better=False, losses=_LABELS, unit="nats", help="mean over labels present"),
+    "f1": MetricInfo(
         higher_is_better=True,
         losses=("cross_entropy", "bce"),
         unit="%",
         help="of the positive class where there is one output, else mean over classes in truth or prediction",
     ),
-    "auroc": Metric(
+    "auroc": MetricInfo(
         higher_is_better=True,
         losses=("cross_entropy", "bce"),
         unit="%",
         help="exact area under the ROC curve, one class against the rest, mean over classes with both kinds of samples",
     ),
-    "mse": Metric(higher_is_better=False, losses=_NUMBERS, help="mean squared error"),
-    "rmse": Metric(higher_is_better=False, losses=_NUMBERS, help="root of the mean squared error over the split"),
-    "mae": Metric(higher_is_better=False, losses=_NUMBERS, help="mean absolute error"),
-    "miou": Metric(
+    "aupr": MetricInfo(
+        higher_is_better=True,
+        losses=_CLASSES,
+        unit="%",
+        help="exact area under precision and recall (average precision) of the positive class; of more classes or "
+        "labels each against the rest, mean over those with both kinds of samples",
+    ),
+    "binary_f1": MetricInfo(
+        higher_is_better=True, losses=_CLASSES, unit="%", one_score=True, help="F1 of the positive (the last) class"
+    ),
+    "matthews": MetricInfo(
+        higher_is_better=True,
+        losses=_CLASSES,
+        lowest=-1.0,
+        help="Matthews correlation of labels and answers, 0 where one of them never varies; of labels their mean",
+    ),
+    "mse": MetricInfo(higher_is_better=False, losses=_NUMBERS, help="mean squared error"),
+    "rmse": MetricInfo(higher_is_better=False, losses=_NUMBERS, help="root of the mean squared error over the split"),
+    "mae": MetricInfo(higher_is_better=False, losses=_NUMBERS, help="mean absolute error"),
+    "ndcg": MetricInfo(
+        higher_is_better=True,
+        losses=(*_CLASSES, *_NUMBERS),
+        unit="%",
+        one_score=True,
+        help="all samples of the split in one list, ordered by score, gains the labels (none may be negative)",
+    ),
+    "pearson": MetricInfo(
+        higher_is_better=True,
+        losses=_NUMBERS,
+        lowest=-1.0,
+        help="correlation of labels and predictions, mean over outputs that vary in both",
+    ),
+    "spearman": MetricInfo(
+        higher_is_better=True, losses=_NUMBERS, lowest=-1.0, help="the same of their ranks, ties sharing theirs"
+    ),
+    "miou": MetricInfo(
         higher_is_better=True,
         losses=("cross_entropy",),
         unit="%",
         help="mean over classes of intersection over union, from one confusion matrix over the split",
     ),
-    "pixel_accuracy": Metric(
+    "pixel_accuracy": MetricInfo(
         higher_is_better=True, losses=("cross_entropy",), unit="%", help="right pixels among those with a label"
     ),
-    "pixel_error": Metric(higher_is_better=False, losses=("cross_entropy",), unit="%", help="100 − pixel accuracy"),
-    "abs_err": Metric(higher_is_better=False, losses=_NUMBERS, help="mean absolute depth error over valid pixels"),
-    "rel_err": Metric(higher_is_better=False, losses=_NUMBERS, help="mean of the depth error over the true depth"),
-    "angle_mean": Metric(higher_is_better=False, losses=("cosine",), unit="°", help="mean angle to the true normal"),
-    "angle_median": Metric(
+    "pixel_error": MetricInfo(higher_is_better=False, losses=("cross_entropy",), unit="%", help="100 − pixel accuracy"),
+    "abs_err": MetricInfo(higher_is_better=False, losses=_NUMBERS, help="mean absolute depth error over valid pixels"),
+    "rel_err": MetricInfo(higher_is_better=False, losses=_NUMBERS, help="mean of the depth error over the true depth"),
+    "angle_mean": MetricInfo(
+        higher_is_better=False, losses=("cosine",), unit="°", help="mean angle to the true normal"
+    ),
+    "angle_median": MetricInfo(
         higher_is_better=False, losses=("cosine",), unit="°", help="exact median of the angles of all valid pixels"
     ),
-    "angle_rmse": Metric(higher_is_better=False, losses=("cosine",), unit="°", help="root of the mean squared angle"),
+    "angle_rmse": MetricInfo(
+        higher_is_better=False, losses=("cosine",), unit="°", help="root of the mean squared angle"
+    ),
     **{
-        f"within_{bound}": Metric(
+        f"within_{bound}": MetricInfo(
             higher_is_better=True, losses=("cosine",), unit="%", help=f"normals less than {bound}° off"
         )
         for bound in ("11.25", "22.5", "30")
     },
-    "max_f": Metric(
+    "max_f": MetricInfo(
         higher_is_better=True,
         losses=("cross_entropy", "bce"),
         unit="%",
@@ -77,8 +153,88 @@ METRICS: dict[str, Metric] = {
 }
 
 
+def metric_info(name: str) -> MetricInfo:
+    """What is known of the metric of that name; `UserError` with the nearest names where there is none."""
+    if name in METRICS:
+        return METRICS[name]
+    known = names("metrics")
+    if name not in known:
+        raise UserError(f"unknown metric {name!r}: {nearest(name, known)}")
+    own: type[Metric] = component("metrics", name)
+    return MetricInfo(
+        higher_is_better=own.higher_is_better,
+        losses=own.losses,
+        help=own.summary(),
+        unit=own.unit,
+        lowest=own.lowest,
+        one_score=own.one_score,
+    )
+
+
 def higher_is_better(metric: str) -> bool:
     """The direction of a metric of that name; `UserError` with the nearest names where there is none."""
-    if metric not in METRICS:
-        raise UserError(f"unknown metric {metric!r}: {nearest(metric, list(METRICS))}")
-    return METRICS[metric].higher_is_better
+    return metric_info(metric).higher_is_better
+
+
+def lowest(metrics: Sequence[str]) -> dict[str, float]:
+    """metric -> the least it can be, of those that can be negative."""
+    found = {name: metric_info(name).lowest for name in metrics}
+    return {name: value for name, value in found.items() if value}
+
+
+def check_task(task: Task) -> None:
+    """`UserError` for a loss or metric nobody has, for none at all, and for one that is not defined for the task."""
+    if task.loss not in LOSSES:
+        raise UserError(f"task {task.name!r}: unknown loss {task.loss!r}: {nearest(task.loss, LOSSES)}")
+    if not task.metrics:
+        raise UserError(f"task {task.name!r} has no metrics; name one at least, such as {_fitting(task)[0]}")
+    for name in task.metrics:
+        try:
+            metric_info(name)
+        except UserError as error:
+            raise UserError(f"task {task.name!r}: {error}") from None
+        if problem := _misfit(name, task):
+            raise UserError(f"task {task.name!r}: metric {name!r} {problem}; use one of {', '.join(_fitting(task))}")
+    twice = sorted({name for name in task.metrics if task.metrics.count(name) > 1})
+    if twice:
+        raise UserError(f"task {task.name!r} names metric {twice[0]!r} twice; drop one")
+
+
+def measured(suite: TaskSuite, chosen: Sequence[str] | Mapping[str, Sequence[str]]) -> TaskSuite:
+    """The suite with other metrics: by task, or a list of which every task takes those that are defined for it.
+
+    `UserError` for tasks and metrics nobody has, and for tasks that would be left without any.
+    """
+    by_task = chosen if isinstance(chosen, Mapping) else None
+    if by_task is not None:
+        known = [task.name for task in suite.tasks]
+        for name in by_task:
+            if name not in known:
+                raise UserError(f"metrics: {suite.name} has no task {name!r}; {nearest(name, known)}")
+    tasks = []
+    for task in suite.tasks:
+        if by_task is not None:
+            found = tuple(by_task.get(task.name, task.metrics))
+        else:
+            found = tuple(name for name in chosen if metric_info(name) and not _misfit(name, task))
+        tasks.append(replace(task, metrics=found))
+        check_task(tasks[-1])
+    for name in chosen if by_task is None else ():
+        if not any(name in task.metrics for task in tasks):
+            raise UserError(f"metrics: {name} is not defined for any task of {suite.name}; drop it")
+    return replace(suite, tasks=tuple(tasks))
+
+
+def _misfit(metric: str, task: Task) -> str:
+    """Why the metric is not defined for the task, "" where it is."""
+    info = metric_info(metric)
+    if task.loss not in info.losses:
+        return f"is not defined for loss {task.loss!r}"
+    if info.one_score and task.outputs != (2 if task.loss == "cross_entropy" else 1):
+        what = "two classes" if task.loss == "cross_entropy" else "one output"
+        return f"is defined for {what}, not for {task.outputs}"
+    return ""
+
+
+def _fitting(task: Task) -> list[str]:
+    return [name for name in dict.fromkeys([*METRICS, *names("metrics")]) if not _misfit(name, task)]

@@ -15,28 +15,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mtlscale.metrics.dense import WITHIN, Angles, Confusion, DepthErrors, MaxF, SumsAccumulator
-from mtlscale.metrics.names import METRICS, higher_is_better
-from mtlscale.spec import MISSING_CLASS, Task, UserError
-from mtlscale.torchvision_ops import declare
+from mtlscale.metrics.accumulators import Accumulator
+from mtlscale.metrics.correlation import Matthews, Pearson, PositiveF1
+from mtlscale.metrics.dense import WITHIN, Angles, Confusion, DepthErrors, MaxF
+from mtlscale.metrics.names import METRICS, check_task
+from mtlscale.metrics.ranking import Aupr, Auroc, Ndcg, Spearman
+from mtlscale.spec import MISSING_CLASS, Task, component
 
-declare()  # torchmetrics imports it
-
-import torchmetrics  # noqa: E402
-from torchmetrics.classification import BinaryF1Score, MulticlassF1Score, MultilabelF1Score  # noqa: E402
-from torchmetrics.functional.classification import binary_auroc  # noqa: E402
-from torchmetrics.utilities import dim_zero_cat  # noqa: E402
+import torchmetrics  # isort: skip
+from torchmetrics.classification import BinaryF1Score, MulticlassF1Score, MultilabelF1Score  # isort: skip
 
 
 def task_metrics(task: Task) -> TaskMetrics:
-    """An accumulator of all the task's metrics over batches and, under torch.distributed, over workers."""
-    for name in task.metrics:
-        higher_is_better(name)
-        if task.loss not in METRICS[name].losses:
-            fitting = ", ".join(other for other, metric in METRICS.items() if task.loss in metric.losses)
-            raise UserError(
-                f"task {task.name!r}: metric {name!r} is not defined for loss {task.loss!r}; use one of {fitting}"
-            )
+    """An accumulator of all the task's metrics over batches and, under torch.distributed, over workers.
+
+    `UserError` where one is not defined for the task.
+    """
+    check_task(task)
     return TaskMetrics(task)
 
 
@@ -50,8 +45,8 @@ class TaskMetrics:
         self.task = task
         statistics = dict.fromkeys(_POOLED[name][0] for name in task.metrics if name in _POOLED)
         self._means = PooledMeans(tuple(statistics))
-        keys = dict.fromkeys(_OTHERS[name][0] for name in task.metrics if name in _OTHERS)
-        self._others = {key: _ACCUMULATORS[key](task) for key in keys}
+        keys = dict.fromkeys(_read_from(name)[0] for name in task.metrics if name not in _POOLED)
+        self._others = {key: _accumulator(key, task) for key in keys}
 
     def to(self, device: torch.device | str) -> TaskMetrics:
         """Keep the states there: where the worker group's backend sends from (NCCL: the worker's GPU)."""
@@ -89,8 +84,8 @@ class TaskMetrics:
                 statistic, read = _POOLED[name]
                 values[name] = read(means[statistic])
             else:
-                key, read = _OTHERS[name]
-                value = (100.0 if METRICS[name].unit == "%" else 1.0) * float(read(found[key]))
+                key, read = _read_from(name)
+                value = float(read(found[key]))
                 values[name] = value if count else math.nan
         return values
 
@@ -182,41 +177,6 @@ class MultilabelF1(MultilabelF1Score):
             super().update((prediction > 0).int(), target.nan_to_num(nan=MISSING_CLASS).int())
 
 
-class Auroc(torchmetrics.Metric):
-    """Exact area under the ROC curve of each class or label against the rest, mean over those with both kinds.
-
-    torchmetrics' own class scores a class without positives as 0 and guesses from each batch whether it holds logits;
-    this one leaves such classes out and always turns logits into probabilities.
-    """
-
-    full_state_update = False
-    scores: list[Tensor]  # [B, classes] float64
-    truth: list[Tensor]  # [B, classes] int8, MISSING_CLASS where absent
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.add_state("scores", [], dist_reduce_fx="cat")
-        self.add_state("truth", [], dist_reduce_fx="cat")
-
-    def update(self, prediction: Tensor, target: Tensor) -> None:
-        prediction = prediction.double()
-        if target.is_floating_point():
-            self.scores.append(prediction.sigmoid())
-            self.truth.append(target.nan_to_num(nan=MISSING_CLASS).to(torch.int8))
-        else:
-            kept = target != MISSING_CLASS
-            self.scores.append(prediction[kept].softmax(-1))
-            self.truth.append(functional.one_hot(target[kept], prediction.shape[-1]).to(torch.int8))
-
-    def compute(self) -> Tensor:
-        areas = []
-        for scores, truth in zip(dim_zero_cat(self.scores).T, dim_zero_cat(self.truth).T, strict=True):
-            if (truth == 0).any() and (truth == 1).any():
-                kept = truth != MISSING_CLASS
-                areas.append(binary_auroc(scores[kept], truth[kept].long(), validate_args=False))
-        return torch.stack(areas).mean() if areas else torch.tensor(math.nan)
-
-
 def _f1(task: Task) -> torchmetrics.Metric:
     if task.loss == "cross_entropy":
         return MulticlassF1(task)
@@ -224,19 +184,23 @@ def _f1(task: Task) -> torchmetrics.Metric:
 
 
 # How an accumulator is built; it is fed with `_rows`.
-_ACCUMULATORS: dict[str, Callable[[Task], torchmetrics.Metric | SumsAccumulator]] = {
+_ACCUMULATORS: dict[str, Callable[[Task], Accumulator]] = {
     "f1": _f1,
-    "auroc": lambda task: Auroc(),
+    "auroc": Auroc,
+    "aupr": Aupr,
+    "binary_f1": PositiveF1,
+    "matthews": Matthews,
+    "ndcg": Ndcg,
+    "pearson": Pearson,
+    "spearman": Spearman,
     "confusion": Confusion,
     "depth": DepthErrors,
     "angles": Angles,
     "max_f": MaxF,
 }
 
-# metric -> the accumulator it is read from, and how: rates as fractions
+# metric -> the accumulator it is read from, and how, where there are several figures in it: rates as fractions
 _OTHERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "f1": ("f1", lambda found: found),
-    "auroc": ("auroc", lambda found: found),
     "miou": ("confusion", itemgetter("miou")),
     "abs_err": ("depth", itemgetter("abs")),
     "rel_err": ("depth", itemgetter("rel")),
@@ -246,6 +210,23 @@ _OTHERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "angle_rmse": ("angles", itemgetter("rmse")),
     **{f"within_{bound:g}": ("angles", itemgetter(str(bound))) for bound in WITHIN},
 }
+
+
+def _accumulator(key: str, task: Task) -> Accumulator:
+    if key in _ACCUMULATORS:
+        return _ACCUMULATORS[key](task)
+    found: Accumulator = component("metrics", key)().accumulator(task)
+    return found
+
+
+def _read_from(metric: str) -> tuple[str, Callable[[Any], float]]:
+    """The accumulator that a metric is read from, and how; plugins give their figure in its own unit."""
+    if metric not in METRICS:
+        return metric, float
+    key, read = _OTHERS.get(metric, (metric, float))
+    scale = 100.0 if METRICS[metric].unit == "%" else 1.0
+    return key, lambda found: scale * float(read(found))
+
 
 # metric -> the pooled statistic it is read from, and how
 _POOLED: dict[str, tuple[str, Callable[[float], float]]] = {

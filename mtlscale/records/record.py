@@ -51,6 +51,7 @@ class RunRecord(BaseModel):
     fingerprint: str  # of the prepared data
     higher_is_better: dict[str, bool]  # metric -> direction
     main_metrics: dict[str, str]  # task -> its main metric
+    lowest: dict[str, float] = Field(default_factory=dict)  # metric -> the least it can be, where that is not 0
     metrics: dict[str, Metrics] = Field(default_factory=dict)  # split -> task -> metric -> value, at the chosen epoch
     last: dict[str, Metrics] = Field(default_factory=dict)  # the same after the last epoch
     chosen_epoch: int | None = None  # on validation, never on test; None where every task chose its own
@@ -74,6 +75,12 @@ class RunRecord(BaseModel):
     started: str = ""  # ISO 8601, UTC
     finished: str = ""
     trial: dict[str, Any] = Field(default_factory=dict)  # searched knobs of this run, where there was a search
+
+    @property
+    def shared_metric(self) -> str | None:
+        """The main metric of all tasks; None where they have different ones, of which a mean would say nothing."""
+        names = set(self.main_metrics.values())
+        return names.pop() if len(names) == 1 else None
 
     @property
     def samples_per_second(self) -> float:

@@ -15,12 +15,13 @@ def score(record: RunRecord, metric: str | None = None) -> Score | None:
 
     The mean over tasks of the metric (default: each task's main one, or minus the loss where that chooses the epoch).
     Where main metrics differ in kind, the mean of their logarithms: differences are relative gains, and no unit rules.
+    Those that can be negative count from the least they can be, a correlation r as 1 + r.
     """
     if record.status != "finished":
         return None
     if metric is None and record.spec["training"]["selection"] == "loss":
         metric = "loss"
-    return score_of(record.metrics["val"], record.main_metrics, record.higher_is_better, metric)
+    return score_of(record.metrics["val"], record.main_metrics, record.higher_is_better, metric, record.lowest)
 
 
 def score_of(
@@ -28,24 +29,30 @@ def score_of(
     main_metrics: Mapping[str, str],
     higher_is_better: Mapping[str, bool],
     metric: str | None = None,
+    lowest: Mapping[str, float] | None = None,
 ) -> Score:
     """The score of validation metrics: task -> metric -> value."""
     chosen = {task: metric or main for task, main in main_metrics.items()}
     signs = {task: 1.0 if higher_is_better[name] else -1.0 for task, name in chosen.items()}
     values = {task: val[task][name] for task, name in chosen.items()}
     if len(set(chosen.values())) > 1:
-        values = {task: math.log(max(value, 1e-12)) for task, value in values.items()}
+        least = {task: (lowest or {}).get(name, 0.0) for task, name in chosen.items()}
+        values = {task: math.log(max(value - least[task], 1e-12)) for task, value in values.items()}
     mean = sum(signs[task] * value for task, value in values.items()) / len(values)
     loss = sum(metrics["loss"] for metrics in val.values()) / len(val)
     return (mean if math.isfinite(mean) else -math.inf, -loss if math.isfinite(loss) else -math.inf)
 
 
 def best_so_far(
-    epochs: Iterable[Epoch], main: Mapping[str, str], higher: Mapping[str, bool], metric: str | None
+    epochs: Iterable[Epoch],
+    main: Mapping[str, str],
+    higher: Mapping[str, bool],
+    metric: str | None,
+    lowest: Mapping[str, float] | None = None,
 ) -> Epoch | None:
     """The best evaluated epoch; None where none was evaluated."""
     found = [epoch for epoch in epochs if epoch.val]
-    return max(found, key=lambda epoch: score_of(epoch.val, main, higher, metric), default=None)
+    return max(found, key=lambda epoch: score_of(epoch.val, main, higher, metric, lowest), default=None)
 
 
 def best(records: Iterable[RunRecord], metric: str | None = None) -> RunRecord | None:

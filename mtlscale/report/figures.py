@@ -43,16 +43,18 @@ def figures(table: Table, records: Sequence[RunRecord]) -> list[tuple[str, str, 
         cost = _cost(table, score, shades)
         found.append(("Quality and cost", f"{name} against the seconds a whole run takes.", cost))
     epochs = epoch_frame(records, drawn(table))
+    alike, tasks = len(set(table.main_metrics.values())) == 1, table.tasks[:MOST_PANELS]  # unlike ones have no mean
     if epochs["train_loss"].notna().any():
-        curves = over_seeds(epochs, "train_loss")
-        found.append(("Training loss", "Mean over tasks and seeds.", _curves({"": curves}, shades)))
-    if epochs["val"].notna().any():
-        metrics = set(table.main_metrics.values())
-        if len(metrics) == 1:
-            panels = {"": over_seeds(epochs, "val")}
-            what = f"Main metric ({metrics.pop()}), mean over tasks and seeds."
+        if alike:
+            panels, what = {"": over_seeds(epochs, "train_loss")}, "Mean over tasks and seeds."
         else:
-            tasks = table.tasks[:MOST_PANELS]
+            panels, what = {t: over_seeds(epochs[epochs["task"] == t], "train_loss") for t in tasks}, "Mean over seeds."
+        found.append(("Training loss", what, _curves(panels, shades)))
+    if epochs["val"].notna().any():
+        if alike:
+            panels = {"": over_seeds(epochs, "val")}
+            what = f"Main metric ({table.main_metrics[tasks[0]]}), mean over tasks and seeds."
+        else:
             panels = {f"{t} {table.main_metrics[t]}": over_seeds(epochs[epochs["task"] == t], "val") for t in tasks}
             what = "Main metric of each task, mean over seeds."
         found.append(("Validation", what, _curves(panels, shades)))

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pandas as pd
 
-from mtlscale.metrics import METRICS
+from mtlscale.metrics import metric_info
 from mtlscale.report.statistics import BETTER, FEW, LEVEL, SAME, WORSE
+from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -186,7 +187,7 @@ def legend(table: Table) -> str:
         else "no metric to show"
     ]
     if table.baseline:
-        parts.append(f"Δ and η against {table.baseline} of the same seed")
+        parts.append(f"Δ and η over {table.entered} against {table.baseline} of the same seed")
     if table.reference and table.order != "mean_rank":
         what = "Δ" if table.order == "delta_i" else "the average"
         parts.append(f"paired t-tests of {what} against {table.reference}, Holm-corrected, level {LEVEL}")
@@ -251,7 +252,11 @@ def _shared_unit(table: Table) -> str:
 
 
 def _unit(metric: str) -> str:
-    return f" in {METRICS[metric].unit}" if metric in METRICS and METRICS[metric].unit else ""
+    try:
+        unit = metric_info(metric).unit
+    except UserError:  # of a plugin that is not loaded
+        return ""
+    return f" in {unit}" if unit else ""
 
 
 def decimals(values: pd.Series[float], figures: int = 4, least: int = 2) -> int:

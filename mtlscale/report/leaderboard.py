@@ -5,7 +5,7 @@ Definitions: docs/methods.md#deltas for Δ and η, docs/methods.md#which-differe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from mtlscale.report.beside import Comparison, compare
 from mtlscale.report.frames import by_dataset, metric_columns, newest, run_frame, value_frame
 from mtlscale.report.published import Published
 from mtlscale.report.table import Table
-from mtlscale.spec import UserError
+from mtlscale.spec import UserError, check_delta, entering, suite_delta
 
 # Of one run; mean ± interval of a row.
 SCORES = ("average", "last", "delta_i", "delta_flat", "delta_main", "safeness", "relative_error", "total_error")
@@ -39,13 +39,21 @@ class Leaderboard:
         baseline: str = "stl",
         reference: str = "equal",
         published: Published | None = None,
+        delta: Mapping[str, Sequence[str]] | None = None,
     ) -> Leaderboard:
         """Of the newest record of every data set, method and seed. `baseline`: label of the method Δ is taken to;
-        `reference`: label of the method the paired tests and step times compare with."""
+        `reference`: label of the method the paired tests and step times compare with; `delta`: data set (or "", for the
+        others) -> the metrics that enter Δ and η, default what its pipeline says. `UserError` for one that is not
+        measured."""
         groups = by_dataset(records)
         if not groups:
             raise UserError("there are no runs to report yet; start some with `mtlscale run`")
-        tables = {dataset: _table(dataset, runs, baseline, reference) for dataset, runs in groups.items()}
+        delta = delta or {}
+        check_delta(delta, {name: found for name, runs in groups.items() if (found := _measured(runs))})
+        tables = {
+            dataset: _table(dataset, runs, baseline, reference, delta.get(dataset, delta.get("", ())))
+            for dataset, runs in groups.items()
+        }
         comparisons = {}
         for dataset, runs in groups.items():
             pipeline = runs[0].spec.get("dataset", {}).get("name", "")
@@ -85,9 +93,40 @@ class Leaderboard:
         return Group(*parts)
 
 
-def _table(dataset: str, all_records: Sequence[RunRecord], baseline: str, reference: str) -> Table:
-    records = newest(all_records)
+def _finished(records: Iterable[RunRecord]) -> tuple[list[RunRecord], str]:
+    """The finished runs, and the split they are judged by."""
     done = [record for record in records if record.status == "finished"]
+    return done, "test" if any(record.metrics.get("test") for record in done) else "val"
+
+
+def _measured(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
+    return metric_columns(*_finished(newest(records)))
+
+
+def _entering(
+    columns: Sequence[tuple[str, str]], names: Sequence[str], record: RunRecord, main: Mapping[str, str]
+) -> list[tuple[str, str]]:
+    """Of the (task, metric) that are measured, those in Δ and η: what the experiment says, else the pipeline, else all.
+    A task that the pipeline says nothing of is there with its main metric."""
+    if names:
+        return entering(names, columns)
+    declared = suite_delta(str(record.spec.get("dataset", {}).get("name", "")))
+    if not declared:
+        return list(columns)
+    found = entering(declared, columns)
+    named = {task for task, _ in found}
+    return [
+        (task, metric)
+        for task, metric in columns
+        if (task, metric) in found or (task not in named and main.get(task) == metric)
+    ]
+
+
+def _table(
+    dataset: str, all_records: Sequence[RunRecord], baseline: str, reference: str, names: Sequence[str]
+) -> Table:
+    records = newest(all_records)
+    done, split = _finished(records)
     everything = run_frame(records)
     finished = everything["status"] == "finished"
     base, ref = (_label(name, everything["method"][finished]) for name in (baseline, reference))
@@ -95,11 +134,11 @@ def _table(dataset: str, all_records: Sequence[RunRecord], baseline: str, refere
     # Records of failed runs may know neither metrics nor directions.
     directions = {metric: higher for record in reversed(records) for metric, higher in record.higher_is_better.items()}
     declared = next((record.main_metrics for record in (*done, *records) if record.main_metrics), {})
-    split = "test" if any(record.metrics.get("test") for record in done) else "val"
     columns = metric_columns(done, split)
     values = value_frame([record.metrics.get(split, {}) for record in done], columns)
     last = value_frame([record.last.get(split, {}) for record in done], columns)
     main = {task: metric for task, metric in declared.items() if (task, metric) in columns}
+    entered = _entering(columns, names, records[0], main)
 
     runs = everything[finished].reset_index(drop=True)
     scores = pd.DataFrame(np.nan, index=runs.index, columns=list(SCORES))
@@ -114,9 +153,9 @@ def _table(dataset: str, all_records: Sequence[RunRecord], baseline: str, refere
         notes.append(f"no Δ and η: no finished run of {baseline}")
     else:
         references = _of_same_seed(values, runs["seed"], runs["method"] == base)
-        zero = (references == 0).any().to_numpy()
-        notes += [f"no Δ: {columns[i][1]} of {columns[i][0]} is 0 for {base}" for i in np.flatnonzero(zero)]
-        scores.update(_gains(values, references, directions, main))
+        zero = (references[entered] == 0).any().to_numpy()
+        notes += [f"no Δ: {entered[i][1]} of {entered[i][0]} is 0 for {base}" for i in np.flatnonzero(zero)]
+        scores.update(_gains(values, references, directions, main, entered))
         if set(main.values()) == {"accuracy"}:
             ours, theirs = (100.0 - _task_mean(frame, main) for frame in (values, references))
             scores["relative_error"] = ours / theirs.where(theirs > 0)
@@ -128,6 +167,7 @@ def _table(dataset: str, all_records: Sequence[RunRecord], baseline: str, refere
         dataset=dataset,
         split=split,
         main_metrics=main,
+        delta=tuple(entered),
         higher_is_better=directions,
         baseline=base,
         reference=ref,
@@ -159,9 +199,32 @@ def _of_same_seed(values: pd.DataFrame, seeds: pd.Series[int], chosen: pd.Series
 
 
 def _gains(
-    values: pd.DataFrame, references: pd.DataFrame, directions: dict[str, bool], main: dict[str, str]
+    values: pd.DataFrame,
+    references: pd.DataFrame,
+    directions: dict[str, bool],
+    main: dict[str, str],
+    entered: Sequence[tuple[str, str]],
 ) -> pd.DataFrame:
     """Δ under its three definitions and η of each run, in percent: mtlscale.metrics over all runs at once."""
+    mains = list(main.items())
+    gains, _, _ = _gain_frames(values[mains], references[mains], directions)
+    of_main = gains.mean(axis=1, skipna=False)
+    gains, safe, share = _gain_frames(values[entered], references[entered], directions)
+    return pd.DataFrame(
+        {
+            "delta_i": gains.mul(share).sum(axis=1, skipna=False),
+            "delta_flat": gains.mean(axis=1, skipna=False),
+            "delta_main": of_main,
+            "safeness": safe.mul(share).sum(axis=1, skipna=False),
+        }
+    )
+
+
+def _gain_frames(
+    values: pd.DataFrame, references: pd.DataFrame, directions: dict[str, bool]
+) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray]:
+    """[runs, metrics] relative gains and what is safe, in percent, of metrics that the references have; and the share
+    of each metric within its task."""
     known = references.columns[references.notna().any()]
     values, references = values[known], references[known]
     tasks, metrics = known.get_level_values("task"), known.get_level_values("metric")
@@ -169,15 +232,7 @@ def _gains(
     gains: pd.DataFrame = relative_gain(values, references.where(references != 0), sign)
     safe = ((values - references) * sign >= 0).astype(float).where(values.notna()) * 100.0
     share = 1.0 / (tasks.value_counts()[tasks].to_numpy() * tasks.nunique())  # of each metric within its task
-    is_main = np.array([main.get(task) == metric for task, metric in zip(tasks, metrics, strict=True)], dtype=bool)
-    return pd.DataFrame(
-        {
-            "delta_i": gains.mul(share).sum(axis=1, skipna=False),
-            "delta_flat": gains.mean(axis=1, skipna=False),
-            "delta_main": gains.loc[:, is_main].mean(axis=1, skipna=False),
-            "safeness": safe.mul(share).sum(axis=1, skipna=False),
-        }
-    )
+    return gains, safe, share
 
 
 def _rows(table: Table, everything: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:

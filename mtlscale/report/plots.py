@@ -19,6 +19,7 @@ from mtlscale.report.curves import GREY, colors, epoch_frame, over_seeds, trace_
 from mtlscale.report.frames import by_dataset, newest
 from mtlscale.report.layout import decimals, legend, signed, summary
 from mtlscale.report.statistics import BETTER, WORSE
+from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,6 +69,8 @@ def leaderboard_figure(board: Leaderboard) -> Figure:
 
 def curve_figure(records: Sequence[RunRecord], quantity: str = "val", baseline: str | None = "stl") -> Figure:
     """`train_loss`, or `val`, the main metric on validation, by epoch: mean over tasks, interval over seeds."""
+    if len({metric for record in records for metric in record.main_metrics.values()}) > 1:
+        raise UserError("the tasks have different main metrics, of which there is no mean to draw")
     label = "training loss" if quantity == "train_loss" else f"validation {_main_metric(records)}"
     return _curves(records, quantity, "mean", f"{label}, mean over tasks", baseline)
 

@@ -41,6 +41,7 @@ class Results:
             baseline=self.experiment.baseline,
             reference=self.experiment.reference,
             published=self._published(),
+            delta=self.experiment.delta_of(),
         )
 
     def _published(self) -> Published | None:
@@ -72,7 +73,8 @@ class Results:
         from mtlscale.report.write import write_report
 
         mark = self.folder / "report.json"
-        state = hashlib.sha256("".join(f"{r.run_id}{r.finished}{r.method}" for r in self.records).encode()).hexdigest()
+        shown = "".join(f"{r.run_id}{r.finished}{r.method}" for r in self.records)
+        state = hashlib.sha256(f"{shown}{self.experiment.delta_of()}".encode()).hexdigest()
         with contextlib.suppress(OSError, ValueError):
             known = json.loads(mark.read_bytes())
             files = {kind: self.folder / name for kind, name in known["files"].items()}
@@ -86,6 +88,7 @@ class Results:
             baseline=self.experiment.baseline,
             reference=self.experiment.reference,
             published=self._published(),
+            delta=self.experiment.delta_of(),
         )
         names = {kind: str(file.relative_to(self.folder)) for kind, file in files.items()}
         write_atomically(mark, json.dumps({"state": state, "files": names}).encode())

@@ -18,6 +18,7 @@ class Table:
     dataset: str
     split: str
     main_metrics: dict[str, str]  # task -> its main metric
+    delta: tuple[tuple[str, str], ...]  # the (task, metric) that enter Δ and η
     higher_is_better: dict[str, bool]
     baseline: str | None  # the method Δ is taken to, None without a finished run of it
     reference: str | None  # the method the tests compare with, likewise
@@ -37,6 +38,18 @@ class Table:
         if self.order == "average":
             return not self.higher_is_better[next(iter(self.main_metrics.values()))]
         return self.order == "mean_rank"
+
+    @property
+    def entered(self) -> str:
+        """What enters Δ and η in words, metric by metric; with its tasks where others that report it do not."""
+        tasks: dict[str, list[str]] = {}
+        for task, metric in self.delta:
+            tasks.setdefault(metric, []).append(task)
+        told = []
+        for metric, entering in tasks.items():
+            everywhere = [task for task in self.tasks if f"{task}.{metric}" in self.runs]
+            told.append(metric if len(entering) == len(everywhere) else f"{metric} of {', '.join(entering)}")
+        return ", ".join(told)
 
     def main_column(self, task: str) -> str:
         return f"{task}.{self.main_metrics[task]}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mtlscale.records import Ledger, RunRecord, write_atomically
@@ -20,6 +20,7 @@ def write_report(
     baseline: str = "stl",
     reference: str = "equal",
     published: Published | None = None,
+    delta: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Path]:
     """Write leaderboard.md, .csv, .html and .png into the folder, and into its folder `pictures` one of everything else
     there is to draw, each whole or not at all: what -> its file. `ledger`: has the epochs of records that lack them."""
@@ -28,7 +29,7 @@ def write_report(
     from mtlscale.report.html import page
     from mtlscale.report.plots import leaderboard_figure, pictures
 
-    board = Leaderboard.from_records(records, baseline, reference, published)
+    board = Leaderboard.from_records(records, baseline, reference, published, delta)
     if ledger is not None:
         records = with_epochs(records, {name: drawn(table) for name, table in board.tables.items()}, ledger)
     texts = {

@@ -17,6 +17,7 @@ from mtlscale.spec.dimensions import COMMON, PARTS, Dimension, Knobs, SearchSpec
 from mtlscale.spec.errors import UserError
 from mtlscale.spec.experiment import Experiment
 from mtlscale.spec.loading import SHIPPED, find_experiment, load_experiment, parse_override, read_settings, shipped
+from mtlscale.spec.measures import check_delta, entering, fingerprint_with, suite_delta
 from mtlscale.spec.models import (
     ComponentSpec,
     DatasetSpec,
@@ -28,10 +29,11 @@ from mtlscale.spec.models import (
 )
 from mtlscale.spec.run import RESULTS_VERSION, Run, no_result
 from mtlscale.spec.search import check_metric, default_space, space_of, trials, whole_number
-from mtlscale.spec.tasks import MISSING_CLASS, SPLITS, Task, TaskSuite
+from mtlscale.spec.tasks import LOSSES, MISSING_CLASS, SPLITS, Task, TaskSuite
 
 __all__ = [
     "COMMON",
+    "LOSSES",
     "MISSING_CLASS",
     "PACKAGES",
     "PARTS",
@@ -56,10 +58,13 @@ __all__ = [
     "TrainingSpec",
     "UserError",
     "build",
+    "check_delta",
     "check_metric",
     "component",
     "default_space",
+    "entering",
     "find_experiment",
+    "fingerprint_with",
     "from_plugin",
     "knob",
     "load_experiment",
@@ -73,6 +78,7 @@ __all__ = [
     "source_hash",
     "space_of",
     "split_path",
+    "suite_delta",
     "trials",
     "whole_number",
 ]

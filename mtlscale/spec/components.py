@@ -31,7 +31,9 @@ PACKAGES = {
     "datasets": "pipelines",
 }
 
-_PLUGINS: dict[str, dict[str, type[Component]]] = {kind: {} for kind in PACKAGES}
+METRICS = "mtlscale.metrics.names"  # the shipped metrics are no classes: a table in this module
+
+_PLUGINS: dict[str, dict[str, type[Component]]] = {kind: {} for kind in (*PACKAGES, "metrics")}
 _SOURCES: dict[type[Component], str] = {}  # class of a plugin -> hash of its file
 
 
@@ -136,6 +138,8 @@ def names(kind: str, *, plugins: bool = True) -> list[str]:
 @functools.cache
 def _shipped(kind: str) -> tuple[str, ...]:
     """The names of the files there are; asked for many times a run."""
+    if kind == "metrics":
+        return tuple(importlib.import_module(METRICS).METRICS)
     package = importlib.util.find_spec(PACKAGES[kind])
     if package is None or package.submodule_search_locations is None:
         raise UserError(f"package {PACKAGES[kind]!r} is not installed; reinstall mtlscale")
@@ -244,7 +248,9 @@ def load_plugin(path: Path) -> list[tuple[str, str]]:
                 raise UserError(f"plugin {path}: {value.name} is a shipped {kind[:-1]}; give yours another name")
             found[kind, value.name] = value
     if not found:
-        raise UserError(f"plugin {path} defines no balancer, architecture, encoder, objective or pipeline with a name")
+        raise UserError(
+            f"plugin {path} defines no balancer, architecture, encoder, objective, metric or pipeline with a name"
+        )
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     for (kind, name), cls in found.items():
         _PLUGINS[kind][name] = cls

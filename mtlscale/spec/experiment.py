@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from mtlscale.spec import measures
 from mtlscale.spec.dimensions import Knobs, SearchSpec
 from mtlscale.spec.models import DatasetSpec, MethodSpec, ModelSpec, ResourceSpec, TrackingSpec, TrainingSpec
 from mtlscale.spec.parts import Parts, as_json
@@ -41,6 +42,7 @@ class Experiment(Model):
     plugins: tuple[Path, ...] = ()
     baseline: str = "stl"  # the method the differences are taken to
     reference: str = "equal"  # the method the paired tests compare with
+    delta: tuple[str, ...] | None = Field(None, min_length=1)  # metrics in Δ and η; default: what the pipeline says
     published: Path | None = None  # a file of published numbers to show beside ours
 
     @field_validator("methods")
@@ -66,8 +68,11 @@ class Experiment(Model):
 
     def validate_components(self) -> None:
         """Build every component once, so that a bad name or option is said before anything starts."""
+        measures.check_names(self.delta or (), "delta", of_task=True)
         for dataset in self.datasets:
             dataset.build()
+            measures.check_names(measures.names_of(dataset.metrics), f"metrics of {dataset.label}")
+            measures.check_names(dataset.delta or (), f"delta of {dataset.label}", of_task=True)
             for method in self.methods:
                 self._parts(dataset, method)
         if self.search is not None:
@@ -125,6 +130,11 @@ class Experiment(Model):
                         spec={"dataset": pipeline, **plain, "seed": seed},
                     )
 
+    def delta_of(self) -> dict[str, tuple[str, ...]]:
+        """Data set -> names of what enters Δ and η, "" for the others; empty where only pipelines say."""
+        found = {"": self.delta, **{dataset.label: dataset.delta for dataset in self.datasets}}
+        return {label: names for label, names in found.items() if names is not None}
+
     def data(self) -> dict[str, tuple[DatasetSpec, int]]:
         """Name of the prepared data -> the data set, and a seed that reads it: all that the runs and trials need."""
         seeds = self.seeds if self.search is None else (*self.seeds, self.search.seed)
@@ -135,4 +145,6 @@ def _pipeline(dataset: DatasetSpec, seed: int) -> dict[str, Any]:
     """The data set's part of a run's spec."""
     options = dataset.build(seed)
     knobs = {knob: getattr(options, knob) for knob in options.knobs()}
-    return as_json({"name": dataset.name, **knobs})
+    names = measures.names_of(dataset.metrics)
+    own = {"task_metrics": [dataset.metrics, measures.plugin_hashes(names)]} if names else {}
+    return as_json({"name": dataset.name, **knobs, **own})

@@ -39,6 +39,10 @@ class DatasetSpec(Model):
     label: str = ""
     options: dict[str, Any] = Field(default_factory=dict)
     splits: int = Field(1, ge=1)  # random splits: the run of seed s has split s modulo this, as the option `split`
+    # What tasks report, the first chooses the epoch: a list of which each takes what it can, or task -> list; default:
+    # what the pipeline says.
+    metrics: tuple[str, ...] | dict[str, tuple[str, ...]] = ()
+    delta: tuple[str, ...] | None = Field(None, min_length=1)  # what enters Δ and η, over that of the experiment
     model: dict[str, Any] = Field(default_factory=dict)
     training: dict[str, Any] = Field(default_factory=dict)
 

@@ -14,6 +14,7 @@ from pydantic import Field
 from mtlscale.spec import components
 from mtlscale.spec.dimensions import PARTS, Knobs, split_path
 from mtlscale.spec.files import identity
+from mtlscale.spec.measures import Chosen
 from mtlscale.spec.models import ModelSpec, TrainingSpec
 from mtlscale.spec.parts import IDENTITY, Parts, as_json, settings
 from mtlscale.spec.validation import Model, override
@@ -121,6 +122,12 @@ class Run(Model):
     @property
     def training(self) -> TrainingSpec:
         return self.parts.training
+
+    @property
+    def metrics(self) -> Chosen | None:
+        """What its tasks report instead of what the pipeline says."""
+        told: list[Any] | None = self.spec["dataset"].get("task_metrics")
+        return None if told is None else told[0]
 
     @property
     def epochs(self) -> int:

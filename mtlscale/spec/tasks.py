@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 SPLITS = ("train", "val", "test")
+LOSSES = ("cross_entropy", "soft_cross_entropy", "bce", "mse", "l1", "cosine")
 MISSING_CLASS = -1  # a class label that is not there; a missing number is NaN
 
 
@@ -15,9 +16,9 @@ class Task:
     """One prediction target: its loss, its metrics (the first is the main one) and the size of its prediction."""
 
     name: str
-    loss: str  # a name in mtlscale.training.losses
+    loss: str  # a name in LOSSES
     outputs: int  # size of the prediction: classes, or numbers
-    metrics: tuple[str, ...]  # names in mtlscale.metrics
+    metrics: tuple[str, ...]  # names in mtlscale.metrics, or of plugins
     classes: tuple[str, ...] = ()
 
 

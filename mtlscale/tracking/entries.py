@@ -93,7 +93,8 @@ def epoch_metrics(run: Run, epochs: Iterable[Epoch], last: int) -> tuple[list[tu
 
 
 def end_metrics(run: Run, record: RunRecord) -> list[tuple[str, float, int]]:
-    """Results, cost and counters of a run that has ended, at its last epoch."""
+    """Results, cost and counters of a run that has ended, at its last epoch; a mean over tasks where they share a main
+    metric alone."""
     values: dict[str, float] = {
         f"{split}.{metric}.{task}": value
         for split, tasks in record.metrics.items()
@@ -103,7 +104,8 @@ def end_metrics(run: Run, record: RunRecord) -> list[tuple[str, float, int]]:
     }
     for split, tasks in record.metrics.items():
         mains = [tasks[task][metric] for task, metric in record.main_metrics.items() if task in tasks]
-        values[f"{split}.mean"] = sum(mains) / len(mains)
+        if record.shared_metric is not None and mains:
+            values[f"{split}.mean"] = sum(mains) / len(mains)
     values |= {
         "seconds": record.seconds,
         "samples_per_second": record.samples_per_second,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from mtlscale.training import checkpoint
     from mtlscale.training.augment import Augment
     from mtlscale.training.batches import Batches, made_ahead, on_device
-    from mtlscale.training.evaluate import TaskTable, evaluate, tables
+    from mtlscale.training.evaluate import TaskTable, as_measured, evaluate, tables
     from mtlscale.training.loop import Progress, Tally, Trainer, finish, furthest, train
     from mtlscale.training.losses import task_loss
     from mtlscale.training.means import (
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "mtlscale.training.augment": ["Augment"],
     "mtlscale.training.batches": ["Batches", "made_ahead", "on_device"],
-    "mtlscale.training.evaluate": ["TaskTable", "evaluate", "tables"],
+    "mtlscale.training.evaluate": ["TaskTable", "as_measured", "evaluate", "tables"],
     "mtlscale.training.loop": ["Progress", "Tally", "Trainer", "finish", "furthest", "train"],
     "mtlscale.training.losses": ["task_loss"],
     "mtlscale.training.means": [
@@ -77,6 +77,7 @@ __all__ = [
     "TaskTable",
     "Trainer",
     "Update",
+    "as_measured",
     "bad_gradient",
     "bad_loss",
     "begin",

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule
-from mtlscale.data import Batch, Workers
-from mtlscale.metrics import TaskMetrics, pooled, pooled_metrics
+from mtlscale.data import Batch, PreparedData, Workers
+from mtlscale.metrics import TaskMetrics, measured, pooled, pooled_metrics
 from mtlscale.records import Metrics
-from mtlscale.spec import Task, TaskSuite
+from mtlscale.spec import Run, Task, TaskSuite
 from mtlscale.training.losses import task_loss
 
 
@@ -55,6 +56,11 @@ class TaskTable:
             trials = range(len(losses))
             found = [pooled_metrics(self.task, {name: column[b] for name, column in means.items()}) for b in trials]
         return [{**values, "loss": loss} for values, loss in zip(found, losses, strict=True)]
+
+
+def as_measured(data: PreparedData, run: Run) -> PreparedData:
+    """The data with the metrics that the run's experiment asks for, and a copy of no sample."""
+    return data if run.metrics is None else replace(data, suite=measured(data.suite, run.metrics))
 
 
 def tables(suite: TaskSuite, trials: int, device: torch.device) -> list[TaskTable]:

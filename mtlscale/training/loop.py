@@ -27,7 +27,7 @@ from mtlscale.spec import Run
 from mtlscale.training import checkpoint
 from mtlscale.training.augment import Augment
 from mtlscale.training.batches import Batches
-from mtlscale.training.evaluate import evaluate
+from mtlscale.training.evaluate import as_measured, evaluate
 from mtlscale.training.means import Diverged
 from mtlscale.training.phases import begin, phase_id
 from mtlscale.training.pictures import Pictures, pictures
@@ -122,6 +122,7 @@ class Trainer:
         processes: int | None = None,
         pieces: Pieces | None = None,
     ) -> None:
+        data = as_measured(data, run)
         self.run, self.data, self.suite, self.spec = run, data, data.suite, run.parts.training
         self.workers, self.device = workers or Workers.current(), torch.device(device)
         self.path = None if folder is None else folder / "checkpoint.pt"

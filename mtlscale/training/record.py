@@ -11,7 +11,7 @@ import torch
 
 from mtlscale.architectures import MultiTaskModule
 from mtlscale.balancing import Balancer
-from mtlscale.metrics import higher_is_better
+from mtlscale.metrics import higher_is_better, lowest
 from mtlscale.records import Epoch, Metrics, PhaseCost, RunRecord
 from mtlscale.spec import Run, TaskSuite
 from mtlscale.training import provenance
@@ -54,6 +54,7 @@ def run_record(
         fingerprint=run.fingerprint,
         higher_is_better={**{name: higher_is_better(name) for name in metric_names}, "loss": False},
         main_metrics={task.name: task.metrics[0] for task in suite.tasks},
+        lowest=lowest(sorted(metric_names)),
         metrics=dict(metrics),
         last=dict(last),
         chosen_epoch=selection.best_epoch.get(""),

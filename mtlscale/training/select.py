@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from mtlscale.metrics import higher_is_better
+from mtlscale.metrics import metric_info
 from mtlscale.records import Metrics
 from mtlscale.spec import TaskSuite
 
@@ -43,12 +43,16 @@ class Selection:
 
     def _score(self, val: Metrics, task: str, metric: str, suite: TaskSuite, rule: str) -> float:
         """A task's part of the validation score, larger is better. Where main metrics differ in kind, each is taken
-        relative to its size in the first evaluation that has one, so that no unit rules."""
+        relative to its size in the first evaluation that has one, so that no unit rules: the mean of these is, up to a
+        constant, the mean relative gain over the first evaluation. What can be negative counts from the least it can
+        be."""
         if rule == "loss":
             return -val[task]["loss"]
-        value = val[task][metric] if higher_is_better(metric) else -val[task][metric]
+        info, value = metric_info(metric), val[task][metric]
+        sign = 1.0 if info.higher_is_better else -1.0
         if len({t.metrics[0] for t in suite.tasks}) == 1 or math.isnan(value):
-            return value
+            return sign * value
+        value = sign * (value - info.lowest)
         return value / self.scales.setdefault(task, abs(value) or 1.0)
 
 

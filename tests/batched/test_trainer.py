@@ -304,3 +304,33 @@ def test_samples_may_be_weighted(shared: bool, experiment_file: File, uneven: Un
     records, trainer = together(runs, data)
     for run in runs[::2]:
         assert_same(run, data, records, trainer)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "metrics"),
+    [
+        ("digits", "[matthews, aupr, binary_f1, ndcg, accuracy]"),
+        ("uneven", "{a: [matthews, aupr, ndcg], b: [aupr], c: [pearson, spearman, mse]}"),
+    ],
+)
+def test_metrics_that_are_no_sums_end_as_alone(
+    dataset: str, metrics: str, experiment_file: File, digits: PreparedData, uneven: Uneven
+) -> None:
+    data = digits if dataset == "digits" else uneven()
+    path = experiment_file(
+        datasets=f"[{{name: {dataset}, metrics: {metrics}}}]",
+        methods="[equal]",
+        training="{epochs: 2, batch_size: 256, dtype: float64}",
+        search=search_of(3),
+    )
+    runs = batch_of(load_experiment(path), data)
+    records, trainer = together(runs, data)
+    for run in runs[::2]:
+        assert_same(run, data, records, trainer)
+    record = records[runs[0].run_id]
+    assert set(record.main_metrics.values()) == (
+        {"matthews"} if dataset == "digits" else {"matthews", "aupr", "pearson"}
+    )
+    assert record.lowest == {
+        name: -1.0 for name in ("matthews", "pearson", "spearman") if name in record.higher_is_better
+    }

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mtlscale.cli.progress import ExperimentBar
+from mtlscale.cli.progress import ExperimentBar, figures
 from mtlscale.data import PreparedData
 from mtlscale.execution import Advanced, EpochEnded, Noted, Plan, PlannedRun, Recorder
 from mtlscale.records import Epoch, Home, Ledger
 from mtlscale.spec import Experiment, load_plugin
+from mtlscale.tracking.entries import end_metrics
+from mtlscale.training import train
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "two_phases.py"
 
@@ -44,3 +46,28 @@ def test_a_run_with_two_phases_has_the_epochs_of_both(
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("progress: ")]
     assert [line.split()[1] for line in told] == ["1/10", "2/10", "3/10", "6/10"]
     assert f"uneven · {second.method} · seed 0: its checkpoint was cut off" in screen.getvalue()
+
+
+def test_unlike_metrics_have_no_mean_in_progress_and_mlflow(
+    small: Callable[..., Experiment], uneven: Callable[..., PreparedData]
+) -> None:
+    data = uneven()
+    experiment = small(methods="[equal]", training="{epochs: 1, batch_size: 16}")
+    (run,) = experiment.runs({"uneven": data.manifest.fingerprint})
+    record = train(run, data)
+    test = record.metrics["test"]
+    told = [f"{task} {metric} {test[task][metric]:.4g}" for task, metric in record.main_metrics.items()]
+    assert figures(record) == " · ".join(told) and "c mse" in figures(record)
+    keys = {key for key, _, _ in end_metrics(run, record)}
+    assert "test.mse.c" in keys and not any(key.endswith(".mean") for key in keys)
+    alike = record.model_copy(
+        update={
+            "main_metrics": {"a": "accuracy", "b": "accuracy"},
+            "metrics": {"test": {"a": {"accuracy": 60.0}, "b": {"accuracy": 70.0}}},
+        }
+    )
+    assert figures(alike) == "65.00"
+    assert ("test.mean", 65.0, 1) in end_metrics(run, alike)
+    many = {f"task{index}": "accuracy" if index else "mse" for index in range(5)}
+    values = {task: {metric: 1.0} for task, metric in many.items()}
+    assert figures(record.model_copy(update={"main_metrics": many, "metrics": {"test": values}})).endswith("· 2 more")

@@ -8,16 +8,18 @@ from hypothesis import strategies as st
 
 from mtlscale.metrics import (
     METRICS,
+    check_task,
     delta_flat,
     delta_i,
     delta_main,
     higher_is_better,
+    measured,
     relative_error,
     safeness,
     task_metrics,
     taskwise_improvement,
 )
-from mtlscale.spec import Task, UserError
+from mtlscale.spec import LOSSES, Task, TaskSuite, UserError
 
 # CoNAL's CityScapes table (Yue's thesis, UTS, table 5.2): raw differences to STL.
 COLUMNS_52 = (("seg", "mIoU"), ("seg", "PixAcc"), ("depth", "Abs"), ("depth", "Rel"))
@@ -199,9 +201,53 @@ def test_a_metric_that_does_not_fit_the_loss_is_a_users_mistake():
 def test_every_metric_can_be_built_for_every_loss_it_names():
     for name, metric in METRICS.items():
         for loss in metric.losses:
-            assert name in task_metrics(Task(name="t", loss=loss, outputs=3, metrics=(name,))).compute()
+            outputs = 3 if not metric.one_score else 2 if loss == "cross_entropy" else 1
+            assert name in task_metrics(Task(name="t", loss=loss, outputs=outputs, metrics=(name,))).compute()
 
 
 def test_suite_level_figures_need_no_torch():
     code = "import sys, mtlscale.metrics; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ({"loss": "huge"}, "task 't': unknown loss 'huge': known: cross_entropy, soft_cross_entropy, bce"),
+        ({"loss": "cross_entropi"}, "unknown loss 'cross_entropi': did you mean cross_entropy"),
+        ({"metrics": ()}, "task 't' has no metrics; name one at least, such as accuracy"),
+        ({"metrics": ("acuracy",)}, "task 't': unknown metric 'acuracy': did you mean accuracy"),
+        ({"metrics": ("rmse",)}, "metric 'rmse' is not defined for loss 'cross_entropy'; use one of accuracy"),
+        ({"metrics": ("error", "error")}, "task 't' names metric 'error' twice; drop one"),
+    ],
+)
+def test_what_is_wrong_with_a_tasks_loss_or_metrics(task, said):
+    with pytest.raises(UserError, match=said):
+        check_task(Task(**{"name": "t", "loss": "cross_entropy", "outputs": 3, "metrics": ("accuracy",), **task}))
+
+
+def test_other_metrics_for_the_tasks_of_a_suite():
+    tasks = (
+        Task(name="seg", loss="cross_entropy", outputs=3, metrics=("miou",)),
+        Task(name="depth", loss="l1", outputs=1, metrics=("abs_err",)),
+    )
+    suite = TaskSuite(name="rooms", tasks=tasks, inputs="shared", input_kind="image", input_shape=(3, 4, 4))
+    chosen = measured(suite, ("rmse", "pixel_accuracy", "miou", "mae"))
+    assert [task.metrics for task in chosen.tasks] == [("pixel_accuracy", "miou"), ("rmse", "mae")]
+    chosen = measured(suite, {"depth": ("mae",)})
+    assert [task.metrics for task in chosen.tasks] == [("miou",), ("mae",)]
+    for wrong, said in (
+        (("miou",), "task 'depth' has no metrics"),
+        (("miou", "mae", "angle_mean"), "angle_mean is not defined for any task of rooms"),
+        (("miou", "may"), "unknown metric 'may': did you mean mae"),
+        ({"dept": ("mae",)}, "rooms has no task 'dept'; did you mean depth"),
+        ({"depth": ("miou",)}, "task 'depth': metric 'miou' is not defined for loss 'l1'"),
+    ):
+        with pytest.raises(UserError, match=said):
+            measured(suite, wrong)
+
+
+def test_the_losses_that_tasks_may_name_are_those_there_are():
+    from mtlscale.training.losses import LOSSES as built
+
+    assert tuple(built) == LOSSES

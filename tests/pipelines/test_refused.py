@@ -14,9 +14,9 @@ from scipy.io import savemat
 
 from mtlscale.data.prepared import SourceInfo, read_manifest
 from mtlscale.execution.prepare import prepare
-from mtlscale.spec import Task, TaskSuite, UserError, build
-from pipelines import Work, _tasks, _write_pieces, write_prepared
-from pipelines._checks import check_tables
+from mtlscale.spec import SPLITS, Task, TaskSuite, UserError, build
+from pipelines import Prepared, Work, _tasks, _write_pieces, write_prepared
+from pipelines._checks import check_suite, check_tables
 from pipelines.celeba import NINE
 
 COUNT = 240
@@ -163,3 +163,33 @@ def test_a_school_with_a_number_that_is_none(tmp_path: Path) -> None:
     savemat(tmp_path / "school.mat", {"X": x, "Y": y})
     with pytest.raises(UserError, match="pupil 5 of school 2 has no finite number in column 4 of X"):
         prepare("school", {}, tmp_path / "school.mat", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"metrics": ("acuracy",)}, "own: task 'a': unknown metric 'acuracy': did you mean accuracy"),
+        ({"metrics": ()}, "own: task 'a' has no metrics; name one at least"),
+        ({"loss": "cross_entropi"}, "own: task 'a': unknown loss 'cross_entropi': did you mean cross_entropy"),
+        ({"loss": "mse"}, "own: task 'a': metric 'accuracy' is not defined for loss 'mse'"),
+    ],
+)
+def test_a_task_nobody_could_train_or_measure_is_told_when_it_is_prepared(
+    changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    task = Task(**{"name": "a", "loss": "cross_entropy", "outputs": 2, "metrics": ("accuracy",), **changes})
+    table = pa.table(
+        {"id": ["1"], "input": pa.FixedSizeListArray.from_arrays(np.ones(2, np.float32), 2), "target.a": [1]}
+    )
+    suite = TaskSuite(name="own", tasks=(task,), inputs="per_task", input_kind="vector", input_shape=(2,))
+    prepared = Prepared(suite, {split: {"a": table} for split in SPLITS})
+    with pytest.raises(UserError, match=said):
+        write_prepared(tmp_path, build("datasets", "digits"), SourceInfo(description="", fingerprint=""), prepared)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_suite_without_tasks_or_with_the_same_twice() -> None:
+    task = Task(name="a", loss="mse", outputs=1, metrics=("mse",))
+    for tasks, said in (((), "own has no task"), ((task, task), "own has two tasks 'a'; rename one")):
+        with pytest.raises(UserError, match=said):
+            check_suite(TaskSuite(name="own", tasks=tasks, inputs="per_task", input_kind="vector", input_shape=(2,)))

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from mtlscale.metrics import delta_flat, delta_i, delta_main, relative_error, safeness
+from mtlscale.report.html import page
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.statistics import half_width
 from mtlscale.spec import UserError
@@ -266,3 +267,63 @@ def test_names_cannot_break_a_markdown_table(record):
     row = next(line for line in board.to_markdown().splitlines() if line.startswith("| a"))
     assert r"a\|b \<img>" in row
     assert row.replace(r"\|", "").count("|") == row.count(" |") + 1
+
+
+ROOMS = {"seg": {"mIoU": 60.0, "error": 20.0}, "depth": {"abs_err": 0.5, "cross_entropy": 1.0}}
+BETTER = {"seg": {"mIoU": 66.0, "error": 10.0}, "depth": {"abs_err": 0.4, "cross_entropy": 3.0}}
+
+
+@pytest.mark.parametrize(
+    ("delta", "gains", "said"),
+    [
+        ({}, [[10, 50], [20, -200]], "Δ and η over mIoU, error, abs_err, cross_entropy against stl"),
+        ({"": ("mIoU", "abs_err")}, [[10], [20]], "Δ and η over mIoU, abs_err against stl"),
+        ({"digits": ("seg.error", "abs_err")}, [[50], [20]], "Δ and η over error, abs_err against stl"),
+        ({"digits": ("mIoU",), "": ("error",)}, [[10]], "Δ and η over mIoU against stl"),
+    ],
+)
+def test_what_enters_delta_is_declared_and_said(record, delta, gains, said):
+    records = [record("stl", 0, ROOMS), record("equal", 0, BETTER)]
+    board = Leaderboard.from_records(records, delta=delta)
+    rows = board.tables["digits"].rows
+    assert rows["delta_i"]["equal"] == pytest.approx(np.mean([np.mean(of_task) for of_task in gains]))
+    assert rows["delta_flat"]["equal"] == pytest.approx(np.mean([gain for of_task in gains for gain in of_task]))
+    assert rows["delta_main"]["equal"] == pytest.approx((10 + 20) / 2)
+    assert rows["safeness"]["equal"] == pytest.approx(np.mean([100 * np.mean(np.array(g) > 0) for g in gains]))
+    for text in (unwrapped(printed(board, 100)), board.to_markdown(), page(records, board, "rooms")):
+        assert said in text
+
+
+def test_a_metric_outside_delta_may_be_zero(record):
+    zero = {**ROOMS, "depth": {**ROOMS["depth"], "cross_entropy": 0.0}}
+    records = [record("stl", 0, zero), record("equal", 0, BETTER)]
+    assert "no Δ: cross_entropy of depth is 0" in Leaderboard.from_records(records).to_markdown()
+    board = Leaderboard.from_records(records, delta={"": ("mIoU", "abs_err")})
+    assert "no Δ" not in board.to_markdown() and board.tables["digits"].rows["delta_i"]["equal"] == pytest.approx(15)
+
+
+def test_a_metric_in_delta_that_nobody_measures_is_a_users_mistake(record):
+    records = [record("stl", 0, ROOMS), record("stl", 0, {"a": {"accuracy": 90.0}}, dataset="texts")]
+    for delta, said in (
+        ({"digits": ("abs_er",)}, "delta of digits: no task reports 'abs_er': did you mean abs_err"),
+        ({"": ("mIoU", "accurat", "accuracy")}, "delta: no task reports 'accurat': did you mean accuracy"),
+        ({"": ("mIoU",)}, "delta: texts reports none of mIoU; give it a delta of its own"),
+    ):
+        with pytest.raises(UserError, match=said):
+            Leaderboard.from_records(records, delta=delta)
+    assert Leaderboard.from_records(records, delta={"": ("mIoU", "accuracy")}).tables.keys() == {"digits", "texts"}
+
+
+def test_the_metrics_that_the_papers_tables_have_are_those_of_the_pipelines(record):
+    """NYUv2 without the root mean square error of depth; a task the pipeline says nothing of, with its main metric."""
+    names = {"miou": True, "pixel_accuracy": True, "abs_err": False, "rel_err": False, "rmse": False, "mae": False}
+    test = {
+        "segmentation": {"miou": 50.0, "pixel_accuracy": 70.0},
+        "depth": {"abs_err": 0.4, "rel_err": 0.2, "rmse": 0.6},
+        "edges": {"mae": 0.1, "rmse": 0.2},
+    }
+    fields = {"spec": {"dataset": {"name": "nyuv2"}}, "higher_is_better": names}
+    table = Leaderboard.from_records([record("stl", 0, test, **fields)]).tables["digits"]
+    assert table.entered == "miou, pixel_accuracy, abs_err, rel_err, mae"
+    chosen = Leaderboard.from_records([record("stl", 0, test, **fields)], delta={"": ("depth.rmse",)})
+    assert chosen.tables["digits"].entered == "rmse of depth"

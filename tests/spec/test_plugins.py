@@ -86,7 +86,7 @@ def test_files_and_components_have_names_of_their_own(tmp_path: Path, experiment
         ("def broken(:\n", r"mine.py:1 cannot be imported: SyntaxError: "),
         ("x = 1\nraise ValueError('no luck\\nat all')\n", r"mine.py:2 cannot be imported: ValueError: no luck$"),
         ("import nothing_of_that_name\n", r"mine.py:1 cannot be imported: ModuleNotFoundError: No module named"),
-        ("x = 1\n", r"defines no balancer, architecture, encoder, objective or pipeline"),
+        ("x = 1\n", r"defines no balancer, architecture, encoder, objective, metric or pipeline"),
     ],
 )
 def test_what_cannot_be_imported_is_one_line(text: str, message: str, tmp_path: Path) -> None:

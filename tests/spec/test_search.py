@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -177,3 +178,17 @@ def test_scores_are_comparable_across_trials() -> None:
     assert score_of(better_scaled, main, higher)[0] - score_of(scaled, main, higher)[0] == pytest.approx(gain)
     broken = {"a": {"accuracy": math.nan, "loss": math.nan}, "b": {"accuracy": 1.0, "loss": 1.0}}
     assert score_of(broken, {"a": "accuracy", "b": "accuracy"}, higher) == (-math.inf, -math.inf)
+
+
+def test_a_score_with_correlations_counts_from_minus_one() -> None:
+    higher, main = {"matthews": True, "accuracy": True}, {"a": "matthews", "b": "accuracy"}
+    scores = [
+        score_of({"a": {"matthews": r, "loss": 1.0}, "b": {"accuracy": 80.0, "loss": 1.0}}, main, higher, None, least)[
+            0
+        ]
+        for least in ({}, {"matthews": -1.0})
+        for r in (-0.5, -0.1, 0.0, 0.5)
+    ]
+    assert scores[0] == scores[1] == scores[2]  # as if it could not be negative
+    gains = [after - before for before, after in itertools.pairwise(scores[4:])]
+    assert gains == pytest.approx([math.log(0.9 / 0.5) / 2, math.log(1 / 0.9) / 2, math.log(1.5) / 2])

@@ -73,3 +73,11 @@ def test_the_best_of_the_defined_scores_is_chosen(scores: list[float]) -> None:
     defined = [score for score in scores if not math.isnan(score)]
     best = chosen([[(score, 1.0)] for score in scores], "accuracy").best_epoch[""]
     assert best == (scores.index(max(defined)) + 1 if defined else 1)
+
+
+def test_what_can_be_negative_counts_from_the_least_it_can_be() -> None:
+    """A correlation that begins near 0 has no unit of its own: 1 + r has."""
+    rows = [[(0.001, 1.0), (50.0, 1.0)], [(0.1, 1.0), (40.0, 1.0)], [(-0.02, 1.0), (52.0, 1.0)]]
+    found = chosen(rows, "matthews", "accuracy")
+    assert found.scales == {"a": 1.001, "b": 50.0} and found.best_epoch == {"": 3}
+    assert chosen([[row[0]] for row in rows], "matthews").best_epoch == {"": 2}

@@ -1,0 +1,97 @@
+"""What accumulators of metrics are made of: sums that are added up over workers, or everything, gathered from them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from mtlscale.torchvision_ops import declare
+
+declare()  # torchmetrics imports it
+
+import torchmetrics  # noqa: E402
+from torchmetrics.utilities import dim_zero_cat  # noqa: E402
+
+
+class Accumulator(Protocol):
+    """Fed with rows, a sample or pixel each: prediction [n, outputs] with classes [n], or with numbers [n, outputs].
+
+    Labels may be missing among them (`MISSING_CLASS`, NaN); n may be 0.
+    """
+
+    def to(self, device: torch.device | str) -> Any: ...
+
+    def reset(self) -> None: ...
+
+    def update(self, prediction: Tensor, target: Tensor) -> None: ...
+
+    def compute(self) -> Any:
+        """The figure over everything that all workers have seen since the last `reset`."""
+        ...
+
+
+class SumsAccumulator:
+    """Base: one vector of sums or counts, added up over workers."""
+
+    def __init__(self, size: int, dtype: torch.dtype = torch.float64) -> None:
+        self.sums = torch.zeros(size, dtype=dtype)
+
+    def to(self, device: torch.device | str) -> SumsAccumulator:
+        self.sums = self.sums.to(device)
+        return self
+
+    def reset(self) -> None:
+        self.sums = torch.zeros_like(self.sums)
+
+    def update(self, prediction: Tensor, target: Tensor) -> None:
+        """prediction [n, outputs]; target [n] classes or [n, outputs] numbers, some of them missing."""
+        raise NotImplementedError
+
+    def compute(self) -> Any:
+        """The figure, or every figure by name; NaN without a label. All workers have to call it."""
+        raise NotImplementedError
+
+
+class Gathered(torchmetrics.Metric):
+    """Base: all scores and labels of the split, from all workers; for what no sum can tell, such as ranks."""
+
+    full_state_update = False
+    scores: list[Tensor]  # [n, ...] float64
+    labels: list[Tensor]  # [n, ...]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("scores", [], dist_reduce_fx="cat")
+        self.add_state("labels", [], dist_reduce_fx="cat")
+
+    def update(self, prediction: Tensor, target: Tensor) -> None:
+        """prediction [n, outputs]; target [n] classes or [n, outputs] numbers, some of them missing."""
+        self.scores.append(prediction.double())
+        self.labels.append(target)
+
+    def compute(self) -> float:
+        return self.figure(dim_zero_cat(self.scores), dim_zero_cat(self.labels))
+
+    def figure(self, scores: Tensor, labels: Tensor) -> float:
+        """Of the whole split; NaN where it is not defined."""
+        raise NotImplementedError
+
+
+def over_workers(sums: Tensor) -> Tensor:
+    """A copy, summed over workers where there are several."""
+    total = sums.clone()
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        dist.all_reduce(total)
+    return total
+
+
+def of_workers(state: Tensor) -> list[Tensor]:
+    """Every worker's tensor, in the order of their ranks; all are of one shape."""
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        return [state]
+    found = [torch.empty_like(state) for _ in range(dist.get_world_size())]
+    dist.all_gather(found, state)
+    return found

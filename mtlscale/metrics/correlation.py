@@ -1,0 +1,134 @@
+"""Accumulators of correlations and of what is read off counts of right and wrong answers.
+
+Definitions: docs/methods.md#metrics.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from mtlscale.metrics.accumulators import SumsAccumulator, of_workers, over_workers
+from mtlscale.spec import MISSING_CLASS, Task
+
+_ROUNDING = 1e-12  # a spread below this, relative to the mean, is that of float64 arithmetic on equal numbers
+
+
+class Pearson:
+    """Correlation of labels and predictions, mean over outputs that vary in both.
+
+    Counts, means and squares about the means are merged over batches and workers, so nothing cancels.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self.moments = torch.zeros(task.outputs, 6, dtype=torch.float64)  # n, two means, Σdx², Σdy², Σdxdy
+
+    def to(self, device: torch.device | str) -> Pearson:
+        self.moments = self.moments.to(device)
+        return self
+
+    def reset(self) -> None:
+        self.moments = torch.zeros_like(self.moments)
+
+    def update(self, prediction: Tensor, target: Tensor) -> None:
+        found = [
+            moments(x[~y.isnan()].double(), y[~y.isnan()].double())
+            for x, y in zip(prediction.unbind(-1), target.unbind(-1), strict=True)
+        ]
+        self.moments = merged(self.moments, torch.stack(found))
+
+    def compute(self) -> float:
+        whole = torch.zeros_like(self.moments)
+        for part in of_workers(self.moments):
+            whole = merged(whole, part)
+        found = [coefficient(row) for row in whole]
+        there = [value for value in found if not math.isnan(value)]
+        return sum(there) / len(there) if there else math.nan
+
+
+def moments(x: Tensor, y: Tensor) -> Tensor:
+    """[6] of samples [n]."""
+    if not len(x):
+        return x.new_zeros(6)
+    mean_x, mean_y = x.mean(), y.mean()
+    dx, dy = x - mean_x, y - mean_y
+    return torch.stack([x.new_tensor(float(len(x))), mean_x, mean_y, (dx * dx).sum(), (dy * dy).sum(), (dx * dy).sum()])
+
+
+def merged(one: Tensor, other: Tensor) -> Tensor:
+    """Moments [..., 6] of both sets of samples together."""
+    n, m = one[..., 0], other[..., 0]
+    total = n + m
+    share = m / total.clamp(min=1.0)
+    dx, dy = other[..., 1] - one[..., 1], other[..., 2] - one[..., 2]
+    squares = one[..., 3:] + other[..., 3:] + torch.stack([dx * dx, dy * dy, dx * dy], -1) * (n * share).unsqueeze(-1)
+    means = one[..., 1:3] + torch.stack([dx, dy], -1) * share.unsqueeze(-1)
+    return torch.cat([total.unsqueeze(-1), means, squares], -1)
+
+
+def coefficient(row: Tensor) -> float:
+    """Pearson's, of moments [6]; NaN where one side does not vary."""
+    n, mean_x, mean_y, xx, yy, xy = map(float, row.tolist())
+    for squares, mean in ((xx, mean_x), (yy, mean_y)):
+        if not squares > n * (_ROUNDING * abs(mean)) ** 2:
+            return math.nan
+    return max(-1.0, min(1.0, xy / math.sqrt(xx) / math.sqrt(yy)))
+
+
+def correlation(x: Tensor, y: Tensor) -> float:
+    """Of samples [n], float64."""
+    return coefficient(moments(x, y))
+
+
+class Matthews(SumsAccumulator):
+    """Of classes from one confusion matrix; of single labels the mean over them."""
+
+    def __init__(self, task: Task) -> None:
+        self.exclusive = task.loss == "cross_entropy"
+        self.tables, self.classes = (1, task.outputs) if self.exclusive else (task.outputs, 2)
+        super().__init__(self.tables * self.classes**2, torch.int64)
+
+    def update(self, prediction: Tensor, target: Tensor) -> None:
+        if self.exclusive:
+            kept = target != MISSING_CLASS
+            cell = target[kept] * self.classes + prediction[kept].argmax(-1)
+        else:
+            kept = ~target.isnan()
+            table = torch.arange(self.tables, device=target.device).expand_as(target)
+            cell = table[kept] * 4 + (target[kept] > 0.5).long() * 2 + (prediction[kept] > 0).long()
+        self.sums += torch.bincount(cell, minlength=len(self.sums))
+
+    def compute(self) -> float:
+        tables = over_workers(self.sums).reshape(self.tables, self.classes, self.classes).double()
+        found = [_matthews(table) for table in tables if table.sum() > 0]
+        return sum(found) / len(found) if found else math.nan
+
+
+def _matthews(table: Tensor) -> float:
+    """Of a confusion matrix; 0 where labels or answers are all of one class."""
+    total, right = table.sum(), table.diagonal().sum()
+    truth, answers = table.sum(1), table.sum(0)
+    spread = (total**2 - (truth**2).sum()) * (total**2 - (answers**2).sum())
+    return ((right * total - (truth * answers).sum()) / spread.sqrt()).item() if spread > 0 else 0.0
+
+
+class PositiveF1(SumsAccumulator):
+    """2 TP / (2 TP + FP + FN) of the positive class, the last of two; 0 where there is none in labels and answers."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(2, torch.int64)
+
+    def update(self, prediction: Tensor, target: Tensor) -> None:
+        if target.is_floating_point():
+            kept = ~target.isnan()
+            truth, answer = target[kept] > 0.5, prediction[kept] > 0
+        else:
+            kept = target != MISSING_CLASS
+            truth, answer = target[kept] == 1, prediction[kept].argmax(-1) == 1
+        self.sums += torch.stack([(truth & answer).sum(), truth.sum() + answer.sum()])
+
+    def compute(self) -> float:
+        both, either = over_workers(self.sums).tolist()
+        return float(2 * both / either) if either else 0.0
