@@ -58,9 +58,9 @@ class Leaderboard:
         for dataset, runs in groups.items():
             pipeline = runs[0].spec.get("dataset", {}).get("name", "")
             known = () if published is None else published.of(pipeline)
-            found = [compare(tables[dataset], one) for one in known]
-            if any(found):
-                comparisons[dataset] = tuple(comparison for comparison in found if comparison is not None)
+            beside = [compare(tables[dataset], one) for one in known]
+            if any(beside):
+                comparisons[dataset] = tuple(comparison for comparison in beside if comparison is not None)
         return cls(tables, comparisons)
 
     def to_pandas(self) -> pd.DataFrame:
