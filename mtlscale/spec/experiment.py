@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
@@ -17,13 +17,13 @@ from mtlscale.spec.models import DatasetSpec, MethodSpec, ModelSpec, ResourceSpe
 from mtlscale.spec.parts import Parts, as_json
 from mtlscale.spec.run import Frame, Run
 from mtlscale.spec.search import check, check_space
-from mtlscale.spec.validation import Model, override
+from mtlscale.spec.validation import Label, Model, override
 
 
 class Experiment(Model):
     """A whole experiment file."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"), Label]
     description: str = ""
     datasets: tuple[DatasetSpec, ...] = Field(min_length=1)
     methods: tuple[MethodSpec, ...] = Field(min_length=1)
@@ -74,6 +74,7 @@ class Experiment(Model):
             objective.require(architecture, training)
         balancer = method.balancer.build("balancers", where)
         encoder = model.encoder.build("encoders", "model.encoder")
+        balancer.rehearse()
         return Parts(architecture, balancer, objective, encoder, model.dropout, training)
 
     def runs(
