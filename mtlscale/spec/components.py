@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import Any, ClassVar, dataclass_transform
 
 from mtlscale.spec.errors import UserError
+from mtlscale.spec.files import is_file
 from mtlscale.spec.options import fitted
 
 PACKAGES = {
@@ -268,7 +269,7 @@ def load_plugin(path: Path) -> list[tuple[str, str]]:
     A component belongs to the kind whose base class it derives from. Raises `UserError` where the file is missing,
     cannot be imported, defines none, or takes a name that is shipped.
     """
-    if not path.is_file():
+    if not is_file(path):
         raise UserError(f"plugin {path} does not exist")
     if path.suffix != ".py":
         raise UserError(f"plugin {path} is no Python file (.py)")

@@ -111,7 +111,8 @@ class SearchSpec(Model):
     seed: int = 1000  # of the sampling, and the training seed of all trials
     metric: str | None = None  # mean over tasks on validation; default: what chooses the epoch
     space: dict[str, Dimension] = COMMON
-    methods: dict[str, dict[str, Dimension]] = {}  # label -> its own knobs; default: the ranges of `mtlscale list`
+    # label -> its own knobs; default: the ranges of `mtlscale list`
+    methods: dict[str, dict[str, Dimension]] = Field(default_factory=dict)
     grace: int = Field(4, ge=1)  # epochs before a scheduler may end a trial
     interval: int = Field(4, ge=1)  # epochs between two exchanges of pbt
 

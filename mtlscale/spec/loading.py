@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from mtlscale.spec import components
 from mtlscale.spec.components import nearest
 from mtlscale.spec.errors import UserError
 from mtlscale.spec.experiment import Experiment
+from mtlscale.spec.files import is_file
 from mtlscale.spec.validation import describe, first_problem
 from mtlscale.spec.yaml_text import line_of, parse, read_text
 
@@ -35,9 +35,8 @@ def shipped() -> dict[str, Path]:
 def find_experiment(name: str) -> Path:
     """The file of an experiment given by path or by the name of a shipped one."""
     path, known = Path(name), shipped()
-    with suppress(OSError):  # a name that is too long for a file
-        if path.is_file():
-            return path
+    if is_file(path):
+        return path
     if name in known:
         return known[name]
     if path.suffix in (".yaml", ".yml") or "/" in name:
@@ -62,7 +61,7 @@ def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experi
     data["plugins"] = plugins
     if isinstance(data.get("published"), str):
         data["published"] = file.parent / data["published"]
-        if not data["published"].is_file():
+        if not is_file(data["published"]):
             raise UserError(f"{file}: published: {data['published']} does not exist; correct or drop the key")
     try:
         experiment = Experiment.model_validate(data)

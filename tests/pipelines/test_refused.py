@@ -72,7 +72,7 @@ def test_the_first_corrupt_image_stops_the_preparation_at_once(
     assert max(decoded(faces, tmp_path / "b", "local", skip_bad=True)) == COUNT
     with pytest.raises(UserError, match=r"^image img_align_celeba/000009\.jpg is corrupt .*; mend it, or pass --skip-"):
         prepare("celeba", {"size": SIZE}, faces, tmp_path / "home")
-    assert not list((tmp_path / "home" / "data" / "celeba").iterdir())
+    assert not (tmp_path / "home").exists()
     folder = prepare("celeba", {"size": SIZE}, faces, tmp_path / "home", skip_bad=True)
     assert read_manifest(folder).notes["skipped"]["count"] == 2
 
