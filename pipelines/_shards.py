@@ -51,8 +51,8 @@ class Written:
 
 @dataclass(frozen=True)
 class WriteShard:
-    """The function of a task. name: of the set; strict: the first row with a problem ends it; deliver: where the file goes, if not into
-    the folder."""
+    """The function of a task. name: of the set; strict: the first row with a problem ends it; deliver: where the file
+    goes, if not into the folder."""
 
     name: str
     folder: str

@@ -24,12 +24,12 @@ class Done:
 def mtlscale(*arguments: str | Path) -> Done:
     out, error = io.StringIO(), io.StringIO()
     code: object = 0
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
-        with patch.object(sys, "argv", ["mtlscale", *map(str, arguments)]):
-            try:
-                main()
-            except SystemExit as end:
-                code = end.code
+    given = patch.object(sys, "argv", ["mtlscale", *map(str, arguments)])
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error), given:
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
     return Done(code if isinstance(code, int) else 0 if code is None else 1, out.getvalue(), error.getvalue())
 
 

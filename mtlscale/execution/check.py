@@ -17,8 +17,8 @@ _FILES = ("vectors", "pretrained", "weights")  # knobs of encoders that name a f
 
 
 def check_goes_together(plan: Plan, runs: Iterable[Run]) -> None:
-    """`UserError` names the first method that cannot be trained on a data set. Runs that differ in their seeds alone are
-    looked at once."""
+    """`UserError` names the first method that cannot be trained on a data set; runs that differ in their seeds alone
+    are looked at once."""
     suites: dict[str, TaskSuite] = {}
     seen: set[tuple[str, str]] = set()
     for run in runs:
@@ -94,7 +94,9 @@ def _told(parts: Iterable[Any], error: Exception) -> Exception:
         if part is not None and (told := plugin_error(type(part), error)) is not None:
             return told
     text = (str(error).splitlines() or [""])[0]
-    return UserError(f"the network cannot be built ({type(error).__name__}: {text}); lower its sizes or mend its options")
+    return UserError(
+        f"the network cannot be built ({type(error).__name__}: {text}); lower its sizes or mend its options"
+    )
 
 
 def _without_files(run: Run, shared: bool) -> Run:

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from mtlscale.data.shared import publish
 from mtlscale.execution import cluster
+from mtlscale.execution.check import check_goes_together
 from mtlscale.execution.client import check_client
 from mtlscale.execution.dispatch import execute_jobs
-from mtlscale.execution.check import check_goes_together
 from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
 from mtlscale.execution.jobs import Batched, Job, Options
 from mtlscale.execution.observer import Observer, Silent

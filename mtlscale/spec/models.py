@@ -89,8 +89,8 @@ class MethodSpec(Model):
         name = value.pop("name", None)
         if name is None:
             parts = [value.get(part) for part in ("architecture", "balancer", "objective")]
-            named = [part if isinstance(part, str) else part.get("name", "?") for part in parts if part]
-            value.setdefault("label", "+".join(named) or "equal")
+            named = [part.get("name") if isinstance(part, Mapping) else part for part in parts if part]
+            value.setdefault("label", "+".join(str(name) for name in named) or "equal")
             return value
         kind = _kind_of(str(name))
         if kind == "objective":

@@ -49,12 +49,15 @@ def told(experiment_file: File, home: Path) -> Callable[..., str]:
         (b"name: x\ntraining: {lr: 1, lr: 2}\n", r"x\.yaml:2: key 'lr' is there twice, in this line; drop one"),
         (b"name: x\nseeds: " + b"[" * 9999, r"x\.yaml.*: not valid YAML: .*"),
         (b"name: &x [*x]\n", r"x\.yaml:1: an alias stands within what it stands for"),
-        (b"a: &a [x,x,x,x,x,x,x,x,x,x]\n" + b"".join(b"%c: &%c [%s]\n" % (c, c, b",".join([b"*%c" % (c - 1)] * 10))
-                                                    for c in range(98, 106)), r"holds more than 100,000 values"),
+        (
+            b"a: &a [x,x,x,x,x,x,x,x,x,x]\n"
+            + b"".join(b"%c: &%c [%s]\n" % (c, c, b",".join([b"*%c" % (c - 1)] * 10)) for c in range(98, 106)),
+            r"holds more than 100,000 values",
+        ),
         (b"name: 2020-13-45\n", r"x\.yaml: a value cannot be read \(month must be in 1..12\); write it in quotes"),
         (b"name: !!python/object:os.system {}\n", r"x\.yaml:1: not valid YAML: could not determine a constructor"),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_is_no_experiment(content: bytes, message: str, tmp_path: Path, home: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_bytes(content)
@@ -94,15 +97,24 @@ def test_a_name_that_is_too_long_for_a_folder(experiment_file: File, home: Path)
         ({"tracking": "{enabled: 'no'}"}, r"tracking.enabled: should be true or false, not 'no'"),
         ({"resources": "{timeout_minutes: .inf}"}, r"resources.timeout_minutes: .*finite number"),
         ({"search": "{budget: 1000000000}"}, r"search.budget: .*less than or equal to 100000"),
-        ({"search": "{algorithm: grid, space: {training.lr: {low: 1, high: 2, points: 100000000}}}"}, r"points: .*1000"),
+        (
+            {"search": "{algorithm: grid, space: {training.lr: {low: 1, high: 2, points: 100000000}}}"},
+            r"points: .*1000",
+        ),
         ({"search": "{space: {training.lr: {low: 1, high: .inf}}}"}, r"high: .*finite number"),
-        ({"methods": "[{name: equal, label: ../x}]"}, r"small.yaml:4: methods.0.label: '../x' cannot be part of a file's"),
+        (
+            {"methods": "[{name: equal, label: ../x}]"},
+            r"small.yaml:4: methods.0.label: '../x' cannot be part of a file's",
+        ),
         ({"datasets": "[{name: uneven, label: ../x}]"}, r"datasets.0.label: '../x' cannot be part of a file's name"),
         ({"methods": f"[{{name: equal, label: {'x' * 400}}}]"}, r"methods.0.label: has 400 characters"),
         ({"methods": "[{name: getmtl, eps: .nan}]"}, r"getmtl: eps = nan is outside"),
         ({"methods": "[{name: getmtl, relative: 1}]"}, r"method getmtl: relative = 1 should be true or false"),
         ({"methods": "[{name: getmtl, eps: true}]"}, r"method getmtl: eps = True should be a number"),
-        ({"methods": "[{name: static, weights: [1, -1, 1]}]"}, r"static: weights = \[1.0, -1.0, 1.0\] is outside \[0, ∞\)"),
+        (
+            {"methods": "[{name: static, weights: [1, -1, 1]}]"},
+            r"static: weights = \[1.0, -1.0, 1.0\] is outside \[0, ∞\)",
+        ),
         ({"methods": "[{name: tchebycheff, ideal: [.inf, 0, 0]}]"}, r"tchebycheff: ideal = .* should be finite"),
         ({"model": "{encoder: {name: mlp, hidden: [-8]}}"}, r"mlp: hidden = \[-8\] is outside \[1, ∞\)"),
         ({"model": "{encoder: {name: mlp, hidden: [a]}}"}, r"model.encoder: hidden = \['a'\] should be a number"),
@@ -110,7 +122,7 @@ def test_a_name_that_is_too_long_for_a_folder(experiment_file: File, home: Path)
         ({"resources": "{gpus_per_worker: 8}"}, r"a worker needs 1 CPU and 8 GPUs, but the largest node has"),
         ({"resources": "{workers: 1000}"}, r"a run needs 1000 workers of 1 CPU, but the cluster's nodes have room for"),
     ],
-)  # fmt: skip
+)
 def test_a_value_that_cannot_be(lines: dict[str, str], message: str, told: Callable[..., str]) -> None:
     assert re.search(message, told(**lines))
 
@@ -119,14 +131,25 @@ def test_a_value_that_cannot_be(lines: dict[str, str], message: str, told: Calla
     ("lines", "message"),
     [
         ({"model": "{encoder: textcnn}"}, r"stl on uneven: encoder textcnn reads tokens inputs, uneven has vectors"),
-        ({"methods": "[{name: static, weights: [1, 2]}]"}, r"static on uneven: static: weights has 2 entries, but .* 3 tasks"),
-        ({"methods": "[{name: auto_lambda, primary: [7]}]"}, r"auto_lambda: primary = \[7\] must name tasks from 0 to 2"),
+        (
+            {"methods": "[{name: static, weights: [1, 2]}]"},
+            r"static on uneven: static: weights has 2 entries, but .* 3 tasks",
+        ),
+        (
+            {"methods": "[{name: auto_lambda, primary: [7]}]"},
+            r"auto_lambda: primary = \[7\] must name tasks from 0 to 2",
+        ),
         ({"methods": "[mtan]"}, r"mtan on uneven: .*works between the stages of an encoder"),
         ({"training": "{augment: flip}"}, r"training.augment: flip changes images, uneven has vectors; drop it"),
-        ({"methods": "[{architecture: rotograd, balancer: mgda}]", "datasets": "[{name: uneven, options: {shared: true}}]"},
-         r"rotograd\+mgda on uneven: this architecture .*; use a balancer that weights losses"),
+        (
+            {
+                "methods": "[{architecture: rotograd, balancer: mgda}]",
+                "datasets": "[{name: uneven, options: {shared: true}}]",
+            },
+            r"rotograd\+mgda on uneven: this architecture .*; use a balancer that weights losses",
+        ),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("command", [["run", "--dry-run"], ["run"], ["sweep", "--dry-run"]])
 def test_what_does_not_go_with_the_data(
     lines: dict[str, str], message: str, command: list[str], experiment_file: File, home: Path
@@ -180,9 +203,7 @@ def test_a_balancer_that_is_none(
     assert re.search(message, told(plugins=f"[{UNEVEN}, {own}]", methods="[own]"))
 
 
-def test_a_balancer_that_raises_is_named_with_its_line(
-    tmp_path: Path, experiment_file: File, home: Path
-) -> None:
+def test_a_balancer_that_raises_is_named_with_its_line(tmp_path: Path, experiment_file: File, home: Path) -> None:
     own = tmp_path / "own_plugin.py"
     own.write_text(BALANCER.format(declared="x = 1", body="raise ValueError('no luck\\nat all')"))
     path = experiment_file(plugins=f"[{UNEVEN}, {own}]", methods="[own]")
