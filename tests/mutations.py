@@ -9,6 +9,7 @@ import math
 import random
 import re
 import tarfile
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -68,9 +69,8 @@ def spoil_lines(rng: random.Random, text: str) -> str:
         case 4:
             lines[one] = lines[one][: rng.randrange(len(lines[one]) + 1)]
         case _:
-            lines[one] = lines[one].rstrip("\n") + rng.choice(
-                ["\t", " #", ": ", "\0", "é", "\u2028", "]", "}", "'", "&"]
-            )
+            ends = ["\t", " #", ": ", "\0", "é", "\u2028", "]", "}", "'", "&"]
+            lines[one] = lines[one].rstrip("\n") + rng.choice(ends)
     return "".join(lines)
 
 
@@ -103,17 +103,33 @@ def spoil_tokens(rng: random.Random, text: str) -> str:
 
 
 def spoil_program(rng: random.Random, text: str) -> bytes:
-    for _ in range(rng.choice([1, 1, 1, 2, 3])):
-        text = spoil_tokens(rng, text) if rng.random() < 0.7 else spoil_lines(rng, text)
-    content = text.encode()
-    return spoil_bytes(rng, content) if rng.random() < 0.05 else content
+    """Most are still Python: what does not compile is all told in the same place."""
+    compiles, changed = rng.random() < 0.9, text
+    for _ in range(50):
+        changed = text
+        for _ in range(rng.choice([1, 1, 1, 2, 3])):
+            changed = spoil_tokens(rng, changed) if rng.random() < 0.7 else spoil_lines(rng, changed)
+        if not compiles or (changed != text and _compiles(changed)):
+            break
+    return changed.encode() if rng.random() < 0.97 else spoil_bytes(rng, changed.encode())
+
+
+def _compiles(text: str) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(text, "mine.py", "exec")
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 # -- experiments -------------------------------------------------------------------------------------------------------
 
 ODD: list[Any] = [
     None, True, False, 0, 1, -1, 2.5, 1e308, -1e308, 10**9, 10**30, -(10**30), math.inf, -math.inf, math.nan, "", " ",
-    "x" * 400, "../x", "a/b", ".hidden", "é\n", "1e-3", "true", "mgda", "stl", "uneven", [], {}, [[]], [None], [{}], {"a": 1},
+    "x" * 400, "../x", "a/b", ".hidden", "é\n", "1e-3", "true", "mgda", "stl", "uneven", [], {}, [[]], [None], [{}],
+    {"a": 1},
     {"name": "mgda"}, {"name": 3}, {1: 2}, [1, "a"], datetime.date(2020, 1, 1), b"\xff\x00", {"low": 1, "high": 0},
 ]  # fmt: skip
 
@@ -347,8 +363,6 @@ def _zipped(rng: random.Random, tree: Tree) -> bytes:
             info.compress_type = zipfile.ZIP_DEFLATED
             if rng.random() < 0.3:
                 info.external_attr = 0o120777 << 16  # a link
-            import warnings
-
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a name that is there twice
                 archive.writestr(info, content)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import random
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -215,6 +216,8 @@ def _together(cases: list[tuple[str, int]], tmp_path: Path, home: Path) -> list[
         folder.mkdir()
         if (problem := attempt(kind, seed, folder, home)) is not None:
             found.append(problem)
+        else:
+            shutil.rmtree(folder)
     return found
 
 
