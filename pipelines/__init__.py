@@ -10,6 +10,7 @@ from pipelines._blocks import Engine, TableFunction, Tell
 
 if TYPE_CHECKING:
     from pipelines._sources import fetch_source, is_remote
+    from pipelines._suite import check_prepared
     from pipelines._write import write_prepared
 
 __all__ = [
@@ -22,11 +23,17 @@ __all__ = [
     "TableFunction",
     "Tell",
     "Work",
+    "check_prepared",
     "fetch_source",
     "is_remote",
     "write_prepared",
 ]
 
 __getattr__ = lazily(
-    __name__, {"pipelines._write": ["write_prepared"], "pipelines._sources": ["fetch_source", "is_remote"]}
+    __name__,
+    {
+        "pipelines._write": ["write_prepared"],
+        "pipelines._sources": ["fetch_source", "is_remote"],
+        "pipelines._suite": ["check_prepared"],
+    },
 )

@@ -43,7 +43,9 @@ def read_members(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[
     except PermissionError:
         raise
     except _DAMAGED as error:
-        raise UserError(f"{source} is truncated or is no tar or zip archive ({error}); fetch it again") from None
+        raise UserError(
+            f"{source} is truncated or is no tar or zip archive ({briefly(error)}); fetch it again"
+        ) from None
 
 
 def _tar_members(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
@@ -79,6 +81,11 @@ def _zip_members(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[
             check_name(source, member.filename, kind)
             if not member.is_dir() and wanted(normal_name(member.filename)):
                 yield normal_name(member.filename), archive.read(member)
+
+
+def briefly(error: Exception) -> str:
+    """An error's text as a part of a line: some hold whole headers of files."""
+    return " ".join(str(error).split())[:120] or type(error).__name__
 
 
 def normal_name(name: str) -> str:

@@ -1,28 +1,13 @@
-"""What no suite may say, and no table hold, when it is written: metrics nobody has, no rows, numbers that are none."""
+"""What no table may hold when it is written: no rows at all, numbers that are none, labels that are no class."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
 
-from mtlscale.metrics import check_task
-from mtlscale.spec import TaskSuite, UserError
-
-
-def check_suite(suite: TaskSuite) -> None:
-    """`UserError` for no task, for the same name twice, and for a loss or metrics that a task cannot have."""
-    if not suite.tasks:
-        raise UserError(f"{suite.name} has no task; give its suite one at least")
-    names = [task.name for task in suite.tasks]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UserError(f"{suite.name} has two tasks {twice[0]!r}; rename one")
-    for task in suite.tasks:
-        try:
-            check_task(task)
-        except UserError as error:
-            raise UserError(f"{suite.name}: {error}") from None
+from mtlscale.spec import MISSING_CLASS, Task, TaskSuite, UserError
 
 
 def check_tables(suite: TaskSuite, tables: Mapping[str, Mapping[str, pa.Table]]) -> None:
@@ -38,20 +23,73 @@ def check_tables(suite: TaskSuite, tables: Mapping[str, Mapping[str, pa.Table]])
                     f"{suite.name}: task {task} has no sample in {split}: {stream} has no row there; "
                     "the source is too small, or lacks a part"
                 )
-            for column in table.column_names:
-                _check_finite(f"{suite.name}: {split} of {stream}", table, column)
+            check_numbers(f"{suite.name}: {split} of {stream}", suite.tasks, table)
+            if suite.input_kind == "tokens" and suite.vocabulary_size is not None:
+                _check_range(
+                    f"{suite.name}: {split} of {stream}", table, "input", 0, suite.vocabulary_size - 1, "token"
+                )
+
+
+def check_numbers(where: str, tasks: Iterable[Task], table: pa.Table) -> None:
+    """`UserError` names the first sample with a number that is none, or with a label that its task does not have."""
+    for column in table.column_names:
+        if not pa.types.is_large_binary(table[column].type):  # pictures as their files have them
+            _check_finite(where, table, column)
+    for task in tasks:
+        if f"target.{task.name}" in table.column_names:
+            check_labels(where, task, table)
 
 
 def _check_finite(where: str, table: pa.Table, column: str) -> None:
-    array = table[column].combine_chunks()
-    width = 1
-    if pa.types.is_fixed_size_list(array.type):
-        width, array = array.type.list_size, array.flatten()
-    if not pa.types.is_floating(array.type):
+    if column == "id":
         return
-    values = array.to_numpy(zero_copy_only=False)
+    values, width = _flat(table, column)
+    if values.dtype.kind != "f":
+        return
     bad = np.isinf(values) if column.startswith("target.") else ~np.isfinite(values)
     if bad.any():
         row, place = divmod(int(bad.argmax()), width)
         part = f"number {place + 1} of {column}" if width > 1 else column
         raise UserError(f"{where} has {values[bad][0]} in {part} of sample {table['id'][row]}; mend or drop that row")
+
+
+def check_labels(where: str, task: Task, table: pa.Table) -> None:
+    """`UserError` names the first sample with a label that its task does not have: nothing is rounded or cut off."""
+    column = f"target.{task.name}"
+    if task.loss == "cross_entropy":
+        _check_range(where, table, column, MISSING_CLASS, task.outputs - 1, "class")
+        return
+    if task.loss not in ("bce", "soft_cross_entropy"):
+        return
+    values, width = _flat(table, column)
+    known = (values == 0) | (values == 1) if task.loss == "bce" else (values >= 0) & (values <= 1)
+    if task.loss == "bce":
+        known |= values == MISSING_CLASS
+    wrong = ~(known | np.isnan(values)) if values.dtype.kind == "f" else ~known
+    if wrong.any():
+        place = int(wrong.argmax())
+        wanted = "0, 1, or missing (-1 or NaN)" if task.loss == "bce" else "probabilities from 0 to 1, or NaN"
+        raise UserError(
+            f"{where} has {values[place]:g} in {column} of sample {table['id'][place // width]}; labels of {task.loss} "
+            f"are {wanted}"
+        )
+
+
+def _check_range(where: str, table: pa.Table, column: str, low: int, high: int, what: str) -> None:
+    values, width = _flat(table, column)
+    wrong = (values < low) | (values > high)
+    if wrong.any():
+        place = int(wrong.argmax())
+        raise UserError(
+            f"{where} has the {what} {values[place]} in {column} of sample {table['id'][place // width]}; there are "
+            f"{max(low, 0)} to {high}{', -1 where it is missing' if low < 0 else ''}"
+        )
+
+
+def _flat(table: pa.Table, column: str) -> tuple[np.ndarray, int]:
+    """All numbers of a column, and how many a sample has."""
+    array = table[column].combine_chunks()
+    width = 1
+    if pa.types.is_fixed_size_list(array.type):
+        width, array = array.type.list_size, array.flatten()
+    return array.to_numpy(zero_copy_only=False), width

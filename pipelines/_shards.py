@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 from mtlscale.data.columns import as_bytes
 from mtlscale.data.manifest import FileEntry
 from mtlscale.data.shared import sha256_of
-from mtlscale.spec import Task
+from mtlscale.spec import Task, UserError
 from pipelines._base import Compute, Deliver
+from pipelines._checks import check_numbers
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,15 @@ class Written:
     problems: list[tuple[str, str]] = field(default_factory=list)
     told: list[Any] = field(default_factory=list)
     error: tuple[Any, ...] | None = None  # of the file system
+    wrong: str | None = None  # a mistake that ends the preparation
 
 
 @dataclass(frozen=True)
 class WriteShard:
-    """The function of a task. strict: the first row with a problem ends it; deliver: where the file goes, if not into
-    the folder."""
+    """The function of a task. name: of the set; strict: the first row with a problem ends it; deliver: where the file
+    goes, if not into the folder."""
 
+    name: str
     folder: str
     tasks: tuple[Task, ...]
     compute: Compute
@@ -63,6 +66,8 @@ class WriteShard:
         try:
             with self._place(shard.path) as path:
                 self._write(shard, path, written)
+        except UserError as error:
+            written.wrong = str(error)
         except OSError as error:  # told by number: not every error of a system survives the way back
             written.error = (error.errno, error.strerror or str(error), error.filename)
         return written
@@ -97,6 +102,7 @@ class WriteShard:
                     break
                 if not len(part.table):
                     continue
+                check_numbers(f"{self.name}: {shard.split}", self.tasks, part.table)
                 self._count(part.table, written)
                 table, written.types = _stored(part.table)
                 writer = writer or _open(path, table.schema)

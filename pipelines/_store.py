@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mtlscale.spec import UserError
 from pipelines import _tables
-from pipelines._archive import check_name, normal_name
+from pipelines._archive import briefly, check_name, normal_name
 from pipelines._fingerprint import content, holds_labels
 from pipelines._tar import members
 
@@ -85,7 +85,7 @@ class Store:
             with zipfile.ZipFile(path) as archive:
                 members = archive.infolist()
         except zipfile.BadZipFile as error:
-            raise UserError(f"{path} is truncated or is no zip archive ({error}); fetch it again") from None
+            raise UserError(f"{path} is truncated or is no zip archive ({briefly(error)}); fetch it again") from None
         for member in members:
             kind = stat.S_IFMT(member.external_attr >> 16)  # 0 where the archive was not made on Unix
             odd = kind not in (0, stat.S_IFREG, stat.S_IFDIR)
@@ -102,7 +102,7 @@ class Store:
             found = members(path)
         except (tarfile.TarError, EOFError) as error:
             raise UserError(
-                f"{path} is truncated or is no plain tar ({error}); fetch it again, or extract it"
+                f"{path} is truncated or is no plain tar ({briefly(error)}); fetch it again, or extract it"
             ) from None
         for member in found:
             check_name(path, member.name, "" if member.kind in ("", "folder") else member.kind)
@@ -167,7 +167,7 @@ def read_file(root: str, location: str) -> bytes:
         status = os.stat(path)  # noqa: PTH116
         return _open_zip(path, status.st_mtime_ns, status.st_size).read(member)
     except _GONE as error:
-        raise Unreadable(f"cannot be read ({str(error) or type(error).__name__})") from None
+        raise Unreadable(f"cannot be read ({briefly(error)})") from None
 
 
 def shown(location: str) -> str:

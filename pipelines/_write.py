@@ -17,7 +17,8 @@ from mtlscale.data.manifest import FORMATS, MANIFEST, FileEntry, Manifest, Sourc
 from mtlscale.data.shared import sha256_of
 from mtlscale.spec import SPLITS, Task, UserError, source_hash
 from pipelines._base import Pieces, Pipeline, Prepared, Work
-from pipelines._checks import check_suite, check_tables
+from pipelines._checks import check_tables
+from pipelines._suite import check_prepared
 from pipelines._write_pieces import write_pieces
 
 VOCABULARY = "vocabulary.txt"
@@ -27,7 +28,7 @@ def write_prepared(
     out: Path, pipeline: Pipeline, source: SourceInfo, prepared: Prepared, work: Work | None = None
 ) -> Manifest:
     """Write the tables, the vocabulary and, last, the manifest into the existing folder `out`."""
-    check_suite(prepared.suite)
+    check_prepared(pipeline.name, prepared)
     if prepared.pieces is not None:
         return _write_streamed(out, pipeline, source, prepared, prepared.pieces, work or Work())
     suite = prepared.suite
@@ -130,7 +131,7 @@ def _check_disjoint(name: str, tables: dict[str, dict[str, pa.Table]]) -> None:
         for table in streams.values():
             for id in table["id"].to_pylist():
                 if seen.setdefault(id, split) != split:
-                    raise ValueError(f"pipeline {name}: sample {id} is in {seen[id]} and in {split}")
+                    raise UserError(f"{name}: sample {id} is in {seen[id]} and in {split}; each belongs to one split")
 
 
 def _labelled(column: pa.ChunkedArray) -> int:

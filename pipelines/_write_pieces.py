@@ -44,7 +44,7 @@ def write_pieces(out: Path, name: str, suite: TaskSuite, stream: str, pieces: Pi
     for split in SPLITS:
         (out / split / stream).mkdir(parents=True, exist_ok=True)
     compute = pieces.compute
-    write = WriteShard(str(out), suite.tasks, compute, strict=not work.skip_bad, deliver=work.deliver)
+    write = WriteShard(name, str(out), suite.tasks, compute, strict=not work.skip_bad, deliver=work.deliver)
     written = dict[str, Written]()
     wrong, done, total = False, 0, sum(len(shard.rows) for shard in shards)
     work.progress("decode", 0, total)
@@ -52,6 +52,8 @@ def write_pieces(out: Path, name: str, suite: TaskSuite, stream: str, pieces: Pi
         each(write, shards, work.engine, lambda: not wrong, plugins=[compute, getattr(compute, "decode", compute)])
     ) as results:
         for one in results:
+            if one.wrong is not None:
+                raise UserError(one.wrong)
             if one.error is not None:
                 raise OSError(*one.error)
             written[one.shard] = one
@@ -88,7 +90,7 @@ def _cut(name: str, stream: str, pieces: Pieces) -> Iterator[Shard]:
             if id == before:
                 raise UserError(f"{name}: the source has two samples named {id}; remove one")
             if split_of.setdefault(id, split) != split:
-                raise ValueError(f"pipeline {name}: sample {id} is in {split_of[id]} and in {split}")
+                raise UserError(f"{name}: sample {id} is in {split_of[id]} and in {split}; each belongs to one split")
         for number, start in enumerate(range(0, len(index), rows)):
             # A copy: a slice would travel with the whole table.
             part = index.take(pa.array(np.arange(start, min(start + rows, len(index)))))

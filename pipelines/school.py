@@ -10,6 +10,7 @@ import numpy as np
 from mtlscale.spec import Task, TaskSuite, UserError, knob
 from pipelines._base import Pipeline, Prepared, Work
 from pipelines._features import Vectors, random_split, standardise, vector_tables
+from pipelines._mat import read_mat
 
 FILE = "school.mat"
 SEGMENTS = {"0-9": 10, "10-19": 20, "20-70": 71}  # score -> first score above
@@ -70,12 +71,9 @@ class School(Pipeline):
 
 def _read(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
     """(features [n, 28], scores [n]) of each school."""
-    from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
-
     try:
-        content = loadmat(path)
-    except (MatReadError, ValueError, OSError, TypeError) as error:
+        content = read_mat(path)
+    except ValueError as error:
         raise UserError(f"school: {path} is no MATLAB file or damaged ({error}); fetch it again") from None
     if "X" not in content or "Y" not in content or content["X"].shape != content["Y"].shape:
         raise UserError(f"school: {path} has not the cells X and Y, one entry per school each; use MALSAR's school.mat")

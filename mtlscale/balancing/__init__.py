@@ -9,6 +9,7 @@ from mtlscale.balancing._base import (
     balance,
     direct,
     look_again,
+    rehearsal,
 )
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "balance",
     "direct",
     "look_again",
+    "rehearsal",
 ]

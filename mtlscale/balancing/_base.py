@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from mtlscale.spec import Component, UserError
+from mtlscale.spec import Component, UserError, from_plugin, plugin_error
 
 State = dict[str, Tensor]
 Needs = Literal["losses", "gramian", "jacobian", "validation"]
@@ -63,6 +63,54 @@ class Balancer(Component):
     def on_epoch_end(self, losses: Tensor, state: State) -> State:
         """losses [..., T]: training losses averaged over the epoch, as the tasks have them (no `task_scale`)."""
         return state
+
+    @classmethod
+    def check_class(cls) -> None:
+        bases = {"jacobian": JacobianBalancer, "validation": ValidationBalancer}
+        for what, known in (
+            ("needs", get_args(Needs)),
+            ("heads", ("weighted", "mean", "sum")),
+            ("at", ("parameters", "representation")),
+        ):
+            if getattr(cls, what) not in known:
+                raise ValueError(f"{what} = {getattr(cls, what)!r} is unknown; choose {', '.join(known)}")
+        base = bases.get(cls.needs)
+        if base is not None and not issubclass(cls, base):
+            raise ValueError(f"needs = {cls.needs!r}, so it has to derive from {base.__name__}")
+
+    def rehearse(self) -> None:
+        if from_plugin(self):
+            rehearsal(self, 2, sure=False)
+
+
+def rehearsal(balancer: Balancer, tasks: int, *, sure: bool = True) -> None:
+    """`UserError` where a balancer of a plugin does not answer with weights and state. sure: that it is made for so
+    many tasks; else what it raises says nothing."""
+    if isinstance(balancer, JacobianBalancer | ValidationBalancer) or hasattr(balancer, "from_data"):
+        return
+    try:
+        state = balancer.init(tasks, seed=0)
+        losses = torch.linspace(1.0, 2.0, tasks, dtype=torch.float64)
+        gramian = None if balancer.needs == "losses" else torch.eye(tasks, dtype=torch.float64) + 0.1
+        answer = balancer(losses, gramian, dict(state))
+    except UserError:
+        if sure:
+            raise
+        return
+    except Exception as error:
+        if not sure:
+            return
+        raise plugin_error(type(balancer), error) or error from error
+    wanted = f"its call has to return (weights [{tasks}], state)"
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        given = f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
+        raise UserError(f"balancer {balancer.name} returns {given}; {wanted}")
+    weights, after = answer
+    if not isinstance(weights, Tensor) or weights.shape != (tasks,):
+        given = f"of shape {list(weights.shape)}" if isinstance(weights, Tensor) else f"a {type(weights).__name__}"
+        raise UserError(f"balancer {balancer.name} returns weights {given}; {wanted}")
+    if not isinstance(after, dict) or not all(isinstance(value, Tensor) for value in after.values()):
+        raise UserError(f"balancer {balancer.name} returns a state that is no dictionary of tensors; {wanted}")
 
 
 class JacobianBalancer(Balancer):

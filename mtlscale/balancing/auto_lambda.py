@@ -26,7 +26,7 @@ class AutoLambda(ValidationBalancer):
     eta: float = knob(0.1, low=0, open_low=True, search=(1e-3, 1.0, "log"), help="η, the look-ahead's learning rate")
     lr: float = knob(1e-3, low=0, open_low=True, search=(1e-4, 1e-1, "log"), help="step size of the weights")
     initial: float = knob(0.1, low=0, open_low=True, help="the weights at the start")
-    primary: tuple[int, ...] = knob((), help="indices of the tasks to serve, from 0; all by default")
+    primary: tuple[int, ...] = knob((), low=0, help="indices of the tasks to serve, from 0; all by default")
 
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
         chosen = list(self.primary) or list(range(tasks))

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from mtlscale.balancing._base import Balancer, State, check_length
-from mtlscale.spec import UserError, knob
+from mtlscale.spec import knob
 
 
 class Static(Balancer):
@@ -15,13 +15,11 @@ class Static(Balancer):
     per_task: ClassVar[tuple[str, ...]] = ("weights",)
     batchable: ClassVar[bool] = True
 
-    weights: tuple[float, ...] = knob((), help="one weight per task, in the order of the tasks")
+    weights: tuple[float, ...] = knob((), low=0, help="one weight per task, in the order of the tasks")
 
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
         check_length(self, "weights", self.weights, tasks)
         weights = torch.tensor(self.weights, dtype=torch.float64)
-        if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
-            raise UserError(f"{self.name}: weights = {list(self.weights)} must be finite and not negative")
         return {"weights": weights.expand(*batch, tasks).clone() if tasks > 1 else torch.ones(*batch, 1).double()}
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:

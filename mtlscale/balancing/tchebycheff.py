@@ -19,7 +19,7 @@ class Tchebycheff(Balancer):
     per_task: ClassVar[tuple[str, ...]] = ("preference", "ideal")
     batchable: ClassVar[bool] = True
 
-    weights: tuple[float, ...] = knob((), help="c, one per task; 1/T by default")
+    weights: tuple[float, ...] = knob((), low=0, help="c, one per task; 1/T by default")
     ideal: tuple[float, ...] = knob((), help="z, one per task, such as single-task training losses; 0 by default")
     smoothing: float = knob(0.0, low=0, search=(0.01, 1.0, "log"), help="τ of the smooth maximum; 0: the maximum")
 

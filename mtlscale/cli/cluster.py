@@ -63,9 +63,9 @@ def submit(
     from mtlscale.execution.pack import bytes_in_words, pack
     from mtlscale.execution.submit import connect
 
-    jobs = connect(address)
     package = pack(experiment, tuple(set_ or ()), include or (), with_code=with_code)
     package.check(limit)
+    jobs = connect(address)
     given = {"--home": home, "--storage": storage, "--source": source}
     arguments = [part for name, value in given.items() if value for part in (name, value)]
     job = jobs.submit(package, arguments, with_code=with_code)

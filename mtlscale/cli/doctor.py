@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 import typer
 
 from mtlscale.cli.options import HomeOption, console_of, home_of
-from mtlscale.records import Home
+from mtlscale.records import Home, check_folder
 from mtlscale.spec import UserError
 
 
@@ -100,14 +100,18 @@ def _machine(home: Home) -> Iterator[Finding]:
         f"{free:.1f} GiB",
         "" if free >= 4 else "4 GiB are the least that works",
     )
-    for what, folder in (("home folder", home.root), ("temp folder", Path(tempfile.gettempdir()))):
-        there = folder
-        while not there.exists():
-            there = there.parent
+    for what, folder, mend in (
+        ("home folder", home.root, "choose another --home"),
+        ("temp folder", Path(tempfile.gettempdir()), "set TMPDIR"),
+    ):
+        try:
+            check_folder(folder)
+        except UserError as error:
+            yield Finding("bad", what, str(error).split(";")[0].removeprefix("--home "), mend)
+            continue
+        there = next(path for path in (folder, *folder.parents) if path.exists())
         space = shutil.disk_usage(there).free / 2**30
-        if not os.access(there, os.W_OK):
-            yield Finding("bad", what, f"{folder} cannot be written", "choose another --home, or set TMPDIR")
-        elif space < 2:
+        if space < 2:
             yield Finding("bad", what, f"{folder}: {space:.1f} GiB free", "free some space")
         else:
             yield Finding("ok", what, f"{folder}: {space:.0f} GiB free")

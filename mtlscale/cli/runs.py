@@ -54,7 +54,7 @@ def run(
     spec = load_experiment(experiment, tuple(set_ or ()))
     console = console_of()
     if dry_run:
-        _print(console, make_plan(spec, home=home_of(home, storage), source=source, download=download))
+        _print(console, make_plan(spec, home=home_of(home, storage), source=source, address=address, download=download))
         return
     started = time.perf_counter()
     place = home_of(home, storage)
@@ -95,7 +95,7 @@ def sweep(
         raise UserError(f"{experiment} has no `search`; write one, or start it with `mtlscale run {experiment}`")
     console = console_of()
     if dry_run:
-        _print(console, make_plan(spec, home=home_of(home, storage), source=source, download=download))
+        _print(console, make_plan(spec, home=home_of(home, storage), source=source, address=address, download=download))
         return
     started = time.perf_counter()
     place = home_of(home, storage)

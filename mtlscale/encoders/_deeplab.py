@@ -40,7 +40,7 @@ class DeepLab(Encoder):
     stem: str = knob("imagenet", choices=("imagenet", "small"), help="a quarter of the resolution, or all of it")
     stride: int = knob(8, choices=tuple(_DILATED), help="resolution of the image over that of the features (imagenet)")
     head_width: int = knob(256, low=1, help="channels within a task's head")
-    rates: tuple[int, ...] = knob((12, 24, 36), help="dilations of the pyramid, in places of the features")
+    rates: tuple[int, ...] = knob((12, 24, 36), low=1, help="dilations of the pyramid, in places of the features")
     weights: str | None = knob(None, file=True, help=WEIGHTS_HELP)
 
     def build(self, suite: TaskSuite) -> EncoderModule:

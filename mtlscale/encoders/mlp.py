@@ -23,15 +23,13 @@ class MLP(Encoder):
     inputs: ClassVar[tuple[str, ...]] = ("vector", "image")
     batchable: ClassVar[bool] = True
 
-    hidden: tuple[int, ...] = knob((64,), help="sizes of the hidden layers")
+    hidden: tuple[int, ...] = knob((64,), low=1, help="sizes of the hidden layers")
     activation: str = knob("relu", choices=tuple(ACTIVATIONS), help="after every hidden layer")
     dropout: float = knob(0.0, low=0.0, high=1.0, open_high=True, help="after every hidden layer")
 
     def build(self, suite: TaskSuite) -> EncoderModule:
         if suite.input_kind not in self.inputs:
             raise UserError(f"mlp reads vectors or images, {suite.name} has {suite.input_kind}; choose another encoder")
-        if any(size < 1 for size in self.hidden):
-            raise UserError(f"mlp: hidden = {list(self.hidden)} should hold sizes of at least 1")
         return MLPModule(math.prod(suite.input_shape), self.hidden, ACTIVATIONS[self.activation], self.dropout)
 
 

@@ -23,13 +23,13 @@ class TextCNN(Encoder):
 
     dimensions: int = knob(300, low=1, help="size of a word vector")
     filters: int = knob(100, low=1, help="filters of each width")
-    widths: tuple[int, ...] = knob((3, 5, 7), help="filter widths in words")
+    widths: tuple[int, ...] = knob((3, 5, 7), low=1, help="filter widths in words")
     dropout: float = knob(0.0, low=0.0, high=1.0, open_high=True, help="on the features")
     vectors: str | None = knob(None, help=VECTORS_HELP)
 
     def build(self, suite: TaskSuite) -> EncoderModule:
-        if not self.widths or min(self.widths) < 1:
-            raise UserError(f"textcnn: widths = {list(self.widths)} should hold widths of at least 1")
+        if not self.widths:
+            raise UserError("textcnn: widths = [] should hold at least one width")
         embedding = word_embedding(self.name, suite, self.dimensions, self.vectors)
         if max(self.widths) > suite.input_shape[0]:
             raise UserError(

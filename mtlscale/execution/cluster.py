@@ -46,12 +46,7 @@ def named(address: str | None) -> str | None:
     return address
 
 
-@contextlib.contextmanager
-def session(address: str | None = None) -> Iterator[None]:
-    """Ray for the duration: the one already joined, the cluster at `address` (or $RAY_ADDRESS), or a local one.
-
-    A local one listens on loopback and ends with the block.
-    """
+def _settings(address: str | None) -> None:
     # Plain settings for a plain run; each may still be set from outside. Ray reads them when it is imported.
     os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -66,6 +61,15 @@ def session(address: str | None = None) -> Iterator[None]:
             token.use_token()
         else:
             os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # a single node that listens on loopback
+
+
+@contextlib.contextmanager
+def session(address: str | None = None) -> Iterator[None]:
+    """Ray for the duration: the one already joined, the cluster at `address` (or $RAY_ADDRESS), or a local one.
+
+    A local one listens on loopback and ends with the block.
+    """
+    _settings(address)
     import ray
 
     if ray.is_initialized():
@@ -97,3 +101,36 @@ def slots(resources: ResourceSpec, runs: int) -> int:
     config = ray._private.state.state.get_cluster_config()  # an autoscaler's, which adds nodes once runs wait for them
     sorts = [] if config is None else [Sort(dict(one.resources), one.max_count) for one in config.node_group_configs]
     return runs_at_once(nodes, sorts, resources, runs)
+
+
+def check_fits(resources: ResourceSpec, address: str | None = None) -> None:
+    """`UserError` where a run of these resources does not fit on this machine, or on the cluster at `address` (or
+    $RAY_ADDRESS), which is joined for the time to ask it."""
+    if named(address) is not None or _joined():
+        with session(address):
+            slots(resources, 1)
+    elif resources.workers * resources.cpus_per_worker > 1 or resources.gpus_per_worker:
+        # What every machine has, nobody waits for Ray's import to be told.
+        _settings(address)
+        runs_at_once([_this_machine()], (), resources, 1)
+
+
+def _joined() -> bool:
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
+
+
+def _this_machine() -> dict[str, float]:
+    """The CPUs and GPUs that a local Ray would find."""
+    from ray._private.accelerators import get_all_accelerator_managers
+    from ray._private.utils import get_num_cpus
+
+    gpus = 0
+    for manager in get_all_accelerator_managers():
+        if manager.get_resource_name() == "GPU":
+            count, visible = (
+                manager.get_current_node_num_accelerators(),
+                manager.get_current_process_visible_accelerator_ids(),
+            )
+            gpus += count if visible is None else min(count, len(visible))
+    return {"CPU": float(get_num_cpus()), "GPU": float(gpus)}

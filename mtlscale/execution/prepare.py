@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mtlscale.data.manifest import MANIFEST, ORIGIN, SourceInfo, damage, read_manifest
 from mtlscale.data.shared import deliver, fetch, fetch_manifests, key_of
-from mtlscale.spec import UserError, build, source_hash
+from mtlscale.records import check_folder, new_folders
+from mtlscale.spec import UserError, build, plugin_error, source_hash
 
 if TYPE_CHECKING:
     from mtlscale.data.manifest import Manifest
@@ -60,22 +61,24 @@ def prepare(
     `storage`.
     """
     pipeline = build("datasets", name, options)
-    located = _find_source(pipeline, source, home) if pipeline.needs_source else None
+    with _of_plugin(pipeline):
+        located = _find_source(pipeline, source, home) if pipeline.needs_source else None
     if located is None and pipeline.needs_source:
         if found := find_prepared(name, options, home):
             return found
         if not (download and pipeline.download):
             raise UserError(_no_source(pipeline))
         located = _download(pipeline, home)
-    fingerprint = pipeline.source_fingerprint(located)
+    with _of_plugin(pipeline):
+        fingerprint = pipeline.source_fingerprint(located)
     folder = home / "data" / name / _key(pipeline, fingerprint)
     if _complete(folder):
         return folder
     info = SourceInfo(description=_described(source, located) or pipeline.source, fingerprint=fingerprint)
     from pipelines import Work
 
-    with _user_errors(home):
-        folder.parent.mkdir(parents=True, exist_ok=True)
+    check_folder(home)
+    with _user_errors(home), new_folders(folder.parent):
         _remove_abandoned(folder.parent)
         work = Work(_engine(pipeline, located, engine), skip_bad, progress or Work.progress)
         _prepare_into(folder, pipeline, located, info, work, storage)
@@ -213,20 +216,36 @@ def _prepare_into(
     work: Work,
     storage: Storage | None,
 ) -> None:
-    from pipelines import write_prepared
+    from pipelines import check_prepared, write_prepared
 
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
         with _alive(temporary), _ray() if work.engine == "ray" else nullcontext():
-            prepared = pipeline.prepare(located, work)
+            with _of_plugin(pipeline):
+                prepared = check_prepared(pipeline.name, pipeline.prepare(located, work))
             if prepared.pieces is not None and work.engine == "ray":
                 work = _where_tasks_write(folder, temporary, work, storage)
             # Writing belongs to it: such a set is computed while it is written.
-            write_prepared(temporary, pipeline, info, prepared, work)
+            with _of_plugin(pipeline):
+                write_prepared(temporary, pipeline, info, prepared, work)
         temporary.chmod(0o777 & ~_umask())  # mkdtemp's folders are the owner's alone
         _publish(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def _of_plugin(pipeline: Pipeline) -> Iterator[None]:
+    """What the code of a user's own pipeline raises, in one line with its place."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        told = plugin_error(type(pipeline), error)
+        if told is None or (isinstance(error, OSError) and error.errno in _FULL):
+            raise
+        raise told from error
 
 
 def _where_tasks_write(folder: Path, temporary: Path, work: Work, storage: Storage | None) -> Work:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from mtlscale.data.shared import publish
 from mtlscale.execution import cluster
+from mtlscale.execution.check import check_goes_together
 from mtlscale.execution.client import check_client
 from mtlscale.execution.dispatch import execute_jobs
 from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
@@ -25,7 +26,7 @@ from mtlscale.execution.standing import write_plan
 from mtlscale.execution.sweep import SweepPlan, execute_sweep, plan_sweep
 from mtlscale.execution.watch import Meters, log, log_ended, log_noted, structured_log
 from mtlscale.execution.worker import failed
-from mtlscale.records import Home, Ledger, RunRecord, Storage, is_full, restore
+from mtlscale.records import Home, Ledger, RunRecord, Storage, check_folder, is_full, new_folders, restore
 from mtlscale.report.results import Results
 from mtlscale.report.sweeps import Sweep
 from mtlscale.spec import Experiment, Run
@@ -40,18 +41,23 @@ def plan(
     *,
     home: Home | Path | None = None,
     source: Path | None = None,
+    address: str | None = None,
     download: bool = True,
 ) -> Plan | SweepPlan:
     """Prepare what is not prepared yet, and say of every run whether it is done, to be resumed, or new.
 
-    Of an experiment with a search, the same of its trials: the runs depend on what they find.
+    Of an experiment with a search, the same of its trials: the runs depend on what they find. Raises `UserError` for
+    all that a run would be refused for: `address` is asked whether a run fits.
     """
     home = _home(home)
     if home.storage is not None:
         Storage(home.storage).check()
+    cluster.check_fits(experiment.resources, address)
     data = _prepare(experiment, home, source, download, Silent())
     if experiment.search is not None:
-        return plan_sweep(experiment, home, data)
+        found = plan_sweep(experiment, home, data)
+        check_goes_together(found.plan, found.bases)
+        return found
     return _plan_runs(experiment, list(experiment.runs(data.fingerprints)), home, data)
 
 
@@ -75,7 +81,8 @@ def run(
     """
     check_client()
     home, observer = _home(home), observer or Silent()
-    with driving(experiment.name, home, observer, wait=wait) as owner:
+    _check(experiment, home, address)
+    with new_folders(home.root / "experiments"), driving(experiment.name, home, observer, wait=wait) as owner:
         data = _prepare(experiment, home, source, download, observer)
         with _Services(experiment, home, address, observer, owner) as services:
             return _run(experiment, home, data, services)
@@ -121,7 +128,8 @@ def sweep(
 ) -> Sweep:
     """The search of an experiment alone: run the trials that are not done yet and return all of them."""
     home, observer = _home(home), observer or Silent()
-    with driving(experiment.name, home, observer, wait=wait) as owner:
+    _check(experiment, home, address)
+    with new_folders(home.root / "experiments"), driving(experiment.name, home, observer, wait=wait) as owner:
         data = _prepare(experiment, home, source, download, observer)
         with _Services(experiment, home, address, observer, owner) as services:
             found = _search(experiment, home, data, services)
@@ -131,6 +139,13 @@ def sweep(
 
 def _home(home: Home | Path | None) -> Home:
     return home if isinstance(home, Home) else Home.at(None if home is None else Path(home))
+
+
+def _check(experiment: Experiment, home: Home, address: str | None) -> None:
+    """`UserError` before anything is written; a cluster is asked when it is joined."""
+    check_folder(home.root)
+    if cluster.named(address) is None:
+        cluster.check_fits(experiment.resources)
 
 
 def _prepare(experiment: Experiment, home: Home, source: Path | None, download: bool, observer: Observer) -> Datasets:
@@ -155,7 +170,9 @@ def _plan_runs(experiment: Experiment, runs: Sequence[Run], home: Home, data: Da
     """Where each of these runs stands, those included that finished in another home."""
     if home.storage is not None:
         restore(Storage(home.storage), (home.run(run.run_id) for run in runs))
-    return make_plan(experiment, runs, home.ledger(experiment.name), home, data)
+    the_plan = make_plan(experiment, runs, home.ledger(experiment.name), home, data)
+    check_goes_together(the_plan, (planned.run for planned in the_plan.todo))
+    return the_plan
 
 
 class _Services:
@@ -208,6 +225,8 @@ class _Services:
 def _search(experiment: Experiment, home: Home, data: Datasets, services: _Services) -> Sweep:
     """Run the trials that are not done, and put every record where it belongs as it comes."""
     the_plan = plan_sweep(experiment, home, data)
+    if not the_plan.complete:
+        check_goes_together(the_plan.plan, the_plan.bases)
     ledger = Ledger(home.trials(experiment.name, the_plan.search.ledger))
     for found in the_plan.plan.unlisted():
         ledger.append(found)

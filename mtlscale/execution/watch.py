@@ -78,6 +78,8 @@ def structured_log(home: Home, experiment: str) -> Iterator[None]:
     finally:
         log.removeHandler(handler)
         handler.close()
+        with contextlib.suppress(OSError):  # else nothing has been logged
+            folder.rmdir()
 
 
 class Meters:

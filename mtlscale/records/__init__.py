@@ -1,7 +1,7 @@
 """What runs leave behind, where it is kept, and which of them is best."""
 
 from mtlscale.records.files import clear_temporaries, is_full, no_space, write_atomically
-from mtlscale.records.home import Home
+from mtlscale.records.home import Home, check_folder, new_folders
 from mtlscale.records.lease import Holder, Lease, holder_of, take
 from mtlscale.records.ledger import Ledger, Outcome
 from mtlscale.records.record import Epoch, Metrics, PhaseCost, RunRecord, read_record
@@ -24,9 +24,11 @@ __all__ = [
     "StorageLease",
     "best",
     "best_so_far",
+    "check_folder",
     "clear_temporaries",
     "holder_of",
     "is_full",
+    "new_folders",
     "no_space",
     "read_record",
     "restore",

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
+
+from mtlscale.records.files import is_full, no_space
+from mtlscale.spec import UserError
 
 
 @dataclass(frozen=True)
@@ -59,3 +66,36 @@ class Home:
     @property
     def artifacts(self) -> Path:
         return self.root / "mlartifacts"
+
+
+def check_folder(root: Path) -> None:
+    """`UserError` where nothing can be written below this folder, which need not be there yet: what is above it is."""
+    there = root
+    try:
+        while not there.exists():
+            there = there.parent
+        if not there.is_dir():
+            what = "a file" if there == root else f"below the file {there}"
+            raise UserError(f"--home {root} is {what}; name a folder")
+        with tempfile.TemporaryFile(dir=there):  # what rights say is not all: a file system may be read-only
+            pass
+    except OSError as error:
+        if is_full(error):
+            raise UserError(no_space(error, str(there))) from None
+        raise UserError(
+            f"--home {str(root)[:200]} cannot be written: {error.strerror}; name a folder that can"
+        ) from None
+
+
+@contextmanager
+def new_folders(folder: Path) -> Iterator[None]:
+    """The folder and those above it; where nothing came of it, those that were not there before go."""
+    missing = list(takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for path in missing:
+            with suppress(OSError):  # something is in it
+                path.rmdir()
+        raise

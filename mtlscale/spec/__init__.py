@@ -11,6 +11,7 @@ from mtlscale.spec.components import (
     load_plugin,
     names,
     nearest,
+    plugin_error,
     source_hash,
 )
 from mtlscale.spec.dimensions import COMMON, PARTS, Dimension, Knobs, SearchSpec, split_path
@@ -73,6 +74,7 @@ __all__ = [
     "nearest",
     "no_result",
     "parse_override",
+    "plugin_error",
     "read_settings",
     "shipped",
     "source_hash",

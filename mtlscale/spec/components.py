@@ -12,8 +12,10 @@ import functools
 import hashlib
 import importlib
 import importlib.util
+import json
 import math
 import pkgutil
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -22,6 +24,8 @@ from types import ModuleType
 from typing import Any, ClassVar, dataclass_transform
 
 from mtlscale.spec.errors import UserError
+from mtlscale.spec.options import fitted
+from mtlscale.spec.paths import is_file
 
 PACKAGES = {
     "balancers": "mtlscale.balancing",
@@ -34,6 +38,7 @@ PACKAGES = {
 METRICS = "mtlscale.metrics.names"  # the shipped metrics are no classes: a table in this module
 
 _PLUGINS: dict[str, dict[str, type[Component]]] = {kind: {} for kind in (*PACKAGES, "metrics")}
+_NAME = re.compile(r"\w[\w.+-]{0,99}")
 _SOURCES: dict[type[Component], str] = {}  # class of a plugin -> hash of its file
 
 
@@ -64,6 +69,9 @@ class Knob:
         )
 
     def admits(self, value: Any) -> bool:
+        """Of a list, whether every entry is admissible."""
+        if isinstance(value, list | tuple) and not self.choices:
+            return all(map(self.admits, value))
         if self.choices:
             return value in self.choices
         if self.low is None and self.high is None:
@@ -111,7 +119,10 @@ class Component:
             spec = field.metadata.get("knob")
             value = getattr(self, field.name)
             if spec is not None and value is not None and not spec.admits(value):
-                raise UserError(f"{self.name}: {field.name} = {value!r} is outside {spec.range()}")
+                shown = list(value) if isinstance(value, tuple) else value
+                raise UserError(f"{self.name}: {field.name} = {shown!r} is outside {spec.range()}")
+            if any(isinstance(one, float) and not math.isfinite(one) for one in _entries(value)):
+                raise UserError(f"{self.name}: {field.name} = {value!r} should be finite")
 
     @classmethod
     def knobs(cls) -> dict[str, tuple[Any, Knob]]:
@@ -125,9 +136,20 @@ class Component:
         return result
 
     @classmethod
+    def check_class(cls) -> None:
+        """When a plugin is loaded: `ValueError` where what the class declares is not what its kind knows."""
+
+    def rehearse(self) -> None:
+        """Before anything starts: `UserError` where it plainly does not do what its kind does."""
+
+    @classmethod
     def summary(cls) -> str:
         """The first sentence of the docstring."""
         return (cls.__doc__ or "").strip().split("\n")[0]
+
+
+def _entries(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else (value,)
 
 
 def names(kind: str, *, plugins: bool = True) -> list[str]:
@@ -189,23 +211,47 @@ def build(kind: str, name: str, options: dict[str, Any] | None = None, where: st
     types = {field.name: field.type for field in dataclasses.fields(cls)}
     for key, value in options.items():
         default, spec = known[key]
-        if spec.file and value is not None and not isinstance(value, str | dict):
-            raise UserError(f"{where or name}: {key} = {value!r} should be the path of a file")
-        if types[key] in (int, "int") and isinstance(value, float):
-            if not value.is_integer():
-                raise UserError(f"{where or name}: {key} = {value!r} should be a whole number")
-            options[key] = int(value)
-        if isinstance(default, bool) and not isinstance(value, bool):
-            raise UserError(f"{where or name}: {key} = {value!r} should be true or false")
-        if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
-            options[key] = float(value)
-        elif isinstance(default, int | float) and not isinstance(value, int | float) and value is not None:
-            raise UserError(f"{where or name}: {key} = {value!r} should be a number")
-        elif isinstance(default, tuple):
-            if not isinstance(value, list | tuple):
-                raise UserError(f"{where or name}: {key} = {value!r} should be a list")
-            options[key] = tuple(value)
-    return cls(**options)
+        if spec.file and isinstance(value, dict):  # as a run's spec keeps it
+            continue
+        try:
+            options[key] = fitted(value, _told(types[key]), default)
+        except ValueError as error:
+            raise UserError(f"{where or name}: {key} = {value!r} {error}") from None
+    try:
+        return cls(**options)
+    except UserError:
+        raise
+    except Exception as error:
+        told = plugin_error(cls, error)
+        if told is None:
+            raise
+        raise told from error
+
+
+def _told(annotation: Any) -> str:
+    """A field's type as it is written."""
+    return annotation.__name__ if type(annotation) is type else str(annotation)
+
+
+def plugin_error(cls: type[Component], error: BaseException) -> UserError | None:
+    """What the code of a plugin has raised, in one line with its place; None where the class is shipped."""
+    if not source_hash(cls):
+        return None
+    path = Path(str(sys.modules[cls.__module__].__file__))
+    kind = str(getattr(cls, "kind", ""))[:-1]
+    return UserError(f"{_place(path, error)}: {kind} {cls.name}: {_first_line(error)}; mend the plugin")
+
+
+def _place(path: Path, error: BaseException) -> str:
+    """The file, and the line of it where an error arose."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+    return f"{path}:{line}" if line else str(path)
+
+
+def _first_line(error: BaseException) -> str:
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def source_hash(cls: type[Component]) -> str:
@@ -232,7 +278,7 @@ def load_plugin(path: Path) -> list[tuple[str, str]]:
     A component belongs to the kind whose base class it derives from. Raises `UserError` where the file is missing,
     cannot be imported, defines none, or takes a name that is shipped.
     """
-    if not path.is_file():
+    if not is_file(path):
         raise UserError(f"plugin {path} does not exist")
     if path.suffix != ".py":
         raise UserError(f"plugin {path} is no Python file (.py)")
@@ -242,10 +288,9 @@ def load_plugin(path: Path) -> list[tuple[str, str]]:
     for value in vars(module).values():
         if isinstance(value, type) and issubclass(value, Component) and "name" in value.__dict__:
             kind = getattr(value, "kind", "")
-            if value.__module__ != module_name or kind not in _PLUGINS:
+            if value.__module__ != module_name or not isinstance(kind, str) or kind not in _PLUGINS:
                 continue
-            if value.name in _shipped(kind):
-                raise UserError(f"plugin {path}: {value.name} is a shipped {kind[:-1]}; give yours another name")
+            _check_class(path, value, kind)
             found[kind, value.name] = value
     if not found:
         raise UserError(
@@ -268,13 +313,29 @@ def _imported(name: str, path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except UserError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         sys.modules.pop(name)
         if before is not None:
             sys.modules[name] = before
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-        text = (str(error).splitlines() or [""])[0]
-        at = f":{line}" if line else ""
-        raise UserError(f"plugin {path}{at} cannot be imported: {type(error).__name__}: {text}") from error
+        raise UserError(f"plugin {_place(path, error)} cannot be imported: {_first_line(error)}") from error
     return module
+
+
+def _check_class(path: Path, cls: type[Component], kind: str) -> None:
+    """`UserError` where a plugin's class is none that can be named, described and run."""
+    where = f"plugin {path}: {cls.__name__}"
+    if not isinstance(cls.name, str) or not _NAME.fullmatch(cls.name):
+        raise UserError(f"{where}: name = {cls.name!r} should be a word of letters, digits, _, + or -")
+    if cls.name in _shipped(kind):
+        raise UserError(f"plugin {path}: {cls.name} is a shipped {kind[:-1]}; give yours another name")
+    if type(cls.results_version) is not int:
+        raise UserError(f"{where}: results_version = {cls.results_version!r} should be a whole number")
+    for knob, (default, _) in cls.knobs().items():
+        try:
+            json.dumps(default, allow_nan=False)
+        except (TypeError, ValueError):
+            raise UserError(f"{where}: {knob} needs a default that is a number, a text or a list of them") from None
+    try:
+        cls.check_class()
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from None

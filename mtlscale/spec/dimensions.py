@@ -8,9 +8,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from mtlscale.spec.errors import UserError
+from mtlscale.spec.validation import Model
+
+MOST_TRIALS = 100_000  # of a search: every one is a run with a record of 10 KB that the driver keeps
 
 Knobs = dict[str, Any]  # dotted path of the spec -> value
 
@@ -23,15 +26,13 @@ PARTS = {
 }
 
 
-class Dimension(BaseModel):
+class Dimension(Model):
     """The values one setting may take: choices, or a range."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     low: float = 0.0
     high: float = 0.0
     scale: Literal["linear", "log"] = "linear"
-    points: int = Field(4, ge=2)  # of a range in a grid search
+    points: int = Field(4, ge=2, le=1000)  # of a range in a grid search
     choices: tuple[Any, ...] | None = None
 
     @model_validator(mode="before")
@@ -52,7 +53,7 @@ class Dimension(BaseModel):
         if self.choices is not None:
             if not self.choices:
                 raise ValueError("the list of choices is empty")
-            if len({json.dumps(choice) for choice in self.choices}) < len(self.choices):
+            if len({json.dumps(choice, default=str) for choice in self.choices}) < len(self.choices):
                 raise ValueError("a choice appears twice")
         elif not self.low < self.high:
             raise ValueError(f"the range from {self.low:g} to {self.high:g} is empty; low must lie below high")
@@ -100,19 +101,18 @@ COMMON = {
 }
 
 
-class SearchSpec(BaseModel):
+class SearchSpec(Model):
     """Hyper-parameter search: every method gets `budget` trials over the common space and its own knobs."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    budget: int = Field(32, ge=1)  # trials per method and data set
+    budget: int = Field(32, ge=1, le=MOST_TRIALS)  # trials per method and data set
     algorithm: Literal["random", "grid", "optuna"] = "random"
     scheduler: Literal["none", "asha", "median", "pbt"] = "none"  # ends or changes trials before their last epoch
     executor: Literal["auto", "pool", "batched", "tune"] = "auto"
     seed: int = 1000  # of the sampling, and the training seed of all trials
     metric: str | None = None  # mean over tasks on validation; default: what chooses the epoch
     space: dict[str, Dimension] = COMMON
-    methods: dict[str, dict[str, Dimension]] = {}  # label -> its own knobs; default: the ranges of `mtlscale list`
+    # label -> its own knobs; default: the ranges of `mtlscale list`
+    methods: dict[str, dict[str, Dimension]] = Field(default_factory=dict)
     grace: int = Field(4, ge=1)  # epochs before a scheduler may end a trial
     interval: int = Field(4, ge=1)  # epochs between two exchanges of pbt
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -18,7 +18,7 @@ from mtlscale.spec.models import DatasetSpec, MethodSpec, ModelSpec, ResourceSpe
 from mtlscale.spec.parts import Parts, as_json
 from mtlscale.spec.run import Frame, Run
 from mtlscale.spec.search import check, check_space
-from mtlscale.spec.validation import Model, override
+from mtlscale.spec.validation import Label, Model, override
 
 Floor = Literal["constant", "linear"]
 # Computed from the training labels alone, and linearly from the inputs.
@@ -28,7 +28,7 @@ FLOORS: tuple[Floor, ...] = ("constant", "linear")
 class Experiment(Model):
     """A whole experiment file."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"), Label]
     description: str = ""
     datasets: tuple[DatasetSpec, ...] = Field(min_length=1)
     floors: tuple[Floor, ...] = FLOORS  # rows that no method should lie below
@@ -92,6 +92,7 @@ class Experiment(Model):
             objective.require(architecture, training)
         balancer = method.balancer.build("balancers", where)
         encoder = model.encoder.build("encoders", "model.encoder")
+        balancer.rehearse()
         return Parts(architecture, balancer, objective, encoder, model.dropout, training)
 
     def runs(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from mtlscale.spec import components
 from mtlscale.spec.components import nearest
 from mtlscale.spec.errors import UserError
-from mtlscale.spec.validation import Model
+from mtlscale.spec.validation import Label, Model
 
 
 class ComponentSpec(Model):
@@ -36,7 +36,7 @@ class DatasetSpec(Model):
     """A data set, the options of its pipeline, and overrides of model and training for it."""
 
     name: str
-    label: str = ""
+    label: Annotated[str, Label] = ""
     options: dict[str, Any] = Field(default_factory=dict)
     splits: int = Field(1, ge=1)  # random splits: the run of seed s has split s modulo this, as the option `split`
     # What tasks report, the first chooses the epoch: a list of which each takes what it can, or task -> list; default:
@@ -74,7 +74,7 @@ class DatasetSpec(Model):
 class MethodSpec(Model):
     """One row of the leaderboard: how parameters are shared, how tasks are balanced, what is added to the losses."""
 
-    label: str
+    label: Annotated[str, Label]
     architecture: ComponentSpec = ComponentSpec(name="hps")
     balancer: ComponentSpec = ComponentSpec(name="equal")
     objective: ComponentSpec | None = None
@@ -93,8 +93,8 @@ class MethodSpec(Model):
         name = value.pop("name", None)
         if name is None:
             parts = [value.get(part) for part in ("architecture", "balancer", "objective")]
-            named = [part if isinstance(part, str) else part.get("name", "?") for part in parts if part]
-            value.setdefault("label", "+".join(named) or "equal")
+            named = [part.get("name") if isinstance(part, Mapping) else part for part in parts if part]
+            value.setdefault("label", "+".join(str(name) for name in named) or "equal")
             return value
         kind = _kind_of(str(name))
         if kind == "objective":

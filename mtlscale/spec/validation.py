@@ -3,16 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from mtlscale.spec.components import nearest
 from mtlscale.spec.errors import UserError
 
+LONGEST = 100  # characters of a name that folders, files and tables carry
+
 
 class Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _plain(cls, value: Any, info: ValidationInfo) -> Any:
+        """`true` is no number, 1 is no `true`, and "3" is no 3: pydantic would take them for it."""
+        assert info.field_name is not None
+        kinds = _kinds(cls.model_fields[info.field_name].annotation)
+        for one in value if isinstance(value, list | tuple) else (value,):
+            _check_kind(one, kinds)
+        return value
+
+
+def label(text: str) -> str:
+    """A label as folders, files and tables can carry it; `ValueError` where it is none."""
+    if len(text) > LONGEST:
+        raise ValueError(f"has {len(text)} characters; files are named by it: use at most {LONGEST}")
+    if not text.isprintable() or text.strip() != text or text.startswith(".") or any(odd in text for odd in "/\\"):
+        raise ValueError(f"{text!r} cannot be part of a file's name; leave out slashes, line ends and leading dots")
+    return text
+
+
+Label = AfterValidator(label)
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """The types that an annotation mentions."""
+    parts = get_args(annotation)
+    return {annotation}.union(*map(_kinds, parts)) if parts else {annotation}
+
+
+def _check_kind(value: Any, kinds: set[Any]) -> None:
+    if Any in kinds:
+        return
+    number = bool(kinds & {int, float})
+    if isinstance(value, bool) and number and bool not in kinds:
+        raise ValueError(f"should be a number, not {str(value).lower()}")
+    if bool in kinds and not isinstance(value, bool):
+        raise ValueError(f"should be true or false, not {value!r}")
+    if isinstance(value, str) and number and str not in kinds:
+        raise ValueError(f"should be {'a number' if float in kinds else 'an integer'}, not the text {value!r}")
 
 
 M = TypeVar("M", bound=Model)

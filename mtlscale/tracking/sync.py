@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from mtlscale.records import Home, Ledger, RunRecord, score
-from mtlscale.spec import Experiment, Run
+from mtlscale.spec import Experiment, Run, UserError
 from mtlscale.tracking.entries import Told
 from mtlscale.tracking.writer import Writer
 
@@ -14,8 +14,15 @@ from mtlscale.tracking.writer import Writer
 def sync(experiment: Experiment, home: Home) -> tuple[int, int]:
     """Write the experiment's runs and trials that MLflow lacks or has in part: (written, there already).
 
-    Raises `UserError` where no MLflow answers; cut off in the middle, the next call goes on.
+    Raises `UserError` where there are none, or no MLflow answers; cut off in the middle, the next call goes on.
     """
+    ledgers = [home.ledger(experiment.name)]
+    if experiment.search is not None:
+        ledgers.append(home.trials(experiment.name, experiment.search.ledger))
+    if not any(ledger.is_file() for ledger in ledgers):
+        raise UserError(
+            f"no runs of {experiment.name} in {home.root}; start them with `mtlscale run`, or name their --home"
+        )
     writer = Writer(experiment, home)
     writer.connect()
     there = writer.there()

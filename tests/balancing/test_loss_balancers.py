@@ -293,7 +293,7 @@ def test_random_static_covers_the_simplex_evenly() -> None:
     [
         ("static", {"weights": [1.0]}, "static: weights has 1 entries, but there are 2 tasks"),
         ("static", {}, "static: weights has 0 entries, but there are 2 tasks"),
-        ("static", {"weights": [1.0, -1.0]}, r"static: weights = \[1.0, -1.0\] must be finite and not negative"),
+        ("static", {"weights": [1.0, -1.0]}, r"static: weights = \[1.0, -1.0\] is outside \[0, ∞\)"),
         ("tchebycheff", {"ideal": [1.0, 2.0, 3.0]}, "tchebycheff: ideal has 3 entries, but there are 2 tasks"),
         ("stch", {"smoothing": 0.0}, "stch: smoothing = 0.0 is outside"),
         ("bandit", {"rho": -1.0}, "bandit: rho = -1.0 is outside"),

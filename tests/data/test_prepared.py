@@ -11,7 +11,7 @@ from mtlscale.spec import MISSING_CLASS, SPLITS, Task, TaskSuite, UserError
 from pipelines import Pipeline, Prepared, write_prepared
 from pipelines._write import VOCABULARY
 
-WORDS = ["<pad>", "<unk>", "the", "a"]
+WORDS = ["<pad>", "<unk>", "the", "a", "is", "it", "of", "to"]
 TASKS = (
     Task(name="kind", loss="cross_entropy", outputs=3, metrics=("accuracy",), classes=("x", "y", "z")),
     Task(name="size", loss="mse", outputs=1, metrics=("mse",)),
@@ -98,7 +98,7 @@ def test_content_decides_the_fingerprint(tmp_path: Path, folder: Path) -> None:
 
 
 def test_a_sample_in_two_splits_is_a_bug_of_the_pipeline(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="train000 is in train and in test"):
+    with pytest.raises(UserError, match="train000 is in train and in test"):
         write(tmp_path / "leak", test=table("train", 3))
 
 
@@ -146,7 +146,7 @@ def damage_no_manifest(folder: Path) -> None:
     [
         (damage_missing, "test/all.parquet is missing; delete"),
         (damage_cut, "test/all.parquet has .* bytes instead of"),
-        (damage_vocabulary, "does not fit the manifest: 5 words instead of 4"),
+        (damage_vocabulary, "does not fit the manifest: 9 words instead of 8"),
         (damage_format, "format 99"),
         (damage_manifest, "cannot be read"),
         (damage_no_manifest, "no prepared data set"),

@@ -35,7 +35,7 @@ def test_dropout_acts_in_training_only():
 @pytest.mark.parametrize(
     ("options", "kind", "mistake"),
     [
-        ({"hidden": [4, 0]}, "vector", "sizes of at least 1"),
+        ({"hidden": [4, 0]}, "vector", r"hidden = \[.*\] is outside \[1, ∞\)"),
         ({"activation": "sine"}, "vector", "relu | tanh"),
         ({"dropout": 1.0}, "vector", "dropout"),
         ({}, "tokens", "mlp reads vectors or images"),

@@ -16,7 +16,7 @@ from mtlscale.data.prepared import SourceInfo, read_manifest
 from mtlscale.execution.prepare import prepare
 from mtlscale.spec import SPLITS, Task, TaskSuite, UserError, build
 from pipelines import Prepared, Work, _tasks, _write_pieces, write_prepared
-from pipelines._checks import check_suite, check_tables
+from pipelines._checks import check_tables
 from pipelines.celeba import NINE
 
 COUNT = 240
@@ -72,7 +72,7 @@ def test_the_first_corrupt_image_stops_the_preparation_at_once(
     assert max(decoded(faces, tmp_path / "b", "local", skip_bad=True)) == COUNT
     with pytest.raises(UserError, match=r"^image img_align_celeba/000009\.jpg is corrupt .*; mend it, or pass --skip-"):
         prepare("celeba", {"size": SIZE}, faces, tmp_path / "home")
-    assert not list((tmp_path / "home" / "data" / "celeba").iterdir())
+    assert not (tmp_path / "home").exists()
     folder = prepare("celeba", {"size": SIZE}, faces, tmp_path / "home", skip_bad=True)
     assert read_manifest(folder).notes["skipped"]["count"] == 2
 
@@ -168,10 +168,10 @@ def test_a_school_with_a_number_that_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"metrics": ("acuracy",)}, "own: task 'a': unknown metric 'acuracy': did you mean accuracy"),
-        ({"metrics": ()}, "own: task 'a' has no metrics; name one at least"),
-        ({"loss": "cross_entropi"}, "own: task 'a': unknown loss 'cross_entropi': did you mean cross_entropy"),
-        ({"loss": "mse"}, "own: task 'a': metric 'accuracy' is not defined for loss 'mse'"),
+        ({"metrics": ("acuracy",)}, "task a: unknown metric 'acuracy': did you mean accuracy"),
+        ({"metrics": ()}, "task a: metrics is empty; name at least one"),
+        ({"loss": "cross_entropi"}, "task a: unknown loss 'cross_entropi': did you mean cross_entropy"),
+        ({"loss": "mse"}, "task a: metric 'accuracy' is not defined for loss 'mse'"),
     ],
 )
 def test_a_task_nobody_could_train_or_measure_is_told_when_it_is_prepared(
@@ -186,10 +186,3 @@ def test_a_task_nobody_could_train_or_measure_is_told_when_it_is_prepared(
     with pytest.raises(UserError, match=said):
         write_prepared(tmp_path, build("datasets", "digits"), SourceInfo(description="", fingerprint=""), prepared)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_suite_without_tasks_or_with_the_same_twice() -> None:
-    task = Task(name="a", loss="mse", outputs=1, metrics=("mse",))
-    for tasks, said in (((), "own has no task"), ((task, task), "own has two tasks 'a'; rename one")):
-        with pytest.raises(UserError, match=said):
-            check_suite(TaskSuite(name="own", tasks=tasks, inputs="per_task", input_kind="vector", input_shape=(2,)))

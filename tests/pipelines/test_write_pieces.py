@@ -182,7 +182,7 @@ def test_ids_are_looked_at_before_anything_is_computed(tmp_path: Path, monkeypat
 
     with pytest.raises(UserError, match="two samples named train0004; remove one"):
         with_index(train=["train0004", "train0003", "train0004"])
-    with pytest.raises(ValueError, match="sample train0004 is in train and in val"):
+    with pytest.raises(UserError, match="sample train0004 is in train and in val"):
         with_index(train=["train0004"], val=["train0004"])
     assert not list(tmp_path.iterdir())
 
