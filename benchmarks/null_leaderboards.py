@@ -135,9 +135,8 @@ def main() -> int:
 
 def show(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, markdown: bool) -> None:
     if markdown:
-        print(
-            *(f"| {' | '.join(row)} |" for row in (header, ("---",) + ("---:",) * (len(header) - 1), *rows)), sep="\n"
-        )
+        rule = ("---", *("---:" for _ in header[1:]))
+        print(*(f"| {' | '.join(row)} |" for row in (header, rule, *rows)), sep="\n")
         return
     table = Table(*header, title="family-wise error (power for a difference of 1, of 2 standard deviations)")
     for row in rows:

@@ -103,7 +103,6 @@ def paired_tests(scores: pd.DataFrame, reference: str, higher_is_better: bool = 
             table.loc[methods, "p_t"], table.loc[methods, "p_wilcoxon"] = t_test(sample), _wilcoxon(sample)
     table["p_holm"] = holm(table["p_t"])
     table["p_wilcoxon_holm"] = holm(table["p_wilcoxon"])
-    better = (table["difference"] > 0) == higher_is_better
     table["verdict"] = judged(table["difference"], table["p_holm"], higher_is_better)
     table.loc[reference, "verdict"] = ""
     return table
