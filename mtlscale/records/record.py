@@ -67,6 +67,7 @@ class RunRecord(BaseModel):
     # The largest of all steps of |T ω_t / Σω − 1|, how far the weights were from equal ones; None where there are none.
     departure: float | None = None
     counters: dict[str, int] = Field(default_factory=dict)  # solver failures, clamps, skipped steps
+    departure: float | None = None  # from equal weighting: the largest |ω_t T/Σω − 1| of all steps; None: not known
     workers: int = 1
     hardware: str = ""
     versions: dict[str, str] = Field(default_factory=dict)

@@ -42,20 +42,26 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
 
 
 def t_test(differences: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Two-sided p-values [...] of paired t-tests, from differences [seeds, ...].
+    """Two-sided p-values [...] of paired t-tests, from differences [seeds, ...] of which some may be NaN; NaN below
+    FEWEST_SEEDS.
 
     Without any spread the t-test divides by zero. No difference at all is p = 1; of the same difference every time, as
     few test items give it, no more is known than its sign: p is that of flipping signs.
     """
     from scipy import stats
 
-    level = np.abs(differences).max(axis=0)
-    constant = np.ptp(differences, axis=0) <= 1e-12 * level
-    p_values = np.where(level == 0, 1.0, 2.0 ** (1 - len(differences)))
-    varying = differences[:, ~constant]
-    if varying.size:
-        p_values[~constant] = stats.ttest_1samp(varying, 0.0, axis=0).pvalue
-    return p_values
+    there = ~np.isnan(differences)
+    count = there.sum(axis=0)
+    enough = np.maximum(count, 2)
+    mean = np.where(there, differences, 0.0).sum(axis=0) / np.maximum(count, 1)
+    squares = np.where(there, differences - mean, 0.0) ** 2
+    level = np.where(there, np.abs(differences), 0.0).max(axis=0, initial=0.0)
+    spread = np.where(there, np.abs(differences - mean), 0.0).max(axis=0, initial=0.0)
+    constant = spread <= 1e-12 * level
+    error = np.sqrt(squares.sum(axis=0) / (enough - 1) / enough)
+    p_values = 2.0 * stats.t.sf(np.abs(mean) / np.where(constant, 1.0, error), enough - 1)
+    p_values = np.where(constant, np.where(level == 0, 1.0, 2.0 ** (1.0 - count)), p_values)
+    return np.where(count >= FEWEST_SEEDS, p_values, np.nan)
 
 
 def judged(difference: ArrayLike, p_holm: ArrayLike, higher_is_better: bool = True) -> NDArray[np.str_]:
@@ -93,6 +99,7 @@ def paired_tests(scores: pd.DataFrame, reference: str, higher_is_better: bool = 
     table = pd.DataFrame(index=scores.columns, columns=["difference", "p_t", "p_wilcoxon"], dtype=float)
     table.insert(0, "pairs", scores.notna().mul(scores[reference].notna(), axis=0).sum())
     table.loc[differences.columns, "difference"] = differences.mean()
+    table.loc[differences.columns, "p_t"] = t_test(differences.to_numpy())
     # Methods with the same seeds are tested in one call: a thousand rows cost as much as a few.
     available: dict[bytes, list[Any]] = {}
     for method in differences.columns:
@@ -100,7 +107,7 @@ def paired_tests(scores: pd.DataFrame, reference: str, higher_is_better: bool = 
     for methods in available.values():
         sample = differences[methods].dropna().to_numpy()
         if len(sample) >= FEWEST_SEEDS:
-            table.loc[methods, "p_t"], table.loc[methods, "p_wilcoxon"] = t_test(sample), _wilcoxon(sample)
+            table.loc[methods, "p_wilcoxon"] = _wilcoxon(sample)
     table["p_holm"] = holm(table["p_t"])
     table["p_wilcoxon_holm"] = holm(table["p_wilcoxon"])
     table["verdict"] = judged(table["difference"], table["p_holm"], higher_is_better)

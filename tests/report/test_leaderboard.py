@@ -7,7 +7,10 @@ import pytest
 from rich.console import Console
 
 from mtlscale.metrics import delta_flat, delta_i, delta_main, relative_error, safeness
+from mtlscale.records import Epoch
+from mtlscale.report import write_report
 from mtlscale.report.leaderboard import Leaderboard
+from mtlscale.report.plots import leaderboard_figure
 from mtlscale.report.statistics import half_width
 from mtlscale.spec import UserError
 
@@ -266,3 +269,51 @@ def test_names_cannot_break_a_markdown_table(record):
     row = next(line for line in board.to_markdown().splitlines() if line.startswith("| a"))
     assert r"a\|b \<img>" in row
     assert row.replace(r"\|", "").count("|") == row.count(" |") + 1
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [
+        (1, "with one seed no difference can be shown"),
+        (2, "with 2 seeds no difference can be shown"),
+        # t of 2 degrees of freedom beyond which 0.045 / 2 tests / 2 lie, times the pooled deviation 0.864, by √3
+        (3, f"differences of Δ below about {6.553 * 0.864 / math.sqrt(3):.2g} points cannot be shown"),
+    ],
+)
+def test_the_smallest_difference_that_could_be_shown(record, seeds, said):
+    accuracy = {"stl": (100.0, 100.0, 100.0), "equal": (90.0, 91.0, 92.0), "a": (91.0, 92.8, 92.4)}
+    records = [
+        record(m, seed, {"x": {"accuracy": v}})
+        for m, values in accuracy.items()
+        for seed, v in enumerate(values[:seeds])
+    ]
+    board = Leaderboard.from_records(records)
+    assert said in board.to_markdown() and said in unwrapped(printed(board, 100))
+
+
+def test_methods_that_never_left_equal_weighting_are_marked(record, tmp_path):
+    def run(method, seed, departure, **fields):
+        return record(method, seed, {"a": {"accuracy": 90.0 + seed}}, departure=departure, **fields)
+
+    kappa = [Epoch(epoch=1, train_loss={}, seconds=0.1, traces={"kappa": value}) for value in (0.0002, 0.0005)]
+    records = [
+        *(run("equal", seed, 0.0) for seed in range(2)),
+        *(run("getmtl", seed, 0.003 - 0.001 * seed, epochs=kappa) for seed in range(2)),
+        *(run("mgda", seed, 0.002 if seed else 0.4) for seed in range(2)),
+        *(run("cagrad", seed, None if seed else 0.002) for seed in range(2)),
+    ]
+    board = Leaderboard.from_records(records)
+    assert board.tables["digits"].idle == ("getmtl",)
+    note = "≈ getmtl never left equal weighting: weights within 0.3 % of 1/T (κ at most 0.0005); its row repeats equal"
+    html = write_report(records, tmp_path, "idle")["html"].read_text(encoding="utf-8")
+    for text in (board.to_markdown(), unwrapped(printed(board, 100)), html):
+        assert note in text and "getmtl ≈" in text and "mgda ≈" not in text and "cagrad ≈" not in text
+    departure = pd.read_csv(io.StringIO(board.to_csv())).set_index("method")["departure"]
+    assert departure["getmtl"] == 0.003 and departure["mgda"] == 0.4 and math.isnan(departure["cagrad"])
+
+
+def test_the_picture_names_methods_that_never_left_equal_weighting(record):
+    records = [record(m, 0, {"a": {"accuracy": 90.0}}, departure=0.0) for m in ("equal", "getmtl")]
+    figure = leaderboard_figure(Leaderboard.from_records(records))
+    ticks = [tick.get_text() for axis in figure.axes for tick in axis.get_yticklabels()]
+    assert "getmtl ≈" in ticks and "equal" in ticks
