@@ -42,7 +42,13 @@ def columns(table: Table) -> list[Column]:
     rows, base, ref = table.rows, table.baseline, table.reference
     unit = _shared_unit(table)
     found = [
-        _measure(table, "average", "average", f"mean over tasks{unit}, at the epoch chosen on validation"),
+        _measure(
+            table,
+            "average",
+            "average ± seeds" if table.over_items else "average",
+            f"mean over tasks{unit}, at the epoch chosen on validation",
+        ),
+        *_items(table),
         _measure(table, "delta_i", "Δ %", f"gain over {base}: mean within each task, then over tasks", sign="+"),
         _number(rows, "safeness", "η %", f"share of metrics no worse than {base}", True, digits=0),
         _number(rows, "mean_rank", "rank", "mean over tasks of the rank by the main metric", False, digits=1),
@@ -193,6 +199,8 @@ def legend(table: Table) -> str:
         if metrics
         else "no metric to show"
     ]
+    if table.over_items:
+        parts.append("± items: half the 95 % interval over the test items (Poisson bootstrap), for these seeds")
     if table.baseline:
         parts.append(f"Δ and η against {table.baseline} of the same seed")
     if table.reference and table.order != "mean_rank":
@@ -297,6 +305,23 @@ def _measure(table: Table, name: str, header: str, help: str, *, sign: str = "",
         measure=name,
         best=_best_rows(rows[name], table.higher(name) if rows[name].notna().any() else None),
     )
+
+
+def _items(table: Table) -> Iterator[Column]:
+    """What the average, and its difference to the reference, owe to the test items."""
+    rows, digits = table.rows, decimals(table.rows["average"])
+    texts = [EMPTY if np.isnan(width) else f"{width:.{digits}f}" for width in rows["average_items"]]
+    help = "half the 95 % interval of the average over test items (bootstrap)"
+    keys = rows["average_items"].tolist()
+    yield Column(block="quality", header="± items", help=help, texts=texts, keys=keys)
+    pairs = zip(rows["difference_average"], rows["difference_items"], strict=True)
+    texts = [
+        EMPTY if np.isnan(width) else f"{signed(difference, f'+.{digits}f')} ± {width:.{digits}f}"
+        for difference, width in pairs
+    ]
+    help = f"difference of the average to {table.reference}, and half its 95 % interval over test items (bootstrap)"
+    keys = rows["difference_average"].tolist()
+    yield Column(block="quality", header=f"− {table.reference} ± items", help=help, texts=texts, keys=keys)
 
 
 def _number(

@@ -16,6 +16,7 @@ from mtlscale.metrics import relative_gain
 from mtlscale.records import RunRecord
 from mtlscale.report import layout, statistics
 from mtlscale.report.frames import by_dataset, metric_columns, newest, run_frame, value_frame
+from mtlscale.report.items import intervals
 from mtlscale.report.notes import departures, idle, resolution
 from mtlscale.report.published import Comparison, Published, compare
 from mtlscale.report.table import IDLE, Table
@@ -139,6 +140,7 @@ def _table(dataset: str, all_records: Sequence[RunRecord], baseline: str, refere
         notes=(),
     )
     rows = _rows(table, everything, list(measured))
+    rows = rows.join(intervals(done, runs, rows.index, ref))
     rows["departure"] = rows.index.map(departures(done)).astype(float)
     rows = rows.sort_values(order, ascending=table.ascending, na_position="last", kind="stable")
     said = idle(done)

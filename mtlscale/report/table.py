@@ -51,6 +51,11 @@ class Table:
             return False
         return self.higher_is_better.get(column.rpartition(".")[2], True)
 
+    @property
+    def over_items(self) -> bool:
+        """Whether there are intervals over test items."""
+        return bool(self.rows["average_items"].notna().any())
+
     def name(self, method: object) -> str:
         """What stands at the head of a method's row."""
         return f"{method} {IDLE}" if method in self.idle else str(method)

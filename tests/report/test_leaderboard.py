@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from mtlscale.metrics import delta_flat, delta_i, delta_main, relative_error, safeness
-from mtlscale.records import Epoch
+from mtlscale.records import Epoch, ItemErrors
 from mtlscale.report import write_report
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.plots import leaderboard_figure
@@ -317,3 +317,25 @@ def test_the_picture_names_methods_that_never_left_equal_weighting(record):
     figure = leaderboard_figure(Leaderboard.from_records(records))
     ticks = [tick.get_text() for axis in figure.axes for tick in axis.get_yticklabels()]
     assert "getmtl ≈" in ticks and "equal" in ticks
+
+
+def test_intervals_over_test_items_stand_beside_those_over_seeds(record):
+    """By hand: replicates of two seeds are averaged first; what both methods find hard falls out of the difference."""
+    hard = np.array([-3.0, 1.0, 2.0])
+
+    def run(method, seed, value, own):
+        return record(method, seed, {"a": {"accuracy": value}}, items=ItemErrors(means=(value + hard + own).tolist()))
+
+    own = [np.array([0.1, -0.1, 0.0]), np.array([0.3, 0.1, -0.4])]
+    old = [record("old", seed, {"a": {"accuracy": 88.0}}) for seed in range(2)]  # of an earlier version
+    runs = [run("equal", 0, 90.0, 0), run("equal", 1, 91.0, 0), run("up", 0, 92.0, own[0]), run("up", 1, 94.0, own[1])]
+    board = Leaderboard.from_records([*runs, *old])
+    rows = board.tables["digits"].rows
+    assert rows["average_items"]["equal"] == pytest.approx(1.96 * hard.std(ddof=1))
+    assert rows["difference_average"]["up"] == pytest.approx(2.5)
+    assert rows["difference_items"]["up"] == pytest.approx(1.96 * ((own[0] + own[1]) / 2).std(ddof=1))
+    assert rows.loc["old", ["average_items", "difference_items"]].isna().all()
+    for text in (board.to_markdown(), printed(board, 120)):
+        assert "average ± seeds" in text and "± items" in text and "+2.50 ± 0.39" in text
+    assert "± items: half the 95 % interval over the test items" in board.to_markdown()
+    assert "items" not in Leaderboard.from_records(old).to_markdown()
