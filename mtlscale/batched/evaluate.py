@@ -13,7 +13,7 @@ from mtlscale.batched.streams import Streams
 from mtlscale.data import Samples
 from mtlscale.metrics import pooled_sums
 from mtlscale.records import Metrics
-from mtlscale.training import TaskTable, tables, task_loss
+from mtlscale.training import ItemBootstrap, TaskTable, tables, task_loss
 
 _EVALUATED = 1 << 18  # samples x trials in one evaluation pass
 
@@ -25,8 +25,9 @@ class BatchedEvaluation:
         self.network, self.splits, self.most = network, splits, most
 
     @torch.no_grad()
-    def __call__(self, split: str, values: Sequence[Tensor]) -> list[Metrics]:
-        """For every trial: task -> metric -> value over the whole split, "loss" included."""
+    def __call__(self, split: str, values: Sequence[Tensor], items: ItemBootstrap | None = None) -> list[Metrics]:
+        """For every trial: task -> metric -> value over the whole split, "loss" included. items: is told of them all,
+        too."""
         layout, model = self.network.layout, self.network.model
         model.eval()
         trials = len(values[0])
@@ -35,15 +36,14 @@ class BatchedEvaluation:
             cut = layout.of_groups(values, [slot.side_by_side for slot in layout.slots])
             for group, own, data in zip(layout.groups, cut, self.splits[split].groups, strict=True):
                 for piece in self._pieces(data.longest, trials * len(group)):
-                    self._side_by_side(
-                        [found[task] for task in group], own, data.inputs[:, piece], data.targets[:, piece]
-                    )
+                    samples = data.inputs[:, piece], data.targets[:, piece]
+                    self._side_by_side([found[task] for task in group], own, samples, items, piece)
         else:
             of_task = dict(zip(layout.names, found, strict=True))
-            for stream, samples in self.splits[split].by_name.items():
-                for piece in self._pieces(len(samples), trials):
-                    targets = {name: target[piece] for name, target in samples.targets.items()}
-                    self._stream(of_task, stream, values, Samples(samples.inputs[piece], targets))
+            for stream, whole in self.splits[split].by_name.items():
+                for piece in self._pieces(len(whole), trials):
+                    targets = {name: target[piece] for name, target in whole.targets.items()}
+                    self._stream(of_task, stream, values, Samples(whole.inputs[piece], targets), items, piece)
         results = [table.results() for table in found]
         model.train()
         return [{name: of[b] for name, of in zip(layout.names, results, strict=True)} for b in range(trials)]
@@ -52,8 +52,20 @@ class BatchedEvaluation:
         size = max(1, min(self.most, _EVALUATED // copies))
         return (slice(start, min(start + size, samples)) for start in range(0, samples, size))
 
-    def _stream(self, found: Mapping[str, TaskTable], stream: str, values: Sequence[Tensor], samples: Samples) -> None:
+    def _stream(
+        self,
+        found: Mapping[str, TaskTable],
+        stream: str,
+        values: Sequence[Tensor],
+        samples: Samples,
+        items: ItemBootstrap | None,
+        piece: slice,
+    ) -> None:
         predictions = self.network.predict_stream(stream, values, samples)
+        if items is not None:
+            weights = items.weights(stream, torch.arange(piece.start, piece.stop), values[0].device)
+            for name, target in samples.targets.items():
+                items.add(name, predictions[name], target, weights)
         for name, target in samples.targets.items():
             table, prediction = found[name], predictions[name]
             task = table.task
@@ -64,9 +76,21 @@ class BatchedEvaluation:
                 table.add_predictions(prediction, target)
 
     def _side_by_side(
-        self, found: Sequence[TaskTable], values: Sequence[Tensor], inputs: Tensor, targets: Tensor
+        self,
+        found: Sequence[TaskTable],
+        values: Sequence[Tensor],
+        samples: tuple[Tensor, Tensor],
+        items: ItemBootstrap | None,
+        piece: slice,
     ) -> None:
-        (totals, counts), predictions, sums = self.network.measure_group(values, inputs, targets)
+        inputs, targets = samples
+        whole = items is not None
+        (totals, counts), predictions, sums = self.network.measure_group(values, inputs, targets, whole=whole)
+        if items is not None and predictions is not None:
+            places = torch.arange(piece.start, piece.stop)
+            for index, table in enumerate(found):
+                weights = items.weights(table.task.name, places, inputs.device)
+                items.add(table.task.name, predictions[:, index], targets[index], weights)
         for index, table in enumerate(found):
             table.add_loss(totals[:, index], counts[:, index])
             if sums is not None:

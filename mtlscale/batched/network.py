@@ -99,19 +99,20 @@ class BatchedNetwork:
         return found
 
     def measure_group(
-        self, values: Sequence[Tensor], inputs: Tensor, targets: Tensor
+        self, values: Sequence[Tensor], inputs: Tensor, targets: Tensor, *, whole: bool = False
     ) -> tuple[Loss, Tensor | None, tuple[dict[str, Tensor], Tensor] | None]:
         """Losses [B, t] of a group's tasks, nothing dropped, and what their metrics come from: predictions
-        [B, t, n, ...], or where sums will do, these and their counts [B, t]. values: of the slots, cut to the tasks."""
+        [B, t, n, ...], or where sums will do, these and their counts [B, t]. values: of the slots, cut to the tasks;
+        whole: predictions in any case."""
         names, first = [slot.names[0] for slot in self.layout.slots], self.suite.tasks[0]
         over_tasks = [None if slot.shared else 0 for slot in self.layout.slots]
         by_sums = pooled(first)
 
         def one(values: Any, inputs: Tensor, target: Tensor) -> tuple[Any, Any]:
             prediction = self.predict(names, values, {}, first.name, Samples(inputs, {first.name: target}))[first.name]
-            more = pooled_sums(first, prediction, target) if by_sums else prediction
-            return task_loss(first.loss, prediction, target), more
+            sums = pooled_sums(first, prediction, target) if by_sums else ()
+            return task_loss(first.loss, prediction, target), (sums, prediction if whole or not by_sums else ())
 
         tasks = vmap(one, in_dims=(over_tasks, 0, 0))
-        losses, more = vmap(tasks, in_dims=(0, None, None))(list(values), inputs, targets)
-        return (losses, None, more) if by_sums else (losses, more, None)
+        losses, (sums, predictions) = vmap(tasks, in_dims=(0, None, None))(list(values), inputs, targets)
+        return losses, predictions if whole or not by_sums else None, sums if by_sums else None

@@ -21,9 +21,18 @@ from torch import Tensor
 from mtlscale.batched.declared import check_declared
 from mtlscale.batched.session import BatchedSession, Causes
 from mtlscale.data import PreparedData
-from mtlscale.records import Epoch, Metrics, RunRecord
+from mtlscale.records import Epoch, ItemErrors, Metrics, RunRecord
 from mtlscale.spec import Run
-from mtlscale.training import Diverged, Progress, Selection, as_measured, furthest, now, run_record
+from mtlscale.training import (
+    Diverged,
+    ItemBootstrap,
+    Progress,
+    Selection,
+    as_measured,
+    furthest,
+    now,
+    run_record,
+)
 
 
 class BatchedTrainer:
@@ -156,7 +165,12 @@ class BatchedTrainer:
         index = torch.tensor(places, device=self.device)
         now_, chosen = [value[index] for value in self.values], [value[index] for value in self.best]
         last = {split: self.session.evaluate(split, now_) for split in ("val", "test")}
-        metrics = {split: self.session.evaluate(split, chosen) for split in self.session.splits}
+        items = ItemBootstrap(self.suite, len(places), self.device)
+        metrics = {
+            split: self.session.evaluate(split, chosen, items if split == "test" else None)
+            for split in self.session.splits
+        }
+        spread = items.results()
         share = (time.perf_counter() - started) / len(places)
         for position, place in enumerate(places):
             self.at[place].seconds += share
@@ -164,6 +178,7 @@ class BatchedTrainer:
                 place,
                 metrics={split: found[position] for split, found in metrics.items()},
                 last={split: found[position] for split, found in last.items()},
+                items=spread[position],
             )
             self.ended.append((self.runs[place], record))
             if self._keep_states:
@@ -184,6 +199,7 @@ class BatchedTrainer:
         error: str | None = None,
         metrics: Mapping[str, Metrics] | None = None,
         last: Mapping[str, Metrics] | None = None,
+        items: ItemErrors | None = None,
     ) -> RunRecord:
         at = self.at[place]
         return run_record(
@@ -195,6 +211,7 @@ class BatchedTrainer:
             error,
             metrics=metrics or {},
             last=last or {},
+            items=items,
             epochs=at.epochs,
             seconds=at.seconds,
             train_seconds=at.train_seconds,

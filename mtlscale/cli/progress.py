@@ -97,9 +97,9 @@ class ExperimentBar:
         if self._task is not None:
             self._bar.remove_task(self._task)
         self._done, self._what = 0, "runs"
-        done = len(plan.runs) - len(plan.todo)
+        done = plan.distinct - len(plan.todo)
         if done:
-            self._console.print(f"{done} of {len(plan.runs)} runs are done already")
+            self._console.print(f"{done} of {plan.distinct} runs are done already")
         if not plan.todo:
             return
         self._left = {p.run.run_id: p.run.epochs for p in plan.todo}

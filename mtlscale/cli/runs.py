@@ -166,14 +166,14 @@ def _print_plan(console: Console, plan: Plan) -> None:
             run.run_id,
             str(run.epochs),
             str(plan.steps(run)),
-            planned.state,
+            f"same as {planned.like}" if planned.state == "same" else planned.state,
         )
     console.print(table)
     states = [planned.state for planned in plan.runs]
     counts = ", ".join(f"{states.count(s)} {s}" for s in ("done", "resume", "retry", "new") if s in states)
     resources = plan.experiment.resources
     console.print(
-        f"{len(plan.runs)} runs: {counts}; each on {resources.workers} × "
+        f"{plan.distinct} runs: {counts}; each on {resources.workers} × "
         f"({resources.cpus_per_worker:g} CPU, {resources.gpus_per_worker:g} GPU)"
     )
     for name, text in reading(plan):

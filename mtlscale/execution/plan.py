@@ -14,15 +14,17 @@ from mtlscale.spec import DatasetSpec, Experiment, Run, UserError, check_delta, 
 
 MANY = 5_000  # runs, of more of which records are kept without their epochs: 40 KB a run become 10
 
-RunState = Literal["done", "resume", "retry", "new"]
+RunState = Literal["done", "resume", "retry", "new", "same"]
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A run and where it stands: `done` is never run again, `resume` has a checkpoint, `retry` failed before."""
+    """A run and where it stands: `done` is never run again, `resume` has a checkpoint, `retry` failed before, `same` is
+    an earlier one of the plan under another label."""
 
     run: Run
     state: RunState
+    like: str = ""  # the method that it is the same as
     listed: bool = True  # of a run that is done: whether the experiment's own ledger has its record
 
 
@@ -41,6 +43,11 @@ class Plan:
     def keeps_epochs(self) -> bool:
         """Whether its records are kept in memory with their epochs, which take most of their room."""
         return len(self.runs) <= MANY
+
+    @property
+    def distinct(self) -> int:
+        """How many runs there are, those under two labels counted once."""
+        return sum(planned.state != "same" for planned in self.runs)
 
     def records(self) -> dict[str, RunRecord]:
         """run_id -> record of the runs that are done, in the order of the plan; of many, without their epochs.
@@ -73,7 +80,7 @@ class Plan:
 
     @property
     def todo(self) -> list[PlannedRun]:
-        return [planned for planned in self.runs if planned.state != "done"]
+        return [planned for planned in self.runs if planned.state not in ("done", "same")]
 
     def steps(self, run: Run) -> int:
         """Training steps of a run with all its phases, if no early stopping cuts it short."""
@@ -128,9 +135,14 @@ def _as_measured(manifest: Manifest, dataset: DatasetSpec) -> Manifest:
 def make_plan(experiment: Experiment, runs: Iterable[Run], ledger: Path, home: Home, data: Datasets) -> Plan:
     """Where each of these runs of the experiment stands; `ledger`: where their records are listed."""
     known = {outcome.run_id: outcome.status for outcome in Ledger(ledger).newest().values()}
-    planned = []
+    planned: list[PlannedRun] = []
+    first: dict[str, str] = {}
     for run in runs:
         run_id = run.run_id  # a hash, computed anew each time
+        if run_id in first:
+            planned.append(PlannedRun(run, "same", first[run_id]))
+            continue
+        first[run_id] = run.method
         status = known.get(run_id)
         if status not in (None, "failed"):
             planned.append(PlannedRun(run, "done"))
@@ -174,16 +186,24 @@ def records_of(experiment: Experiment, home: Home, *, epochs: bool = True) -> tu
 def _winners(
     experiment: Experiment, records: Iterable[RunRecord], fingerprints: Mapping[str, str]
 ) -> Iterator[RunRecord]:
-    """Of each run the newest record, with whatever settings the search had chosen."""
+    """Of each run the newest record, with whatever settings the search had chosen; of a run under several labels, that
+    of any."""
     places = {(record.dataset, record.method, record.seed): record for record in records}
-    for run in experiment.runs(fingerprints):
-        record = places.get((run.dataset, run.method, run.seed))
-        if record is not None and run.tuned(record.trial).run_id == record.run_id:
-            yield record
+    runs = list(experiment.runs(fingerprints))
+    alike: dict[str, list[Run]] = {}
+    for run in runs:
+        alike.setdefault(run.run_id, []).append(run)
+    for run in runs:
+        for other in (run, *alike[run.run_id]):
+            record = places.get((other.dataset, other.method, other.seed))
+            tuned = None if record is None else run.tuned(record.trial)
+            if record is not None and tuned is not None and tuned.run_id == record.run_id:
+                yield labelled(record, tuned)
+                break
 
 
 def labelled(record: RunRecord, run: Run) -> RunRecord:
-    """The same run may stand under another label in another experiment."""
+    """The same run may stand under another label, in this experiment or another."""
     labels = {"experiment": run.experiment, "dataset": run.dataset, "method": run.method, "trial": run.trial}
     if all(getattr(record, key) == value for key, value in labels.items()):
         return record

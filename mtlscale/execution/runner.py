@@ -17,7 +17,7 @@ from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnd
 from mtlscale.execution.jobs import Batched, Job, Options
 from mtlscale.execution.observer import Observer, Silent
 from mtlscale.execution.ownership import Counts, Owner, driving
-from mtlscale.execution.plan import MANY, Datasets, Plan, PlannedRun, light, make_plan
+from mtlscale.execution.plan import MANY, Datasets, Plan, PlannedRun, labelled, light, make_plan
 from mtlscale.execution.prepare import fetch_prepared
 from mtlscale.execution.prepare import prepare as prepare_dataset
 from mtlscale.execution.probe import check_shared
@@ -92,25 +92,24 @@ def _run(experiment: Experiment, home: Home, data: Datasets, services: _Services
     found = None if experiment.search is None else _search(experiment, home, data, services)
     runs = list(experiment.runs(data.fingerprints, {} if found is None else found.chosen()))
     the_plan = _plan_runs(experiment, runs, home, data)
-    write_plan(home, experiment.name, (planned.run for planned in the_plan.runs))
+    write_plan(home, experiment.name, (planned.run for planned in the_plan.runs if planned.state != "same"))
     ledger = Ledger(home.ledger(experiment.name))
-    run_of = {planned.run.run_id: planned.run for planned in the_plan.runs}
+    run_of = {planned.run.run_id: planned.run for planned in the_plan.runs if planned.state != "same"}
     for record in the_plan.unlisted():
         ledger.append(record)  # finished in another experiment, or just before a crash
         services.track()
         if services.tracker is not None:  # MLflow may have it as begun
             services.tracker.finished(run_of[record.run_id], record, home.run(record.run_id))
     records = the_plan.records()
-    services.owner.counts = Counts(records, len(the_plan.runs))
+    services.owner.counts = Counts(records, the_plan.distinct)
     if the_plan.todo:
         services.start()
         _execute(the_plan, home, ledger, records, services, found)
     else:
         services.observer.planned(the_plan, 0)
     # Every planned run has its record by now.
-    results = Results(
-        experiment, tuple(records[p.run.run_id] for p in the_plan.runs), home.experiment(experiment.name), found
-    )
+    ended = tuple(labelled(records[planned.run.run_id], planned.run) for planned in the_plan.runs)
+    results = Results(experiment, ended, home.experiment(experiment.name), found)
     reports = {**results.write_report(), **({} if found is None else found.write_report())}
     services.artefacts = list(reports.values())
     return results
@@ -281,7 +280,7 @@ def _execute(
         home.storage,
         home.phases,
     )
-    meters = Meters(experiment.name, len(the_plan.runs), len(records))
+    meters = Meters(experiment.name, the_plan.distinct, len(records))
     recorder = Recorder(todo, home, ledger, records, observer, tracker, meters)
     slots = cluster.slots(experiment.resources, len(jobs))
     observer.planned(the_plan, slots)

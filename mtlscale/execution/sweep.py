@@ -6,14 +6,14 @@ from its checkpoint. Records go to a ledger of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mtlscale.execution.dispatch import execute_jobs
 from mtlscale.execution.events import Advanced, Event
 from mtlscale.execution.jobs import Batched, Job, Options
-from mtlscale.execution.plan import Datasets, Plan, PlannedRun, make_plan
+from mtlscale.execution.plan import Datasets, Plan, PlannedRun, labelled, make_plan
 from mtlscale.execution.reading import processes_per_node, reading, too_large_to_batch
 from mtlscale.records import Home, Ledger, RunRecord, Score, score
 from mtlscale.report.sweeps import Sweep
@@ -31,16 +31,22 @@ class SweepPlan:
     bases: tuple[Run, ...]
     items: tuple[Job | Batched, ...]  # what the workers take from the queue
     reasons: tuple[str, ...] = ()  # why it is cut that way
+    firsts: Mapping[Key, Key] = field(default_factory=dict)  # a method and data set -> that which has the same trials
 
     @property
     def total(self) -> int:
         """Trials when the search is over."""
-        return len(self.bases) * self.search.budget if self.search.adaptive else len(self.plan.runs)
+        return len(self.distinct) * self.search.budget if self.search.adaptive else self.plan.distinct
+
+    @property
+    def distinct(self) -> list[Run]:
+        """The bases that are searched for: of one under several labels, the first."""
+        return [base for base in self.bases if self.firsts.get(_key(base), _key(base)) == _key(base)]
 
     @property
     def jobs(self) -> int:
         """How many workers can have something to do at once."""
-        return self.search.budget * len(self.bases) if self.search.adaptive else len(self.items)
+        return self.search.budget * len(self.distinct) if self.search.adaptive else len(self.items)
 
     @property
     def complete(self) -> bool:
@@ -87,10 +93,14 @@ class SweepPlan:
 
     def result(self, records: dict[str, RunRecord], folder: Path) -> Sweep:
         """What the search has found, given all records (run_id -> record) in the order they were tried."""
-        order = list(records) if self.search.adaptive else [planned.run.run_id for planned in self.plan.runs]
-        found: dict[Key, list[RunRecord]] = {(base.dataset, base.method): [] for base in self.bases}
-        for record in (records[run_id] for run_id in order if run_id in records):
-            found[record.dataset, record.method].append(record)
+        found: dict[Key, list[RunRecord]] = {_key(base): [] for base in self.bases}
+        if self.search.adaptive:
+            for record in records.values():
+                for key in (key for key, first in self.firsts.items() if first == (record.dataset, record.method)):
+                    found[key].append(record.model_copy(update=dict(zip(("dataset", "method"), key, strict=True))))
+        else:
+            for run in (planned.run for planned in self.plan.runs if planned.run.run_id in records):
+                found[_key(run)].append(labelled(records[run.run_id], run))
         return Sweep(self.plan.experiment, {key: tuple(group) for key, group in found.items()}, folder)
 
 
@@ -102,19 +112,45 @@ def plan_sweep(experiment: Experiment, home: Home, data: Datasets) -> SweepPlan:
     for manifest in data.manifests.values():
         check_metric(search, manifest.suite)
     bases = experiment.bases(data.fingerprints)
+    firsts = _firsts(search, bases)
     runs = (
         _tried(search, bases, home.trials(experiment.name, search.ledger))
         if search.adaptive
-        else _interleaved(search, bases)
+        else _interleaved(search, bases, firsts)
     )
     the_plan = make_plan(experiment, runs, home.trials(experiment.name, search.ledger), home, data)
     items, reasons = ([], []) if search.adaptive else _items(the_plan, home, search)
-    return SweepPlan(the_plan, search, tuple(bases), tuple(items), tuple(reasons))
+    return SweepPlan(the_plan, search, tuple(bases), tuple(items), tuple(reasons), firsts)
 
 
-def _interleaved(search: SearchSpec, bases: list[Run]) -> list[Run]:
+def _key(run: Run) -> Key:
+    return run.dataset, run.method
+
+
+def _firsts(search: SearchSpec, bases: Sequence[Run]) -> dict[Key, Key]:
+    """Each method and data set -> the first with the same spec and the same space: they are one method under several
+    labels, and have the same trials."""
+    found: dict[Key, Key] = {}
+    spaces: dict[str, list[tuple[Key, object]]] = {}
+    for base in bases:
+        space = space_of(search, base)
+        alike = spaces.setdefault(base.run_id, [])
+        found[_key(base)] = next((key for key, other in alike if other == space), _key(base))
+        alike.append((_key(base), space))
+    return found
+
+
+def _relabelled(run: Run, key: Key) -> Run:
+    """The same run under another label."""
+    copied = run.model_copy(update=dict(zip(("dataset", "method"), key, strict=True)))
+    copied.__dict__["parts"] = run.parts  # built once
+    return copied
+
+
+def _interleaved(search: SearchSpec, bases: list[Run], firsts: Mapping[Key, Key]) -> list[Run]:
     """The first trial of every method, then the second: all are compared from early on."""
-    drawn = [trials(search, base) for base in bases]
+    of_first = {_key(base): trials(search, base) for base in bases if firsts[_key(base)] == _key(base)}
+    drawn = [[_relabelled(run, _key(base)) for run in of_first[firsts[_key(base)]]] for base in bases]
     return [runs[index] for index in range(search.budget) for runs in drawn if index < len(runs)]
 
 
@@ -206,6 +242,8 @@ def _tuned(sweep: SweepPlan, home: Home, slots: int, options: Options) -> Iterat
     runs = folder / "population" if search.scheduler == "pbt" else home.root / "runs"
     searches, records = [], sweep.records()
     for number, base in enumerate(sweep.bases):
+        if base not in sweep.distinct:
+            continue
         tried = (planned.run.run_id for planned in sweep.of(base))
         done = [records[run_id] for run_id in tried if run_id in records]
         data, suite = sweep.plan.folders[base.data], sweep.plan.manifests[base.data].suite

@@ -30,6 +30,14 @@ from mtlscale.metrics.suite import (
 
 if TYPE_CHECKING:
     from mtlscale.metrics.accumulators import Accumulator, Gathered, SumsAccumulator, over_workers
+    from mtlscale.metrics.bootstrap import (
+        item_sums,
+        poisson_weights,
+        read_sums,
+        resampled,
+        sums_per_item,
+        vectorised,
+    )
     from mtlscale.metrics.tasks import TaskMetrics, pooled, pooled_metrics, pooled_sums, task_metrics
 
 __all__ = [
@@ -47,25 +55,39 @@ __all__ = [
     "delta_i",
     "delta_main",
     "higher_is_better",
+    "item_sums",
     "lowest",
     "measured",
     "metric_info",
     "over_workers",
+    "poisson_weights",
     "pooled",
     "pooled_metrics",
     "pooled_sums",
+    "read_sums",
     "relative_error",
     "relative_gain",
+    "resampled",
     "safeness",
+    "sums_per_item",
     "task_metrics",
     "taskwise_improvement",
     "total_error",
+    "vectorised",
 ]
 
 __getattr__ = lazily(
     __name__,
     {
         "mtlscale.metrics.accumulators": ["Accumulator", "Gathered", "SumsAccumulator", "over_workers"],
+        "mtlscale.metrics.bootstrap": [
+            "item_sums",
+            "poisson_weights",
+            "read_sums",
+            "resampled",
+            "sums_per_item",
+            "vectorised",
+        ],
         "mtlscale.metrics.tasks": ["TaskMetrics", "pooled", "pooled_metrics", "pooled_sums", "task_metrics"],
     },
 )

@@ -63,10 +63,10 @@ class TaskMetrics:
         """
         if prediction.device != self._means.device:
             self.to(prediction.device)
-        prediction, target = _rows(self.task, prediction, target)
+        prediction, target = rows_of(self.task, prediction, target)
         for metric in self._others.values():
             metric.update(prediction, target)
-        kept = _present(self.task, target)
+        kept = present_rows(self.task, target)
         prediction, target = prediction[kept], target[kept]
         values = [_STATISTICS[name](self.task.loss, prediction, target) for name in self._means.names]
         self._means.update(values, len(target))
@@ -103,8 +103,8 @@ def pooled(task: Task) -> bool:
 def pooled_sums(task: Task, prediction: Tensor, target: Tensor) -> tuple[dict[str, Tensor], Tensor]:
     """statistic -> its sum (float64) over the labels of a batch, and their number: `TaskMetrics` without state, for
     predictions under vmap."""
-    prediction, target = _rows(task, prediction, target)
-    present = _present(task, target)
+    prediction, target = rows_of(task, prediction, target)
+    present = present_rows(task, target)
     filled = torch.where(present if target.ndim == present.ndim else present.unsqueeze(-1), target, 0)
     sums = {}
     for statistic in dict.fromkeys(_POOLED[name][0] for name in task.metrics):
@@ -116,6 +116,16 @@ def pooled_sums(task: Task, prediction: Tensor, target: Tensor) -> tuple[dict[st
 def pooled_metrics(task: Task, means: dict[str, float]) -> dict[str, float]:
     """metric -> value, from statistic -> mean over labels."""
     return {name: _POOLED[name][1](means[_POOLED[name][0]]) for name in task.metrics}
+
+
+def values_of(task: Task, metric: str, prediction: Tensor, target: Tensor) -> Tensor:
+    """What a pooled metric is the mean of, for rows (or their entries) as `rows_of` gives them."""
+    return _STATISTICS[_POOLED[metric][0]](task.loss, prediction, target)
+
+
+def read_pooled(metric: str) -> Callable[[float], float] | None:
+    """How a metric is read off the mean of its values; None where it is no such mean."""
+    return _POOLED[metric][1] if metric in _POOLED else None
 
 
 class PooledMeans(torchmetrics.Metric):
@@ -183,7 +193,7 @@ def _f1(task: Task) -> torchmetrics.Metric:
     return BinaryF1() if task.outputs == 1 else MultilabelF1(task)
 
 
-# How an accumulator is built; it is fed with `_rows`.
+# How an accumulator is built; it is fed with `rows_of`.
 _ACCUMULATORS: dict[str, Callable[[Task], Accumulator]] = {
     "f1": _f1,
     "auroc": Auroc,
@@ -265,7 +275,7 @@ _STATISTICS: dict[str, Callable[[str, Tensor, Tensor], Tensor]] = {
 }
 
 
-def _rows(task: Task, prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def rows_of(task: Task, prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """One row per sample (or pixel): prediction [n, outputs] with classes [n], or with floats [n, outputs], NaN where
     absent. Half precision becomes float32."""
     if prediction.dtype in (torch.float16, torch.bfloat16):
@@ -283,7 +293,7 @@ def _rows(task: Task, prediction: Tensor, target: Tensor) -> tuple[Tensor, Tenso
     return prediction.reshape(-1, task.outputs), target.reshape(-1, task.outputs)
 
 
-def _present(task: Task, target: Tensor) -> Tensor:
+def present_rows(task: Task, target: Tensor) -> Tensor:
     """Mask of the rows, or of the single entries, whose label is there."""
     if task.loss == "cross_entropy":
         return target != MISSING_CLASS

@@ -4,7 +4,7 @@ from mtlscale.records.files import clear_temporaries, is_full, no_space, write_a
 from mtlscale.records.home import Home, check_folder, new_folders
 from mtlscale.records.lease import Holder, Lease, holder_of, take
 from mtlscale.records.ledger import Ledger, Outcome
-from mtlscale.records.record import Epoch, Metrics, PhaseCost, RunRecord, read_record
+from mtlscale.records.record import Epoch, ItemErrors, Metrics, PhaseCost, RunRecord, read_record
 from mtlscale.records.scores import Score, best, best_so_far, score, score_of
 from mtlscale.records.storage import Storage, restore
 from mtlscale.records.storage_lease import StorageLease
@@ -13,6 +13,7 @@ __all__ = [
     "Epoch",
     "Holder",
     "Home",
+    "ItemErrors",
     "Lease",
     "Ledger",
     "Metrics",

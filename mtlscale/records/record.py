@@ -35,6 +35,16 @@ class PhaseCost(BaseModel):
     reused: bool = False  # another run had done it
 
 
+class ItemErrors(BaseModel):
+    """What a run's score owes to the items of its test split: a bootstrap over them, whose replicate r draws the same
+    items for all runs on the same data."""
+
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+
+    errors: dict[str, float] = Field(default_factory=dict)  # task -> standard error of its main metric
+    means: list[float] = Field(default_factory=list)  # replicate -> mean over tasks, where they share one metric
+
+
 class RunRecord(BaseModel):
     """One finished, failed or diverged run: everything the leaderboard, MLflow and the plots read."""
 
@@ -53,6 +63,7 @@ class RunRecord(BaseModel):
     main_metrics: dict[str, str]  # task -> its main metric
     lowest: dict[str, float] = Field(default_factory=dict)  # metric -> the least it can be, where that is not 0
     metrics: dict[str, Metrics] = Field(default_factory=dict)  # split -> task -> metric -> value, at the chosen epoch
+    items: ItemErrors | None = None  # of test, at the chosen epoch; None in records of earlier versions
     last: dict[str, Metrics] = Field(default_factory=dict)  # the same after the last epoch
     chosen_epoch: int | None = None  # on validation, never on test; None where every task chose its own
     chosen_epochs: dict[str, int] = Field(default_factory=dict)  # task -> its epoch, where nothing is shared

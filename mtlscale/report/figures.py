@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MOST_CURVES = 12  # methods with curves and weights; the tables hold all
 MOST_PANELS = 6
 MOST_LINES = 20  # tasks in a panel of weights
+_HEAT = "In the metric's own unit. Blue is better and red worse where paired tests of the task, corrected, find that."
 
 
 def figures(table: Table, records: Sequence[RunRecord]) -> list[tuple[str, str, Figure]]:
@@ -38,7 +39,7 @@ def figures(table: Table, records: Sequence[RunRecord]) -> list[tuple[str, str, 
     if rows["delta_i"].notna().any() and score != "delta_i":
         found.append((_score_name(table, "delta_i"), "Mean within each task, then over tasks.", _bars(table, shades)))
     if base is not None and len(table.tasks) > 1:
-        found.append((f"Difference to {base} by task", "In the metric's own unit; blue is better.", _heat(table, base)))
+        found.append((f"Difference to {base} by task", _HEAT, _heat(table, base)))
     if score != "mean_rank":
         cost = _cost(table, score, shades)
         found.append(("Quality and cost", f"{name} against the seconds a whole run takes.", cost))

@@ -82,6 +82,7 @@ def _header(name: str, board: Leaderboard, records: Sequence[RunRecord]) -> str:
 
 def _dataset(table: Table, number: int, drawn: Sequence[tuple[str, str]], beside: str) -> str:
     metrics = ", ".join(dict.fromkeys(table.main_metrics.values()))
+    legend = f"{layout.legend(table)} {layout.colour_key(table)}"
     captions = ("Quality", f"By task: {table.split} {metrics}", "Cost")
     tables = "".join(
         _table(table, block, caption)
@@ -97,7 +98,7 @@ def _dataset(table: Table, number: int, drawn: Sequence[tuple[str, str]], beside
     return (
         f'<section id="data-{number}"><h2>{_text(table.dataset)}</h2>'
         f'<p class="summary">{_text(layout.summary(table))}</p>{tables}'
-        f'<p class="legend">{_text(layout.legend(table))}</p>{beside}<div class="figures">{plots}</div></section>'
+        f'<p class="legend">{_text(legend)}</p>{beside}<div class="figures">{plots}</div></section>'
     )
 
 
@@ -111,7 +112,7 @@ def _table(table: Table, block: Sequence[layout.Column], caption: str) -> str:
     for index, method in enumerate(table.rows.index):
         role = {table.baseline: "baseline", table.reference: "reference"}.get(method, "")
         tag = f' <span class="role">{role}</span>' if role and method else ""
-        cells = [f'<th scope="row" data-key="{_text(method)}">{_text(method)}{tag}</th>']
+        cells = [f'<th scope="row" data-key="{_text(method)}">{_text(table.name(method))}{tag}</th>']
         for column in block:
             text, key = column.texts[index], column.keys[index]
             marks = {"best": column.best, "gain": column.gains, "loss": column.losses}

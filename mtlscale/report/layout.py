@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -32,25 +32,31 @@ class Column:
     help: str
     texts: list[str]
     keys: list[float]  # what sorting by this column goes by
+    measure: str = ""  # the column of the table's `rows` that this one shows, of measures with a test
     best: frozenset[int] = frozenset()  # rows to emphasise
-    gains: frozenset[int] = frozenset()  # of differences, the rows whose interval lies above zero
-    losses: frozenset[int] = frozenset()  # … and below
+    gains: frozenset[int] = frozenset()  # rows that a test of this column finds better than the reference
+    losses: frozenset[int] = frozenset()  # … and worse
 
 
 def columns(table: Table) -> list[Column]:
     """Every column that has something to say, in order: quality, tasks, cost."""
     rows, base, ref = table.rows, table.baseline, table.reference
     unit = _shared_unit(table)
-    higher = _main_higher(table)
     found = [
-        _measure(rows, "average", "average", f"mean over tasks{unit}, at the epoch chosen on validation", higher),
-        _measure(rows, "delta_i", "Δ %", f"gain over {base}: mean within each task, then over tasks", True, sign="+"),
+        _measure(
+            table,
+            "average",
+            "average ± seeds" if table.over_items else "average",
+            f"mean over tasks{unit}, at the epoch chosen on validation",
+        ),
+        *_items(table),
+        _measure(table, "delta_i", "Δ %", f"gain over {base}: mean within each task, then over tasks", sign="+"),
         _number(rows, "safeness", "η %", f"share of metrics no worse than {base}", True, digits=0),
         _number(rows, "mean_rank", "rank", "mean over tasks of the rank by the main metric", False, digits=1),
         _verdicts(table),
         _p_values(table),
         _runs(rows),
-        _measure(rows, "last", "last epoch", f"mean over tasks{unit}, after the last epoch", higher),
+        _measure(table, "last", "last epoch", f"mean over tasks{unit}, after the last epoch"),
     ]
     # With as many metrics in every task, or one, definitions of Δ are the same number.
     for name, header, what in (
@@ -58,15 +64,14 @@ def columns(table: Table) -> list[Column]:
         ("delta_main", "Δ main %", "one main metric per task"),
     ):
         if not np.allclose(rows[name], rows["delta_i"], equal_nan=True):
-            found.append(_measure(rows, name, header, f"gain over {base}: {what}", True, sign="+"))
+            found.append(_measure(table, name, header, f"gain over {base}: {what}", sign="+"))
     what = f"mean error over tasks, as a ratio to that of {base}; below 1 is better"
-    found.append(_measure(rows, "relative_error", "e_rel", what, False))
+    found.append(_measure(table, "relative_error", "e_rel", what))
     if len(table.tasks) > 1:
-        found.append(_measure(rows, "total_error", "total", "sum over tasks of the error in percent", False))
+        found.append(_measure(table, "total_error", "total", "sum over tasks of the error in percent"))
     for task, metric in table.main_metrics.items():
         header, help = task if unit else f"{task} {metric}", f"{task}: {metric}{_unit(metric)}"
-        better = table.higher_is_better[metric]
-        found.append(_measure(rows, table.main_column(task), header, help, better, block="tasks"))
+        found.append(_measure(table, table.main_column(task), header, help, block="tasks"))
     costs = (
         ("seconds", "s/run", "wall clock of a run, training and validation, in seconds"),
         ("samples_per_second", "samples/s", "training samples per second of steps"),
@@ -76,7 +81,19 @@ def columns(table: Table) -> list[Column]:
     )
     found += [_number(rows, name, header, help, None, block="cost") for name, header, help in costs]
     found.append(_events(rows))
-    return [column for column in found if any(text != EMPTY for text in column.texts)]
+    shown = [column for column in found if any(text != EMPTY for text in column.texts)]
+    return _coloured(table, shown)
+
+
+def _coloured(table: Table, shown: Sequence[Column]) -> list[Column]:
+    """The columns of measures with the rows that the test of the verdict finds better and worse in them."""
+    signs = table.signs([column.measure for column in shown if column.measure], table.reference)
+    coloured = []
+    for column in shown:
+        of = signs[column.measure].to_numpy() if column.measure else np.zeros(0)
+        gains, losses = (frozenset(np.flatnonzero(of == sign).tolist()) for sign in (1, -1))
+        coloured.append(replace(column, gains=gains, losses=losses))
+    return coloured
 
 
 def by_block(found: Sequence[Column]) -> list[list[Column]]:
@@ -114,7 +131,7 @@ def markdown(table: Table) -> str:
         lines += ["| " + " | ".join(markdown_cell(text) for text in header) + " |"]
         lines += ["| --- |" + " ---: |" * len(block)]
         for index, method in enumerate(table.rows.index):
-            cells = [markdown_cell(method)]
+            cells = [markdown_cell(table.name(method))]
             for column in block:
                 text = markdown_cell(column.texts[index])
                 cells.append(f"**{text}**" if index in column.best else text)
@@ -138,7 +155,7 @@ def terminal(table: Table, width: int) -> Iterator[RenderableType]:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    methods = [str(method) for method in table.rows.index]
+    methods = [table.name(method) for method in table.rows.index]
     names = min(_METHOD_WIDTH, max(len(method) for method in ("method", *methods)))
     title = table.dataset
     quality, tasks, cost = by_block(columns(table))
@@ -158,17 +175,14 @@ def terminal(table: Table, width: int) -> Iterator[RenderableType]:
             for column in part:
                 grid.add_column(escape(column.header), justify="right", no_wrap=True)
             for index, method in enumerate(methods):
-                cells = [Text(method)]
-                for column in part:
-                    style = "bold green" if index in column.best else "dim" if column.texts[index] == EMPTY else ""
-                    cells.append(Text(column.texts[index], style=style))
-                grid.add_row(*cells)
+                cells = (Text(column.texts[index], style=_style(column, index)) for column in part)
+                grid.add_row(Text(method), *cells)
             yield grid
             yield Text()
     for method, seed, status, error in failures(table):
         yield Text.assemble((f"{status} ", "red"), f"{method}, seed {seed}: {error}")
     yield Text(summary(table), style="bold")
-    yield Text(legend(table) + "\n", style="dim")
+    yield Text(f"{legend(table)} {colour_key(table)}\n", style="dim")
 
 
 def failures(table: Table) -> list[tuple[str, int, str, str]]:
@@ -186,12 +200,29 @@ def legend(table: Table) -> str:
         if metrics
         else "no metric to show"
     ]
+    if table.over_items:
+        parts.append("± items: half the 95 % interval over the test items (Poisson bootstrap), for these seeds")
     if table.baseline:
         parts.append(f"Δ and η over {table.entered} against {table.baseline} of the same seed")
     if table.reference and table.order != "mean_rank":
         what = "Δ" if table.order == "delta_i" else "the average"
         parts.append(f"paired t-tests of {what} against {table.reference}, Holm-corrected, level {LEVEL}")
     return "; ".join([*parts, *table.notes]) + "."
+
+
+def _style(column: Column, index: int) -> str:
+    """Bold is the best, green and red what the test finds: no colour by mere size."""
+    if column.texts[index] == EMPTY:
+        return "dim"
+    tone = "green" if index in column.gains else "red" if index in column.losses else ""
+    return f"bold {tone}".strip() if index in column.best else tone
+
+
+def colour_key(table: Table) -> str:
+    """What colours mean; "" where nothing can be coloured."""
+    if table.reference is None:
+        return ""
+    return f"Green, red: better, worse than {table.reference} by the same test of that column."
 
 
 _METHOD_WIDTH = 28
@@ -240,11 +271,6 @@ def _names(names: Sequence[str], most: int = 6) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
-def _main_higher(table: Table) -> bool | None:
-    metrics = set(table.main_metrics.values())
-    return table.higher_is_better[metrics.pop()] if len(metrics) == 1 else None
-
-
 def _shared_unit(table: Table) -> str:
     """ ", test accuracy in %" where all tasks share one main metric."""
     metrics = list(dict.fromkeys(table.main_metrics.values()))
@@ -267,19 +293,10 @@ def decimals(values: pd.Series[float], figures: int = 4, least: int = 2) -> int:
     return int(np.clip(figures - 1 - np.floor(np.log10(largest)), least, 6))
 
 
-def _measure(
-    rows: pd.DataFrame,
-    name: str,
-    header: str,
-    help: str,
-    higher: bool | None,
-    *,
-    sign: str = "",
-    block: Block = "quality",
-) -> Column:
+def _measure(table: Table, name: str, header: str, help: str, *, sign: str = "", block: Block = "quality") -> Column:
     """A mean with its interval; `sign` "+" is for differences."""
+    rows = table.rows
     digits = 2 if sign else decimals(rows[name])
-    low, high = rows[name] - rows[f"{name}_ci"], rows[name] + rows[f"{name}_ci"]
     texts = []
     for value, width in zip(rows[name], rows[f"{name}_ci"], strict=True):
         text = EMPTY if np.isnan(value) else signed(value, f"{sign}.{digits}f")
@@ -290,10 +307,26 @@ def _measure(
         help=help,
         texts=texts,
         keys=rows[name].tolist(),
-        best=_best_rows(rows[name], higher),
-        gains=frozenset(np.flatnonzero(low > 0).tolist() if sign else ()),
-        losses=frozenset(np.flatnonzero(high < 0).tolist() if sign else ()),
+        measure=name,
+        best=_best_rows(rows[name], table.higher(name) if rows[name].notna().any() else None),
     )
+
+
+def _items(table: Table) -> Iterator[Column]:
+    """What the average, and its difference to the reference, owe to the test items."""
+    rows, digits = table.rows, decimals(table.rows["average"])
+    texts = [EMPTY if np.isnan(width) else f"{width:.{digits}f}" for width in rows["average_items"]]
+    help = "half the 95 % interval of the average over test items (bootstrap)"
+    keys = rows["average_items"].tolist()
+    yield Column(block="quality", header="± items", help=help, texts=texts, keys=keys)
+    pairs = zip(rows["difference_average"], rows["difference_items"], strict=True)
+    texts = [
+        EMPTY if np.isnan(width) else f"{signed(difference, f'+.{digits}f')} ± {width:.{digits}f}"
+        for difference, width in pairs
+    ]
+    help = f"difference of the average to {table.reference}, and half its 95 % interval over test items (bootstrap)"
+    keys = rows["difference_average"].tolist()
+    yield Column(block="quality", header=f"− {table.reference} ± items", help=help, texts=texts, keys=keys)
 
 
 def _number(

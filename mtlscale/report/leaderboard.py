@@ -17,8 +17,10 @@ from mtlscale.records import RunRecord
 from mtlscale.report import layout, statistics
 from mtlscale.report.beside import Comparison, compare
 from mtlscale.report.frames import by_dataset, metric_columns, newest, run_frame, value_frame
+from mtlscale.report.items import intervals
+from mtlscale.report.notes import departures, idle, resolution
 from mtlscale.report.published import Published
-from mtlscale.report.table import Table
+from mtlscale.report.table import IDLE, Table
 from mtlscale.spec import UserError, check_delta, entering, suite_delta
 
 # Of one run; mean ± interval of a row.
@@ -175,11 +177,15 @@ def _table(
         rows=pd.DataFrame(),
         runs=runs,
         failures=everything.loc[~finished, ["method", "seed", "status", "error", "run_id"]].reset_index(drop=True),
-        notes=tuple(notes),
+        notes=(),
     )
     rows = _rows(table, everything, list(measured))
+    rows = rows.join(intervals(done, runs, rows.index, ref))
+    rows["departure"] = rows.index.map(departures(done)).astype(float)
     rows = rows.sort_values(order, ascending=table.ascending, na_position="last", kind="stable")
-    return replace(table, rows=rows)
+    said = idle(done)
+    notes += [*resolution(table), *(f"{IDLE} {said[method]}" for method in rows.index if method in said)]
+    return replace(table, rows=rows, idle=tuple(said), notes=tuple(notes))
 
 
 def _label(name: str, labels: pd.Series[str]) -> str | None:

@@ -17,8 +17,7 @@ from mtlscale.records import RunRecord
 from mtlscale.report.canvas import MOST_LINES, new_figure, style
 from mtlscale.report.curves import GREY, colors, epoch_frame, over_seeds, trace_frame, traced, varying_weights
 from mtlscale.report.frames import by_dataset, newest
-from mtlscale.report.layout import decimals, legend, signed, summary
-from mtlscale.report.statistics import BETTER, WORSE
+from mtlscale.report.layout import colour_key, decimals, legend, signed, summary
 from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from mtlscale.report.table import Table
 
 MOST_ROWS = 30  # methods in a picture
-_VERDICT_COLORS = {BETTER: "#2f8f4e", WORSE: "#c8443c"}
+_SIGN_COLORS = {1: "#2f8f4e", -1: "#c8443c"}
 _PLAIN = "#44608a"
 
 
@@ -144,10 +143,8 @@ def _draw_table(part: Any, table: Table) -> None:
     hidden = len(table.rows) - len(rows)
     more = f" · {hidden} more methods" if hidden else ""
     part.suptitle(f"{table.dataset}{more}", x=0.01, ha="left", fontweight="bold", fontsize=12)
-    key = f" Green: better than {table.reference}, red: worse." if table.reference else ""
-    part.supxlabel(
-        f"{summary(table)}\n{legend(table)}{key}", x=0.01, ha="left", fontsize=7.5, color="#6b7280", wrap=True
-    )
+    text = f"{summary(table)}\n{legend(table)} {colour_key(table)}"
+    part.supxlabel(text, x=0.01, ha="left", fontsize=7.5, color="#6b7280", wrap=True)
     dots, heat = part.subplots(1, 2, width_ratios=[1.0, 1.25])
     _dots(dots, table, rows)
     _heat(heat, table, rows)
@@ -159,10 +156,10 @@ def _dots(panel: Axes, table: Table, rows: pd.DataFrame) -> None:
     if not rows[column].notna().any():
         _say_nothing(panel, "no finished run")
         return
-    digits = decimals(rows[column])
+    digits, signs = decimals(rows[column]), table.signs([column], table.reference)[column].loc[rows.index]
     heights = np.arange(len(rows))
-    for height, (method, row) in zip(heights, rows.iterrows(), strict=True):
-        color = _VERDICT_COLORS.get(row["verdict"], GREY if method == table.baseline else _PLAIN)
+    for height, sign, (method, row) in zip(heights, signs, rows.iterrows(), strict=True):
+        color = _SIGN_COLORS.get(sign, GREY if method == table.baseline else _PLAIN)
         if column in table.runs:
             seeds = table.runs.loc[table.runs["method"] == method, column]
             panel.scatter(seeds, np.full(len(seeds), height), s=9, color=color, alpha=0.35, linewidths=0)
@@ -176,7 +173,7 @@ def _dots(panel: Axes, table: Table, rows: pd.DataFrame) -> None:
         panel.annotate(text, (1.0, height), va="center", **place)
     if table.reference is not None:
         panel.axvline(float(table.rows[column][table.reference]), color=GREY, linewidth=0.8, linestyle="--", zorder=0)
-    panel.set_yticks(heights, [str(method) for method in rows.index])
+    panel.set_yticks(heights, [table.name(method) for method in rows.index])
     panel.set_ylim(-0.6, len(rows) - 0.4)
     panel.grid(axis="y", visible=False)
     metrics = "/".join(dict.fromkeys(table.main_metrics.values()))
@@ -200,7 +197,7 @@ def _heat(panel: Axes, table: Table, rows: pd.DataFrame) -> None:
     for side in panel.spines.values():
         side.set_visible(False)
     panel.tick_params(length=0)
-    panel.set_title(f"difference to {against} by task (blue is better)")
+    panel.set_title(f"difference to {against} by task (blue, red: better, worse, by the test)")
     count = len(table.tasks)
     if count > 2 * MOST_LINES:
         panel.set_xticks([])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtlscale.records import Ledger, RunRecord, write_atomically
-from mtlscale.spec import Experiment
+from mtlscale.spec import Experiment, suite_delta
+from mtlscale.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,12 +71,12 @@ class Results:
         return pd.DataFrame(rows, columns=columns)
 
     def write_report(self) -> dict[str, Path]:
-        """Leaderboard as Markdown, CSV, HTML and pictures, beside the ledger; kept where no record is newer."""
+        """Leaderboard as Markdown, CSV, HTML and pictures, beside the ledger; kept where nothing that shapes them has
+        changed."""
         from mtlscale.report.write import write_report
 
         mark = self.folder / "report.json"
-        shown = "".join(f"{r.run_id}{r.finished}{r.method}" for r in self.records)
-        state = hashlib.sha256(f"{shown}{self.experiment.delta_of()}".encode()).hexdigest()
+        state = self.state()
         with contextlib.suppress(OSError, ValueError):
             known = json.loads(mark.read_bytes())
             files = {kind: self.folder / name for kind, name in known["files"].items()}
@@ -93,3 +95,28 @@ class Results:
         names = {kind: str(file.relative_to(self.folder)) for kind, file in files.items()}
         write_atomically(mark, json.dumps({"state": state, "files": names}).encode())
         return files
+
+    def state(self) -> str:
+        """A hash of what shapes the report: the records, the experiment but for where and how it runs, what its
+        published file says, and this program."""
+        experiment = self.experiment.model_dump(mode="json", exclude={"published", "resources", "tracking", "plugins"})
+        published = self._published()
+        parts = {
+            "records": [
+                (r.run_id, r.dataset, r.method, r.seed, r.status, r.finished, sorted(r.metrics)) for r in self.records
+            ],
+            "experiment": experiment,
+            "delta": {dataset.label: suite_delta(dataset.name) for dataset in self.experiment.datasets},
+            "published": None if published is None else published.model_dump(mode="json"),
+            "version": __version__,
+            "program": program(),
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@functools.cache
+def program() -> str:
+    """A hash of the files that reports are made by: a checkout changes without its version."""
+    folder = Path(__file__).parent
+    files = sorted(path for room in (folder, folder.parent / "metrics") for path in room.glob("*.*") if path.is_file())
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()

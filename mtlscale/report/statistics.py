@@ -5,13 +5,16 @@ Frames of scores have one row per seed and one column per method, NaN where a me
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-LEVEL = 0.05
+# Of the tests. A t-test of shares of a few dozen test items is wrong up to a tenth too often; at this level no table of
+# methods that are all alike has a false verdict more often than in 5 of 100 (benchmarks/null_leaderboards.py).
+LEVEL = 0.045
 FEWEST_SEEDS = 3  # shared by a method and the reference; with fewer, no test is made
 
 BETTER, WORSE, SAME, FEW = "better", "worse", "not distinguishable", "too few seeds"
@@ -28,14 +31,61 @@ def half_width(deviation: ArrayLike, count: ArrayLike, confidence: float = 0.95)
 
 
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:
-    """Holm's step-down adjusted p-values [n]; NaN is no test and stays NaN."""
+    """Holm's step-down adjusted p-values over the last axis [..., n]; NaN is no test and stays NaN."""
     p_values = np.asarray(p_values, dtype=float)
-    adjusted = np.full_like(p_values, np.nan)
-    tested = np.flatnonzero(~np.isnan(p_values))
-    order = tested[np.argsort(p_values[tested], kind="stable")]
-    factors = np.arange(len(order), 0, -1)
-    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(factors * p_values[order]))
+    order = np.argsort(p_values, axis=-1, kind="stable")  # NaN last
+    factors = (~np.isnan(p_values)).sum(axis=-1, keepdims=True) - np.arange(p_values.shape[-1])
+    stepped = np.maximum.accumulate(factors * np.take_along_axis(p_values, order, axis=-1), axis=-1)
+    adjusted = np.empty_like(p_values)
+    np.put_along_axis(adjusted, order, np.minimum(1.0, stepped), axis=-1)
     return adjusted
+
+
+def t_test(differences: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Two-sided p-values [...] of paired t-tests, from differences [seeds, ...] of which some may be NaN; NaN below
+    FEWEST_SEEDS.
+
+    Without any spread the t-test divides by zero. No difference at all is p = 1; of the same difference every time, as
+    few test items give it, no more is known than its sign: p is that of flipping signs.
+    """
+    from scipy import stats
+
+    there = ~np.isnan(differences)
+    count = there.sum(axis=0)
+    enough = np.maximum(count, 2)
+    mean = np.where(there, differences, 0.0).sum(axis=0) / np.maximum(count, 1)
+    squares = np.where(there, differences - mean, 0.0) ** 2
+    level = np.where(there, np.abs(differences), 0.0).max(axis=0, initial=0.0)
+    spread = np.where(there, np.abs(differences - mean), 0.0).max(axis=0, initial=0.0)
+    constant = spread <= 1e-12 * level
+    error = np.sqrt(squares.sum(axis=0) / (enough - 1) / enough)
+    p_values = 2.0 * stats.t.sf(np.abs(mean) / np.where(constant, 1.0, error), enough - 1)
+    p_values = np.where(constant, np.where(level == 0, 1.0, 2.0 ** (1.0 - count)), p_values)
+    return np.where(count >= FEWEST_SEEDS, p_values, np.nan)
+
+
+def judged(difference: ArrayLike, p_holm: ArrayLike, higher_is_better: bool = True) -> NDArray[np.str_]:
+    """The verdicts on mean differences to a reference, from their corrected p-values."""
+    difference, p_holm = np.asarray(difference, dtype=float), np.asarray(p_holm, dtype=float)
+    better = (difference > 0) == higher_is_better
+    return np.select([np.isnan(p_holm), p_holm >= LEVEL, better], [FEW, SAME, BETTER], WORSE)
+
+
+def smallest_difference(deviation: ArrayLike, pairs: int, tests: int) -> float:
+    """The mean difference over so many seeds below which the first of Holm's steps finds none, where paired
+    differences spread as these (sample standard deviations [methods], pooled) do; NaN where no test is made.
+
+    Without spread the p-value is that of flipping signs: any difference is found (0), or none (infinity).
+    """
+    from scipy import stats
+
+    variances = np.asarray(deviation, dtype=float) ** 2
+    if pairs < FEWEST_SEEDS or tests < 1 or not (~np.isnan(variances)).any():
+        return math.nan
+    pooled = math.sqrt(float(np.nanmean(variances)))
+    if pooled == 0:
+        return 0.0 if tests * 2.0 ** (1 - pairs) < LEVEL else math.inf
+    return float(stats.t.isf(LEVEL / tests / 2, pairs - 1)) * pooled / math.sqrt(pairs)
 
 
 def paired_tests(scores: pd.DataFrame, reference: str, higher_is_better: bool = True) -> pd.DataFrame:
@@ -43,12 +93,13 @@ def paired_tests(scores: pd.DataFrame, reference: str, higher_is_better: bool = 
 
     Answers with one row per method: `pairs` (seeds shared), `difference` (mean), `p_t` and `p_wilcoxon` (two-sided),
     `p_holm` (of the t-tests, corrected over all methods tested), `p_wilcoxon_holm` and `verdict`, "" for the reference.
-    The verdict goes by the t-test: with five seeds or fewer Wilcoxon's smallest p-value is above 0.05.
+    The verdict goes by the t-test: with five seeds or fewer no test of signs or ranks can fall below 0.05.
     """
     differences = scores.drop(columns=reference).sub(scores[reference], axis=0)
     table = pd.DataFrame(index=scores.columns, columns=["difference", "p_t", "p_wilcoxon"], dtype=float)
     table.insert(0, "pairs", scores.notna().mul(scores[reference].notna(), axis=0).sum())
     table.loc[differences.columns, "difference"] = differences.mean()
+    table.loc[differences.columns, "p_t"] = t_test(differences.to_numpy())
     # Methods with the same seeds are tested in one call: a thousand rows cost as much as a few.
     available: dict[bytes, list[Any]] = {}
     for method in differences.columns:
@@ -56,35 +107,24 @@ def paired_tests(scores: pd.DataFrame, reference: str, higher_is_better: bool = 
     for methods in available.values():
         sample = differences[methods].dropna().to_numpy()
         if len(sample) >= FEWEST_SEEDS:
-            table.loc[methods, "p_t"], table.loc[methods, "p_wilcoxon"] = _p_values(sample)
+            table.loc[methods, "p_wilcoxon"] = _wilcoxon(sample)
     table["p_holm"] = holm(table["p_t"])
     table["p_wilcoxon_holm"] = holm(table["p_wilcoxon"])
-    better = (table["difference"] > 0) == higher_is_better
-    table["verdict"] = np.select(
-        [table.index == reference, table["p_holm"].isna(), table["p_holm"] >= LEVEL, better],
-        ["", FEW, SAME, BETTER],
-        WORSE,
-    )
+    table["verdict"] = judged(table["difference"], table["p_holm"], higher_is_better)
+    table.loc[reference, "verdict"] = ""
     return table
 
 
-def _p_values(differences: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Paired t-test and Wilcoxon's signed-rank test of each column of differences [seeds, methods]."""
+def _wilcoxon(differences: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Two-sided p-values [methods] of Wilcoxon's signed-rank test, from differences [seeds, methods]."""
     from scipy import stats
 
-    # Without any spread the t-test divides by zero. No difference at all is p = 1; of the same difference every time,
-    # as few test items give it, no more is known than its sign: p is that of flipping signs.
-    level = np.abs(differences).max(axis=0)
-    constant = np.ptp(differences, axis=0) <= 1e-12 * level
-    t, wilcoxon = np.where(level == 0, 1.0, 2.0 ** (1 - len(differences))), np.ones(differences.shape[1])
-    varying = differences[:, ~constant]
-    if varying.size:
-        t[~constant] = stats.ttest_1samp(varying, 0.0, axis=0).pvalue
-    if (level > 0).any():
+    p_values, differing = np.ones(differences.shape[1]), (differences != 0).any(axis=0)
+    if differing.any():
         # "exact" takes the distribution without ties: the permutations "auto" falls back to take 0.1 s per method.
         method: Literal["exact", "approx"] = "exact" if len(differences) <= 50 else "approx"
-        wilcoxon[level > 0] = stats.wilcoxon(differences[:, level > 0], axis=0, method=method).pvalue
-    return t, wilcoxon
+        p_values[differing] = stats.wilcoxon(differences[:, differing], axis=0, method=method).pvalue
+    return p_values
 
 
 def mean_ranks(values: pd.DataFrame, higher_is_better: ArrayLike) -> pd.Series[float]:

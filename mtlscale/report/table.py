@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
+
+from mtlscale.report.statistics import BETTER, WORSE, holm, judged, t_test
+
+IDLE = "≈"  # beside the name of a method that never left equal weighting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +33,7 @@ class Table:
     runs: pd.DataFrame
     failures: pd.DataFrame  # method, seed, status, error, run_id
     notes: tuple[str, ...]
+    idle: tuple[str, ...] = ()  # methods that never left equal weighting, and are not it
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -35,9 +42,24 @@ class Table:
     @property
     def ascending(self) -> bool:
         """Whether lower is better in the column that rows are sorted by."""
-        if self.order == "average":
-            return not self.higher_is_better[next(iter(self.main_metrics.values()))]
-        return self.order == "mean_rank"
+        return not self.higher(self.order)
+
+    def higher(self, column: str) -> bool:
+        """Whether higher is better in a column of `rows`."""
+        if column in ("average", "last"):
+            return self.higher_is_better[next(iter(self.main_metrics.values()))]
+        if column in ("mean_rank", "relative_error", "total_error"):
+            return False
+        return self.higher_is_better.get(column.rpartition(".")[2], True)
+
+    @property
+    def over_items(self) -> bool:
+        """Whether there are intervals over test items."""
+        return bool(self.rows["average_items"].notna().any())
+
+    def name(self, method: object) -> str:
+        """What stands at the head of a method's row."""
+        return f"{method} {IDLE}" if method in self.idle else str(method)
 
     @property
     def entered(self) -> str:
@@ -54,14 +76,35 @@ class Table:
     def main_column(self, task: str) -> str:
         return f"{task}.{self.main_metrics[task]}"
 
+    def signs(self, columns: Sequence[str], against: str | None) -> pd.DataFrame:
+        """[methods, columns] 1 and −1 where a paired test over seeds, corrected over all methods, finds a method better
+        and worse than that one in a column; 0 elsewhere."""
+        found = pd.DataFrame(0, index=self.rows.index, columns=list(columns))
+        columns = [column for column in columns if column in self.runs]  # ranks are no run's
+        if against is None or not columns:
+            return found
+        scores = self.runs.pivot(index="seed", columns="method", values=list(columns))
+        seeds, methods = len(scores), scores.columns.get_level_values("method").unique()
+        values = scores.to_numpy(dtype=float).reshape(seeds, len(columns), len(methods))
+        others = methods != against
+        differences = values[:, :, others] - values[:, :, ~others]
+        p_values = holm(t_test(differences))
+        total = np.where(np.isnan(differences), 0.0, differences).sum(axis=0)  # has the sign of the mean
+        for place, column in enumerate(columns):
+            verdicts = judged(total[place], p_values[place], self.higher(column))
+            found.loc[methods[others], column] = (verdicts == BETTER).astype(int) - (verdicts == WORSE)
+        return found
+
     def task_gains(self, against: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         """[methods, tasks] difference of main metrics to those of a method, positive is better, and the same scaled to
-        [-1, 1]: all by the largest where the tasks share a metric, else each task by its own."""
+        [-1, 1]: all by the largest where the tasks share a metric, else each task by its own; 0 where the seeds show no
+        difference."""
         columns = [self.main_column(task) for task in self.tasks]
-        signs = [1.0 if self.higher_is_better[metric] else -1.0 for metric in self.main_metrics.values()]
-        gains = (self.rows[columns] - self.rows[columns].loc[against]) * signs
+        directions = [1.0 if self.higher_is_better[metric] else -1.0 for metric in self.main_metrics.values()]
+        gains = (self.rows[columns] - self.rows[columns].loc[against]) * directions
         sizes = gains.abs().max()
         if len(set(self.main_metrics.values())) == 1:
             sizes[:] = sizes.max()
-        gains.columns = sizes.index = pd.Index(self.tasks)
-        return gains, gains / sizes.where(sizes > 0, 1.0)
+        shown = (gains / sizes.where(sizes > 0, 1.0)).where(self.signs(columns, against) != 0, 0.0)
+        gains.columns = shown.columns = pd.Index(self.tasks)
+        return gains, shown

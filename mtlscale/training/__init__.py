@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from mtlscale.training.augment import Augment
     from mtlscale.training.batches import Batches, made_ahead, on_device
     from mtlscale.training.evaluate import TaskTable, as_measured, evaluate, tables
+    from mtlscale.training.items import ItemBootstrap
     from mtlscale.training.loop import Progress, Tally, Trainer, finish, furthest, train
     from mtlscale.training.losses import task_loss
     from mtlscale.training.means import (
@@ -37,6 +38,7 @@ _HOMES = {
     "mtlscale.training.augment": ["Augment"],
     "mtlscale.training.batches": ["Batches", "made_ahead", "on_device"],
     "mtlscale.training.evaluate": ["TaskTable", "as_measured", "evaluate", "tables"],
+    "mtlscale.training.items": ["ItemBootstrap"],
     "mtlscale.training.loop": ["Progress", "Tally", "Trainer", "finish", "furthest", "train"],
     "mtlscale.training.losses": ["task_loss"],
     "mtlscale.training.means": [
@@ -64,6 +66,7 @@ __all__ = [
     "Augment",
     "Batches",
     "Diverged",
+    "ItemBootstrap",
     "Means",
     "Mover",
     "Partition",

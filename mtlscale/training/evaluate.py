@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -9,10 +10,11 @@ import torch
 from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule
-from mtlscale.data import Batch, PreparedData, Workers
+from mtlscale.data import Batch, PreparedData, Workers, slice_for
 from mtlscale.metrics import TaskMetrics, measured, pooled, pooled_metrics
 from mtlscale.records import Metrics
 from mtlscale.spec import Run, Task, TaskSuite
+from mtlscale.training.items import ItemBootstrap
 from mtlscale.training.losses import task_loss
 
 
@@ -70,14 +72,26 @@ def tables(suite: TaskSuite, trials: int, device: torch.device) -> list[TaskTabl
 
 @torch.no_grad()
 def evaluate(
-    model: MultiTaskModule, batches: Iterable[Batch], suite: TaskSuite, device: torch.device, workers: Workers
+    model: MultiTaskModule,
+    batches: Iterable[Batch],
+    suite: TaskSuite,
+    device: torch.device,
+    workers: Workers,
+    items: ItemBootstrap | None = None,
 ) -> Metrics:
     """Task -> metric -> value over this worker's batches and those of all others, "loss" included; the same for any
-    number of workers. Leaves the network in evaluation mode."""
+    number of workers. Leaves the network in evaluation mode. items: is told of them all, too."""
     model.eval()
     found = {task.name: TaskTable(task, 1, device, by_sums=False) for task in suite.tasks}
+    seen: Counter[str] = Counter()
     for batch in batches:
         outputs = model(batch)
+        if items is not None:
+            mine = slice_for(torch.arange(batch.total), workers.rank, workers.size)[seen[batch.stream] :]
+            weights = items.weights(batch.stream, mine[: len(batch.samples)], device)
+            seen[batch.stream] += len(batch.samples)
+            for name, target in batch.samples.targets.items():
+                items.add(name, outputs.predictions[name].unsqueeze(0), target, weights)
         for name, target in batch.samples.targets.items():
             prediction = outputs.predictions[name]
             found[name].add_predictions(prediction.unsqueeze(0), target)

@@ -22,12 +22,13 @@ from mtlscale.data import Batch, Outputs, PreparedData, Workers
 from mtlscale.data.readers import open_reader
 from mtlscale.data.streamed import Pieces
 from mtlscale.objectives import ObjectiveModule
-from mtlscale.records import Epoch, Metrics, PhaseCost, RunRecord
+from mtlscale.records import Epoch, ItemErrors, Metrics, PhaseCost, RunRecord
 from mtlscale.spec import Run
 from mtlscale.training import checkpoint
 from mtlscale.training.augment import Augment
 from mtlscale.training.batches import Batches
 from mtlscale.training.evaluate import as_measured, evaluate
+from mtlscale.training.items import ItemBootstrap
 from mtlscale.training.means import Diverged
 from mtlscale.training.phases import begin, phase_id
 from mtlscale.training.pictures import Pictures, pictures
@@ -235,9 +236,9 @@ class Trainer:
         patience = self.phase.patience or self.spec.patience
         return self.at.epoch >= self.epochs or (patience is not None and self.selection.since_best >= patience)
 
-    def evaluate(self, split: str) -> Metrics:
+    def evaluate(self, split: str, items: ItemBootstrap | None = None) -> Metrics:
         """Task -> metric -> value over the whole split, "loss" included; the same for any number of workers."""
-        return evaluate(self.model, self.batches.of_split(split), self.suite, self.device, self.workers)
+        return evaluate(self.model, self.batches.of_split(split), self.suite, self.device, self.workers, items)
 
     # -- phases ----------------------------------------------------------------------------------------------------
 
@@ -299,18 +300,20 @@ class Trainer:
     def _ended(self) -> RunRecord:
         started = time.perf_counter()
         last = {split: self.evaluate(split) for split in ("val", "test")}
+        items = ItemBootstrap(self.suite, 1, self.device)
         with self.session.chosen():
             # An epoch is chosen on validation before test is looked at; test of the choice is computed once.
-            metrics = {split: self.evaluate(split) for split in self.data.splits}
+            metrics = {split: self.evaluate(split, items if split == "test" else None) for split in self.data.splits}
             self.chosen_state = {name: value.clone() for name, value in self.model.state_dict().items()}
         self.at.seconds += time.perf_counter() - started
-        return self._record(metrics=metrics, last=last)
+        return self._record(metrics=metrics, last=last, items=items.results(self.workers)[0])
 
     def _record(
         self,
         error: str | None = None,
         metrics: Mapping[str, Metrics] | None = None,
         last: Mapping[str, Metrics] | None = None,
+        items: ItemErrors | None = None,
     ) -> RunRecord:
         update = self.session.main.update
         counted = counters(update.balancer.counters, update.state)
@@ -325,6 +328,7 @@ class Trainer:
             error,
             metrics=metrics or {},
             last=last or {},
+            items=items,
             epochs=self.at.epochs,
             phases=[PhaseCost.model_validate(entry) for entry in self.at.phases],
             seconds=self.at.seconds,

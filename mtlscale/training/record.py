@@ -12,7 +12,7 @@ import torch
 from mtlscale.architectures import MultiTaskModule
 from mtlscale.balancing import Balancer
 from mtlscale.metrics import higher_is_better, lowest
-from mtlscale.records import Epoch, Metrics, PhaseCost, RunRecord
+from mtlscale.records import Epoch, ItemErrors, Metrics, PhaseCost, RunRecord
 from mtlscale.spec import Run, TaskSuite
 from mtlscale.training import provenance
 from mtlscale.training.select import Selection
@@ -28,6 +28,7 @@ def run_record(
     *,
     metrics: Mapping[str, Metrics],
     last: Mapping[str, Metrics],
+    items: ItemErrors | None = None,
     epochs: Sequence[dict[str, Any]],
     seconds: float,
     train_seconds: float,
@@ -57,6 +58,7 @@ def run_record(
         lowest=lowest(sorted(metric_names)),
         metrics=dict(metrics),
         last=dict(last),
+        items=items,
         chosen_epoch=selection.best_epoch.get(""),
         chosen_epochs={task: epoch for task, epoch in selection.best_epoch.items() if task},
         epochs=[Epoch.model_validate(entry) for entry in epochs],

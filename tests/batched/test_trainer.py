@@ -28,7 +28,19 @@ ARCHITECTURES = [
     for name in names("architectures")
     if component("architectures", name).batchable and not component("architectures", name).needs_stages
 ]
-TIMED = {"seconds", "train_seconds", "started", "finished", "peak_memory_mb", "epochs", "metrics", "last", "departure"}
+TIMED = {"seconds", "train_seconds", "started", "finished", "peak_memory_mb", "epochs", "metrics", "last"}
+TIMED |= {"departure", "items"}  # compared by themselves
+    "seconds",
+    "train_seconds",
+    "started",
+    "finished",
+    "peak_memory_mb",
+    "epochs",
+    "metrics",
+    "last",
+    "departure",
+    "items",
+}
 
 
 def batch_of(experiment: Experiment, data: PreparedData) -> list[Run]:
@@ -65,6 +77,10 @@ def assert_same(run: Run, data: PreparedData, records: dict[str, RunRecord], tra
     same = set(RunRecord.model_fields) - TIMED
     assert record.model_dump(include=same) == expected.model_dump(include=same)
     assert record.departure == pytest.approx(expected.departure, rel=1e-7, abs=1e-12)
+    assert (record.items is None) == (expected.items is None)
+    if record.items is not None and expected.items is not None:
+        assert record.items.errors == pytest.approx(expected.items.errors, rel=2e-5, nan_ok=True)
+        assert record.items.means == pytest.approx(expected.items.means, rel=2e-5, nan_ok=True)
     for measured, wanted in ((record.metrics, expected.metrics), (record.last, expected.last)):
         assert measured.keys() == wanted.keys()
         for split in wanted:

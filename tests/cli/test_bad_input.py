@@ -216,7 +216,7 @@ PLUGINS = {
     "raise ValueError('no luck')\n": r"mine.py:1 cannot be imported: ValueError: no luck",
     "import sys\nsys.exit(3)\n": r"mine.py:2 cannot be imported: SystemExit: 3",
     "import nothing_of_that_name\n": r"mine.py:1 cannot be imported: ModuleNotFoundError",
-    "x = 1\n": r"mine.py defines no balancer, architecture, encoder, objective or pipeline",
+    "x = 1\n": r"mine.py defines no balancer, architecture, encoder, objective, metric or pipeline",
 }
 
 

@@ -76,17 +76,33 @@ def test_cells_carry_what_sorting_goes_by(written):
     assert all(key == "" or float(key) is not None for key in keys)
 
 
-def test_only_differences_whose_interval_leaves_out_zero_are_coloured(record):
+def test_only_differences_that_the_test_finds_are_coloured(record):
     accuracy = {
-        "stl": (90.0, 90.0, 90.0),
-        "equal": (89.0, 91.0, 90.5),
-        "up": (92.0, 92.1, 92.2),
-        "down": (80.0, 80.5, 80.2),
+        "stl": (90.0, 90.0, 90.0),  # its interval does not reach equal's, but three seeds do not tell them apart
+        "equal": (91.0, 93.0, 95.0),
+        "up": (96.0, 98.1, 100.0),
+        "down": (80.0, 82.0, 84.1),
     }
-    runs = [record(m, seed, {"a": {"accuracy": v}}) for m, values in accuracy.items() for seed, v in enumerate(values)]
+    runs = [
+        record(method, seed, {"a": {"accuracy": value}})
+        for method, values in accuracy.items()
+        for seed, value in enumerate(values)
+    ]
     parsed = Page(page(runs, Leaderboard.from_records(runs), "colours"))
     kinds = [attributes["class"] for tag, attributes in parsed.elements if tag == "td" and "class" in attributes]
-    assert [sum(kind.endswith(tone) for kind in kinds) for tone in ("gain", "loss")] == [1, 1]
+    assert [sum(kind.endswith(tone) for kind in kinds) for tone in ("gain", "loss")] == [
+        5,
+        5,
+    ]  # average, Δ, last, e_rel, a
+    assert "better, worse than equal by the same test of that column" in parsed.text
+
+
+def test_heat_maps_are_blank_where_the_test_finds_nothing(record):
+    accuracy = {"stl": (90.0, 90.5, 91.0), "noisy": (99.0, 80.0, 95.0), "up": (96.0, 96.5, 97.1)}
+    runs = [record(m, seed, {"a": {"accuracy": v}}) for m, values in accuracy.items() for seed, v in enumerate(values)]
+    gains, shown = Leaderboard.from_records(runs).tables["digits"].task_gains("stl")
+    assert gains["a"].round(2).to_dict() == {"stl": 0.0, "noisy": 0.83, "up": 6.03}
+    assert (shown["a"] != 0).to_dict() == {"stl": False, "noisy": False, "up": True}
 
 
 def test_every_figure_has_its_place(written):

@@ -7,8 +7,11 @@ import pytest
 from rich.console import Console
 
 from mtlscale.metrics import delta_flat, delta_i, delta_main, relative_error, safeness
+from mtlscale.records import Epoch, ItemErrors
+from mtlscale.report import write_report
 from mtlscale.report.html import page
 from mtlscale.report.leaderboard import Leaderboard
+from mtlscale.report.plots import leaderboard_figure
 from mtlscale.report.statistics import half_width
 from mtlscale.spec import UserError
 
@@ -327,3 +330,73 @@ def test_the_metrics_that_the_papers_tables_have_are_those_of_the_pipelines(reco
     assert table.entered == "miou, pixel_accuracy, abs_err, rel_err, mae"
     chosen = Leaderboard.from_records([record("stl", 0, test, **fields)], delta={"": ("depth.rmse",)})
     assert chosen.tables["digits"].entered == "rmse of depth"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [
+        (1, "with one seed no difference can be shown"),
+        (2, "with 2 seeds no difference can be shown"),
+        # t of 2 degrees of freedom beyond which 0.045 / 2 tests / 2 lie, times the pooled deviation 0.864, by √3
+        (3, f"differences of Δ below about {6.553 * 0.864 / math.sqrt(3):.2g} points cannot be shown"),
+    ],
+)
+def test_the_smallest_difference_that_could_be_shown(record, seeds, said):
+    accuracy = {"stl": (100.0, 100.0, 100.0), "equal": (90.0, 91.0, 92.0), "a": (91.0, 92.8, 92.4)}
+    records = [
+        record(m, seed, {"x": {"accuracy": v}})
+        for m, values in accuracy.items()
+        for seed, v in enumerate(values[:seeds])
+    ]
+    board = Leaderboard.from_records(records)
+    assert said in board.to_markdown() and said in unwrapped(printed(board, 100))
+
+
+def test_methods_that_never_left_equal_weighting_are_marked(record, tmp_path):
+    def run(method, seed, departure, **fields):
+        return record(method, seed, {"a": {"accuracy": 90.0 + seed}}, departure=departure, **fields)
+
+    kappa = [Epoch(epoch=1, train_loss={}, seconds=0.1, traces={"kappa": value}) for value in (0.0002, 0.0005)]
+    records = [
+        *(run("equal", seed, 0.0) for seed in range(2)),
+        *(run("getmtl", seed, 0.003 - 0.001 * seed, epochs=kappa) for seed in range(2)),
+        *(run("mgda", seed, 0.002 if seed else 0.4) for seed in range(2)),
+        *(run("cagrad", seed, None if seed else 0.002) for seed in range(2)),
+    ]
+    board = Leaderboard.from_records(records)
+    assert board.tables["digits"].idle == ("getmtl",)
+    note = "≈ getmtl never left equal weighting: weights within 0.3 % of 1/T (κ at most 0.0005); its row repeats equal"
+    html = write_report(records, tmp_path, "idle")["html"].read_text(encoding="utf-8")
+    for text in (board.to_markdown(), unwrapped(printed(board, 100)), html):
+        assert note in text and "getmtl ≈" in text and "mgda ≈" not in text and "cagrad ≈" not in text
+    departure = pd.read_csv(io.StringIO(board.to_csv())).set_index("method")["departure"]
+    assert departure["getmtl"] == 0.003 and departure["mgda"] == 0.4 and math.isnan(departure["cagrad"])
+
+
+def test_the_picture_names_methods_that_never_left_equal_weighting(record):
+    records = [record(m, 0, {"a": {"accuracy": 90.0}}, departure=0.0) for m in ("equal", "getmtl")]
+    figure = leaderboard_figure(Leaderboard.from_records(records))
+    ticks = [tick.get_text() for axis in figure.axes for tick in axis.get_yticklabels()]
+    assert "getmtl ≈" in ticks and "equal" in ticks
+
+
+def test_intervals_over_test_items_stand_beside_those_over_seeds(record):
+    """By hand: replicates of two seeds are averaged first; what both methods find hard falls out of the difference."""
+    hard = np.array([-3.0, 1.0, 2.0])
+
+    def run(method, seed, value, own):
+        return record(method, seed, {"a": {"accuracy": value}}, items=ItemErrors(means=(value + hard + own).tolist()))
+
+    own = [np.array([0.1, -0.1, 0.0]), np.array([0.3, 0.1, -0.4])]
+    old = [record("old", seed, {"a": {"accuracy": 88.0}}) for seed in range(2)]  # of an earlier version
+    runs = [run("equal", 0, 90.0, 0), run("equal", 1, 91.0, 0), run("up", 0, 92.0, own[0]), run("up", 1, 94.0, own[1])]
+    board = Leaderboard.from_records([*runs, *old])
+    rows = board.tables["digits"].rows
+    assert rows["average_items"]["equal"] == pytest.approx(1.96 * hard.std(ddof=1))
+    assert rows["difference_average"]["up"] == pytest.approx(2.5)
+    assert rows["difference_items"]["up"] == pytest.approx(1.96 * ((own[0] + own[1]) / 2).std(ddof=1))
+    assert rows.loc["old", ["average_items", "difference_items"]].isna().all()
+    for text in (board.to_markdown(), printed(board, 120)):
+        assert "average ± seeds" in text and "± items" in text and "+2.50 ± 0.39" in text
+    assert "± items: half the 95 % interval over the test items" in board.to_markdown()
+    assert "items" not in Leaderboard.from_records(old).to_markdown()

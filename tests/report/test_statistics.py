@@ -5,7 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from mtlscale.report.statistics import BETTER, FEW, SAME, WORSE, half_width, holm, mean_ranks, paired_tests
+from mtlscale.report.statistics import (
+    BETTER,
+    FEW,
+    SAME,
+    WORSE,
+    half_width,
+    holm,
+    judged,
+    mean_ranks,
+    paired_tests,
+    smallest_difference,
+    t_test,
+)
 
 
 def test_interval_against_scipy():
@@ -90,3 +102,26 @@ def test_mean_ranks_by_hand():
     values.loc["y", "a"] = np.nan
     ranks = mean_ranks(values, [True, False])
     assert np.isnan(ranks["y"]) and ranks["x"] == 2.0 and ranks["z"] == 1.0
+
+
+def test_many_tables_at_once_are_judged_as_one_by_one():
+    """What benchmarks/null_leaderboards.py counts are the verdicts of a leaderboard."""
+    generator = np.random.default_rng(1)
+    boards = generator.normal(0.8, 0.02, (4, 30, 5)).round(2)  # [seeds, leaderboards, methods], with ties
+    boards[..., 2] += 0.1
+    differences = boards[..., 1:] - boards[..., :1]
+    verdicts = judged(differences.mean(axis=0), holm(t_test(differences)))
+    names = list("abcde")
+    for board, found in zip(boards.swapaxes(0, 1), verdicts, strict=True):
+        assert paired_tests(pd.DataFrame(board, columns=names), "a")["verdict"].tolist() == ["", *found]
+    assert {SAME, BETTER} <= set(verdicts.flat)
+
+
+def test_smallest_difference_is_the_threshold_of_the_verdict():
+    noise = np.array([-1.0, 0.0, 1.0, 0.5, -0.5])
+    least = smallest_difference([noise.std(ddof=1)] * 3, 5, 3)
+    for factor, verdict in ((0.99, SAME), (1.01, BETTER)):
+        frame = pd.DataFrame({"a": 0 * noise, "b": noise + factor * least, "c": noise, "d": -noise})
+        assert paired_tests(frame, "a")["verdict"]["b"] == verdict
+    assert np.isnan(smallest_difference([1.0], 2, 1)) and np.isnan(smallest_difference([], 5, 0))
+    assert smallest_difference([0.0], 3, 1) == np.inf and smallest_difference([0.0], 6, 1) == 0

@@ -16,7 +16,7 @@ from mtlscale.data import Workers
 from mtlscale.data.prepared import PreparedData, load_prepared
 from mtlscale.execution.prepare import prepare
 from mtlscale.spec import Experiment, Run, UserError, load_plugin
-from mtlscale.training import Trainer, train
+from mtlscale.training import ItemBootstrap, Trainer, train
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "shapes.py"
 Small = Callable[..., Experiment]
@@ -81,9 +81,15 @@ def _trained(job: tuple[Run, PreparedData], workers: Workers) -> dict[str, Tenso
         pass
     state = dict(trainer.model.state_dict())
     # Figures of the split, too: the same whoever computed them.
-    for task, values in trainer.evaluate("test").items():
+    items = ItemBootstrap(data.suite, 1, torch.device("cpu"))
+    for task, values in trainer.evaluate("test", items).items():
         for metric, value in values.items():
             state[f"{task}.{metric}"] = torch.tensor(value, dtype=torch.float64)
+    (errors,) = items.results(workers)
+    assert errors is not None
+    for task, error in errors.errors.items():
+        state[f"{task} over items"] = torch.tensor(error, dtype=torch.float64)
+    assert bool(errors.means) == (len({task.metrics[0] for task in data.suite.tasks}) == 1)
     return state
 
 

@@ -1,0 +1,77 @@
+"""What has to be said below a table so that nobody reads too much into it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from mtlscale.metrics import METRICS
+from mtlscale.records import RunRecord
+from mtlscale.report.statistics import FEWEST_SEEDS, smallest_difference
+from mtlscale.report.table import Table
+
+NEAR = 0.01  # of equal weights, relative: methods that always stayed as near did not act
+
+
+def resolution(table: Table) -> list[str]:
+    """The smallest difference to the reference that the seeds could show in the column that the tests are made on."""
+    if table.reference is None or table.order == "mean_rank":
+        return []
+    scores = table.runs.pivot(index="seed", columns="method", values=table.order)
+    differences = scores.drop(columns=table.reference).sub(scores[table.reference], axis=0)
+    pairs = differences.notna().sum()
+    most = int(pairs.max()) if len(pairs) else 0
+    if most == 0:
+        return []
+    if most < FEWEST_SEEDS:
+        return [f"with {'one seed' if most == 1 else f'{most} seeds'} no difference can be shown"]
+    least = smallest_difference(differences.std()[pairs == most], most, int((pairs >= FEWEST_SEEDS).sum()))
+    if least == 0:
+        return []
+    what = "Δ" if table.order == "delta_i" else "the average"
+    if math.isinf(least):
+        return [f"with {most} seeds that differ by nothing, no difference of {what} can be shown"]
+    metric = next(iter(table.main_metrics.values()), "")
+    percent = table.order == "delta_i" or (metric in METRICS and METRICS[metric].unit == "%")
+    unit = " points" if percent else ""
+    return [f"with {most} seeds, differences of {what} below about {least:.2g}{unit} cannot be shown"]
+
+
+def departures(records: Sequence[RunRecord]) -> dict[str, float]:
+    """Method -> how far its finished runs went from equal weighting at most; without methods one of whose runs does
+    not say."""
+    found: dict[str, float] = {}
+    for record in records:
+        if record.status == "finished":
+            value = math.nan if record.departure is None else record.departure
+            found[record.method] = float(np.maximum(found.get(record.method, 0.0), value))  # NaN stays
+    return {method: value for method, value in found.items() if not math.isnan(value)}
+
+
+def idle(records: Sequence[RunRecord]) -> dict[str, str]:
+    """Methods that never left equal weighting, though they are not equal weighting: label -> what to say of it."""
+    balancers = {record.method: _balancer(record) for record in records}
+    equal = next((method for method, name in balancers.items() if name == "equal"), None)
+    repeats = "its row repeats equal weighting" if equal is None else f"its row repeats {equal}"
+    said = {}
+    for method, departure in departures(records).items():
+        if departure < NEAR and balancers[method] != "equal":
+            kappas = [
+                abs(float(kappa))
+                for record in records
+                if record.method == method
+                for epoch in record.epochs
+                if isinstance(kappa := epoch.traces.get("kappa"), int | float) and math.isfinite(kappa)
+            ]
+            kappa = f" (κ at most {max(kappas):.2g})" if kappas else ""
+            share = f"{100 * departure:.2g} %" if departure >= 1e-6 else "0.0001 %"
+            said[method] = f"{method} never left equal weighting: weights within {share} of 1/T{kappa}; {repeats}"
+    return said
+
+
+def _balancer(record: RunRecord) -> str:
+    """The name of a run's balancer; equal weighting where its spec says nothing."""
+    balancer = record.spec.get("balancer", "equal")
+    return str(balancer.get("name", "equal") if isinstance(balancer, dict) else balancer)
