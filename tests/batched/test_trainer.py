@@ -30,17 +30,6 @@ ARCHITECTURES = [
 ]
 TIMED = {"seconds", "train_seconds", "started", "finished", "peak_memory_mb", "epochs", "metrics", "last"}
 TIMED |= {"departure", "items"}  # compared by themselves
-    "seconds",
-    "train_seconds",
-    "started",
-    "finished",
-    "peak_memory_mb",
-    "epochs",
-    "metrics",
-    "last",
-    "departure",
-    "items",
-}
 
 
 def batch_of(experiment: Experiment, data: PreparedData) -> list[Run]:
