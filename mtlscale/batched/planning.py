@@ -11,7 +11,7 @@ import torch
 
 from mtlscale.architectures import Architecture, MultiTaskModule, Phase, Turn
 from mtlscale.batched import lengths
-from mtlscale.data import Batch, Samples
+from mtlscale.data import SAMPLERS, Batch, Samples
 from mtlscale.data.prepared import Manifest
 from mtlscale.spec import Run, Task, TaskSuite
 from mtlscale.training import build_model
@@ -82,7 +82,8 @@ def _trains_plainly(architecture: Architecture) -> bool:
 def signature(run: Run) -> str:
     """What has to be the same for trials to be batched: everything but numbers that tensors can stand for."""
     spec = deepcopy(run.spec)
-    spec.pop("seed")
+    if run.training.batches == "per_task":  # of pooled batches each seed has another number of a task's samples
+        spec.pop("seed")
     for name in _NUMBERS:
         spec["training"].pop(name)
     spec["training"]["clip"] = spec["training"]["clip"] is not None
@@ -134,7 +135,7 @@ def estimate(run: Run, manifest: Manifest, trials: int, workers: int) -> Estimat
     streams = {
         stream: max(manifest.counts[t].get("train", 0) for t in tasks) for stream, tasks in suite.streams.items()
     }
-    sizes = [min(size, run.training.batch_size) for size in streams.values()]
+    sizes = list(SAMPLERS[run.training.batches](streams, run.training.batch_size, 0).lengths().values())
     bytes_per_sample, work_per_sample = _measure(model, suite)
     parameters = sum(p.numel() for p in model.parameters())
     gradients = 1 if run.parts.balancer.needs == "losses" else len(suite.tasks) if suite.inputs == "shared" else 1

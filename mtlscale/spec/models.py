@@ -129,8 +129,10 @@ class TrainingSpec(Model):
     """How every run is trained. Sizes are of the whole step: workers share a batch, they do not multiply it."""
 
     epochs: int = Field(20, ge=1)
-    batch_size: int = Field(64, ge=1)  # samples per stream and step, over all workers
-    steps_per_epoch: int | None = Field(None, ge=1)  # default: one pass over the largest task
+    batch_size: int = Field(64, ge=1)  # samples per stream and step, over all workers; per step where pooled
+    # pooled: a batch is drawn from the samples of all tasks together, of tasks with inputs of their own
+    batches: Literal["per_task", "pooled"] = "per_task"
+    steps_per_epoch: int | None = Field(None, ge=1)  # default: one pass over the largest task, or over all pooled
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     lr: float = Field(1e-3, gt=0)
     weight_decay: float = Field(0.0, ge=0)
