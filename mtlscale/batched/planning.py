@@ -19,6 +19,8 @@ from mtlscale.training import build_model
 # Training settings that may differ between trials that are batched.
 _NUMBERS = ("lr", "weight_decay", "momentum", "decay_rate", "decay_steps")
 
+_RATES = ("dropout", "input_dropout")  # knobs of encoders
+
 # The cost model, measured on one core of a desktop CPU: seconds of overhead per stream alone, and per batched pass;
 # floating-point operations per second of both. A rough model suffices, since batching wins or loses by factors.
 _ALONE, _BATCHED = 4e-4, 5e-3
@@ -88,8 +90,8 @@ def signature(run: Run) -> str:
         spec["training"].pop(name)
     spec["training"]["clip"] = spec["training"]["clip"] is not None
     spec["dropout"] = spec["dropout"] > 0
-    if "dropout" in spec["encoder"]:
-        spec["encoder"]["dropout"] = spec["encoder"]["dropout"] > 0
+    for name in encoder_rates(run):
+        spec["encoder"][name] = spec["encoder"][name] > 0
     for part in ("balancer", "objective"):
         built = getattr(run.parts, part)
         if built is None:
@@ -107,7 +109,7 @@ def groups(runs: Sequence[Run]) -> list[list[Run]]:
     for run in runs:
         found.setdefault(signature(run), []).append(run)
     for group in list(found.values()):
-        if group[0].parts.dropout > 0 or getattr(group[0].parts.encoder, "dropout", 0) > 0:
+        if group[0].parts.dropout > 0 or any(rate > 0 for rate in encoder_rates(group[0]).values()):
             continue
         others = [
             other
@@ -120,11 +122,17 @@ def groups(runs: Sequence[Run]) -> list[list[Run]]:
     return list(found.values())
 
 
+def encoder_rates(run: Run) -> dict[str, float]:
+    """What the encoder drops, by the knob's name."""
+    encoder = run.parts.encoder
+    return {name: getattr(encoder, name) for name in encoder.knobs() if name in _RATES}
+
+
 def _without_dropout(run: Run) -> str:
     spec = deepcopy(run.spec)
     spec["dropout"] = 0.0
-    if "dropout" in spec["encoder"]:
-        spec["encoder"]["dropout"] = 0.0
+    for name in encoder_rates(run):
+        spec["encoder"][name] = 0.0
     return signature(run.model_copy(update={"spec": spec}))
 
 

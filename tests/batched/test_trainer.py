@@ -88,7 +88,8 @@ def search_of(budget: int, method_space: str = "{}", name: str = "") -> str:
     own = f", methods: {{{name}: {method_space}}}" if name else ""
     return (
         f"{{budget: {budget}, space: {{training.lr: {{low: 1e-3, high: 3e-2, scale: log}}, training.weight_decay: "
-        f"[0, 1e-3], model.dropout: {{low: 0.05, high: 0.5}}, model.encoder.dropout: {{low: 0.05, high: 0.3}}}}{own}}}"
+        f"[0, 1e-3], model.dropout: {{low: 0.05, high: 0.5}}, model.encoder.dropout: {{low: 0.05, high: 0.3}}, "
+        f"model.encoder.input_dropout: {{low: 0.05, high: 0.3}}}}{own}}}"
     )
 
 
