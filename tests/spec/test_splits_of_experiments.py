@@ -92,9 +92,6 @@ def test_splits_that_cannot_be(datasets: str, expected: str, small: Small) -> No
 def test_a_search_has_a_split_of_its_own(splits: int, seed: int, refused: bool, small: Small) -> None:
     datasets = f"[{DATA.replace('splits: 2', f'splits: {splits}')}]"
     lines = {"datasets": datasets, "search": f"{{budget: 1, seed: {seed}}}"}
-        "datasets": f"[{DATA.replace('splits: 2', f'splits: {splits}')}]",
-        "search": f"{{budget: 1, seed: {seed}}}",
-    }
     if not refused:
         assert list(load(small, **lines).data()) == [f"synthetic/{split}" for split in (0, 1, 2, 3)]
         return
