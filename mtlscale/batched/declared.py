@@ -81,7 +81,7 @@ def _alone(run: Run, data: PreparedData, device: torch.device) -> tuple[Session,
     session.model.train()
     mover.schedule(0, run.training.epochs * mover.sampler.steps)
     indices, _ = next(mover.steps(1))
-    result = session.step(mover, batches.micros(indices, 1))
+    result = session.step(mover, batches.micros(indices, 1, factors=mover.sampler.factors(indices)))
     mover.update.on_epoch_end(result.losses)
     session.model.on_epoch_end(1)
     return session, result

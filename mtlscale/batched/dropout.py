@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule
+from mtlscale.batched import planning
 from mtlscale.batched.slots import Layout
 from mtlscale.data import Batch, Samples
 from mtlscale.encoders import Dropout
@@ -32,7 +33,7 @@ def dropout_rates(
 ) -> dict[str, Tensor]:
     """Name of each dropout module's buffer -> the trials' rates [B]; what no trial drops is switched off in `model`,
     the network of the first."""
-    differ = len({(run.parts.dropout, getattr(run.parts.encoder, "dropout", None)) for run in runs}) > 1
+    differ = len({(run.parts.dropout, *planning.encoder_rates(run).values()) for run in runs}) > 1
     models = [build_model(run, suite)[0] for run in runs] if differ else [model]
     rates = {}
     for name, module in model.named_modules():

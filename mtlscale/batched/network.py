@@ -65,10 +65,10 @@ class BatchedNetwork:
             return torch.stack([p[0] for p in pairs]), torch.stack([p[1] for p in pairs])
 
         trials = vmap(one, in_dims=(0, 0, each, each, each, each))
-        found: Loss = trials(
+        sums, counts = trials(
             [values[i] for i in slots], self.rates, batch.inputs, batch.targets, weighted, part.uniform
         )
-        return found
+        return sums if part.factors is None else sums * part.factors, counts
 
     def losses_of_group(self, part: Part, train: Streams, values: Sequence[Tensor], expanded: bool) -> Loss:
         """Sums and counts [B, tasks] of the losses of a group's tasks. values: of the slots, cut to these tasks;
@@ -86,8 +86,8 @@ class BatchedNetwork:
 
         tasks = vmap(one, in_dims=(over_tasks, None, 0, 0, 0))
         trials = vmap(tasks, in_dims=(0, 0, each, each, each))
-        found: Loss = trials(list(values), self.rates, inputs, targets, part.uniform)
-        return found
+        sums, counts = trials(list(values), self.rates, inputs, targets, part.uniform)
+        return sums if part.factors is None else sums * part.factors, counts
 
     def predict_stream(self, stream: str, values: Sequence[Tensor], samples: Samples) -> dict[str, Tensor]:
         """[B, n, ...] for each of the stream's tasks, nothing dropped; values: of all slots."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mtlscale.batched.dropout import Place
 from mtlscale.batched.slots import Layout
-from mtlscale.data import EpochSampler
+from mtlscale.data import SAMPLERS, EpochSampler
 from mtlscale.spec import TrainingSpec
 from mtlscale.training import derive_seed
 
@@ -21,13 +21,15 @@ class Part:
     """What one batched pass works on: one stream, or a group of streams side by side.
 
     indices: [n], or [t, n] for t streams, -1 at places without a sample. uniform: the numbers of each dropout module.
-    With `per_trial`, where the trials' seeds differ, all have a leading dimension of trials.
+    With `per_trial`, where the trials' seeds differ, both have a leading dimension of trials. factors: [1] or [t], of
+    the losses, where they are not 1.
     """
 
     stream: str | int  # its name, or the group's place
     indices: Tensor
     uniform: tuple[Tensor, ...]
     per_trial: bool = False
+    factors: Tensor | None = None
 
     def keep(self, trials: Tensor) -> Part:
         """For these of the trials alone."""
@@ -74,40 +76,58 @@ class Steps:
     def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Drawn]:
         """What trials with these seeds draw, step by step; each seed draws once."""
         seeds = list(dict.fromkeys(seeds))
-        steps = {seed: self._sampler(seed).epoch(epoch) for seed in seeds}
+        samplers = {seed: self._sampler(seed) for seed in seeds}
+        steps = {seed: sampler.epoch(epoch) for seed, sampler in samplers.items()}
         generators = {
             seed: torch.Generator(self.device).manual_seed(derive_seed("epoch", seed, epoch, 0)) for seed in seeds
         }
         for _ in range(self.per_epoch):
             indices = {seed: next(steps[seed]) for seed in seeds}
-            found = {seed: self._parts(indices[seed], generators[seed]) for seed in seeds}
+            found = {
+                seed: self._parts(indices[seed], samplers[seed].factors(indices[seed]), generators[seed])
+                for seed in seeds
+            }
             yield Drawn(found, sum(len(index) for index in indices[seeds[0]].values()))
 
     def _sampler(self, seed: int) -> EpochSampler:
         settings, order = self._settings, derive_seed("order", seed)
-        return EpochSampler(self._sizes, settings.batch_size, order, steps_per_epoch=settings.steps_per_epoch)
+        sampler = SAMPLERS[settings.batches]
+        return sampler(self._sizes, settings.batch_size, order, steps_per_epoch=settings.steps_per_epoch)
 
-    def _parts(self, indices: Mapping[str, Tensor], generator: torch.Generator) -> list[Part]:
+    def _parts(
+        self, indices: Mapping[str, Tensor], factors: Mapping[str, float], generator: torch.Generator
+    ) -> list[Part]:
         def numbers(place: Place, samples: int) -> Tensor:
             return torch.rand(place.of(samples), generator=generator, dtype=self.dtype, device=self.device)
 
+        def of(names: Sequence[str]) -> Tensor | None:
+            return torch.tensor([factors[n] for n in names], dtype=self.dtype, device=self.device) if factors else None
+
         if not self.layout.joined:
             return [
-                Part(s, index.to(self.device), tuple(numbers(p, len(index)) for p in self.places[s]))
+                Part(s, index.to(self.device), tuple(numbers(p, len(index)) for p in self.places[s]), factors=of([s]))
                 for s, index in indices.items()
             ]
         places = self.places[0]
         uniform = {name: [numbers(place, len(index)) for place in places] for name, index in indices.items()}
-        return [self._group(number, indices, uniform) for number in range(len(self.layout.groups))]
+        groups = [[self.layout.names[task] for task in group] for group in self.layout.groups]
+        return [self._group(n, names, indices, uniform, of(names)) for n, names in enumerate(groups)]
 
-    def _group(self, number: int, indices: Mapping[str, Tensor], uniform: Mapping[str, Sequence[Tensor]]) -> Part:
+    def _group(
+        self,
+        number: int,
+        names: Sequence[str],
+        indices: Mapping[str, Tensor],
+        uniform: Mapping[str, Sequence[Tensor]],
+        factors: Tensor | None,
+    ) -> Part:
         """The streams of a group side by side, each filled up to the longest."""
-        names, places = [self.layout.names[task] for task in self.layout.groups[number]], self.places[number]
-        longest = max(len(indices[name]) for name in names)
+        places = self.places[number]
+        longest = max(1, *(len(indices[name]) for name in names))
         side_by_side = torch.full((len(names), longest), -1)
         filled = [torch.zeros(len(names), *p.of(longest), dtype=self.dtype, device=self.device) for p in places]
         for row, name in enumerate(names):
             side_by_side[row, : len(indices[name])] = indices[name]
             for place, target, drawn in zip(places, filled, uniform[name], strict=True):
                 target[row].narrow(place.axis, 0, len(indices[name])).copy_(drawn)
-        return Part(number, side_by_side.to(self.device), tuple(filled))
+        return Part(number, side_by_side.to(self.device), tuple(filled), factors=factors)

@@ -11,13 +11,15 @@ import torch
 
 from mtlscale.architectures import Architecture, MultiTaskModule, Phase, Turn
 from mtlscale.batched import lengths
-from mtlscale.data import Batch, Samples
+from mtlscale.data import SAMPLERS, Batch, Samples
 from mtlscale.data.prepared import Manifest
 from mtlscale.spec import Run, Task, TaskSuite
 from mtlscale.training import build_model
 
 # Training settings that may differ between trials that are batched.
 _NUMBERS = ("lr", "weight_decay", "momentum", "decay_rate", "decay_steps")
+
+_RATES = ("dropout", "input_dropout")  # knobs of encoders
 
 # The cost model, measured on one core of a desktop CPU: seconds of overhead per stream alone, and per batched pass;
 # floating-point operations per second of both. A rough model suffices, since batching wins or loses by factors.
@@ -82,13 +84,14 @@ def _trains_plainly(architecture: Architecture) -> bool:
 def signature(run: Run) -> str:
     """What has to be the same for trials to be batched: everything but numbers that tensors can stand for."""
     spec = deepcopy(run.spec)
-    spec.pop("seed")
+    if run.training.batches == "per_task":  # of pooled batches each seed has another number of a task's samples
+        spec.pop("seed")
     for name in _NUMBERS:
         spec["training"].pop(name)
     spec["training"]["clip"] = spec["training"]["clip"] is not None
     spec["dropout"] = spec["dropout"] > 0
-    if "dropout" in spec["encoder"]:
-        spec["encoder"]["dropout"] = spec["encoder"]["dropout"] > 0
+    for name in encoder_rates(run):
+        spec["encoder"][name] = spec["encoder"][name] > 0
     for part in ("balancer", "objective"):
         built = getattr(run.parts, part)
         if built is None:
@@ -106,7 +109,7 @@ def groups(runs: Sequence[Run]) -> list[list[Run]]:
     for run in runs:
         found.setdefault(signature(run), []).append(run)
     for group in list(found.values()):
-        if group[0].parts.dropout > 0 or getattr(group[0].parts.encoder, "dropout", 0) > 0:
+        if group[0].parts.dropout > 0 or any(rate > 0 for rate in encoder_rates(group[0]).values()):
             continue
         others = [
             other
@@ -119,11 +122,17 @@ def groups(runs: Sequence[Run]) -> list[list[Run]]:
     return list(found.values())
 
 
+def encoder_rates(run: Run) -> dict[str, float]:
+    """What the encoder drops, by the knob's name."""
+    encoder = run.parts.encoder
+    return {name: getattr(encoder, name) for name in encoder.knobs() if name in _RATES}
+
+
 def _without_dropout(run: Run) -> str:
     spec = deepcopy(run.spec)
     spec["dropout"] = 0.0
-    if "dropout" in spec["encoder"]:
-        spec["encoder"]["dropout"] = 0.0
+    for name in encoder_rates(run):
+        spec["encoder"][name] = 0.0
     return signature(run.model_copy(update={"spec": spec}))
 
 
@@ -134,7 +143,7 @@ def estimate(run: Run, manifest: Manifest, trials: int, workers: int) -> Estimat
     streams = {
         stream: max(manifest.counts[t].get("train", 0) for t in tasks) for stream, tasks in suite.streams.items()
     }
-    sizes = [min(size, run.training.batch_size) for size in streams.values()]
+    sizes = list(SAMPLERS[run.training.batches](streams, run.training.batch_size, 0).lengths().values())
     bytes_per_sample, work_per_sample = _measure(model, suite)
     parameters = sum(p.numel() for p in model.parameters())
     gradients = 1 if run.parts.balancer.needs == "losses" else len(suite.tasks) if suite.inputs == "shared" else 1

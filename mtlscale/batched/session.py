@@ -16,7 +16,7 @@ from mtlscale.batched.parts import Drawn, Part, Steps
 from mtlscale.batched.slots import lay_out
 from mtlscale.batched.streams import Streams
 from mtlscale.batched.update import BatchedUpdate, Leaving
-from mtlscale.data import PreparedData
+from mtlscale.data import SAMPLERS, PreparedData
 from mtlscale.data.readers import open_reader
 from mtlscale.objectives import ProximalModule
 from mtlscale.spec import Run, UserError
@@ -46,14 +46,15 @@ class BatchedSession:
         splits = {split: reader.whole(split, "batching trials") for split in data.splits}
         self.splits, train = tuple(splits), splits["train"]
         self.model.to(device)
-        self.layout = lay_out(self.model, suite, train, settings.batch_size, len(runs))
+        sizes = {stream: len(samples) for stream, samples in train.items()}
+        lengths = SAMPLERS[settings.batches](sizes, settings.batch_size, 0).lengths()
+        self.layout = lay_out(self.model, suite, train, lengths, len(runs))
         self.values = self.layout.values([built[run.seed][0] for run in runs], device)
         streams = {split: Streams(found, self.layout) for split, found in splits.items()}
         rates = dropout_rates(self.model, runs, suite, device)
         self.network = BatchedNetwork(self.model, suite, self.layout, rates)
         self.update = BatchedUpdate(runs, self.network, streams["train"], dtype)
         self.mover = BatchedMover(runs, self.layout, objective, device)
-        sizes = {stream: len(samples) for stream, samples in train.items()}
         places = dropout_places(self.model, self.layout, train)
         self.steps = Steps(self.layout, sizes, settings, places, device)
         self.evaluate = BatchedEvaluation(self.network, streams, settings.eval_batch_size)

@@ -108,15 +108,15 @@ class Layout:
 
 
 def lay_out(
-    model: MultiTaskModule, suite: TaskSuite, train: Mapping[str, Samples], batch_size: int, trials: int
+    model: MultiTaskModule, suite: TaskSuite, train: Mapping[str, Samples], lengths: Mapping[str, int], trials: int
 ) -> Layout:
-    """The layout of so many trials of a network, with its tasks side by side where they are alike."""
+    """The layout of so many trials of a network, with its tasks side by side where they are alike. lengths: samples of
+    each stream in a step."""
     names = [task.name for task in suite.tasks]
     if not tasks_are_alike(model, suite, train):
         return Layout(model, names)
-    lengths = [min(len(train[name]), batch_size) for name in names]
     work = planning.multiplications(model, names[:1])
-    return Layout(model, names, by_length(lengths, planning.pass_in_samples(work, trials)))
+    return Layout(model, names, by_length([lengths[n] for n in names], planning.pass_in_samples(work, trials)))
 
 
 def tasks_are_alike(model: MultiTaskModule, suite: TaskSuite, train: Mapping[str, Samples]) -> bool:

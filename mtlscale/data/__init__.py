@@ -10,10 +10,11 @@ from mtlscale.data.splits import carve_validation, hash_split, uniform_hash
 from mtlscale.lazy import lazily
 
 if TYPE_CHECKING:
-    from mtlscale.data.sampler import EpochSampler, WindowSampler, halves, slice_for
+    from mtlscale.data.sampler import SAMPLERS, EpochSampler, WindowSampler, halves, slice_for
     from mtlscale.data.workers import Workers
 
 __all__ = [
+    "SAMPLERS",
     "Batch",
     "EpochSampler",
     "Losses",
@@ -36,7 +37,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "mtlscale.data.sampler": ["EpochSampler", "WindowSampler", "halves", "slice_for"],
+        "mtlscale.data.sampler": ["SAMPLERS", "EpochSampler", "WindowSampler", "halves", "slice_for"],
         "mtlscale.data.workers": ["Workers"],
     },
 )

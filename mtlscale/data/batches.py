@@ -40,11 +40,13 @@ class Samples:
 
 @dataclass
 class Batch:
-    """One stream's part of a step; `total` counts the stream's samples in the whole step, over all workers."""
+    """One stream's part of a step; `total` counts the stream's samples in the whole step, over all workers, and their
+    losses are multiplied by `factor`."""
 
     stream: str
     samples: Samples
     total: int
+    factor: float = 1.0
 
     @property
     def inputs(self) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -41,6 +42,14 @@ class EpochSampler:
         for step in range(start, self.steps):
             yield {stream: orders[stream][step * size : (step + 1) * size] for stream, size in self._batches().items()}
 
+    def factors(self, indices: Mapping[str, Tensor]) -> dict[str, float]:
+        """stream -> what the mean losses over its part of this step are multiplied by, where that is not 1."""
+        return {}
+
+    def lengths(self) -> dict[str, int]:
+        """stream -> about how many samples it has in a step, rather too many."""
+        return self._batches()
+
     def _batches(self) -> dict[str, int]:
         return {stream: min(self.batch_size, size) for stream, size in self.sizes.items()}
 
@@ -52,9 +61,45 @@ class EpochSampler:
 
     def _order(self, stream: str, epoch: int) -> Tensor:
         """All the indices this stream yields in the epoch, in order."""
-        size, wanted = self.sizes[stream], self._wanted(stream)
-        passes = range(-(-wanted // size))
-        return torch.cat([_permutation(size, f"{self.seed}/{epoch}/{stream}/{turn}") for turn in passes])[:wanted]
+        return _passes(self.sizes[stream], self._wanted(stream), f"{self.seed}/{epoch}/{stream}")
+
+
+class PooledSampler(EpochSampler):
+    """Batches of the samples of all streams together.
+
+    An epoch is one pass over all samples, whose last batch may be short; with `steps_per_epoch` full batches are cut
+    from one permutation after another. A step has every stream, those of which it has no sample with none. A batch of B
+    of N samples stands for all of them: (N / B) Σ_b L_b / N_t is the sum of the streams' mean losses on average.
+    """
+
+    @property
+    def steps(self) -> int:
+        return self.fixed_steps or -(-sum(self.sizes.values()) // self.batch_size)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[dict[str, Tensor]]:
+        total = sum(self.sizes.values())
+        size = min(self.batch_size, total)
+        wanted = total if self.fixed_steps is None else self.steps * size
+        order = _passes(total, wanted, f"{self.seed}/{epoch}/pooled")
+        firsts = list(itertools.accumulate(self.sizes.values(), initial=0))
+        edges = torch.tensor(firsts[1:-1], dtype=torch.int64)
+        for step in range(start, self.steps):
+            batch = order[step * size : (step + 1) * size].sort().values
+            parts = batch.tensor_split(torch.searchsorted(batch, edges))
+            yield {stream: part - first for stream, part, first in zip(self.sizes, parts, firsts, strict=False)}
+
+    def factors(self, indices: Mapping[str, Tensor]) -> dict[str, float]:
+        found = {stream: len(index) for stream, index in indices.items()}
+        each = sum(self.sizes.values()) / max(1, sum(found.values()))
+        return {stream: count * each / self.sizes[stream] for stream, count in found.items()}
+
+    def lengths(self) -> dict[str, int]:
+        share = min(1.0, self.batch_size / sum(self.sizes.values()))
+        means = {stream: size * share for stream, size in self.sizes.items()}
+        return {s: min(self.sizes[s], self.batch_size, math.ceil(m + 3 * m**0.5)) for s, m in means.items()}
+
+
+SAMPLERS: Mapping[str, type[EpochSampler]] = {"per_task": EpochSampler, "pooled": PooledSampler}
 
 
 class WindowSampler(EpochSampler):
@@ -91,6 +136,12 @@ class WindowSampler(EpochSampler):
 
     def _windows(self, stream: str, epoch: int) -> Order:
         return Order(self.starts[stream], self.window, f"{self.seed}/{epoch}/{stream}", self._wanted(stream))
+
+
+def _passes(size: int, wanted: int, key: str) -> Tensor:
+    """So many places of one fresh permutation after another."""
+    passes = range(-(-wanted // size))
+    return torch.cat([_permutation(size, f"{key}/{turn}") for turn in passes])[:wanted]
 
 
 def _permutation(size: int, key: str) -> Tensor:

@@ -26,11 +26,14 @@ class MLP(Encoder):
     hidden: tuple[int, ...] = knob((64,), low=1, help="sizes of the hidden layers")
     activation: str = knob("relu", choices=tuple(ACTIVATIONS), help="after every hidden layer")
     dropout: float = knob(0.0, low=0.0, high=1.0, open_high=True, help="after every hidden layer")
+    input_dropout: float = knob(0.0, low=0.0, high=1.0, open_high=True, help="of the inputs")
 
     def build(self, suite: TaskSuite) -> EncoderModule:
         if suite.input_kind not in self.inputs:
             raise UserError(f"mlp reads vectors or images, {suite.name} has {suite.input_kind}; choose another encoder")
-        return MLPModule(math.prod(suite.input_shape), self.hidden, ACTIVATIONS[self.activation], self.dropout)
+        return MLPModule(
+            math.prod(suite.input_shape), self.hidden, ACTIVATIONS[self.activation], self.dropout, self.input_dropout
+        )
 
 
 class MLPModule(EncoderModule):
@@ -38,8 +41,11 @@ class MLPModule(EncoderModule):
 
     vectorised = True
 
-    def __init__(self, size: int, hidden: tuple[int, ...], activation: type[nn.Module], dropout: float) -> None:
+    def __init__(
+        self, size: int, hidden: tuple[int, ...], activation: type[nn.Module], dropout: float, input_dropout: float
+    ) -> None:
         super().__init__()
+        self.dropped = Dropout(input_dropout)
         layers: list[nn.Module] = [nn.Flatten()]
         for before, after in itertools.pairwise((size, *hidden)):
             layers += [nn.Linear(before, after), activation(), Dropout(dropout)]
@@ -47,5 +53,5 @@ class MLPModule(EncoderModule):
         self.features = hidden[-1] if hidden else size
 
     def forward(self, inputs: Tensor) -> Tensor:
-        features: Tensor = self.layers(inputs)
+        features: Tensor = self.layers(self.dropped(inputs))
         return features

@@ -10,7 +10,7 @@ from typing import Literal
 from mtlscale.data.prepared import Manifest, read_manifest
 from mtlscale.metrics import check_task, measured
 from mtlscale.records import Home, Ledger, RunRecord, read_record
-from mtlscale.spec import DatasetSpec, Experiment, Run, UserError, check_delta, fingerprint_with
+from mtlscale.spec import DatasetSpec, Experiment, Run, UserError, check_batches, check_delta, fingerprint_with
 
 MANY = 5_000  # runs, of more of which records are kept without their epochs: 40 KB a run become 10
 
@@ -85,12 +85,13 @@ class Plan:
     def steps(self, run: Run) -> int:
         """Training steps of a run with all its phases, if no early stopping cuts it short."""
         spec = run.training
-        largest = max(counts.get("train", 0) for counts in self.manifests[run.data].counts.values())
+        sizes = [counts.get("train", 0) for counts in self.manifests[run.data].counts.values()]
+        passed = sum(sizes) if spec.batches == "pooled" else max(sizes)
         steps = 0
         for phase in run.parts.architecture.phases():
             first = phase.turns[0]
             halved = first.share != "whole" or (first.balancer or run.parts.balancer).needs == "validation"
-            samples = -(-largest // 2) if halved else largest
+            samples = -(-passed // 2) if halved else passed
             steps += (phase.epochs or spec.epochs) * (spec.steps_per_epoch or -(-samples // spec.batch_size))
         return steps
 
@@ -138,6 +139,7 @@ def make_plan(experiment: Experiment, runs: Iterable[Run], ledger: Path, home: H
     planned: list[PlannedRun] = []
     first: dict[str, str] = {}
     for run in runs:
+        check_batches(run, data.manifests[run.data].suite)
         run_id = run.run_id  # a hash, computed anew each time
         if run_id in first:
             planned.append(PlannedRun(run, "same", first[run_id]))

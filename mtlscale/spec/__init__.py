@@ -1,5 +1,6 @@
 """Experiment files: components and their knobs, models, reading, runs, and what is searched."""
 
+from mtlscale.spec.batches import check_batches
 from mtlscale.spec.components import (
     PACKAGES,
     Component,
@@ -59,6 +60,7 @@ __all__ = [
     "TrainingSpec",
     "UserError",
     "build",
+    "check_batches",
     "check_delta",
     "check_metric",
     "component",

@@ -77,6 +77,8 @@ class Experiment(Model):
                 self._parts(dataset, method)
         if self.search is not None:
             check(self.search, [method.label for method in self.methods], self.seeds)
+            for dataset in self.datasets:
+                dataset.check_search(self.search.seed, self.seeds)
             for run in self.bases(dict.fromkeys(self.data(), "")):
                 check_space(self.search, run)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -57,6 +57,15 @@ class DatasetSpec(Model):
     def prepared(self, seed: int) -> str:
         """The name of the prepared data that the run of a seed reads: the label, and the split where there are more."""
         return self.label if self.splits == 1 else f"{self.label}/{seed % self.splits}"
+
+    def check_search(self, search: int, seeds: Sequence[int]) -> None:
+        """`UserError` where the trials of a search with this seed have a split that winners are tested on."""
+        split = search % self.splits
+        if self.splits > 1 and split in {seed % self.splits for seed in seeds}:
+            raise UserError(
+                f"search.seed {search} tunes on split {split} of {self.label}, which is one of those of `seeds`; raise "
+                "`splits` and choose a seed whose split is none of them"
+            )
 
     def build(self, seed: int = 0) -> Any:
         """The pipeline with the options for a seed."""
@@ -129,8 +138,10 @@ class TrainingSpec(Model):
     """How every run is trained. Sizes are of the whole step: workers share a batch, they do not multiply it."""
 
     epochs: int = Field(20, ge=1)
-    batch_size: int = Field(64, ge=1)  # samples per stream and step, over all workers
-    steps_per_epoch: int | None = Field(None, ge=1)  # default: one pass over the largest task
+    batch_size: int = Field(64, ge=1)  # samples per stream and step, over all workers; per step where pooled
+    # pooled: a batch is drawn from the samples of all tasks together, of tasks with inputs of their own
+    batches: Literal["per_task", "pooled"] = "per_task"
+    steps_per_epoch: int | None = Field(None, ge=1)  # default: one pass over the largest task, or over all pooled
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     lr: float = Field(1e-3, gt=0)
     weight_decay: float = Field(0.0, ge=0)

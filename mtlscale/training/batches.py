@@ -84,18 +84,23 @@ class Batches:
             samples = _pinned(samples)
         return placed(samples, self.device, self.dtype)
 
-    def micros(self, indices: Indices, epoch: int, feed: Feed | None = None) -> Micros:
+    def micros(
+        self, indices: Indices, epoch: int, feed: Feed | None = None, factors: Mapping[str, float] | None = None
+    ) -> Micros:
         """This worker's part of a global step, cut into micro-batches; a stream without samples here is left out, but
-        where all workers have to run it. feed: what passes by, of a reader that has samples in no other way."""
+        where all workers have to run it. feed: what passes by, of a reader that has samples in no other way; factors:
+        stream -> of its losses."""
         micros: Micros = [[] for _ in range(self.accumulate)]
         for stream, index in indices.items():
+            if not len(index):
+                continue
             mine = slice_for(index, self.workers.rank, self.workers.size)
             for micro, part in zip(micros, mine.tensor_split(self.accumulate), strict=True):
                 if len(part) or self.together:
                     samples = self.take("train", stream, part) if feed is None else self._fed(feed, stream, part)
                     if self.augment is not None:
                         samples = self.augment(samples, stream, epoch, part)
-                    micro.append(Batch(stream, samples, len(index)))
+                    micro.append(Batch(stream, samples, len(index), (factors or {}).get(stream, 1.0)))
         return micros
 
     def _fed(self, feed: Feed, stream: str, index: Tensor) -> Samples:
@@ -116,10 +121,10 @@ class Batches:
             return [
                 Part(
                     sum(map(len, indices.values())),
-                    self.micros(indices, epoch, feed),
+                    self.micros(indices, epoch, feed, None if sampler is None else sampler.factors(indices)),
                     None if query is None else self.micros(query, epoch),
                 )
-                for (indices, query), feed in zip_longest(step, feeds)
+                for (indices, query), sampler, feed in zip_longest(step, samplers, feeds)
             ]
 
         def batches(step: list[Part]) -> Iterator[Batch]:

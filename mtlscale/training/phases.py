@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from mtlscale.architectures import TURN_SETTINGS, Found, MultiTaskModule, Phase, Source, Turn
 from mtlscale.balancing import Balancer, State, ValidationBalancer
-from mtlscale.data import EpochSampler, Samples, WindowSampler, Workers, halves
+from mtlscale.data import SAMPLERS, EpochSampler, Samples, WindowSampler, Workers, halves
 from mtlscale.data.streamed import StreamReader
 from mtlscale.encoders import needs_every_worker
 from mtlscale.objectives import ObjectiveModule
-from mtlscale.spec import MISSING_CLASS, Run, TaskSuite, TrainingSpec, UserError, no_result
+from mtlscale.spec import MISSING_CLASS, Run, TaskSuite, TrainingSpec, UserError, check_batches, no_result
 from mtlscale.training.batches import Batches
 from mtlscale.training.rows import Partition
 from mtlscale.training.seeds import derive_seed
@@ -97,6 +97,7 @@ def begin(
 ) -> Session:
     """A session at the start of a phase. Raises `UserError` where phase, data and network do not fit."""
     spec = run.parts.training
+    check_batches(run, suite)
     model, objective = build_model(run, suite, phase, found)
     model = model.to(device)
     if spec.channels_last:
@@ -130,6 +131,7 @@ def begin(
             amp=spec.amp,
             gramian_every=spec.gramian_every,
             overlap=not batches.together,
+            everywhere=spec.batches == "pooled",
             state=first_state(balancer, source.names, suite, batches.whole, derive_seed("balancer", seed, *name)),
         )
         parameters = partition.all if turn.groups else _all(model, objective if turn.objective else None)
@@ -336,4 +338,4 @@ def _sampler(
         starts = batches.reader.starts("train")
         return WindowSampler(starts, spec.batch_size, seed, window=spec.stream_window, steps_per_epoch=steps)
     sizes = batches.sizes if share is None else {stream: len(index) for stream, index in share.items()}
-    return EpochSampler(sizes, spec.batch_size, seed, steps_per_epoch=steps)
+    return SAMPLERS[spec.batches](sizes, spec.batch_size, seed, steps_per_epoch=steps)

@@ -93,7 +93,7 @@ class SupervisedSource:
             loss = self.suite.tasks[index].loss
             total, count = task_loss(loss, outputs.predictions[name], target, batch.samples.weights)
             result.tasks.append(index)
-            result.sums.append(total)
+            result.sums.append(total if batch.factor == 1 else total * batch.factor)
             result.counts.append(count)
         if outputs.branches and len(outputs.branches) >= len(result.tasks):
             result.branches = [outputs.branches[self.names[index]] for index in result.tasks]

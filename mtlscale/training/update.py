@@ -47,7 +47,8 @@ class Update:
 
     names: of the T losses. gramian_every: balance anew every so many steps and reuse the weights in between (an
     approximation). amp: the precision the losses were computed in; "fp16" scales them and skips steps that overflow.
-    overlap: sum gradients over workers during the backward pass, which no other message may cross then.
+    overlap: sum gradients over workers during the backward pass, which no other message may cross then. everywhere: a
+    parameter that no loss of a step reaches has gradient 0, not none: its optimiser moves it all the same.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Update:
         seed: int = 0,
         state: State | None = None,
         overlap: bool = False,
+        everywhere: bool = False,
     ) -> None:
         if partition.joint and (balancer.needs != "losses" or balancer.heads != "weighted"):
             raise UserError(
@@ -73,7 +75,7 @@ class Update:
             )
         self.names, self.partition, self.balancer = tuple(names), partition, balancer
         self.device, self.workers = device, workers or Workers()
-        self.clip, self.amp, self.gramian_every = clip, amp, gramian_every
+        self.clip, self.amp, self.gramian_every, self.everywhere = clip, amp, gramian_every, everywhere
         precision = torch.finfo(_HALF.get(amp, dtype)).eps
         overlaps = Overlap(partition.all, self.workers) if overlap and self.workers.size > 1 else None
         self.ways = Ways(self.names, partition, balancer, self.workers, device, amp, precision, overlaps)
@@ -134,6 +136,10 @@ class Update:
         if self.amp == "fp16" and self.good_steps % _GROWTH_STEPS == 0:
             self.loss_scale *= 2
         self._clip()
+        if self.everywhere:
+            for parameter in self.partition.all:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
         return StepResult(draft.losses, draft.weights)
 
     def _draft(self, asked: Asked, due: bool) -> Draft:

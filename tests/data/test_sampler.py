@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mtlscale.data.sampler import EpochSampler, slice_for
+from mtlscale.data.sampler import EpochSampler, PooledSampler, slice_for
 
 sizes = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 40), min_size=1)
 batches = st.integers(1, 16)
@@ -50,6 +50,34 @@ def test_an_epoch_depends_on_seed_and_number_alone(
     expected = list(used.epoch(epoch))[start:]
     for step, other in zip(expected, fresh.epoch(epoch, start), strict=True):
         assert all(torch.equal(step[stream], other[stream]) for stream in sizes)
+
+
+@given(sizes, batches, st.integers(0, 5), st.data())
+def test_a_pooled_epoch_is_one_pass_over_all_samples(
+    sizes: dict[str, int], batch: int, epoch: int, data: st.DataObject
+) -> None:
+    sampler, total = PooledSampler(sizes, batch, seed=1), sum(sizes.values())
+    assert sampler.steps == -(-total // batch)
+    steps = list(sampler.epoch(epoch))
+    assert [sum(map(len, step.values())) for step in steps[:-1]] == [batch] * (sampler.steps - 1)
+    for stream, size in sizes.items():
+        assert sorted(torch.cat([step[stream] for step in steps]).tolist()) == list(range(size))
+        # A step's factor makes the mean over its part of it what all of the task weigh: N n_t / (B N_t).
+        for step in steps:
+            taken = sum(map(len, step.values()))
+            assert sampler.factors(step)[stream] == pytest.approx(total / taken * len(step[stream]) / size)
+    start = data.draw(st.integers(0, sampler.steps))
+    for step, other in zip(steps[start:], PooledSampler(sizes, batch, seed=1).epoch(epoch, start), strict=True):
+        assert all(torch.equal(step[stream], other[stream]) for stream in sizes)
+
+
+@given(sizes, batches, st.integers(1, 20))
+def test_a_fixed_number_of_pooled_steps_has_full_batches(sizes: dict[str, int], batch: int, steps: int) -> None:
+    sampler, total = PooledSampler(sizes, batch, seed=1, steps_per_epoch=steps), sum(sizes.values())
+    found = list(sampler.epoch(0))
+    assert [sum(map(len, step.values())) for step in found] == [min(batch, total)] * steps
+    times = torch.cat([torch.cat([step[s] for step in found]).bincount(minlength=sizes[s]) for s in sizes])
+    assert times.max() - times.min() <= 1
 
 
 def test_epochs_seeds_streams_and_passes_are_shuffled_differently() -> None:

@@ -11,7 +11,7 @@ from mtlscale.data.prepared import load_prepared
 from mtlscale.execution.plan import Datasets, make_plan, records_of
 from mtlscale.execution.prepare import prepare
 from mtlscale.records import Home, Ledger
-from mtlscale.spec import Experiment, UserError
+from mtlscale.spec import SHIPPED, Experiment, UserError, load_experiment
 from mtlscale.training import train
 
 Small = Callable[..., Experiment]
@@ -86,3 +86,38 @@ def test_records_of_some_splits_are_reported_before_the_others_are_there(small: 
 def test_splits_that_cannot_be(datasets: str, expected: str, small: Small) -> None:
     with pytest.raises(UserError, match=expected):
         load(small, datasets=datasets)
+
+
+@pytest.mark.parametrize(("splits", "seed", "refused"), [(2, 1000, True), (4, 1001, True), (4, 1003, False)])
+def test_a_search_has_a_split_of_its_own(splits: int, seed: int, refused: bool, small: Small) -> None:
+    datasets = f"[{DATA.replace('splits: 2', f'splits: {splits}')}]"
+    lines = {"datasets": datasets, "search": f"{{budget: 1, seed: {seed}}}"}
+    if not refused:
+        assert list(load(small, **lines).data()) == [f"synthetic/{split}" for split in (0, 1, 2, 3)]
+        return
+    with pytest.raises(UserError, match=f"search.seed {seed} tunes on split {seed % splits} of synthetic"):
+        load(small, **lines)
+
+
+TOMATO = sorted(path.stem for path in SHIPPED.glob("tomato_*.yaml"))
+
+
+@pytest.mark.parametrize("name", TOMATO)
+def test_no_shipped_search_tunes_on_what_it_reports(name: str) -> None:
+    experiment = load_experiment(name)
+    if experiment.search is not None:
+        assert all(dataset.splits == 11 for dataset in experiment.datasets)
+
+
+@pytest.mark.parametrize("name", ["tomato_common", "tomato_table3", "tomato_table4"])
+def test_the_reduced_grid_lies_within_the_whole_one(name: str) -> None:
+    small, full = load_experiment(name), load_experiment(f"{name}_full")
+    assert small.search is not None and full.search is not None
+    assert [m.label for m in small.methods] == [m.label for m in full.methods]
+    for method in small.methods:
+        whole = {**full.search.space, **full.search.methods.get(method.label, {})}
+        for path, part in {**small.search.space, **small.search.methods.get(method.label, {})}.items():
+            assert set(map(str, part.levels())) <= set(map(str, whole[path].levels())), (method.label, path)
+            assert path != "training.weight_decay" or 0 in part.levels()
+            assert path != "objective.strength" or 0 in part.levels()
+    assert all(e.training.batches == "pooled" and e.training.batch_size == 512 for e in (small, full))
