@@ -50,6 +50,9 @@ def columns(table: Table) -> list[Column]:
             f"mean over tasks{unit}, at the epoch chosen on validation",
         ),
         *_items(table),
+        _measure(
+            table, "part", table.part, f"the same mean over {table.part}, a part of test without what training saw"
+        ),
         _measure(table, "delta_i", "Δ %", f"gain over {base}: mean within each task, then over tasks", sign="+"),
         _number(rows, "safeness", "η %", f"share of metrics no worse than {base}", True, digits=0),
         _number(rows, "mean_rank", "rank", "mean over tasks of the rank by the main metric", False, digits=1),

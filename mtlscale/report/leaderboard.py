@@ -24,7 +24,7 @@ from mtlscale.report.table import IDLE, Table
 from mtlscale.spec import UserError, check_delta, entering, suite_delta
 
 # Of one run; mean ± interval of a row.
-SCORES = ("average", "last", "delta_i", "delta_flat", "delta_main", "safeness", "relative_error", "total_error")
+SCORES = ("average", "last", "delta_i", "delta_flat", "delta_main", "safeness", "relative_error", "total_error", "part")
 
 
 @dataclass(frozen=True)
@@ -142,10 +142,12 @@ def _table(
     main = {task: metric for task, metric in declared.items() if (task, metric) in columns}
     entered = _entering(columns, names, records[0], main)
 
-    runs = everything[finished].reset_index(drop=True)
+    runs, part = everything[finished].reset_index(drop=True), ""
     scores = pd.DataFrame(np.nan, index=runs.index, columns=list(SCORES))
     if len(set(main.values())) == 1:
         scores["average"], scores["last"] = (_task_mean(frame, main) for frame in (values, last))
+        part = next((name for record in done for name in sorted(record.metrics) if name.startswith("test_")), "")
+        scores["part"] = _task_mean(value_frame([record.metrics.get(part, {}) for record in done], columns), main)
     if set(main.values()) == {"error"}:
         scores["total_error"] = scores["average"] * len(main)
     notes: list[str] = []
@@ -168,6 +170,7 @@ def _table(
     table = Table(
         dataset=dataset,
         split=split,
+        part=part,
         main_metrics=main,
         delta=tuple(entered),
         higher_is_better=directions,

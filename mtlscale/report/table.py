@@ -23,6 +23,7 @@ class Table:
 
     dataset: str
     split: str
+    part: str  # of test, measured beside the whole: the split `test_…` in the column `part`, "" without one
     main_metrics: dict[str, str]  # task -> its main metric
     delta: tuple[tuple[str, str], ...]  # the (task, metric) that enter Δ and η
     higher_is_better: dict[str, bool]
@@ -46,7 +47,7 @@ class Table:
 
     def higher(self, column: str) -> bool:
         """Whether higher is better in a column of `rows`."""
-        if column in ("average", "last"):
+        if column in ("average", "last", "part"):
             return self.higher_is_better[next(iter(self.main_metrics.values()))]
         if column in ("mean_rank", "relative_error", "total_error"):
             return False

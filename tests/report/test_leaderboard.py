@@ -400,3 +400,20 @@ def test_intervals_over_test_items_stand_beside_those_over_seeds(record):
         assert "average ± seeds" in text and "± items" in text and "+2.50 ± 0.39" in text
     assert "± items: half the 95 % interval over the test items" in board.to_markdown()
     assert "items" not in Leaderboard.from_records(old).to_markdown()
+
+
+def test_a_part_of_test_stands_beside_the_whole(record):
+    def run(method, seed, whole, part):
+        found = record(method, seed, {"a": {"accuracy": whole}, "b": {"accuracy": whole}})
+        return found.model_copy(
+            update={"metrics": {**found.metrics, "test_unseen": {t: {"accuracy": part} for t in ("a", "b")}}}
+        )
+
+    records = [run(m, s, 90.0 + s, v + s) for m, v in (("stl", 80.0), ("equal", 85.0)) for s in range(2)]
+    board = Leaderboard.from_records(records)
+    assert board.tables["digits"].rows["part"].to_dict() == {"equal": 85.5, "stl": 80.5}
+    html = page(records, board, "part")
+    for text in (board.to_markdown(), printed(board, 120), html):
+        assert "test_unseen" in text and "85.50" in text
+    whole_alone = [record("stl", 0, {"a": {"accuracy": 90.0}})]
+    assert "test_unseen" not in Leaderboard.from_records(whole_alone).to_markdown()
