@@ -6,14 +6,14 @@
 
 For every experiment: its command and what each method was given, the whole leaderboard (every row, seeds, both kinds of
 intervals, floors, failures), which methods are better than the linear floor by the leaderboard's own test, how far the
-weights of balancers were from equal ones, and the published numbers with a sentence for every sign that differs.
+weights of balancers were from equal ones, and the published numbers with a sentence for every sign that differs. What
+`benchmarks/tomato.py --recovery --home HOME` left there is taken in, too.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-import statistics
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,8 +52,11 @@ def main() -> int:
     for name in names:
         experiment = load_experiment(name)
         records = left(experiment, home)
+        page = home.experiment(experiment.name) / "page.md"
         if records:
             parts += section(experiment, records, home)
+        elif page.is_file():
+            parts += [f"## {name}\n", f"{experiment.description}\n", page.read_text(encoding="utf-8")]
         elif arguments.experiments:
             raise UserError(f"no runs of {name} in {arguments.home}; start them with `mtlscale run {name}`")
     if len(parts) == 1:
@@ -94,7 +97,6 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
     yield f"```sh\nmtlscale run {experiment.name}\n```\n"
     yield given(experiment, records, home)
     yield re.sub(r"^(##+) ", r"#\1 ", board.to_markdown(), flags=re.MULTILINE)
-    yield from unseen(records)
     yield from acted(records)
     for comparisons in board.comparisons.values():
         yield from (f"- {sentence}" for comparison in comparisons for sentence in comparison.opposite)
@@ -139,24 +141,6 @@ def floors(board: Leaderboard) -> Iterator[str]:
         )
         rest = "; ".join(f"{verdict or 'no test'}: {', '.join(labels)}" for verdict, labels in verdicts.items())
         yield f"**{dataset}: {first}**{f'; {rest}' if rest else ''}."
-
-
-def unseen(records: tuple[RunRecord, ...]) -> Iterator[str]:
-    """Means over tasks on parts of test that are measured beside the whole."""
-    splits = sorted({split for record in records for split in record.metrics if split.startswith("test_")})
-    for split in splits:
-        yield f"Of test, `{split}` alone (samples whose text stands in train or validation are left out):\n"
-        yield f"| method | test | {split} |\n| --- | ---: | ---: |"
-        for method in dict.fromkeys(record.method for record in records):
-            done = [r for r in records if r.method == method and r.status == "finished" and split in r.metrics]
-            if done:
-                whole, part = (statistics.mean(_average(r, name) for r in done) for name in ("test", split))
-                yield f"| {method} | {whole:.2f} | {part:.2f} |"
-        yield ""
-
-
-def _average(record: RunRecord, split: str) -> float:
-    return statistics.mean(record.metrics[split][task][metric] for task, metric in record.main_metrics.items())
 
 
 def acted(records: tuple[RunRecord, ...]) -> Iterator[str]:
