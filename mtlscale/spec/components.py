@@ -213,6 +213,8 @@ def build(kind: str, name: str, options: dict[str, Any] | None = None, where: st
         default, spec = known[key]
         if spec.file and isinstance(value, dict):  # as a run's spec keeps it
             continue
+        if spec.file and value is not None and not isinstance(value, str):
+            raise UserError(f"{where or name}: {key} = {value!r} should be the path of a file")
         try:
             options[key] = fitted(value, _told(types[key]), default)
         except ValueError as error:

@@ -78,6 +78,7 @@ BY_GRADIENTS = (
 
 for name in (*BY_LOSSES, *BY_GRADIENTS):
     add(f"balancer/{name}", "uneven", {"name": name, **NEEDED.get(name, {})}, SGD)
+add("balancer/getmtl_released", "uneven", "getmtl_released", ADAM)
 for name in ("equal", "uncertainty", "famo", *BY_GRADIENTS):
     training = {**ADAM, "selection": "last"}
     add(f"balancer, shared inputs/{name}", "uneven", name, training, options=SHARED, dropout=0.3)
@@ -125,6 +126,7 @@ STAGED: dict[str, Options] = {
 
 for name, options in VECTORS.items():
     add(f"architecture/{name}", "uneven", {"architecture": {"name": name, **options}}, ADAM, encoder=DEEP, dropout=0.2)
+add("architecture/linear", "uneven", {"architecture": "linear"}, ADAM)
 add("architecture/single", "many", {"name": "single", "top": 4}, ADAM, encoder=DEEP, dropout=0.2)
 for name, balancer in (
     ("cgc", "upgrad"), ("cross_stitch", "cagrad"), ("mmoe", "mgda"), ("ple", "pcgrad"), ("shared_bottom", "graddrop"),

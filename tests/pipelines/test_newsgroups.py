@@ -143,7 +143,7 @@ def test_a_document_that_is_not_text_stops_unless_told_to_skip(newsgroups_folder
     (newsgroups_folder / PARTS[0] / "sci.space" / "10004").write_bytes(b"\x00")
     with pytest.raises(UserError, match=r"^2 messages .* first: .*sci\.med/10003 is not text.*--skip-bad"):
         prepare("newsgroups", {}, newsgroups_folder, tmp_path)
-    assert not list((tmp_path / "data" / "newsgroups").iterdir())
+    assert not (tmp_path / "data" / "newsgroups").exists()
     folder = prepare("newsgroups", {}, newsgroups_folder, tmp_path, skip_bad=True)
     skipped = read_manifest(folder).notes["skipped"]
     assert skipped["count"] == 2

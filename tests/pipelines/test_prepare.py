@@ -246,7 +246,7 @@ except UserError as error:
 @pytest.mark.parametrize("limit", [1000, 4500])  # the first table does not fit, or the manifest does not
 def test_a_full_disk_leaves_nothing_that_looks_done(newsgroups_folder: Path, tmp_path: Path, limit: int) -> None:
     assert outcome(python(LIMITED, newsgroups_folder, tmp_path, limit)).startswith(f"no space left below {tmp_path}")
-    assert not list((tmp_path / "data" / "newsgroups").iterdir())
+    assert not (tmp_path / "data" / "newsgroups").exists()
     load_prepared(prepare("newsgroups", {}, newsgroups_folder, tmp_path))
 
 
@@ -368,7 +368,7 @@ def test_a_preparation_at_work_gives_signs_of_life(tmp_path: Path, monkeypatch: 
 
 def test_a_folder_that_may_not_be_written_is_named(lines: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"file.* cannot be read or written"):
+    with pytest.raises(UserError, match="file is a file; name a folder"):
         prepare("lines", {}, lines, tmp_path / "file")
 
 
@@ -398,7 +398,7 @@ def test_a_truncated_archive_is_named(
     archive.write_bytes(archive.read_bytes()[:-200])
     with pytest.raises(UserError, match=f"{archive} is truncated"):
         prepare("newsgroups", {}, archive, tmp_path)
-    assert not list((tmp_path / "data" / "newsgroups").iterdir())
+    assert not (tmp_path / "data" / "newsgroups").exists()
 
 
 @pytest.fixture
