@@ -26,6 +26,8 @@ from mtlscale.version import __version__
 
 ORDER = ("getmtl_", "aamtrl_", "tomato_", "celeba9_", "nyuv2_", "cityscapes_", "pascal_", "taskonomy_")
 FLOOR = "linear"
+WIDEST = 30  # columns of a table that anybody reads; the tasks of School are in leaderboard.html
+PAGES = {"tomato_recovery": "python benchmarks/tomato.py --recovery"}  # what leaves a page instead of records
 HEAD = """\
 # What came out
 
@@ -56,7 +58,8 @@ def main() -> int:
         if records:
             parts += section(experiment, records, home)
         elif page.is_file():
-            parts += [f"## {name}\n", f"{experiment.description}\n", page.read_text(encoding="utf-8")]
+            text = "\n".join(line.rstrip() for line in page.read_text(encoding="utf-8").splitlines())
+            parts += [f"## {name}\n", f"{experiment.description}\n", f"```sh\n{PAGES[name]}\n```\n", f"{text}\n"]
         elif arguments.experiments:
             raise UserError(f"no runs of {name} in {arguments.home}; start them with `mtlscale run {name}`")
     if len(parts) == 1:
@@ -96,7 +99,8 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
     yield f"{experiment.description}\n"
     yield f"```sh\nmtlscale run {experiment.name}\n```\n"
     yield given(experiment, records, home)
-    yield re.sub(r"^(##+) ", r"#\1 ", board.to_markdown(), flags=re.MULTILINE)
+    lines = [line for line in board.to_markdown().splitlines() if line.count(" | ") < WIDEST]
+    yield re.sub(r"^(##+) ", r"#\1 ", "\n".join([*lines, ""]), flags=re.MULTILINE)
     yield from acted(records)
     for comparisons in board.comparisons.values():
         yield from (f"- {sentence}" for comparison in comparisons for sentence in comparison.opposite)
