@@ -216,7 +216,7 @@ class DecodeRows:
         arrays = {name: values[: len(good)] for name, values in arrays.items()}
         told = (len(good), _sums(arrays["input"]))
         if problems:
-            table = table.take(good)
+            table = table.take(pa.array(good, pa.int64()))
         result = {name: table[name] for name in table.column_names if name == "id" or name.startswith("target.")}
         for name, values in arrays.items():
             result[name] = pa.FixedSizeListArray.from_arrays(values.reshape(-1), self.columns[name].size)
@@ -228,8 +228,8 @@ class DecodeRows:
 def _sums(images: np.ndarray) -> np.ndarray:
     """uint8 [N, 3, H, W] -> per channel Σx, then Σx²: int64 [2, 3]."""
     sums = np.zeros((2, CHANNELS), np.int64)
-    for image in images.reshape(len(images), CHANNELS, -1):
-        wide = image.astype(np.float64)  # exact: whole numbers below 2^53
+    for image in images:  # a shard may have none
+        wide = image.reshape(CHANNELS, -1).astype(np.float64)  # exact: whole numbers below 2^53
         sums[0] += wide.sum(1).astype(np.int64)
         sums[1] += np.einsum("cn,cn->c", wide, wide).astype(np.int64)
     return sums

@@ -122,7 +122,7 @@ class WriteShard:
         for task in self.tasks:
             column = table[f"target.{task.name}"].combine_chunks()
             if pa.types.is_fixed_size_list(column.type):
-                values = column.flatten().to_numpy().reshape(len(column), -1)
+                values = column.flatten().to_numpy().reshape(len(column), column.type.list_size)
                 count = int(_labelled(values).any(1).sum())
             else:
                 values = column.to_numpy()
