@@ -152,7 +152,7 @@ def test_images_that_cannot_be_used_are_named_and_skipped(source: Path, tmp_path
 def test_a_split_of_which_no_image_can_be_used_is_named(source: Path, tmp_path: Path) -> None:
     for name in stems("val"):
         path_of(source, "leftImg8bit", "val", name).write_bytes(b"\x89PNG\r\n\x1a\n")
-    with pytest.raises(UserError, match="has no sample in test; the source is too small to split"):
+    with pytest.raises(UserError, match="no usable image is left in test"):
         prepare("cityscapes", SIZE, source, tmp_path, skip_bad=True)
 
 
