@@ -107,35 +107,12 @@ def test_a_run_on_many_small_tasks_is_batched_and_tracked_like_any(
     assert [m.step for m in client.get_metric_history(one.info.run_id, "val.loss.task00")] == [1, 2, 3]
 
 
-TIRED = """
-from typing import ClassVar
-
-import torch
-
-from mtlscale.balancing import Balancer
-
-
-class Tired(Balancer):
-    \"""Weights tasks equally for five steps.\"""
-
-    name: ClassVar[str] = "tired"
-
-    def init(self, tasks, *, seed=0, batch=()):
-        return {"steps": torch.zeros(batch)}
-
-    def __call__(self, losses, gramian, state):
-        if state["steps"].max() >= 5:
-            raise ValueError("no weights after five steps")
-        return torch.full_like(losses, 1 / losses.shape[-1]), {"steps": state["steps"] + 1}
-"""
-
-
 def test_a_failing_and_a_diverging_run_leave_the_others_alone(
     experiment_file: Callable[..., Path], tmp_path: Path, local_ray: None
 ) -> None:
     """A method that raises after some steps fails; a learning rate that goes too far diverges every method."""
-    (tmp_path / "tired.py").write_text(TIRED)
-    plugins = f"[{Path(__file__).parents[1] / 'plugins' / 'uneven.py'}, tired.py]"
+    folder = Path(__file__).parents[1] / "plugins"
+    plugins = f"[{folder / 'uneven.py'}, {folder / 'tired.py'}]"
     path = experiment_file(methods="[equal, tired, mgda]", plugins=plugins)
     results = run(load_experiment(path), home=tmp_path / "home")
     assert [r.status for r in results.records] == ["finished", "failed", "finished"]

@@ -95,9 +95,11 @@ def test_a_method_without_a_finished_trial_fails_and_the_others_go_on(
     experiment_file: File, tmp_path: Path, local_ray: None
 ) -> None:
     search = "{budget: 2, space: {training.lr: [0.01, 0.1]}, methods: {mgda: {}}}"
-    path = experiment_file(methods="[{name: static, weights: [1.0]}, mgda]", search=search, seeds="[5]")
+    folder = Path(__file__).parents[1] / "plugins"
+    plugins = f"[{folder / 'uneven.py'}, {folder / 'tired.py'}]"
+    path = experiment_file(methods="[tired, mgda]", search=search, seeds="[5]", plugins=plugins)
     results = run(load_experiment(path), home=tmp_path / "home")
-    assert [(r.method, r.status) for r in results.records] == [("static", "failed"), ("mgda", "finished")]
+    assert [(r.method, r.status) for r in results.records] == [("tired", "failed"), ("mgda", "finished")]
     assert "none of its 2 trials finished" in str(results.records[0].error)
 
 

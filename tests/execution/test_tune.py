@@ -40,8 +40,8 @@ def test_a_trial_leaves_what_a_run_leaves(
 ) -> None:
     """A record, and no model; one that fails its traceback. The epochs of all phases are told, and what it notes."""
     path = experiment_file(
-        plugins=f"[{PLUGIN}, {EXAMPLE}]",
-        methods="[{architecture: searched_sharing, balancer: equal}, {name: static, weights: [1.0]}]",
+        plugins=f"[{PLUGIN}, {EXAMPLE}, {PLUGIN.with_name('tired.py')}]",
+        methods="[{architecture: searched_sharing, balancer: equal}, tired]",
         tracking="{enabled: false}",
         search="{budget: 1, algorithm: optuna, space: {training.lr: [0.02]}}",
     )
@@ -58,12 +58,12 @@ def test_a_trial_leaves_what_a_run_leaves(
     assert {file.name for file in home.run(good.run_id).iterdir()} == {"record.json"}
     assert read_record(home.run(good.run_id)) == record
     assert len(list(home.phases.iterdir())) == 1
-    assert watching.epochs == {good.run_id: [1, 2, 3, 4, 5]}
+    assert watching.epochs[good.run_id] == [1, 2, 3, 4, 5]
     (note,) = watching.notes
     assert note.startswith(f"uneven · {good.method} · seed {good.seed}: {checkpoint} cannot be read")
 
     (record,) = found.trials["uneven", bad.method]
-    assert record.status == "failed" and "static" in str(record.error) and "\n" not in str(record.error)
+    assert record.status == "failed" and "after five steps" in str(record.error) and "\n" not in str(record.error)
     assert {file.name for file in home.run(bad.run_id).iterdir()} == {"error.txt"}
 
 
