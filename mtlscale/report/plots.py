@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mtlscale.report.table import Table
 
 MOST_ROWS = 30  # methods in a picture
+FAR_FLOOR = "constant"
 _SIGN_COLORS = {1: "#2f8f4e", -1: "#c8443c"}
 _PLAIN = "#44608a"
 
@@ -173,12 +174,28 @@ def _dots(panel: Axes, table: Table, rows: pd.DataFrame) -> None:
         panel.annotate(text, (1.0, height), va="center", **place)
     if table.reference is not None:
         panel.axvline(float(table.rows[column][table.reference]), color=GREY, linewidth=0.8, linestyle="--", zorder=0)
+    _without_far_floor(panel, rows[column], rows.get(f"{column}_ci", rows[column] * np.nan).fillna(0.0))
     panel.set_yticks(heights, [table.name(method) for method in rows.index])
     panel.set_ylim(-0.6, len(rows) - 0.4)
     panel.grid(axis="y", visible=False)
     metrics = "/".join(dict.fromkeys(table.main_metrics.values()))
     names = {"average": f"{table.split} {metrics}, mean over tasks", "delta_i": f"Δ over {table.baseline}, %"}
     panel.set_title(names.get(column, "mean rank"))
+
+
+def _without_far_floor(panel: Axes, scores: pd.Series[float], widths: pd.Series[float]) -> None:
+    """Where the constant predictor is so far off that the others could not be told apart, an arrow stands for it."""
+    others = scores.drop(index=FAR_FLOOR, errors="ignore").dropna()
+    if FAR_FLOOR not in scores.index or len(others) < 2 or np.isnan(floor := float(scores[FAR_FLOOR])):
+        return
+    low, high = others.min(), others.max()
+    if low - 2 * (high - low) <= floor <= high + 2 * (high - low):
+        return
+    low, high = (others - widths[others.index]).min(), (others + widths[others.index]).max()
+    margin = max(0.05 * (high - low), 1e-9)
+    panel.set_xlim(low - margin, high + margin)
+    side, arrow = (0.01, "◂") if floor < low else (0.99, "▸")
+    panel.text(side, list(scores.index).index(FAR_FLOOR), arrow, transform=panel.get_yaxis_transform(), va="center")
 
 
 def _heat(panel: Axes, table: Table, rows: pd.DataFrame) -> None:

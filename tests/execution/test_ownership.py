@@ -98,7 +98,15 @@ def test_whoever_waits_goes_on_when_the_other_ends_or_dies(tmp_path: Path) -> No
     assert f"small was left by process {second.pid} on " in watcher.notes[-1] and "taken over" in watcher.notes[-1]
 
 
-def test_ctrl_c_leaves_the_other_alone(tmp_path: Path) -> None:
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Ctrl-C, which what runs in the background of a shell does not hear."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_leaves_the_other_alone(tmp_path: Path, heard: None) -> None:
     with other_driver(tmp_path) as other:
         threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         with (
