@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from mtlscale.execution.plan import records_of
 from mtlscale.records import Home, Ledger, RunRecord, write_atomically
 from mtlscale.report import Leaderboard, read_published
 from mtlscale.spec import Experiment, UserError, load_experiment
@@ -72,18 +73,16 @@ def main() -> int:
 def left(experiment: Experiment, home: Home) -> tuple[RunRecord, ...]:
     """The newest record of every row that the commands left; `given` names the revisions of the code that made them,
     which later changes of defaults do not take back."""
-    rows = {
-        (dataset.label, method.label, seed): None
+    rows = [
+        (dataset.label, method.label, seed)
         for dataset in experiment.datasets
         for method in experiment.methods
         for seed in experiment.seeds
-    }
-    found: dict[tuple[str, str, int], RunRecord | None] = dict(rows)
-    for record in Ledger(home.ledger(experiment.name)):
-        key = record.dataset, record.method, record.seed
-        if key in found:
-            found[key] = record
-    return tuple(record for record in found.values() if record is not None)
+    ]
+    # A run that two rows share is in the ledger once; the plan shows it under both.
+    records = [*Ledger(home.ledger(experiment.name)), *records_of(experiment, home)]
+    found = {(record.dataset, record.method, record.seed): record for record in records}
+    return tuple(found[row] for row in rows if row in found)
 
 
 def _place(name: str) -> tuple[int, str]:

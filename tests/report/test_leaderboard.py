@@ -417,3 +417,14 @@ def test_a_part_of_test_stands_beside_the_whole(record):
         assert "test_unseen" in text and "85.50" in text
     whole_alone = [record("stl", 0, {"a": {"accuracy": 90.0}})]
     assert "test_unseen" not in Leaderboard.from_records(whole_alone).to_markdown()
+
+
+@pytest.mark.parametrize(("floor", "squeezed"), [(50.0, False), (89.0, True)])
+def test_a_floor_that_is_far_off_does_not_squeeze_the_picture(record, floor, squeezed):
+    scores = {"stl": 90.0, "equal": 91.0, "constant": floor}
+    records = [record(m, s, {"a": {"accuracy": v + 0.1 * s}}) for m, v in scores.items() for s in range(2)]
+    figure = leaderboard_figure(Leaderboard.from_records(records))
+    panel = next(axis for part in figure.subfigs for axis in part.axes if axis.get_yticklabels())
+    low, high = panel.get_xlim()
+    assert (low < floor) == squeezed and high > 91.0
+    assert ("◂" in [text.get_text() for text in panel.texts]) == (not squeezed)
