@@ -36,9 +36,8 @@ def build_model(
     parts = run.parts
     encoder, architecture, objective = parts.encoder, parts.architecture, parts.objective
     if suite.input_kind not in encoder.inputs:
-        raise UserError(
-            f"encoder {encoder.name} reads {' or '.join(encoder.inputs)} inputs, {suite.name} has {suite.input_kind}s"
-        )
+        wanted, given = " or ".join(map(_plural, encoder.inputs)), _plural(suite.input_kind)
+        raise UserError(f"encoder {encoder.name} reads {wanted}, {suite.name} has {given}; choose another encoder")
     phase = phase or architecture.phases()[0]
     dtype = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, parts.training.dtype))
@@ -244,6 +243,10 @@ def _source(
     source = known[turn.source]
     check_names(source, suite, turn.name)
     return source
+
+
+def _plural(kind: str) -> str:
+    return kind if kind.endswith("s") else f"{kind}s"
 
 
 class _View:

@@ -130,7 +130,10 @@ def test_a_value_that_cannot_be(lines: dict[str, str], message: str, told: Calla
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ({"model": "{encoder: textcnn}"}, r"stl on uneven: encoder textcnn reads tokens inputs, uneven has vectors"),
+        (
+            {"model": "{encoder: textcnn}"},
+            r"stl on uneven: encoder textcnn reads tokens, uneven has vectors; choose another",
+        ),
         (
             {"methods": "[{name: static, weights: [1, 2]}]"},
             r"static on uneven: static: weights has 2 entries, but .* 3 tasks",
