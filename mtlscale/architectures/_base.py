@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from mtlscale import encoders
 from mtlscale.architectures._phases import Found, Phase, Source
 from mtlscale.data import Batch, Outputs, Samples
-from mtlscale.encoders import EncoderModule, StagedModule
+from mtlscale.encoders import EncoderModule, MapStagedModule, StagedModule
 from mtlscale.spec import Component, Task, TaskSuite, UserError
 
 HeadMaker = Callable[[EncoderModule, Task, float], nn.Module]  # (encoder, task, dropout) -> features to predictions
@@ -76,6 +76,14 @@ class MultiTaskModule(nn.Module):
     def discard_step(self) -> None:
         """In place of `after_step` of a step that was not taken: forget what its backward pass gathered."""
 
+    def shared_modules(self) -> list[list[nn.Parameter]]:
+        """The shared parameters module by module, input side first: where conflicts between tasks are noticed."""
+        return [self.shared_parameters()]
+
+    def structure(self) -> dict[str, Any]:
+        """What a record keeps of how the network shares, in plain numbers, strings, lists and dictionaries of them."""
+        return {}
+
     def learned(self) -> int:
         """Numbers that are learned but are no parameters, to be counted with these."""
         return 0
@@ -103,6 +111,14 @@ class Architecture(Component):
         """A fresh network; `encoder()` makes one freshly initialised encoder, `dropout` precedes the heads."""
         raise NotImplementedError
 
+    def phases_for(self, stages: int) -> tuple[Phase, ...]:
+        """The same for an encoder of so many stages, where that matters."""
+        return self.phases()
+
+    def wants(self, phase: str, found: Found) -> bool:
+        """Whether a later phase but the last has anything to do, given what the one before it handed over."""
+        return True
+
     def build_next(
         self, phase: str, found: Found, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
@@ -121,8 +137,18 @@ def encoder_head(encoder: EncoderModule, task: Task, dropout: float) -> nn.Modul
 
 
 def staged(encoder: EncoderModule, name: str) -> StagedModule:
-    """The encoder, where it has stages to work between; `UserError` where it has none."""
-    if not isinstance(encoder, StagedModule):
+    """The encoder, where it has stages to branch between; `UserError` where it has none."""
+    if not isinstance(encoder, StagedModule) or not len(encoder.stages):
+        raise UserError(
+            f"{name} branches between the stages of an encoder, this one has none; choose mlp with hidden layers, "
+            "textcnn_mlp, resnet18, deeplab_resnet18 or segnet"
+        )
+    return encoder
+
+
+def map_staged(encoder: EncoderModule, name: str) -> MapStagedModule:
+    """The encoder, where it has stages that give maps; `UserError` where it has none."""
+    if not isinstance(encoder, MapStagedModule):
         raise UserError(f"{name} works between the stages of an encoder; choose resnet18, deeplab_resnet18 or segnet")
     return encoder
 

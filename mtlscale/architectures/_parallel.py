@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mtlscale.architectures._base import MultiTaskModule, encoder_head
 from mtlscale.data import Batch, Outputs
-from mtlscale.encoders import Memory, StagedModule
+from mtlscale.encoders import MapStagedModule, Memory
 from mtlscale.spec import TaskSuite
 
 
@@ -20,7 +20,7 @@ class ParallelModule(MultiTaskModule):
     the last stage and its head are its own.
     """
 
-    def __init__(self, suite: TaskSuite, encoders: Sequence[StagedModule], dropout: float) -> None:
+    def __init__(self, suite: TaskSuite, encoders: Sequence[MapStagedModule], dropout: float) -> None:
         super().__init__()
         self.names = tuple(task.name for task in suite.tasks)
         self.encoders = nn.ModuleList(encoders)
@@ -43,7 +43,7 @@ class ParallelModule(MultiTaskModule):
         return []
 
     def forward(self, batch: Batch) -> Outputs:
-        encoders: list[StagedModule] = list(self.encoders)  # type: ignore[arg-type]
+        encoders: list[MapStagedModule] = list(self.encoders)  # type: ignore[arg-type]
         memories = [Memory() for _ in encoders]
         features = [encoder.prepare(batch.inputs) for encoder in encoders]
         histories: list[list[Tensor]] = [[] for _ in encoders]

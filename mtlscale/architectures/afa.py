@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures._base import Architecture, MultiTaskModule, pooled, staged
+from mtlscale.architectures._base import Architecture, MultiTaskModule, map_staged, pooled
 from mtlscale.architectures._parallel import ParallelModule
-from mtlscale.encoders import EncoderModule, StagedModule
+from mtlscale.encoders import EncoderModule, MapStagedModule
 from mtlscale.spec import TaskSuite, knob
 
 
@@ -43,7 +43,7 @@ class Aggregation(nn.Module):
 
 
 class AFAModule(ParallelModule):
-    def __init__(self, suite: TaskSuite, encoders: list[StagedModule], reduction: int, dropout: float) -> None:
+    def __init__(self, suite: TaskSuite, encoders: list[MapStagedModule], reduction: int, dropout: float) -> None:
         super().__init__(suite, encoders, dropout)
         self.layers = nn.ModuleList(
             nn.ModuleList(Aggregation(len(encoders), task, width, reduction) for task in range(len(encoders)))
@@ -73,5 +73,5 @@ class AFA(Architecture):
     reduction: int = knob(16, low=1, help="channels over the gates' hidden layer")
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
-        encoders = [staged(encoder(), self.name) for _ in suite.tasks]
+        encoders = [map_staged(encoder(), self.name) for _ in suite.tasks]
         return AFAModule(suite, encoders, self.reduction, dropout)

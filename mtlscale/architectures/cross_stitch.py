@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures._base import Architecture, MultiTaskModule, linear_head, of_vectors, staged
+from mtlscale.architectures._base import Architecture, MultiTaskModule, linear_head, map_staged, of_vectors
 from mtlscale.architectures._parallel import ParallelModule
 from mtlscale.architectures._towers import Bank
 from mtlscale.data import Batch, Outputs
-from mtlscale.encoders import EncoderModule, StagedModule
+from mtlscale.encoders import EncoderModule, MapStagedModule
 from mtlscale.spec import TaskSuite, knob
 
 
@@ -58,7 +58,7 @@ class CrossStitchModule(MultiTaskModule):
 class StagedCrossStitchModule(ParallelModule):
     """An encoder per task; after every stage each task's features become a learnt sum of all tasks' features."""
 
-    def __init__(self, suite: TaskSuite, encoders: list[StagedModule], per_channel: bool, dropout: float) -> None:
+    def __init__(self, suite: TaskSuite, encoders: list[MapStagedModule], per_channel: bool, dropout: float) -> None:
         super().__init__(suite, encoders, dropout)
         self.units = nn.ModuleList(  # a row [T, C or 1] per task, after every stage
             nn.ParameterList(stitch(len(encoders), width if per_channel else 1).unbind())
@@ -102,9 +102,9 @@ class CrossStitch(Architecture):
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         first, per_channel = encoder(), self.units == "channel"
-        if self.bottom == "stages" or (self.bottom == "auto" and isinstance(first, StagedModule)):
-            each = [staged(first, f"{self.name} with bottom = stages")]
-            each += [staged(encoder(), self.name) for _ in suite.tasks[1:]]
+        if self.bottom == "stages" or (self.bottom == "auto" and isinstance(first, MapStagedModule)):
+            each = [map_staged(first, f"{self.name} with bottom = stages")]
+            each += [map_staged(encoder(), self.name) for _ in suite.tasks[1:]]
             return StagedCrossStitchModule(suite, each, per_channel, dropout)
         of_vectors(first, f"{self.name} with bottom = {self.bottom}")
         encoders = [first, *(encoder() for _ in suite.tasks[1:] if self.bottom == "own")]

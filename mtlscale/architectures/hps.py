@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mtlscale.architectures._base import Architecture, HeadMaker, MultiTaskModule, encoder_head
 from mtlscale.data import Batch, Outputs
-from mtlscale.encoders import EncoderModule
+from mtlscale.encoders import EncoderModule, StagedModule
 from mtlscale.spec import TaskSuite
 
 
@@ -35,6 +35,11 @@ class HPSModule(MultiTaskModule):
 
     def shared_parameters(self) -> list[nn.Parameter]:
         return list(self.encoder.parameters())
+
+    def shared_modules(self) -> list[list[nn.Parameter]]:
+        if not isinstance(self.encoder, StagedModule):
+            return super().shared_modules()
+        return [list(stage.parameters()) for stage in self.encoder.stages]
 
     def task_parameters(self, task: str) -> list[nn.Parameter]:
         return list(self.head(task).parameters())

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mtlscale.architectures._base import Architecture, MultiTaskModule, encoder_head
 from mtlscale.data import Batch, Outputs
-from mtlscale.encoders import EncoderModule, Memory, StagedModule
+from mtlscale.encoders import EncoderModule, MapStagedModule, Memory
 from mtlscale.spec import TaskSuite, knob
 
 
@@ -21,7 +21,7 @@ class MaxRoamModule(MultiTaskModule):
         super().__init__()
         self.names = tuple(task.name for task in suite.tasks)
         self.encoder, self.every = encoder, every
-        self.widths = encoder.widths if isinstance(encoder, StagedModule) else (encoder.features,)
+        self.widths = encoder.widths if isinstance(encoder, MapStagedModule) else (encoder.features,)
         self.seed = int(torch.randint(1 << 31, (), device="cpu"))
         each = max(1, round(share * len(self.names)))
         for stage, width in enumerate(self.widths):
@@ -34,13 +34,13 @@ class MaxRoamModule(MultiTaskModule):
     def forward(self, batch: Batch) -> Outputs:
         predictions = {}
         encoder = self.encoder
-        whole = None if isinstance(encoder, StagedModule) else encoder(batch.inputs)
+        whole = None if isinstance(encoder, MapStagedModule) else encoder(batch.inputs)
         for task in batch.tasks:
             index = self.names.index(task)
             if whole is not None:
                 features = self.masked(whole, 0, index)
             else:
-                assert isinstance(encoder, StagedModule)
+                assert isinstance(encoder, MapStagedModule)
                 features, memory = encoder.prepare(batch.inputs), Memory()
                 for stage in range(len(encoder.stages)):
                     features = self.masked(encoder.stage(stage, features, memory), stage, index)

@@ -9,9 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures._base import Architecture, MultiTaskModule, encoder_head, staged
+from mtlscale.architectures._base import Architecture, MultiTaskModule, encoder_head, map_staged
 from mtlscale.data import Batch, Outputs
-from mtlscale.encoders import BatchNorm2d, EncoderModule, Memory, StagedModule, conv_block, residual_block, resize
+from mtlscale.encoders import BatchNorm2d, EncoderModule, MapStagedModule, Memory, conv_block, residual_block, resize
 from mtlscale.spec import TaskSuite, knob
 
 
@@ -19,7 +19,7 @@ class MTANModule(MultiTaskModule):
     """`first`: the stage after which masks begin."""
 
     def __init__(
-        self, suite: TaskSuite, encoder: StagedModule, reduction: int, residual: bool, first: int, dropout: float
+        self, suite: TaskSuite, encoder: MapStagedModule, reduction: int, residual: bool, first: int, dropout: float
     ) -> None:
         super().__init__()
         self.names = tuple(task.name for task in suite.tasks)
@@ -92,4 +92,4 @@ class MTAN(Architecture):
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         resnet = self.form == "resnet"
-        return MTANModule(suite, staged(encoder(), self.name), self.reduction, resnet, int(resnet), dropout)
+        return MTANModule(suite, map_staged(encoder(), self.name), self.reduction, resnet, int(resnet), dropout)

@@ -8,15 +8,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures._base import Architecture, MultiTaskModule, staged
+from mtlscale.architectures._base import Architecture, MultiTaskModule, map_staged
 from mtlscale.architectures._parallel import ParallelModule
-from mtlscale.encoders import EncoderModule, StagedModule, conv_block, resize
+from mtlscale.encoders import EncoderModule, MapStagedModule, conv_block, resize
 from mtlscale.spec import TaskSuite, knob
 
 
 class NDDRModule(ParallelModule):
     def __init__(
-        self, suite: TaskSuite, encoders: list[StagedModule], own: float, shortcut: bool, dropout: float
+        self, suite: TaskSuite, encoders: list[MapStagedModule], own: float, shortcut: bool, dropout: float
     ) -> None:
         super().__init__(suite, encoders, dropout)
         size, widths = len(encoders), encoders[0].widths
@@ -74,5 +74,5 @@ class NDDRCNN(Architecture):
     shortcut: bool = knob(True, help="the head reads all stages")
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
-        encoders = [staged(encoder(), self.name) for _ in suite.tasks]
+        encoders = [map_staged(encoder(), self.name) for _ in suite.tasks]
         return NDDRModule(suite, encoders, self.own, self.shortcut, dropout)

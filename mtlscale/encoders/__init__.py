@@ -1,6 +1,6 @@
 """What turns inputs into features. One module per encoder, named as in experiment files."""
 
-from mtlscale.encoders._base import Encoder, EncoderModule, Memory, StagedModule
+from mtlscale.encoders._base import Encoder, EncoderModule, MapStagedModule, Memory, StagedModule
 from mtlscale.encoders._batch_norm import BatchNorm2d, conv_block, needs_every_worker, residual_block, resize
 from mtlscale.encoders._dropout import Dropout, drawn
 from mtlscale.encoders._heads import MapHead, linear_head
@@ -11,6 +11,7 @@ __all__ = [
     "Encoder",
     "EncoderModule",
     "MapHead",
+    "MapStagedModule",
     "Memory",
     "StagedModule",
     "conv_block",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -30,33 +31,51 @@ class EncoderModule(nn.Module):
 
 
 class StagedModule(EncoderModule):
-    """An encoder cut into stages, so that architectures can share, stitch or attend after each of them.
+    """An encoder cut into stages, so that architectures can share, branch, stitch or attend after each of them.
 
-    `prepare` turns inputs into the first map, `stage` turns a map into the next, `finish` the last one into features;
-    `forward` is all of them in order. `widths` are the channels after each stage.
+    `prepare` turns inputs into what the first stage reads, `stage` makes the next features of the last, `finish` turns
+    the last stage's into the encoder's; `forward` is all of them in order. Parameters are in the stages alone. `widths`
+    are the units or channels after each stage.
     """
 
-    stages: nn.ModuleList
+    stages: nn.ModuleList | Sequence[nn.Module]
     widths: tuple[int, ...]
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        """Inputs [B, *input_shape] -> [B, channels, H, W]."""
+        """Inputs [B, *input_shape] -> what the first stage reads."""
         return inputs
 
     def stage(self, index: int, features: Tensor, memory: Memory) -> Tensor:
-        """Stage `index` (from 0): a map -> [B, widths[index], h, w]. `memory`: a fresh dictionary for each pass."""
+        """Stage `index` (from 0): features -> [B, widths[index], ...]. `memory`: what a pass through all stages keeps
+        for later ones, at first an empty dictionary."""
         result: Tensor = self.stages[index](features)
         return result
 
     def finish(self, features: Tensor) -> Tensor:
-        """The last stage's map -> features: itself where `spatial`, else its mean over places."""
-        return features if self.spatial else features.mean((2, 3))
+        """The last stage's features -> the encoder's."""
+        return features
+
+    def keep(self, first: int, last: int) -> None:
+        """Drop all stages but those from `first` to before `last`: only these may be passed from now on."""
+        for index in range(len(self.stages)):
+            if not first <= index < last:
+                self.stages[index] = nn.Identity()  # type: ignore[index]
 
     def forward(self, inputs: Tensor) -> Tensor:
         features, memory = self.prepare(inputs), Memory()
         for index in range(len(self.stages)):
             features = self.stage(index, features, memory)
         return self.finish(features)
+
+
+class MapStagedModule(StagedModule):
+    """One whose stages give maps [B, widths[index], h, w]."""
+
+    stages: nn.ModuleList
+
+    def finish(self, features: Tensor) -> Tensor:
+        """The last stage's map -> features: itself where `spatial`, else its mean over places."""
+        return features if self.spatial else features.mean((2, 3))
 
 
 class Encoder(Component):
@@ -67,6 +86,11 @@ class Encoder(Component):
     # nothing that remembers batches.
     batchable: ClassVar[bool] = False
     inputs: ClassVar[tuple[str, ...]] = ("vector",)  # the kinds of input it reads
+
+    @property
+    def stage_count(self) -> int:
+        """Stages of its modules; 0 where they are not cut into any."""
+        return 0
 
     def build(self, suite: TaskSuite) -> EncoderModule:
         """A module for this suite's inputs. Raises `UserError` where they do not fit."""

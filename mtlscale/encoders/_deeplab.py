@@ -8,7 +8,7 @@ from torch import nn
 
 from mtlscale.encoders._base import Encoder, EncoderModule
 from mtlscale.encoders._heads import aspp_head
-from mtlscale.encoders._images import WEIGHTS_HELP, ResNetModule, image_size
+from mtlscale.encoders._images import RESNET_STAGES, WEIGHTS_HELP, ResNetModule, image_size
 from mtlscale.spec import Task, TaskSuite, UserError, knob
 
 _DILATED = {8: (3, 4), 16: (4,), 32: ()}
@@ -42,6 +42,10 @@ class DeepLab(Encoder):
     head_width: int = knob(256, low=1, help="channels within a task's head")
     rates: tuple[int, ...] = knob((12, 24, 36), low=1, help="dilations of the pyramid, in places of the features")
     weights: str | None = knob(None, file=True, help=WEIGHTS_HELP)
+
+    @property
+    def stage_count(self) -> int:
+        return RESNET_STAGES
 
     def build(self, suite: TaskSuite) -> EncoderModule:
         image_size(self.name, suite)

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mtlscale.encoders._base import StagedModule
+from mtlscale.encoders._base import MapStagedModule
 from mtlscale.encoders._batch_norm import BatchNorm2d
 from mtlscale.spec import Task, TaskSuite, UserError, files
 from mtlscale.torchvision_ops import declare
 
+RESNET_STAGES = 5  # the stem and four layers
 BLOCKS = {18: ("BasicBlock", (2, 2, 2, 2)), 50: ("Bottleneck", (3, 4, 6, 3))}
 WEIGHTS_HELP = "file of torchvision's weights (a state dictionary) to start from; none: random"
 _MEAN, _STD = 127.5, 64.0  # where a data set says nothing
@@ -23,7 +24,7 @@ _CLASSIFIERS = ("fc.", "classifier.", "aux_classifier.")  # heads that torchvisi
 _OF_MAPS = {"miou", "pixel_accuracy", "pixel_error", "abs_err", "rel_err", "max_f"}
 
 
-class ImageModule(StagedModule):
+class ImageModule(MapStagedModule):
     """Stages over images whose pixels are normalised by the data set's mean and deviation per channel.
 
     uint8 pixels are normalised; floating-point inputs are taken as they are.

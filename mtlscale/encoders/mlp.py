@@ -1,21 +1,23 @@
 import itertools
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 from torch import Tensor, nn
 
-from mtlscale.encoders._base import Encoder, EncoderModule
+from mtlscale.encoders._base import Encoder, EncoderModule, Memory, StagedModule
 from mtlscale.encoders._dropout import Dropout
 from mtlscale.spec import TaskSuite, UserError, knob
 
+_LAYERS = 3  # linear, activation, dropout: of a stage
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU, "elu": nn.ELU}
 
 
 class MLP(Encoder):
     """Fully connected layers over the flattened input.
 
-    Every hidden layer is linear, activation, dropout; `hidden = []` passes the flattened input through. Reads vectors
-    and images.
+    Every hidden layer is linear, activation, dropout, and a stage; `hidden = []` passes the flattened input through.
+    Reads vectors and images.
     """
 
     name: ClassVar[str] = "mlp"
@@ -28,6 +30,10 @@ class MLP(Encoder):
     dropout: float = knob(0.0, low=0.0, high=1.0, open_high=True, help="after every hidden layer")
     input_dropout: float = knob(0.0, low=0.0, high=1.0, open_high=True, help="of the inputs")
 
+    @property
+    def stage_count(self) -> int:
+        return len(self.hidden)
+
     def build(self, suite: TaskSuite) -> EncoderModule:
         if suite.input_kind not in self.inputs:
             raise UserError(f"mlp reads vectors or images, {suite.name} has {suite.input_kind}; choose another encoder")
@@ -36,7 +42,7 @@ class MLP(Encoder):
         )
 
 
-class MLPModule(EncoderModule):
+class MLPModule(StagedModule):
     """[B, *input_shape] -> [B, last hidden size]."""
 
     vectorised = True
@@ -51,6 +57,25 @@ class MLPModule(EncoderModule):
             layers += [nn.Linear(before, after), activation(), Dropout(dropout)]
         self.layers = nn.Sequential(*layers)
         self.features = hidden[-1] if hidden else size
+        self.widths = hidden
+
+    @property
+    def stages(self) -> Sequence[nn.Module]:  # type: ignore[override]
+        return [self.layers[first : first + _LAYERS] for first in range(1, len(self.layers), _LAYERS)]
+
+    def prepare(self, inputs: Tensor) -> Tensor:
+        flat: Tensor = self.layers[0](self.dropped(inputs))
+        return flat
+
+    def stage(self, index: int, features: Tensor, memory: Memory) -> Tensor:
+        for layer in range(1 + index * _LAYERS, 1 + (index + 1) * _LAYERS):
+            features = self.layers[layer](features)
+        return features
+
+    def keep(self, first: int, last: int) -> None:
+        for layer in range(1, len(self.layers)):
+            if not first <= (layer - 1) // _LAYERS < last:
+                self.layers[layer] = nn.Identity()
 
     def forward(self, inputs: Tensor) -> Tensor:
         features: Tensor = self.layers(self.dropped(inputs))

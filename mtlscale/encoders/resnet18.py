@@ -1,7 +1,7 @@
 from typing import ClassVar
 
 from mtlscale.encoders._base import Encoder, EncoderModule
-from mtlscale.encoders._images import WEIGHTS_HELP, ResNetModule, image_size, is_map
+from mtlscale.encoders._images import RESNET_STAGES, WEIGHTS_HELP, ResNetModule, image_size, is_map
 from mtlscale.spec import TaskSuite, UserError, knob
 
 
@@ -19,6 +19,10 @@ class ResNet18(Encoder):
     width: int = knob(64, low=1, help="channels of the first layer")
     stem: str = knob("imagenet", choices=("imagenet", "small"), help="a quarter of the resolution, or all of it")
     weights: str | None = knob(None, file=True, help=WEIGHTS_HELP)
+
+    @property
+    def stage_count(self) -> int:
+        return RESNET_STAGES
 
     def build(self, suite: TaskSuite) -> EncoderModule:
         image_size(self.name, suite)

@@ -25,6 +25,10 @@ class SegNet(Encoder):
 
     width: int = knob(64, low=1, help="channels of the first resolution; twice as many at each of the next three")
 
+    @property
+    def stage_count(self) -> int:
+        return 2 * len(_CONVOLUTIONS)
+
     def build(self, suite: TaskSuite) -> EncoderModule:
         if min(image_size(self.name, suite)) < 32:
             raise UserError(f"segnet halves an image five times: {suite.name} needs at least 32 pixels a side")

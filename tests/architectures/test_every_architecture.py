@@ -21,6 +21,7 @@ MakeBatch = Callable[..., Batch]
 # Architectures whose options change what is shared; of all others the defaults.
 MORE: list[tuple[str, dict[str, Any]]] = [
     ("cross_stitch", {"units": "channel", "bottom": "own"}),
+    ("branched", {"points": [1, 2, 2]}),
     ("dmtrl", {"warmup": 0}),
     ("ple", {"layers": 1}),
     ("ple", {"layers": 3, "own": 2}),

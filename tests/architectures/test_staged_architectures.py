@@ -24,6 +24,7 @@ ENCODERS: dict[str, dict[str, Any]] = {
 # Of the architectures that run on images, those whose sizes are set small here; of the others the defaults.
 OPTIONS: dict[str, dict[str, Any]] = {
     "afa": {"reduction": 2},
+    "branched": {"points": [1, 3, 6]},
     "cgc": {"top": 3},
     "cross_stitch": {},
     "hps": {},

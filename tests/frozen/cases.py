@@ -96,6 +96,7 @@ for name in ("stl", "gradvac", "aamtrl"):
 # -- architectures -------------------------------------------------------------------------------------------------
 
 VECTORS: dict[str, Options] = {
+    "branched": {"points": [1, 3, 3]},
     "cgc": {"top": 4},
     "constant": {},
     "cross_stitch": {"top": 4},
@@ -111,6 +112,7 @@ VECTORS: dict[str, Options] = {
 }
 STAGED: dict[str, Options] = {
     "afa": {"reduction": 2},
+    "branched": {"points": [2, 4]},
     "cgc": {"top": 4},
     "cross_stitch": {},
     "hps": {},
@@ -182,6 +184,7 @@ add("encoder/bilstm, mean, cagrad", "text", "cagrad", SGD, encoder={**BILSTM, "p
 add("encoder/textcnn, shared inputs, pcgrad", "text", "pcgrad", SGD, options=SHARED, encoder=TEXTCNN)
 add("encoder/textcnn, stl", "text", "stl", SGD, encoder=TEXTCNN)
 add("encoder/textcnn, aamtrl", "text", "aamtrl", SGD, encoder=TEXTCNN, dropout=0.2)
+add("encoder/textcnn_mlp", "text", "mgda", SGD, encoder={**TEXTCNN, "name": "textcnn_mlp", "hidden": [5, 4]})
 add("encoder/resnet18 mgda", "images", "mgda", IMAGES, encoder=RESNET)
 imagenet = {**RESNET, "stem": "imagenet"}
 add("encoder/resnet18, stem of imagenet", "images", "equal", IMAGES, options={"size": 64}, encoder=imagenet)

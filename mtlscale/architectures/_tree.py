@@ -1,0 +1,156 @@
+"""Trees of stages: tasks that share the first stages of an encoder and branch between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mtlscale.architectures._base import MultiTaskModule, encoder_head, staged
+from mtlscale.data import Batch, Outputs
+from mtlscale.encoders import EncoderModule, Memory, StagedModule
+from mtlscale.spec import TaskSuite, UserError
+
+Tree = list[list[int]]  # stage -> task -> node: tasks of one node share that stage, and all before it
+
+
+def stages_of(encoder: Callable[[], EncoderModule], name: str) -> int:
+    """How many stages the encoder has; `UserError` where none. Initialisation goes on as if it had not been asked."""
+    with torch.random.fork_rng(devices=[]):
+        return len(staged(encoder(), name).stages)
+
+
+def tree_of_points(points: Sequence[int], stages: int) -> Tree:
+    """The tree in which task t shares stages 1..p_t - 1 with all others that have as many, and has p_t.. of its own.
+
+    points: of each task, in 1..stages + 1; 1: a network of its own, stages + 1: everything shared.
+    """
+    for point in points:
+        if not 1 <= point <= stages + 1:
+            raise UserError(f"branch point {point} is outside 1..{stages + 1}: the encoder has {stages} stages")
+    return checked([[0 if stage + 1 < p else task + 1 for task, p in enumerate(points)] for stage in range(stages)])
+
+
+def checked(tree: Sequence[Sequence[int]]) -> Tree:
+    """The tree with nodes of a stage numbered in the order of tasks. `UserError` where tasks that are apart meet
+    again."""
+    result: Tree = []
+    for number, nodes in enumerate(tree):
+        seen: dict[int, int] = {}
+        result.append([seen.setdefault(node, len(seen)) for node in nodes])
+        if number:
+            above = result[-2]
+            for node in seen.values():
+                if len({above[task] for task, other in enumerate(result[-1]) if other == node}) > 1:
+                    raise UserError(f"tree: tasks that are apart at stage {number} share stage {number + 1}")
+    return result
+
+
+class Segment(nn.Module):
+    """The stages from `first` to before `last` of one encoder, which the same tasks pass."""
+
+    def __init__(self, encoder: StagedModule, first: int, last: int, tasks: frozenset[int]) -> None:
+        super().__init__()
+        encoder.keep(first, last)
+        self.encoder, self.first, self.last, self.tasks = encoder, first, last, tasks
+
+    def of_stage(self, stage: int) -> list[nn.Parameter]:
+        """The parameters of a stage; none of one it lacks."""
+        return list(self.encoder.stages[stage].parameters())
+
+    def forward(self, features: Tensor, memory: Memory) -> Tensor:
+        for index in range(self.first, self.last):
+            features = self.encoder.stage(index, features, memory)
+        return features
+
+
+def segments(encoder: Callable[[], EncoderModule], tree: Tree, name: str) -> list[Segment]:
+    """The modules of a tree, each freshly made, in the order of the tasks that first pass them; a tree with one network
+    a task has the encoders of single-task learning."""
+    found: list[Segment] = []
+    known: set[tuple[int, int]] = set()
+    for task in range(len(tree[0])):
+        first = 0
+        while first < len(tree):
+            tasks = _together(tree, first, task)
+            last = first + 1
+            while last < len(tree) and _together(tree, last, task) == tasks:
+                last += 1
+            if (first, min(tasks)) not in known:
+                known.add((first, min(tasks)))
+                found.append(Segment(staged(encoder(), name), first, last, tasks))
+            first = last
+    return found
+
+
+def _together(tree: Tree, stage: int, task: int) -> frozenset[int]:
+    """The tasks that share a stage with a task."""
+    return frozenset(other for other, node in enumerate(tree[stage]) if node == tree[stage][task])
+
+
+class BranchedModule(MultiTaskModule):
+    """The network of a tree: each node's stage runs once for the tasks that share it; a head per task."""
+
+    def __init__(
+        self, suite: TaskSuite, encoder: Callable[[], EncoderModule], tree: Tree, dropout: float, name: str = "branched"
+    ) -> None:
+        super().__init__()
+        self.names, self.tree = tuple(task.name for task in suite.tasks), tree
+        self.segments = nn.ModuleList(segments(encoder, tree, name))
+        every = range(len(self.names))
+        self.paths = [[s for s in self.parts() if task in s.tasks] for task in every]
+        self.heads = nn.ModuleList(
+            encoder_head(self.paths[index][-1].encoder, task, dropout) for index, task in enumerate(suite.tasks)
+        )
+        self.independent = all(len(segment.tasks) == 1 for segment in self.parts())
+        self.vectorised = len(self.segments) == 1 and self.paths[0][0].encoder.vectorised
+
+    def parts(self) -> list[Segment]:
+        return list(self.segments)  # type: ignore[arg-type]
+
+    def forward(self, batch: Batch) -> Outputs:
+        places = {task: self.names.index(task) for task in batch.tasks}
+        whole = self.parts()[0].encoder
+        if len(self.segments) == 1:  # everything is shared: gradients may be taken at the representation
+            representation = whole(batch.inputs)
+            branches = {task: representation.view_as(representation) for task in batch.tasks}
+            return Outputs({t: self.heads[i](branches[t]) for t, i in places.items()}, representation, branches)
+        start, passed = (whole.prepare(batch.inputs), Memory()), dict[Segment, tuple[Tensor, Memory]]()
+        predictions = {}
+        for task, place in places.items():
+            features, memory = start
+            for segment in self.paths[place]:
+                if segment not in passed:
+                    kept = Memory(memory)  # of this path alone
+                    passed[segment] = (segment(features, kept), kept)
+                features, memory = passed[segment]
+            predictions[task] = self.heads[place](whole.finish(features))
+        return Outputs(predictions)
+
+    def shared_parameters(self) -> list[nn.Parameter]:
+        return [p for segment in self.parts() if len(segment.tasks) > 1 for p in segment.parameters()]
+
+    def shared_modules(self) -> list[list[nn.Parameter]]:
+        return [
+            [p for segment in self.parts() if len(segment.tasks) > 1 for p in segment.of_stage(stage)]
+            for stage in range(len(self.tree))
+        ]
+
+    def task_parameters(self, task: str) -> list[nn.Parameter]:
+        index = self.names.index(task)
+        own = [p for s in self.paths[index] if len(s.tasks) == 1 for p in s.parameters()]
+        return [*own, *self.heads[index].parameters()]
+
+    def structure(self) -> dict[str, Any]:
+        return {"tree": self.tree, "stage_parameters": stage_parameters(self.parts()), "tasks": list(self.names)}
+
+
+def stage_parameters(parts: Sequence[Segment]) -> list[int]:
+    """How many numbers each stage of an encoder learns."""
+    found: dict[int, int] = {}
+    for segment in parts:
+        for stage in range(segment.first, segment.last):
+            found[stage] = sum(p.numel() for p in segment.of_stage(stage))
+    return [found[stage] for stage in sorted(found)]

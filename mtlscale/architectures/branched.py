@@ -1,0 +1,53 @@
+"""A tree of stages given by hand: tasks share the first stages of the encoder and branch where the tree says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from mtlscale.architectures._base import Architecture, MultiTaskModule
+from mtlscale.architectures._tree import BranchedModule, Tree, checked, stages_of, tree_of_points
+from mtlscale.encoders import EncoderModule
+from mtlscale.spec import TaskSuite, UserError, knob
+
+
+class Branched(Architecture):
+    """A tree of stages given by hand.
+
+    `points`: for each task in the suite's order its branch point p in 1..P, as in tables of learned branch points:
+    stages 1..p - 1 are shared, p..P - 1 the task's own; P, the number of stages + 1, shares everything. `tree` says
+    more: for each stage, input side first, a node per task, "0 0 1" where the first two tasks share it. Neither:
+    everything is shared.
+    """
+
+    name: ClassVar[str] = "branched"
+    source: ClassVar[str] = "own statement of what searched architectures retrain"
+    batchable: ClassVar[bool] = True
+
+    points: tuple[int, ...] = knob((), low=1, help="branch point of each task, 1..stages + 1")
+    tree: tuple[str, ...] = knob((), help='for each stage a node per task, such as "0 0 1"')
+
+    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        return BranchedModule(suite, encoder, self._tree(suite, stages_of(encoder, self.name)), dropout, self.name)
+
+    def _tree(self, suite: TaskSuite, stages: int) -> Tree:
+        if self.points and self.tree:
+            raise UserError(f"{self.name}: points and tree both say where tasks branch; drop one of them")
+        if not self.tree:
+            points = self.points or (stages + 1,) * len(suite.tasks)
+            self._check_length("points", len(points), suite)
+            return tree_of_points(points, stages)
+        if len(self.tree) != stages:
+            raise UserError(f"{self.name}: tree has {len(self.tree)} stages, the encoder {stages}")
+        found = []
+        for stage, text in enumerate(self.tree, 1):
+            try:
+                found.append([int(node) for node in text.split()])
+            except ValueError:
+                raise UserError(f"{self.name}: tree, stage {stage}: {text!r} should be whole numbers") from None
+            self._check_length(f"tree, stage {stage}", len(found[-1]), suite)
+        return checked(found)
+
+    def _check_length(self, what: str, given: int, suite: TaskSuite) -> None:
+        if given != len(suite.tasks):
+            raise UserError(f"{self.name}: {what} has {given} entries, {suite.name} has {len(suite.tasks)} tasks")
