@@ -72,7 +72,7 @@ def _exact(run: Run, seed: int) -> Run:
 
 def _alone(run: Run, data: PreparedData, device: torch.device) -> tuple[Session, StepResult]:
     """One step, and what follows when an epoch ends."""
-    (phase,), workers = run.parts.architecture.phases(), Workers()
+    (phase,), workers = run.parts.phases, Workers()
     reader = DeviceReader(data.splits, device, torch.float64)
     batches = Batches(reader, data.suite, device=device, dtype=torch.float64, workers=workers)
     session = begin(run, data.suite, phase, None, batches, device=device, workers=workers)

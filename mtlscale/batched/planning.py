@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from mtlscale.architectures import Architecture, MultiTaskModule, Phase, Turn
+from mtlscale.architectures import MultiTaskModule, Phase, Turn
 from mtlscale.batched import lengths
 from mtlscale.data import SAMPLERS, Batch, Samples
 from mtlscale.data.prepared import Manifest
@@ -68,14 +68,13 @@ def obstacle(run: Run, suite: TaskSuite) -> str | None:
         component = getattr(parts, kind)
         if component is not None and not component.batchable:
             return f"{kind} {component.name} is not batchable"
-    if not _trains_plainly(parts.architecture):
+    if not _trains_plainly(parts.phases):
         return f"architecture {parts.architecture.name} has phases or turns of its own"
     return None
 
 
-def _trains_plainly(architecture: Architecture) -> bool:
-    """Whether it has one phase of one turn, and neither asks for anything of its own."""
-    phases = architecture.phases()
+def _trains_plainly(phases: Sequence[Phase]) -> bool:
+    """Whether there is one phase of one turn, and neither asks for anything of its own."""
     if len(phases) > 1 or len(phases[0].turns) > 1:
         return False
     return phases[0] == Phase(name=phases[0].name, turns=(Turn(name=phases[0].turns[0].name),))

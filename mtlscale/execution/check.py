@@ -68,7 +68,7 @@ def _build(run: Run, suite: TaskSuite) -> None:
 
     from mtlscale.training import Update, build_model, partition_of
 
-    phase = run.parts.architecture.phases()[0]
+    phase = run.parts.phases[0]
     model, objective = build_model(run, suite, phase)
     for turn in phase.turns:
         if turn.source == "tasks":

@@ -88,7 +88,7 @@ class Plan:
         sizes = [counts.get("train", 0) for counts in self.manifests[run.data].counts.values()]
         passed = sum(sizes) if spec.batches == "pooled" else max(sizes)
         steps = 0
-        for phase in run.parts.architecture.phases():
+        for phase in run.parts.phases:
             first = phase.turns[0]
             halved = first.share != "whole" or (first.balancer or run.parts.balancer).needs == "validation"
             samples = -(-passed // 2) if halved else passed

@@ -19,7 +19,7 @@ def check_batches(run: Run, suite: TaskSuite) -> None:
         raise UserError(f"{said}: {suite.name} has streams without labels ({', '.join(suite.unlabelled)}); {mend}")
     if training.reader == "stream":
         raise UserError(f"{said}: the reader stream has no sample out of its turn; {mend}, or choose another reader")
-    for turn in (turn for phase in run.parts.architecture.phases() for turn in phase.turns):
+    for turn in (turn for phase in run.parts.phases for turn in phase.turns):
         balancer = turn.balancer or run.parts.balancer
         if balancer.needs == "validation" or turn.share != "whole":
             name = balancer.name if balancer.needs == "validation" else run.parts.architecture.name

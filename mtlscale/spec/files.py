@@ -35,20 +35,33 @@ class Named:
 
 def named(data: Mapping[str, Any]) -> Iterator[Named]:
     """The places that name files, of an unchecked experiment; plugins are known by now."""
+    for where, kind, entry in _components(data):
+        name = entry.get("name")
+        if not isinstance(name, str) or name not in components.names(kind):
+            continue
+        options = entry["options"] if isinstance(entry.get("options"), dict) else entry
+        for key, (_, knob) in components.component(kind, name).knobs().items():
+            if knob.file and isinstance(options.get(key), str):
+                yield Named(f"{where}.{key}", options, key)
+
+
+def _components(data: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Place, kind and entry of the components that may name files: encoders, and architectures of methods."""
     models = [("model", data.get("model"))]
     for kind in ("datasets", "methods"):
         entries = data.get(kind)
         for index, entry in enumerate(entries if isinstance(entries, list | tuple) else ()):
-            models.append((f"{kind}.{index}.model", entry.get("model") if isinstance(entry, Mapping) else None))
+            if not isinstance(entry, dict):
+                continue
+            models.append((f"{kind}.{index}.model", entry.get("model")))
+            if kind == "methods":
+                yield f"methods.{index}", "architectures", entry
+                if isinstance(entry.get("architecture"), dict):
+                    yield f"methods.{index}.architecture", "architectures", entry["architecture"]
     for where, model in models:
         encoder = model.get("encoder") if isinstance(model, Mapping) else None
-        name = encoder.get("name") if isinstance(encoder, dict) else None
-        if not isinstance(encoder, dict) or name not in components.names("encoders"):
-            continue
-        options = encoder["options"] if isinstance(encoder.get("options"), dict) else encoder
-        for key, (_, knob) in components.component("encoders", name).knobs().items():
-            if knob.file and isinstance(options.get(key), str):
-                yield Named(f"{where}.encoder.{key}", options, key)
+        if isinstance(encoder, dict):
+            yield f"{where}.encoder", "encoders", encoder
 
 
 def known(value: Any) -> Any:

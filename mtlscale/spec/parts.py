@@ -45,6 +45,12 @@ class Parts:
             training=TrainingSpec.model_validate(spec["training"]),
         )
 
+    @property
+    def phases(self) -> tuple[Any, ...]:
+        """What the method does one after the other on this encoder: a tuple of `Phase`."""
+        found: tuple[Any, ...] = self.architecture.phases_for(self.encoder.stage_count)
+        return found
+
     def plain(self) -> dict[str, Any]:
         """The plain form, every setting with its value: what records keep and run ids hash."""
         return as_json(

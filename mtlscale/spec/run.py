@@ -132,13 +132,13 @@ class Run(Model):
     @property
     def epochs(self) -> int:
         """Epochs of all its phases, if no early stopping cuts them short."""
-        return sum(phase.epochs or self.training.epochs for phase in self.parts.architecture.phases())
+        return sum(phase.epochs or self.training.epochs for phase in self.parts.phases)
 
     def epochs_behind(self, phase: str, epoch: int) -> int:
         """How many of its epochs are over with this one of a phase ("": it has one phase alone). Earlier phases that
         ended early, or that another run had done, count whole."""
         behind = epoch
-        for earlier in self.parts.architecture.phases() if phase else ():
+        for earlier in self.parts.phases if phase else ():
             if earlier.name == phase:
                 break
             behind += earlier.epochs or self.training.epochs

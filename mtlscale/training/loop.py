@@ -30,7 +30,7 @@ from mtlscale.training.batches import Batches
 from mtlscale.training.evaluate import as_measured, evaluate
 from mtlscale.training.items import ItemBootstrap
 from mtlscale.training.means import Diverged
-from mtlscale.training.phases import begin, phase_id
+from mtlscale.training.phases import begin, found_for, phase_id
 from mtlscale.training.pictures import Pictures, pictures
 from mtlscale.training.record import counters, now, run_record, traced
 from mtlscale.training.seeds import derive_seed
@@ -147,7 +147,7 @@ class Trainer:
             eval_batch_size=self.spec.eval_batch_size,
             augment=Augment.of(self.spec.augment, self.suite, run.seed),
         )
-        self.phases = run.parts.architecture.phases()
+        self.phases = run.parts.phases
         self.notes: list[str] = []  # what whoever watches should hear
         self.at = Progress(started=now())
         self._begin(0, None)
@@ -287,15 +287,20 @@ class Trainer:
                     found = self.model.hand_over()
                 seconds = self.at.seconds - sum(known["seconds"] for known in self.at.phases if not known["reused"])
                 cost = {"epochs": self.at.epoch, "steps": self.at.step, "seconds": seconds}
-                content = {"found": found, "cost": {"name": self.phase.name, **cost}}
+                content = {"found": found, "cost": {"name": self.phase.name, **cost}, "of": found_for(self.run)}
                 if kept is not None and self.workers.rank == 0:
                     checkpoint.save(kept, content)
             assert content is not None
             key = phase_id(self.run, self.phases, self.at.place)
             self.at.phases.append({**content["cost"], "phase_id": key, "reused": reused})
-            self._begin(self.at.place + 1, content["found"])
+            self._begin(self._next(content["found"]), content["found"])
             self._save()
         return self._over()
+
+    def _next(self, found: Found) -> int:
+        """The place of the next phase that has anything to do."""
+        wants, last = self.run.parts.architecture.wants, len(self.phases) - 1
+        return next(p for p in range(self.at.place + 1, last + 1) if p == last or wants(self.phases[p].name, found))
 
     def _ended(self) -> RunRecord:
         started = time.perf_counter()

@@ -16,7 +16,8 @@ from mtlscale.data import SAMPLERS, EpochSampler, Samples, WindowSampler, Worker
 from mtlscale.data.streamed import StreamReader
 from mtlscale.encoders import needs_every_worker
 from mtlscale.objectives import ObjectiveModule
-from mtlscale.spec import MISSING_CLASS, Run, TaskSuite, TrainingSpec, UserError, check_batches, no_result
+from mtlscale.spec import MISSING_CLASS, Run, TaskSuite, TrainingSpec, UserError, check_batches, files, no_result
+from mtlscale.training import checkpoint
 from mtlscale.training.batches import Batches
 from mtlscale.training.rows import Partition
 from mtlscale.training.seeds import derive_seed
@@ -38,7 +39,8 @@ def build_model(
     if suite.input_kind not in encoder.inputs:
         wanted, given = " or ".join(map(_plural, encoder.inputs)), _plural(suite.input_kind)
         raise UserError(f"encoder {encoder.name} reads {wanted}, {suite.name} has {given}; choose another encoder")
-    phase = phase or architecture.phases()[0]
+    phase = phase or parts.phases[0]
+    found = given_found(run) if found is None else found
     dtype = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, parts.training.dtype))
     try:
@@ -59,7 +61,8 @@ def phase_id(run: Run, phases: Sequence[Phase], place: int) -> str:
     """A hash of all that shapes what the phase at this place hands over, so that runs that agree in it share it."""
     content = []
     for phase in phases[: place + 1]:
-        training = dict(run.spec["training"])
+        of_turns = set.intersection(*(set(turn.training) for turn in phase.turns))  # which say so themselves
+        training = {name: value for name, value in run.spec["training"].items() if name not in of_turns}
         if phase.epochs is not None:
             training.pop("epochs")
         if phase.choose == "last" or phase.patience is not None:
@@ -77,6 +80,39 @@ def phase_id(run: Run, phases: Sequence[Phase], place: int) -> str:
     same = [run.spec[key] for key in ("dataset", "architecture", "encoder", "dropout")]
     text = json.dumps([content, same, run.fingerprint, PHASES_VERSION], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def found_for(run: Run) -> dict[str, Any]:
+    """What a phase's finding belongs to: it says nothing of other data, encoders or methods."""
+    names = {"architecture": run.spec["architecture"]["name"], "encoder": run.spec["encoder"]}
+    return {"dataset": run.spec["dataset"]["name"], "fingerprint": run.fingerprint, **names}
+
+
+def given_found(run: Run) -> Found | None:
+    """What the knob `found` of an architecture names: the finding of an earlier phase of its, in a file. `UserError`
+    where it cannot be read, or was found for something else."""
+    named = getattr(run.parts.architecture, "found", None)
+    if named is None:
+        return None
+    path = files.locate(named)
+    try:
+        content = checkpoint.load(path)
+    except checkpoint.Damaged:
+        content = None
+    if content is None or not isinstance(content, dict) or "of" not in content:
+        raise UserError(f"found: {path} is not what a phase has left; name a file of a home folder's `phases`")
+    for what, value in found_for(run).items():
+        if content["of"].get(what) != value:
+            before, now = _short(content["of"].get(what)), _short(value)
+            raise UserError(
+                f"found: {path} was found for another {what} ({before}, here {now}); drop it to search anew"
+            )
+    found: Found = content["found"]
+    return found
+
+
+def _short(value: Any) -> str:
+    return json.dumps(value, default=str)[:80]
 
 
 def _told(balancer: Balancer) -> list[Any]:

@@ -64,7 +64,7 @@ def test_the_reader_is_no_part_of_the_run_or_its_phases(load: Callable[[str], Pr
 
     runs = [run_of("vectors", reader) for reader in ("auto", "device", "mapped")]
     assert len({run.run_id for run in runs}) == 1
-    assert len({phase_id(run, run.parts.architecture.phases(), 0) for run in runs}) == 1
+    assert len({phase_id(run, run.parts.phases, 0) for run in runs}) == 1
 
 
 def test_pictures_are_those_of_every_reader(load: Callable[[str], PreparedData]) -> None:

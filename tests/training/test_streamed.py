@@ -137,12 +137,10 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(load: Load, tmp_path: 
 def test_the_order_is_part_of_the_run_and_its_phases(load: Load) -> None:
     runs = [run_of("vectors", "auto"), streamed("vectors"), run_of("vectors", "stream")]
     assert len({run.run_id for run in runs}) == 3
-    assert len({phase_id(run, run.parts.architecture.phases(), 0) for run in runs}) == 3
+    assert len({phase_id(run, run.parts.phases, 0) for run in runs}) == 3
     plain = [run_of("vectors", reader, stream_window=window) for reader in ("auto", "mapped") for window in (3, 16)]
     assert {run.run_id for run in plain} == {runs[0].run_id}
-    assert {phase_id(run, run.parts.architecture.phases(), 0) for run in plain} == {
-        phase_id(runs[0], runs[0].parts.architecture.phases(), 0)
-    }
+    assert {phase_id(run, run.parts.phases, 0) for run in plain} == {phase_id(runs[0], runs[0].parts.phases, 0)}
 
 
 @pytest.mark.parametrize(
