@@ -12,6 +12,7 @@ from mtlscale.architectures._base import (
     staged,
 )
 from mtlscale.architectures._phases import TURN_SETTINGS, Found, Phase, Share, Source, Turn
+from mtlscale.solvers import conflict_mask
 
 __all__ = [
     "TURN_SETTINGS",
@@ -24,6 +25,7 @@ __all__ = [
     "Share",
     "Source",
     "Turn",
+    "conflict_mask",
     "encoder_head",
     "linear_head",
     "of_vectors",

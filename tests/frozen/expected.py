@@ -46,6 +46,8 @@ MENDED: dict[str, str] = {
     "architecture/constant": _FITTED,
     "balancer/getmtl_released": _LATER,
     "architecture/linear": _LATER,
+    "balancer/conflict_noticed": _LATER,
+    "balancer, shared inputs/conflict_noticed": _LATER,
 }
 
 
