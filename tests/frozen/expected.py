@@ -49,6 +49,8 @@ MENDED: dict[str, str] = {
     "architecture/branched": _LATER,
     "architecture, images/branched": _LATER,
     "encoder/textcnn_mlp": _LATER,
+    "encoder/averaged": _LATER,
+    "encoder/transformer": _LATER,
 }
 
 
