@@ -150,7 +150,7 @@ def keep_all(side: Side) -> None:
 
     model = side.trainer.model
     with torch.no_grad():
-        for group in (name for name in model.groups() if name == "alpha"):
+        for group in (name for name in model.groups() if name == "architecture"):
             for logits in model.groups()[group]:
                 logits.copy_(torch.linspace(1.0, -1.0, logits.shape[-1]).expand_as(logits))
 
