@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mtlscale.records import RunRecord
 from mtlscale.report.canvas import MOST_LINES, new_figure, style
-from mtlscale.report.heatmaps import is_matrix
+from mtlscale.report.curves import last_traces
 from mtlscale.report.layout import signed
 from mtlscale.report.plotly_canvas import grid, label, new_plot
 from mtlscale.report.traces import MOST_METHODS, shortened
@@ -27,7 +27,7 @@ _WHAT = "row: whose gradient is stepped along; column: whose loss falls (blue) o
 
 @dataclass(frozen=True)
 class Affinity:
-    """[T, T] mean over epochs and seeds of a method's affinities, and their tasks."""
+    """[T, T] mean over seeds of a method's affinities as they were last, NaN where none was measured; their tasks."""
 
     method: str
     seeds: int
@@ -37,7 +37,7 @@ class Affinity:
     @property
     def scale(self) -> float:
         """The largest between two tasks: what a task does to itself would hide the rest."""
-        others = np.abs(self.values[~np.eye(len(self.values), dtype=bool)])
+        others = np.abs(np.nan_to_num(self.values[~np.eye(len(self.values), dtype=bool)]))
         return float(others.max(initial=0.0)) or 1.0
 
     @property
@@ -46,20 +46,16 @@ class Affinity:
 
 
 def affinities(records: Sequence[RunRecord]) -> list[Affinity]:
-    """Of each method that recorded any, of finite numbers alone."""
+    """Of each method that recorded any: a method traces the mean over the steps so far, so the last is of all."""
     found: dict[str, list[NDArray[np.float64]]] = {}
     names: dict[str, tuple[str, ...]] = {}
     for record in records:
         tasks = tuple(record.structure.get("tasks") or record.main_metrics)
-        recorded = [epoch.traces[TRACE] for epoch in record.epochs if is_matrix(epoch.traces.get(TRACE))]
-        tables = [np.array(table, dtype=float) for table in recorded if len(table) == len(table[0]) == len(tasks)]
-        if tables:
-            found.setdefault(record.method, []).append(np.mean(tables, axis=0))
+        table = _table(last_traces(record).get(TRACE), len(tasks))
+        if table is not None:
+            found.setdefault(record.method, []).append(table)
             names[record.method] = tasks
-    return [
-        Affinity(method, len(of), names[method], np.mean(of, axis=0))
-        for method, of in list(found.items())[:MOST_METHODS]
-    ]
+    return [Affinity(method, len(of), names[method], _mean(of)) for method, of in list(found.items())[:MOST_METHODS]]
 
 
 def affinity_figure(affinity: Affinity) -> Drawing:
@@ -111,7 +107,25 @@ def affinity_plot(affinity: Affinity) -> Figure:
 def _numbers(panel: Axes, affinity: Affinity) -> None:
     power = int(np.floor(np.log10(affinity.scale)))
     for (row, column), value in np.ndenumerate(affinity.values):
+        if np.isnan(value):
+            continue
         ink = "white" if row != column and abs(value) > 0.7 * affinity.scale else "#1f2328"
         text = signed(value / 10.0**power, "+.1f")
         panel.text(column, row, text, ha="center", va="center", fontsize=7, color=ink)
     panel.text(1.0, 1.01, f"numbers × 1e{power}", transform=panel.transAxes, ha="right", va="bottom", fontsize=7)
+
+
+def _table(value: Any, tasks: int) -> NDArray[np.float64] | None:
+    """[T, T], NaN where there is none; None where the trace is no such table."""
+    try:
+        table = np.array(value, dtype=float)
+    except (TypeError, ValueError):
+        return None
+    known = table.shape == (tasks, tasks) and bool(np.isfinite(table).any())
+    return np.where(np.isfinite(table), table, np.nan) if known else None
+
+
+def _mean(tables: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    there = np.isfinite(tables)
+    total, count = np.where(there, tables, 0.0).sum(axis=0), there.sum(axis=0)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)

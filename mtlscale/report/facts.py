@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
 from mtlscale.records import RunRecord
 from mtlscale.report.conflicts import conflict_ratios, conflict_texts
 from mtlscale.report.layout import markdown_cell
-from mtlscale.report.traces import trace_values
+from mtlscale.report.traces import last_values, trace_values
 
 MOST_EDGES = 40  # of a method
 
@@ -51,6 +53,10 @@ def facts(records: Sequence[RunRecord]) -> list[Facts]:
         what = "Pairs of tasks whose gradients of the module have a negative product, in percent of all."
         found.append(Facts("Conflict ratio by module", what, tuple(header), tuple(map(tuple, rows))))
     finished = [record for record in records if record.status == "finished"]
+    closed = tuple(_closed(trace_values(finished, "kept")))
+    if closed:
+        what = "Tasks that do without what is shared, as their own network is the better one, and for how many seeds."
+        found.append(Facts("Closed gates", what, ("method", "tasks"), closed))
     points = tuple(_points(finished))
     if points:
         what = "How many modules from the input on a task shares, plus one."
@@ -60,6 +66,16 @@ def facts(records: Sequence[RunRecord]) -> list[Facts]:
         header, what = ["method", "from", "to", "weight", "seeds"], "What a task takes from another's stage."
         found.append(Facts("Edges between tasks", what, tuple(header), edges))
     return found
+
+
+def _closed(kept: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+    """A row for every method whose gates are kept (1) or closed (0) in the end."""
+    for method, rows in last_values(kept).groupby("method", sort=False):
+        of_task = rows[rows["place"] == 0].groupby("task", sort=False)["value"]
+        counts = {str(task): (int((values == 0).sum()), len(values)) for task, values in of_task}
+        texts = [f"{task} ({closed} of {total})" for task, (closed, total) in counts.items() if closed]
+        if counts:
+            yield str(method), ", ".join(texts) or "none"
 
 
 def _points(records: Sequence[RunRecord]) -> Iterator[tuple[str, ...]]:

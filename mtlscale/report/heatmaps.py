@@ -21,7 +21,7 @@ MOST_PANELS = 12  # methods
 def matrices(records: Sequence[RunRecord]) -> list[str]:
     """Names of the matrices that finished runs recorded last; affinities have pictures of their own."""
     last = [last_traces(record) for record in _finished(records)]
-    names = dict.fromkeys(name for traces in last for name, value in traces.items() if is_matrix(value))
+    names = dict.fromkeys(name for traces in last for name, value in traces.items() if _is_matrix(value))
     return [name for name in names if name != "affinity"]
 
 
@@ -29,7 +29,7 @@ def heat_figure(records: Sequence[RunRecord], trace: str) -> Figure:
     """The matrix of each method's first finished run, one panel per method: rows need not correspond between runs."""
     first: dict[str, tuple[RunRecord, np.ndarray]] = {}
     for record in _finished(records):
-        if record.method not in first and is_matrix(value := last_traces(record).get(trace)):
+        if record.method not in first and _is_matrix(value := last_traces(record).get(trace)):
             first[record.method] = record, np.array(value, dtype=float)
     shown = list(first.values())[:MOST_PANELS]
     heights = [0.9 + 0.22 * min(len(values), 20) for _, values in shown]
@@ -60,8 +60,9 @@ def _finished(records: Sequence[RunRecord]) -> list[RunRecord]:
     return [record for record in records if record.status == "finished" and record.epochs]
 
 
-def is_matrix(value: object) -> bool:
+def _is_matrix(value: object) -> bool:
     """Rows of equally many finite numbers."""
     if not (isinstance(value, list) and value and all(isinstance(row, list) and row for row in value)):
         return False
-    return len({len(row) for row in value}) == 1 and bool(np.isfinite(np.array(value, dtype=float)).all())
+    known = all(isinstance(entry, int | float) and np.isfinite(entry) for row in value for entry in row)
+    return known and len({len(row) for row in value}) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ def trace_values(records: Sequence[RunRecord], trace: str) -> pd.DataFrame:
         for record in records
         for position, epoch in zip(positions(record), record.epochs, strict=True)
         for entry in _entries(epoch.traces.get(trace))
+        if math.isfinite(entry[-1])
     ]
     frame = pd.DataFrame(rows, columns=["method", "phase", "seed", "epoch", "task", "place", "value"])
     frame["value"] = frame["value"].astype(float)

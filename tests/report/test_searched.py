@@ -163,22 +163,44 @@ def test_conflicts_stand_side_by_side(record: Make) -> None:
 
 
 def test_affinities_are_means_with_the_tasks_names(record: Make) -> None:
-    table, other = [[0.5, -0.1], [0.2, 0.5]], [[0.5, -0.3], [0.4, 0.5]]
-    done = [*epochs("affinity", {"affinity": table}, {"affinity": other}), *epochs("train", {})]
-    made = [run(record, "tag", 0, done, structure={"tasks": ["x", "y"]}), run(record, "equal", 0, epochs("", {}))]
+    """As they were last, for each the mean of all so far; None is one that was not measured."""
+    first, last, other = [[9.0, 9.0], [9.0, 9.0]], [[0.5, -0.1], [0.2, None]], [[0.5, -0.3], [0.4, None]]
+    made = [run(record, "equal", 0, epochs("", {}))]
+    for seed, of in enumerate((last, other)):
+        done = [*epochs("affinity", {"affinity": first}, {"affinity": of}), *epochs("train", {})]
+        made.append(run(record, "tag", seed, done, structure={"tasks": ["x", "y"]}))
+    made.append(run(record, "odd", 0, epochs("", {"affinity": [[0.5], [0.1, 0.2]]})))
     [found] = affinities(made)
-    np.testing.assert_allclose(found.values, [[0.5, -0.2], [0.3, 0.5]])
+    np.testing.assert_allclose(found.values, [[0.5, -0.2], [0.3, np.nan]])
     assert found.tasks == ("x", "y") and found.scale == pytest.approx(0.3)
     panel = affinity_figure(found).axes[0]
     shown = panel.images[0].get_array()
     np.testing.assert_allclose(np.ma.filled(shown, np.nan), [[np.nan, -0.2], [0.3, np.nan]])
     assert [label.get_text() for label in panel.get_yticklabels()] == ["x", "y"]
-    assert {"+5.0", "−2.0", "+3.0"} <= {text.get_text() for text in panel.texts}
+    assert [text.get_text() for text in panel.texts] == ["+5.0", "−2.0", "+3.0", "numbers × 1e-1"]
     first, second = affinity_plot(found).data[0].z
     assert (first[0], second[0]) == (None, pytest.approx(0.3))
     board = Leaderboard.from_records(made)
     assert [name for name, _ in pictures(made, board)].count("affinity_tag") == 1
     assert "heatmap_affinity" not in dict(pictures(made, board))
+
+
+def test_tables_of_tables_are_no_heat_maps(record: Make) -> None:
+    """The choices of LTB, stage by stage."""
+    made = [run(record, "ltb", 0, epochs("search", {"routing": [[[0.5, 0.5], [0.1, 0.9]]] * 3}))]
+    assert [name for name, _ in pictures(made, Leaderboard.from_records(made))] == ["loss_variance"]
+
+
+def test_closed_gates_are_counted_by_task(record: Make) -> None:
+    """The last epoch says."""
+    kept = ({"a": 0, "b": 1}, {"a": 0, "b": 0}, {"a": 0, "b": 1})
+    made = [
+        run(record, "dsmtl_il", seed, epochs("public", {"kept": kept[1]}, {"kept": of})) for seed, of in enumerate(kept)
+    ]
+    [closed] = facts(made)
+    assert closed.rows == (("dsmtl_il", "a (3 of 3), b (1 of 3)"),)
+    opened = [run(record, "dsmtl_il", 0, epochs("public", {"kept": {"a": 1, "b": 1}}))]
+    assert facts(opened)[0].rows == (("dsmtl_il", "none"),)
 
 
 def sizes(record: Make) -> list[RunRecord]:
