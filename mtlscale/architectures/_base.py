@@ -93,10 +93,6 @@ class MultiTaskModule(nn.Module):
     def discard_step(self) -> None:
         """In place of `after_step` of a step that was not taken: forget what its backward pass gathered."""
 
-    def structure(self) -> dict[str, Any]:
-        """What a record keeps of how the network shares, in plain numbers, strings, lists and dictionaries of them."""
-        return {}
-
     def add_affinity(self, table: Tensor) -> None:
         """[T, T], on every worker the same: how much of task j's loss a step along task i's gradient would take away
         (`training.affinity`); NaN where a task has no label in this step."""
