@@ -1,0 +1,195 @@
+"""DSMTL's runs: what equals single-task learning, what stays frozen, what is safe; two workers, and runs cut off."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from frozen.cases import Case
+from frozen.compute import in_memory, run_of
+from torch import Tensor
+from two_workers import two_workers
+
+from mtlscale.data import PreparedData, Samples, Workers
+from mtlscale.records import RunRecord
+from mtlscale.spec import Task, TaskSuite
+from mtlscale.training import Trainer, finish
+
+SGD = {"epochs": 3, "batch_size": 8, "lr": 1e-2, "dtype": "float64", "optimizer": "sgd", "momentum": 0.9}
+MLP = {"name": "mlp", "hidden": [7, 5], "activation": "tanh", "dropout": 0.2}
+RESNET = {"name": "resnet18", "width": 2, "stem": "small"}
+
+
+def case(architecture: str, data: str = "uneven", **more: Any) -> Case:
+    """A small run of an architecture; keywords are its options, but for those of `Case`."""
+    training = {**SGD, "checkpoint_seconds": 0, **more.pop("training", {})}
+    balancer = more.pop("balancer", "equal")
+    ours = {key: more.pop(key) for key in ("encoder", "dropout", "options", "seed") if key in more}
+    method = {"architecture": {"name": architecture, **more}, "balancer": balancer}
+    return Case(data, method, training, **{"encoder": RESNET if data == "images" else MLP, "dropout": 0.2, **ours})
+
+
+def trained(one: Case, workers: Workers | None = None, folder: Path | None = None) -> tuple[Trainer, RunRecord]:
+    trainer = Trainer(run_of(one), in_memory(one), workers=workers, folder=folder)
+    record = finish(trainer)
+    assert record.status == "finished", record.error
+    return trainer, record
+
+
+def ended(one: Case, workers: Workers | None = None, folder: Path | None = None) -> dict[str, Tensor]:
+    """Parameters and buffers at the end, losses and test metrics on the way."""
+    trainer, record = trained(one, workers, folder)
+    losses = [list(epoch.train_loss.values()) for epoch in record.epochs]
+    tests = [list(found.values()) for found in record.metrics["test"].values()]
+    return {
+        **{key: value.double() for key, value in trainer.chosen_state.items()},
+        "losses": torch.tensor(losses, dtype=torch.float64),
+        "tests": torch.tensor(list(itertools.chain(*tests)), dtype=torch.float64),
+    }
+
+
+def assert_close(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
+    assert left.keys() == right.keys()
+    for key, value in left.items():
+        known = ~value.isnan()
+        assert torch.equal(known, ~right[key].isnan()), key
+        assert (value - right[key])[known].norm() <= 1e-9 * value[known].norm().clamp(min=1e-12), key
+
+
+def outcome(record: RunRecord) -> tuple[Any, ...]:
+    """What a run ended with, whatever its method is called."""
+    return record.metrics, record.last, record.chosen_epoch, record.chosen_epochs, record.parameters
+
+
+# -- what it equals ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", ["uneven", "images"])
+@pytest.mark.parametrize(("alpha", "like"), [(0.0, "stl"), (1.0, "hps")])
+def test_a_fixed_gate_at_either_end_trains_as_either_method_does(data: str, alpha: float, like: str) -> None:
+    (_, one), (_, other) = trained(case("dsmtl_jl", data, alpha=alpha)), trained(case(like, data))
+    assert outcome(one) == outcome(other)
+    assert [epoch.train_loss for epoch in one.epochs] == [epoch.train_loss for epoch in other.epochs]
+
+
+@pytest.mark.parametrize("data", ["uneven", "images"])
+def test_individual_learning_begins_as_single_task_learning(data: str) -> None:
+    (_, one), (stl, other) = trained(case("dsmtl_il", data)), trained(case("stl", data))
+    private = [epoch for epoch in one.epochs if epoch.phase == "private"]
+    assert [(e.train_loss, e.val) for e in private] == [(e.train_loss, e.val) for e in other.epochs]
+    assert len(one.epochs) == 2 * len(private)
+    assert one.parameters > other.parameters
+    # The second phase starts from what that has chosen.
+    known = stl.chosen_state
+    trainer, _ = trained(case("dsmtl_il", data))
+    for key, value in trainer.model.state_dict().items():
+        if key.startswith("heads."):
+            assert torch.equal(value, known[key])
+        if key.startswith("private."):
+            assert torch.equal(value, known[key.replace("private", "encoders", 1)])
+
+
+# -- what stays frozen, and what is safe ---------------------------------------------------------------------------
+
+
+def test_the_second_phase_moves_the_public_encoder_and_the_gates_alone() -> None:
+    one = case("dsmtl_il", "images")
+    trainer = Trainer(run_of(one), in_memory(one))
+    steps = trainer.train()
+    for _ in range(SGD["epochs"]):
+        next(steps)
+    epoch = next(steps)
+    assert epoch.phase == "public" and set(epoch.traces["gates"]) == set(trainer.model.names)
+    before = {key: value.clone() for key, value in trainer.model.state_dict().items()}
+    for _ in steps:
+        pass
+    moved = {key.split(".")[0] for key, value in trainer.model.state_dict().items() if not torch.equal(value, before[key])}
+    assert moved - {"kept"} == {"public", "logits"}
+    after = {k: v for k, v in trainer.model.state_dict().items() if k.startswith("public") and "running" in k}
+    assert after and all(not torch.equal(value, before[key]) for key, value in after.items())
+    assert any("running" in key for key in before if key.startswith("private"))
+
+
+def problem(seed: int) -> PreparedData:
+    """Random inputs, shared by three tasks whose labels have little to do with each other."""
+    generator = torch.Generator().manual_seed(seed)
+    tasks = tuple(
+        Task(name=name, loss=loss, outputs=1, metrics=(metric,))
+        for name, loss, metric in (("a", "mse", "mse"), ("b", "bce", "error"), ("c", "mse", "mse"))
+    )
+    suite = TaskSuite(name="uneven", tasks=tasks, inputs="shared", input_kind="vector", input_shape=(4,))
+    weights = torch.randn(3, 4, generator=generator)
+
+    def samples(rows: int) -> Samples:
+        inputs = torch.randn(rows, 4, generator=generator)
+        scores = inputs @ weights.T + 0.5 * torch.randn(rows, 3, generator=generator)
+        scores[:, 2] *= 5.0  # a loud task
+        targets = {"a": scores[:, 0].sin(), "b": (scores[:, 1] > 0).float(), "c": scores[:, 2]}
+        return Samples(inputs, targets)
+
+    return PreparedData(Path(), None, suite, {s: {"all": samples(n)} for s, n in (("train", 24), ("val", 12), ("test", 12))})  # type: ignore[arg-type]
+
+
+def losses_of(method: dict[str, Any], seed: int) -> dict[tuple[str, str], float]:
+    """(split, task) -> loss at the end."""
+    training = {**SGD, "epochs": 4, "lr": 0.03}
+    encoder = {"name": "mlp", "hidden": [6]}
+    one = Case("uneven", {"balancer": "equal", **method}, training, encoder=encoder, seed=seed)
+    record = finish(Trainer(run_of(one), problem(seed)))
+    assert record.status == "finished", record.error
+    return {(split, task): found["loss"] for split in record.metrics for task, found in record.metrics[split].items()}
+
+
+@pytest.mark.parametrize("fallback", ["both", "train", "val", "none"])
+def test_individual_learning_is_safe_where_it_falls_back(fallback: str) -> None:
+    """Never worse than single-task learning, for any task, on the splits that the fallback looks at."""
+    better, same, worse = 0, 0, set()
+    for seed in range(20 if fallback == "both" else 6):
+        found = losses_of({"architecture": {"name": "dsmtl_il", "fallback": fallback}}, seed)
+        for (split, task), alone in losses_of({"architecture": "stl"}, seed).items():
+            better += found[split, task] < alone
+            same += found[split, task] == alone
+            worse |= {split} if found[split, task] > alone else set()
+    assert better
+    assert bool(same) == (fallback != "none")  # a closed gate is single-task learning to the last bit
+    safe = {"both": {"train", "val"}, "none": set()}.get(fallback, {fallback})
+    assert not safe & worse
+    assert fallback != "none" or worse
+
+
+@pytest.mark.parametrize("balancer", ["uncertainty", "dwa", "gls", "pcgrad", "cagrad", "mgda_ub"])
+@pytest.mark.parametrize("architecture", ["dsmtl_jl", "dsmtl_il"])
+def test_any_balancer_may_weight_the_tasks(architecture: str, balancer: str) -> None:
+    _, record = trained(case(architecture, balancer=balancer, training={"epochs": 2}))
+    gates = record.epochs[-1].traces["gates"]
+    assert all(0.0 < gate < 1.0 and gate != 0.5 for gate in gates.values())
+
+
+# -- workers, and runs that are cut off ----------------------------------------------------------------------------
+
+RUNS = {
+    "jl": case("dsmtl_jl", balancer="pcgrad", dropout=0.0, encoder={**MLP, "dropout": 0.0}),
+    "jl, images": case("dsmtl_jl", "images", dropout=0.0, after=3),
+    "il": case("dsmtl_il", dropout=0.0, encoder={**MLP, "dropout": 0.0}),
+    "il, images": case("dsmtl_il", "images", dropout=0.0, training={"epochs": 2, "lr": 2e-3}),
+}
+
+
+def test_two_workers_end_as_one(tmp_path: Path) -> None:
+    for one, found in zip(RUNS.values(), two_workers(ended, list(RUNS.values()), tmp_path)[0], strict=True):
+        assert_close(ended(one), found)
+
+
+@pytest.mark.parametrize("epochs", range(1, 6))
+def test_individual_learning_cut_off_in_either_phase_ends_as_undisturbed(epochs: int, tmp_path: Path) -> None:
+    one = case("dsmtl_il")
+    first = Trainer(run_of(one), in_memory(one), folder=tmp_path / "run")
+    list(itertools.islice(first.train(), epochs))
+    resumed = Trainer(run_of(one), in_memory(one), folder=tmp_path / "run")
+    next(resumed.train())
+    # Not from the start; a phase's last epoch is kept once the next begins.
+    assert len(resumed.at.epochs) == epochs + (epochs != SGD["epochs"])
+    assert_close(ended(one), ended(one, folder=tmp_path / "run"))
