@@ -88,7 +88,7 @@ class PublicModule(DSMTLModule):
         return {name: gate if of_task[name] else 0.0 for name, gate in super().gates().items()}
 
     def traces(self) -> dict[str, Any]:
-        return {"gates": super().gates(), "closed": [name for name, gate in self.gates().items() if gate == 0.0]}
+        return {"gates": super().gates(), "kept": dict(zip(self.names, self.kept.int().tolist(), strict=True))}
 
 
 class DSMTLIndividual(Architecture):
@@ -103,14 +103,21 @@ class DSMTLIndividual(Architecture):
     source: ClassVar[str] = "Yue, University of Technology Sydney: DSMTL-IL"
 
     alpha: float | None = knob(
-        None, low=0.0, high=1.0, open_low=True, open_high=True, help="share of the public features, fixed; learned by default"
+        None,
+        low=0.0,
+        high=1.0,
+        open_low=True,
+        open_high=True,
+        help="share of the public features, fixed; learned by default",
     )
     after: int | None = knob(None, low=1, help="stage after which features mix; default: the last")
-    fallback: str = knob("both", choices=tuple(_SPLITS), help="where a task's gate has to do no harm, else it is closed")
+    fallback: str = knob(
+        "both", choices=tuple(_SPLITS), help="where a task's gate has to do no harm, else it is closed"
+    )
     private_epochs: int | None = knob(None, low=1, help="epochs of the first phase; none: the run's")
 
     def phases(self) -> tuple[Phase, ...]:
-        private = Phase(name="private", epochs=self.private_epochs, turns=(Turn(balancer=Equal()),))
+        private = Phase(name="private", epochs=self.private_epochs, turns=(Turn(balancer=Equal(reduction="mean")),))
         return private, Phase(name="public")
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
@@ -120,6 +127,4 @@ class DSMTLIndividual(Architecture):
         self, phase: str, found: Found, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         splits = _SPLITS[self.fallback]
-        return PublicModule(
-            suite, encoder, dropout, found["private"], splits, alpha=self.alpha, after=self.after
-        )
+        return PublicModule(suite, encoder, dropout, found["private"], splits, alpha=self.alpha, after=self.after)

@@ -1,4 +1,4 @@
-"""DSMTL's network: what it equals at gates of 0 and 1, at every position of the gate, and whose parameters are whose."""
+"""DSMTL's network: what it equals at gates of 0 and 1, wherever the gate is, and whose parameters are whose."""
 
 from __future__ import annotations
 

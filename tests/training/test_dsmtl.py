@@ -106,7 +106,9 @@ def test_the_second_phase_moves_the_public_encoder_and_the_gates_alone() -> None
     before = {key: value.clone() for key, value in trainer.model.state_dict().items()}
     for _ in steps:
         pass
-    moved = {key.split(".")[0] for key, value in trainer.model.state_dict().items() if not torch.equal(value, before[key])}
+    moved = {
+        key.split(".")[0] for key, value in trainer.model.state_dict().items() if not torch.equal(value, before[key])
+    }
     assert moved - {"kept"} == {"public", "logits"}
     after = {k: v for k, v in trainer.model.state_dict().items() if k.startswith("public") and "running" in k}
     assert after and all(not torch.equal(value, before[key]) for key, value in after.items())
@@ -130,7 +132,9 @@ def problem(seed: int) -> PreparedData:
         targets = {"a": scores[:, 0].sin(), "b": (scores[:, 1] > 0).float(), "c": scores[:, 2]}
         return Samples(inputs, targets)
 
-    return PreparedData(Path(), None, suite, {s: {"all": samples(n)} for s, n in (("train", 24), ("val", 12), ("test", 12))})  # type: ignore[arg-type]
+    return PreparedData(
+        Path(), None, suite, {s: {"all": samples(n)} for s, n in (("train", 24), ("val", 12), ("test", 12))}
+    )  # type: ignore[arg-type]
 
 
 def losses_of(method: dict[str, Any], seed: int) -> dict[tuple[str, str], float]:
