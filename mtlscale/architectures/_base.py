@@ -91,10 +91,6 @@ class MultiTaskModule(nn.Module):
     def discard_step(self) -> None:
         """In place of `after_step` of a step that was not taken: forget what its backward pass gathered."""
 
-    def structure(self) -> dict[str, Any]:
-        """What a record keeps of how the network shares, in plain numbers, strings, lists and dictionaries of them."""
-        return {}
-
     def learned(self) -> int:
         """Numbers that are learned but are no parameters, to be counted with these."""
         return 0

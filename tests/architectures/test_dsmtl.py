@@ -87,6 +87,12 @@ def test_a_gate_of_1_is_hard_sharing(encoder: str) -> None:
 
 
 @pytest.mark.parametrize("encoder", STAGED)
+def test_branch_points_at_the_end_are_hard_sharing(encoder: str) -> None:
+    stages = components.build("encoders", encoder, ENCODERS[encoder]).stage_count
+    assert_same(network(encoder, points=[stages + 1] * 3), build("hps", encoder), encoder)
+
+
+@pytest.mark.parametrize("encoder", STAGED)
 def test_a_gate_of_1_further_in_is_a_tree_that_branches_there(encoder: str) -> None:
     one, other = build("dsmtl_jl", encoder, alpha=1.0, after=2), build("branched", encoder, points=[3, 3, 3])
     assert sum(p.numel() for p in one.parameters()) == sum(p.numel() for p in other.parameters())

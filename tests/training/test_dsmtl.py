@@ -172,12 +172,102 @@ def test_any_balancer_may_weight_the_tasks(architecture: str, balancer: str) -> 
     assert all(0.0 < gate < 1.0 and gate != 0.5 for gate in gates.values())
 
 
+# -- architecture learning -----------------------------------------------------------------------------------------
+
+
+def test_the_search_finds_points_and_weights_and_the_retraining_keeps_them() -> None:
+    trainer, record = trained(case("dsmtl_al", search_epochs=2, arch_lr=0.3))
+    search, retrain = record.epochs[1], record.epochs[-1]
+    assert [epoch.phase for epoch in record.epochs] == ["search"] * 2 + ["retrain"] * 3
+    assert set(search.traces) == {"branching", "task_weights"}
+    assert all(len(row) == 3 and sum(row) == pytest.approx(1) for row in search.traces["branching"].values())
+    weights = search.traces["task_weights"]
+    assert sum(weights.values()) == pytest.approx(1) and len(set(weights.values())) == 3
+    structure = record.structure
+    # Of equal ones the later branch point; three points of two stages.
+    likeliest = {t: max(range(3), key=lambda p: (row[p], p)) + 1 for t, row in search.traces["branching"].items()}
+    assert structure["points"] == likeliest
+    assert structure["task_weights"] == retrain.traces["task_weights"] == weights
+    assert set(retrain.traces["gates"]) == {task for task, point in likeliest.items() if point < 3}
+    scale = trainer.model.task_weights()
+    assert not scale.requires_grad and scale.mean() == pytest.approx(1)
+
+
+def choosing() -> Trainer:
+    method = {"architecture": {"name": "dsmtl_al", "search_epochs": 4, "arch_lr": 0.1}}
+    one = Case("uneven", method, {**SGD, "epochs": 1}, encoder={"name": "mlp", "hidden": [6]})
+    return Trainer(run_of(one), problem(0))
+
+
+def test_the_weights_learn_on_the_second_half_by_the_gradient_of_the_weighted_losses() -> None:
+    trainer = choosing()
+    choice, weights = trainer.session.movers
+    assert (choice.turn.share, weights.turn.share) == ("second", "first")
+    assert trainer.session.main is weights
+    model = trainer.model
+    with torch.no_grad():
+        model.importance.copy_(torch.tensor([0.2, -0.4, 0.7]))
+    (indices, _), *_ = choice.steps(1)
+    micros = trainer.batches.micros(indices, 1)
+    before = {key: p.detach().clone() for key, p in model.named_parameters()}
+    losses = trainer.session.step(choice, micros).losses
+    w = torch.tensor([0.2, -0.4, 0.7], dtype=torch.float64).softmax(0)
+    torch.testing.assert_close(model.importance.grad, w * (losses - (w * losses).sum()))
+    moved = {key.split(".")[0] for key, p in model.named_parameters() if not torch.equal(p, before[key])}
+    assert moved == {"alpha", "importance"}
+    trainer.session.step(weights, micros)
+    assert moved == {"alpha", "importance"}
+    unmoved = {key.split(".")[0] for key, p in model.named_parameters() if torch.equal(p, before[key])}
+    assert not unmoved
+
+
+def test_searched_weights_run_to_the_task_of_the_smallest_loss() -> None:
+    """The slip of the objective that the documents tell of."""
+    record = finish(choosing())
+    search = [epoch for epoch in record.epochs if epoch.phase == "search"]
+    val = {task: found["loss"] for task, found in search[-1].val.items()}
+    weights = search[-1].traces["task_weights"]
+    assert max(val, key=val.__getitem__) == "c" == min(weights, key=weights.__getitem__)
+    assert weights["c"] < search[0].traces["task_weights"]["c"] < 1 / 3
+
+
+def test_equal_task_weights_leave_the_losses_alone() -> None:
+    trainer, record = trained(case("dsmtl_al", task_weights="equal", search_epochs=1))
+    assert trainer.model.task_weights() is None
+    assert not any("task_weights" in epoch.traces for epoch in record.epochs)
+
+
+def test_everything_shared_retrains_as_hard_sharing(tmp_path: Path) -> None:
+    """A search that prefers the last branch point for all tasks, as one without any step does: equals share more."""
+    one = case("dsmtl_al", task_weights="equal", search_epochs=1, arch_lr=1e-300)
+    (_, found), (_, other) = trained(one), trained(case("hps"))
+    assert set(found.structure["points"].values()) == {3}
+    retrain = [epoch for epoch in found.epochs if epoch.phase == "retrain"]
+    assert found.parameters == other.parameters
+    # The same network; a later phase draws random numbers of its own, here those of dropout.
+    plain = {"dropout": 0.0, "encoder": {**MLP, "dropout": 0.0}}
+    (_, found), (_, other) = trained(Case(**{**vars(one), **plain})), trained(case("hps", **plain))
+    retrain = [epoch for epoch in found.epochs if epoch.phase == "retrain"]
+    assert [(e.train_loss, e.val) for e in retrain] == [(e.train_loss, e.val) for e in other.epochs]
+
+
+@pytest.mark.parametrize("balancer", ["uncertainty", "gls", "pcgrad", "cagrad"])
+def test_any_balancer_may_retrain_what_one_search_has_found(balancer: str, tmp_path: Path) -> None:
+    phases = tmp_path / "phases"
+    for number, name in enumerate(("equal", balancer)):
+        one = case("dsmtl_al", balancer=name, search_epochs=1, arch_lr=0.3, training={"epochs": 1})
+        record = finish(Trainer(run_of(one), in_memory(one), phases=phases))
+        assert record.status == "finished" and record.phases[0].reused == bool(number)
+
+
 # -- workers, and runs that are cut off ----------------------------------------------------------------------------
 
 RUNS = {
     "jl": case("dsmtl_jl", balancer="pcgrad", dropout=0.0, encoder={**MLP, "dropout": 0.0}),
     "jl, images": case("dsmtl_jl", "images", dropout=0.0, after=3),
     "il": case("dsmtl_il", dropout=0.0, encoder={**MLP, "dropout": 0.0}),
+    "al": case("dsmtl_al", search_epochs=3, arch_lr=0.3, balancer="cagrad", dropout=0.0, encoder={**MLP, "dropout": 0.0}),
+    "al, images": case("dsmtl_al", "images", search_epochs=2, arch_lr=0.3, dropout=0.0, training={"lr": 2e-3}),
     "il, images": case("dsmtl_il", "images", dropout=0.0, training={"epochs": 2, "lr": 2e-3}),
 }
 
@@ -188,8 +278,10 @@ def test_two_workers_end_as_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("epochs", range(1, 6))
-def test_individual_learning_cut_off_in_either_phase_ends_as_undisturbed(epochs: int, tmp_path: Path) -> None:
-    one = case("dsmtl_il")
+@pytest.mark.parametrize("architecture", ["dsmtl_il", "dsmtl_al"])
+def test_a_run_cut_off_in_either_phase_ends_as_undisturbed(architecture: str, epochs: int, tmp_path: Path) -> None:
+    more = {"arch_lr": 0.3} if architecture == "dsmtl_al" else {}
+    one = case(architecture, **more)
     first = Trainer(run_of(one), in_memory(one), folder=tmp_path / "run")
     list(itertools.islice(first.train(), epochs))
     resumed = Trainer(run_of(one), in_memory(one), folder=tmp_path / "run")
