@@ -28,6 +28,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "cgc": {"top": 3},
     "cross_stitch": {},
     "hps": {},
+    "ltb": {},
     "maxroam": {},
     "mmoe": {"top": 3, "experts": 2},
     "mtan": {},

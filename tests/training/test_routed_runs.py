@@ -1,0 +1,115 @@
+"""Searches among candidate nodes, whole runs: one worker or two, undisturbed or cut off in any phase."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from two_workers import PLUGINS, two_workers
+
+from mtlscale.data import PreparedData, Workers, load_prepared
+from mtlscale.execution.prepare import prepare
+from mtlscale.spec import Run, load_experiment, load_plugin
+from mtlscale.training import Trainer, finish
+
+TRAINING = "{epochs: 2, batch_size: 16, lr: 2e-2, dtype: float64, checkpoint_seconds: 0}"
+# Name -> (method, phases of its epochs)
+METHODS = {
+    "ltb": ("{name: ltb, search_epochs: 4, warmup: 0.5}", ["warm-up"] * 2 + ["search"] * 2 + ["retrain"] * 2),
+}
+Job = tuple[Run, PreparedData]
+every = pytest.mark.parametrize("name", METHODS)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+    for plugin in PLUGINS:
+        load_plugin(plugin)
+    return load_prepared(prepare("uneven", {}, None, tmp_path_factory.mktemp("home")))
+
+
+@pytest.fixture
+def job(experiment_file: Callable[..., Path], data: PreparedData) -> Callable[..., Job]:
+    def make(name: str, **lines: str) -> Job:
+        content = {
+            "plugins": f"[{', '.join(map(str, PLUGINS))}]",
+            "datasets": "[uneven]",
+            "methods": f"[{{architecture: {METHODS[name][0]}, balancer: mgda}}]",
+            "model": "{encoder: {name: mlp, hidden: [6, 5], activation: tanh}}",
+            "training": TRAINING,
+            **lines,
+        }
+        return next(load_experiment(experiment_file(**content)).runs({"uneven": data.manifest.fingerprint})), data
+
+    return make
+
+
+def end_of(job: Job, workers: Workers | None = None, folder: Path | None = None) -> dict[str, Any]:
+    """Parameters, losses and what the search has seen at the end."""
+    trainer = Trainer(*job, workers=workers, folder=folder)
+    record = finish(trainer)
+    assert record.status == "finished", record.error
+    losses = [list(epoch.train_loss.values()) for epoch in record.epochs]
+    routing = [torch.tensor(epoch.traces["routing"]).flatten() for epoch in record.epochs if "routing" in epoch.traces]
+    return {
+        **trainer.model.state_dict(),
+        "losses": torch.tensor(losses, dtype=torch.float64),
+        "routing": torch.cat(routing),
+    }
+
+
+def assert_close(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
+    assert left.keys() == right.keys()
+    for key, value in left.items():
+        assert (value - right[key]).norm() <= 1e-9 * value.norm().clamp(min=1e-12), key
+
+
+def test_two_workers_end_as_one(job: Callable[..., Job], tmp_path: Path) -> None:
+    jobs = [job(name) for name in METHODS]
+    for one, found in zip(jobs, two_workers(end_of, jobs, tmp_path)[0], strict=True):
+        assert_close(end_of(one), found)
+
+
+@every
+def test_a_run_cut_off_after_any_epoch_ends_as_undisturbed(name: str, job: Callable[..., Job], tmp_path: Path) -> None:
+    undisturbed = end_of(job(name))
+    phases = METHODS[name][1]
+    for epochs in range(1, len(phases)):
+        folder = tmp_path / str(epochs)
+        steps = Trainer(*job(name), folder=folder).train()
+        for _ in range(epochs):
+            next(steps)
+        steps.close()
+        assert (folder / "checkpoint.pt").exists()
+        assert_close(undisturbed, end_of(job(name), folder=folder))
+
+
+@every
+def test_the_phases_and_what_they_tell(name: str, job: Callable[..., Job], tmp_path: Path) -> None:
+    trainer = Trainer(*job(name), folder=tmp_path)
+    record = finish(trainer)
+    assert [epoch.phase for epoch in record.epochs] == METHODS[name][1]
+    searched = [epoch for epoch in record.epochs if epoch.phase != "retrain"]
+    uniform = [[[pytest.approx(1 / 3)] * 3] * 3] * 2
+    for epoch in searched:
+        assert (epoch.traces["routing"] == uniform) == (epoch.phase == "warm-up")  # logits rest in the warm-up
+        assert epoch.traces["temperature"] > 0
+    tree = trainer.model.structure()["tree"]
+    assert len(tree) == 2 and all(len(stage) == 3 for stage in tree)
+
+
+@every
+def test_a_search_is_done_once_for_other_balancers_and_seeds(
+    name: str, job: Callable[..., Job], tmp_path: Path
+) -> None:
+    methods = f"[{{architecture: {METHODS[name][0]}, balancer: cagrad}}]"
+    one, other = (
+        Trainer(*made, phases=tmp_path / "phases") for made in (job(name), job(name, methods=methods, seeds="[7]"))
+    )
+    assert not any(phase.reused for phase in finish(one).phases)
+    assert all(phase.reused for phase in finish(other).phases)
+    assert other.model.structure()["tree"] == one.model.structure()["tree"]
