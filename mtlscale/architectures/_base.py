@@ -46,6 +46,10 @@ class MultiTaskModule(nn.Module):
         """What more than one task's loss moves; task gradients are balanced here."""
         raise NotImplementedError
 
+    def shared_modules(self) -> list[list[nn.Parameter]]:
+        """Shared parameters by module, input side first: where conflicts of task gradients are noticed."""
+        return [self.shared_parameters()]
+
     def task_parameters(self, task: str) -> list[nn.Parameter]:
         """What this task's loss alone moves."""
         raise NotImplementedError
@@ -75,10 +79,6 @@ class MultiTaskModule(nn.Module):
 
     def discard_step(self) -> None:
         """In place of `after_step` of a step that was not taken: forget what its backward pass gathered."""
-
-    def shared_modules(self) -> list[list[nn.Parameter]]:
-        """The shared parameters module by module, input side first: where conflicts between tasks are noticed."""
-        return [self.shared_parameters()]
 
     def structure(self) -> dict[str, Any]:
         """What a record keeps of how the network shares, in plain numbers, strings, lists and dictionaries of them."""

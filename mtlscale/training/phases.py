@@ -210,6 +210,8 @@ def partition_of(
 
     shared, own = moved(model.shared_parameters()), [moved(model.task_parameters(task.name)) for task in suite.tasks]
     extra: list[nn.Parameter] = []
+    place = {id(p): index for index, p in enumerate(shared)}
+    modules = [[place[id(p)] for p in module if id(p) in place] for module in model.shared_modules()]
     if chosen is not None:
         named = {id(p) for p in (*shared, *(p for group in own for p in group))}
         shared += [p for name in turn.groups for p in groups[name] if p.requires_grad and id(p) not in named]
@@ -223,6 +225,7 @@ def partition_of(
         vectorised=model.vectorised,
         joint=model.joint_backward,
         partial=chosen is not None,
+        modules=modules,
     )
     if not partition.all:
         raise UserError(f"phase {phase.name}: turn {turn.name} trains nothing; give it a group with parameters")
@@ -255,7 +258,9 @@ def _settings(turn: Turn, spec: TrainingSpec, phase: Phase) -> TrainingSpec:
             raise UserError(
                 f"phase {phase.name}: turn {turn.name} cannot set {name}; it may: {', '.join(TURN_SETTINGS)}"
             )
-    return TrainingSpec.model_validate({**spec.model_dump(), **turn.training}) if turn.training else spec
+    own = {"lr": turn.lr_factor * spec.lr} if turn.lr_factor != 1.0 else {}
+    own.update(turn.training)
+    return TrainingSpec.model_validate({**spec.model_dump(), **own}) if own else spec
 
 
 def _source(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from staged_encoders import ENCODERS, batch, suite
+from staged import ENCODERS, batch, suite
 from torch import Tensor, nn
 
 from mtlscale.architectures._routing import RoutedModule
@@ -151,7 +151,7 @@ def test_noise_is_of_the_step_alone_and_travels_in_the_state(name: str) -> None:
     torch.manual_seed(99)  # another worker's global numbers
     assert torch.equal(one.noise, other.noise)
     first = one.noise.clone()
-    one(batch("mlp")), one(batch("mlp", "a"))
+    one(batch("mlp")), one(batch("mlp"))
     assert torch.equal(one.noise, first)  # every batch of a step
     one.after_step(0.1, lambda tensor: tensor)
     torch.manual_seed(7)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from staged_encoders import ENCODERS, TASKS, batch, suite
+from staged import ENCODERS, TASKS, batch, suite
 
 from mtlscale.architectures._tree import BranchedModule, checked, tree_of_points
 from mtlscale.spec import Task, TaskSuite, UserError, components
