@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from mtlscale.architectures._base import MultiTaskModule, encoder_head, staged
 from mtlscale.architectures._phases import Found
+from mtlscale.architectures._search import CHOICE, WEIGHTS
 from mtlscale.architectures._tree import Tree
 from mtlscale.encoders import EncoderModule, Memory, StagedModule
 from mtlscale.spec import TaskSuite
@@ -121,7 +123,7 @@ class RoutedModule(MultiTaskModule):
         raise NotImplementedError
 
     def groups(self) -> dict[str, list[nn.Parameter]]:
-        return {"weights": [*self.nodes.parameters(), *self.heads.parameters()], "architecture": list(self.logits)}
+        return {WEIGHTS: [*self.nodes.parameters(), *self.heads.parameters()], CHOICE: list(self.logits)}
 
     def hand_over(self) -> Found:
         return {"network": dict(self.state_dict())} if self.warming else {"tree": self.tree()}
@@ -138,6 +140,11 @@ class RoutedModule(MultiTaskModule):
 
     def set_extra_state(self, state: Tensor) -> None:
         self.steps, self.epochs = state.tolist()
+
+
+def warm_epochs(share: float, epochs: int) -> int:
+    """How many epochs of a search are its warm-up: at least one of a share above 0, but not all."""
+    return min(math.ceil(round(share * epochs, 9)), epochs - 1)
 
 
 def mixed(weights: Tensor, features: Sequence[Tensor]) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -10,8 +9,10 @@ from torch import nn
 
 from mtlscale.architectures._base import Architecture, MultiTaskModule
 from mtlscale.architectures._phases import Found, Phase, Turn
-from mtlscale.architectures._routing import RoutedModule, likeliest, mixed
+from mtlscale.architectures._routing import RoutedModule, likeliest, mixed, warm_epochs
+from mtlscale.architectures._search import CHOICE, WEIGHTS
 from mtlscale.architectures._tree import BranchedModule, Tree, checked
+from mtlscale.balancing.conflict_noticed import ConflictNoticed
 from mtlscale.balancing.equal import Equal
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule, Memory
@@ -56,27 +57,24 @@ class LTB(Architecture):
     source: ClassVar[str] = "Guo et al., ICML 2020"
 
     search_epochs: int = knob(20, low=1, help="epochs of the search, warm-up included")
-    search_seed: int | None = knob(0, help="seed of the search; none: the run's")
+    search_seed: int | None = knob(0, low=0, help="seed of the search; none: the run's")
+    search_lr: float | None = knob(None, low=0.0, open_low=True, help="learning rate of the search; none: the run's")
     warmup: float = knob(0.1, low=0.0, high=1.0, open_high=True, help="share of the search in which logits rest")
     temperature: float = knob(2.0, low=0.0, open_low=True, help="of the samples, at first")
     temperature_end: float = knob(0.1, low=0.0, open_low=True, help="of the samples, in the last epoch of the search")
 
+    count_conflicts: bool = knob(False, help="trace the share of tasks' pairs that conflict in each stage; slower")
+
     def phases(self) -> tuple[Phase, ...]:
-        warm = min(math.ceil(self.warmup * self.search_epochs), self.search_epochs - 1)
-        lengths = {"warm-up": warm, "search": self.search_epochs - warm}
-        groups = {"warm-up": ("weights",), "search": ("weights", "architecture")}
-        searched = (
-            Phase(
-                name=name,
-                epochs=epochs,
-                choose="last",
-                seed=self.search_seed,
-                turns=(Turn(groups=groups[name], balancer=Equal(reduction="sum"), objective=False),),
-            )
-            for name, epochs in lengths.items()
-            if epochs
-        )
-        return (*searched, Phase(name="retrain"))
+        warm = warm_epochs(self.warmup, self.search_epochs)
+        warming = (self._phase("warm-up", warm, WEIGHTS),) if warm else ()
+        return (*warming, self._phase("search", self.search_epochs - warm, WEIGHTS, CHOICE), Phase(name="retrain"))
+
+    def _phase(self, name: str, epochs: int, *groups: str) -> Phase:
+        balancer = ConflictNoticed(conflict="none") if self.count_conflicts else Equal(reduction="sum")
+        training = {} if self.search_lr is None else {"lr": self.search_lr}
+        turn = Turn(groups=groups, training=training, balancer=balancer, objective=False)
+        return Phase(name=name, epochs=epochs, choose="last", seed=self.search_seed, turns=(turn,))
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         warming = self.phases()[0].name == "warm-up"

@@ -113,3 +113,15 @@ def test_a_search_is_done_once_for_other_balancers_and_seeds(
     assert not any(phase.reused for phase in finish(one).phases)
     assert all(phase.reused for phase in finish(other).phases)
     assert other.model.structure()["tree"] == one.model.structure()["tree"]
+
+
+def test_ltb_can_count_conflicts_and_searches_the_same(job: Callable[..., Job]) -> None:
+    method = "[{architecture: {name: ltb, search_epochs: 4, warmup: 0.5, count_conflicts: %s}}]"
+    plain, counting = (Trainer(*job("ltb", methods=method % flag)) for flag in ("false", "true"))
+    records = [finish(trainer) for trainer in (plain, counting)]
+    ratios = [epoch.traces["conflict_ratio"] for epoch in records[1].epochs[:4]]
+    assert all(len(ratio) == 2 and all(0 <= share <= 1 for share in ratio) for ratio in ratios)
+    assert max(max(ratio) for ratio in ratios) > 0
+    assert_close(plain.model.state_dict(), counting.model.state_dict())
+    routings = [torch.tensor(record.epochs[3].traces["routing"], dtype=torch.float64) for record in records]
+    assert (routings[0] - routings[1]).abs().max() <= 1e-9
