@@ -80,6 +80,10 @@ class MultiTaskModule(nn.Module):
     def discard_step(self) -> None:
         """In place of `after_step` of a step that was not taken: forget what its backward pass gathered."""
 
+    def penalty(self) -> Tensor | None:
+        """A scalar on parameters alone, the same on every worker, added to the losses of each turn."""
+        return None
+
     def structure(self) -> dict[str, Any]:
         """What a record keeps of how the network shares, in plain numbers, strings, lists and dictionaries of them."""
         return {}

@@ -15,7 +15,7 @@ from mtlscale.architectures._phases import Found
 from mtlscale.architectures._search import CHOICE, WEIGHTS
 from mtlscale.architectures._tree import Tree
 from mtlscale.encoders import EncoderModule, Memory, StagedModule
-from mtlscale.spec import TaskSuite
+from mtlscale.spec import TaskSuite, UserError
 
 Cooling = Callable[[int], float]  # finished epochs of the search -> temperature of the next
 
@@ -145,6 +145,14 @@ class RoutedModule(MultiTaskModule):
 def warm_epochs(share: float, epochs: int) -> int:
     """How many epochs of a search are its warm-up: at least one of a share above 0, but not all."""
     return min(math.ceil(round(share * epochs, 9)), epochs - 1)
+
+
+def tree_in(found: Found, name: str) -> Tree:
+    """The tree that a search handed over; `UserError` where it is a warm-up's network."""
+    if "tree" not in found:
+        raise UserError(f"{name}: found is the result of a warm-up; name the file of the search that followed it")
+    tree: Tree = found["tree"]
+    return tree
 
 
 def mixed(weights: Tensor, features: Sequence[Tensor]) -> Tensor:

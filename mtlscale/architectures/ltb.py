@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from torch import nn
 
-from mtlscale.architectures._base import Architecture, MultiTaskModule
-from mtlscale.architectures._phases import Found, Phase, Turn
-from mtlscale.architectures._routing import RoutedModule, likeliest, mixed, warm_epochs
-from mtlscale.architectures._search import CHOICE, WEIGHTS
+from mtlscale.architectures._base import MultiTaskModule
+from mtlscale.architectures._phases import Found, Phase
+from mtlscale.architectures._routing import RoutedModule, likeliest, mixed, tree_in, warm_epochs
+from mtlscale.architectures._search import CHOICE, WEIGHTS, OneLevelSearch
 from mtlscale.architectures._tree import BranchedModule, Tree, checked
 from mtlscale.balancing.conflict_noticed import ConflictNoticed
 from mtlscale.balancing.equal import Equal
@@ -46,7 +46,7 @@ class LTBModule(RoutedModule):
         return checked(found)
 
 
-class LTB(Architecture):
+class LTB(OneLevelSearch):
     """Learning to branch: nodes choose their parents by Gumbel-softmax, then the tree is trained from scratch.
 
     The search: a warm-up of weights alone, then weights and logits together by the run's optimiser on the sum of the
@@ -57,8 +57,6 @@ class LTB(Architecture):
     source: ClassVar[str] = "Guo et al., ICML 2020"
 
     search_epochs: int = knob(20, low=1, help="epochs of the search, warm-up included")
-    search_seed: int | None = knob(0, low=0, help="seed of the search; none: the run's")
-    search_lr: float | None = knob(None, low=0.0, open_low=True, help="learning rate of the search; none: the run's")
     warmup: float = knob(0.1, low=0.0, high=1.0, open_high=True, help="share of the search in which logits rest")
     temperature: float = knob(2.0, low=0.0, open_low=True, help="of the samples, at first")
     temperature_end: float = knob(0.1, low=0.0, open_low=True, help="of the samples, in the last epoch of the search")
@@ -66,18 +64,14 @@ class LTB(Architecture):
     count_conflicts: bool = knob(False, help="trace the share of tasks' pairs that conflict in each stage; slower")
 
     def phases(self) -> tuple[Phase, ...]:
-        warm = warm_epochs(self.warmup, self.search_epochs)
-        warming = (self._phase("warm-up", warm, WEIGHTS),) if warm else ()
-        return (*warming, self._phase("search", self.search_epochs - warm, WEIGHTS, CHOICE), Phase(name="retrain"))
-
-    def _phase(self, name: str, epochs: int, *groups: str) -> Phase:
         balancer = ConflictNoticed(conflict="none") if self.count_conflicts else Equal(reduction="sum")
-        training = {} if self.search_lr is None else {"lr": self.search_lr}
-        turn = Turn(groups=groups, training=training, balancer=balancer, objective=False)
-        return Phase(name=name, epochs=epochs, choose="last", seed=self.search_seed, turns=(turn,))
+        weights, both = self.turn((WEIGHTS,), balancer), self.turn((WEIGHTS, CHOICE), balancer)
+        warm = warm_epochs(self.warmup, self.search_epochs)
+        warming = (self.search_phase([weights], "warm-up", warm),) if warm else ()
+        return self.and_retrain(*warming, self.search_phase([both], epochs=self.search_epochs - warm))
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
-        warming = self.phases()[0].name == "warm-up"
+        warming = warm_epochs(self.warmup, self.search_epochs) > 0
         return LTBModule(suite, encoder, dropout, self.name, self._temperature, warming)
 
     def build_next(
@@ -87,7 +81,7 @@ class LTB(Architecture):
             searched = LTBModule(suite, encoder, dropout, self.name, self._temperature, False)
             searched.load_state_dict(found["network"])
             return searched
-        return BranchedModule(suite, encoder, found["tree"], dropout, self.name)
+        return BranchedModule(suite, encoder, tree_in(found, self.name), dropout, self.name)
 
     def _temperature(self, epoch: int) -> float:
         """After so many epochs."""

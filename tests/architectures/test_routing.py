@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import math
 from typing import Any
 
 import pytest
@@ -11,12 +14,13 @@ from hypothesis import strategies as st
 from staged import ENCODERS, batch, suite
 from torch import Tensor, nn
 
+from mtlscale.architectures._costs import expected_groups, stage_flops
 from mtlscale.architectures._routing import RoutedModule
 from mtlscale.architectures._tree import BranchedModule, Tree
 from mtlscale.encoders import EncoderModule
-from mtlscale.spec import components
+from mtlscale.spec import UserError, components
 
-SEARCHES = ("ltb",)
+SEARCHES = ("bmtas", "ltb")
 PEAK = 1e4
 every = pytest.mark.parametrize("name", SEARCHES)
 
@@ -25,7 +29,7 @@ def build(name: str, encoder: str = "mlp", seed: int = 0, **options: Any) -> Any
     """The supernet, its weights unlike each other: at first all nodes of a stage are the same."""
     torch.manual_seed(seed)
     of, recipe = suite(encoder), components.build("encoders", encoder, ENCODERS[encoder])
-    model = components.build("architectures", name, options).build(of, lambda: recipe.build(of), 0.0)
+    model = components.build("architectures", name, {"warmup": 0.0, **options}).build(of, lambda: recipe.build(of), 0.0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.3 * torch.randn_like(parameter)
@@ -140,7 +144,9 @@ def test_at_first_everything_is_equally_likely_and_shared(name: str) -> None:
 @every
 def test_candidates_start_with_the_same_weights(name: str) -> None:
     recipe = components.build("encoders", "mlp", ENCODERS["mlp"])
-    model = components.build("architectures", name).build(suite("mlp"), lambda: recipe.build(suite("mlp")), 0.0)
+    model = components.build("architectures", name, {"warmup": 0.0}).build(
+        suite("mlp"), lambda: recipe.build(suite("mlp")), 0.0
+    )
     first, *others = [list(node.parameters()) for node in model.nodes]
     assert all(torch.equal(p, q) and p is not q for node in others for p, q in zip(first, node, strict=True))
 
@@ -225,3 +231,98 @@ def test_a_node_of_ltb_reads_a_mixture_of_its_parents() -> None:
     model(batch("mlp"))
     one, two, three = [node.stage(0, node.prepare(batch("mlp").inputs), {}) for node in model.encoders()]
     torch.testing.assert_close(seen[0], 0.25 * one + 0.25 * two + 0.5 * three)
+
+
+# -- bmtas ---------------------------------------------------------------------------------------------------------
+
+
+def groups_of(routing: tuple[tuple[int, ...], ...]) -> list[int]:
+    """How many groups of tasks there are after each stage of nodes [L][T]."""
+    return [len(set(zip(*routing[: stage + 1], strict=True))) for stage in range(len(routing))]
+
+
+def test_expected_groups_are_those_of_an_enumeration() -> None:
+    """Two stages, three tasks, three nodes: all 3^6 routings."""
+    p = torch.rand(2, 3, 3, generator=torch.Generator().manual_seed(4), dtype=torch.float64) + 0.05
+    p = p / p.sum(-1, keepdim=True)
+    expected = torch.zeros(2, dtype=torch.float64)
+    for flat in itertools.product(range(3), repeat=6):
+        routing = (flat[:3], flat[3:])
+        chance = math.prod(float(p[stage, task, routing[stage][task]]) for stage in range(2) for task in range(3))
+        expected += chance * torch.tensor(groups_of(routing), dtype=torch.float64)
+    torch.testing.assert_close(expected_groups(p), expected, rtol=1e-12, atol=1e-12)
+    nodes = 1 - (1 - p[0]).prod(0)  # those of the first stage in use
+    assert float(expected_groups(p)[0]) == pytest.approx(float(nodes.sum()))
+
+
+def test_expected_cost_is_one_of_hard_sharing_and_as_many_as_tasks_of_networks_apart() -> None:
+    model = build("bmtas")
+    peaked(model, torch.zeros(3, 3, dtype=torch.long))
+    assert float(model.expected_cost()) == pytest.approx(1.0)
+    peaked(model, torch.arange(3).expand(3, 3))
+    assert float(model.expected_cost()) == pytest.approx(3.0)
+    peaked(model, torch.tensor([[0, 0, 0], [0, 0, 1], [1, 1, 1]]))  # apart in stage 2, hence in stage 3
+    sizes = torch.tensor([6 * 5 + 5, 5 * 4 + 4, 4 * 3 + 3.0])
+    expected = (sizes * torch.tensor([1, 2, 2])).sum() / sizes.sum()
+    assert float(model.expected_cost()) == pytest.approx(float(expected))
+    assert model.tree() == [[0, 0, 0], [0, 0, 1], [0, 0, 1]]
+    assert float(model.penalty()) == pytest.approx(0.05 * float(expected))
+
+
+def test_sixteen_tasks_lose_no_digits() -> None:
+    even = torch.full((2, 16, 16), 1 / 16)
+    first, second = expected_groups(even).tolist()
+    assert first == pytest.approx(16 * (1 - (15 / 16) ** 16), rel=1e-9)
+    assert second == pytest.approx(256 * (1 - (255 / 256) ** 16), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "expected"),
+    [
+        ("mlp", [2 * 6 * 5, 2 * 5 * 4, 2 * 4 * 3]),
+        # a stem of 3 x 3 at 32 x 32, then two convolutions in each of two blocks; narrower maps, wider layers
+        ("resnet18", [2 * 9 * 3 * 2 * 1024, 4 * 2 * 9 * 2 * 2 * 1024, None, None, None]),
+        ("textcnn_mlp", [2 * 4 * 3 * (2 * 6 + 3 * 5), 2 * 6 * 5, 2 * 5 * 4]),
+    ],
+)
+def test_operations_of_a_stage(encoder: str, expected: list[int | None]) -> None:
+    recipe = components.build("encoders", encoder, ENCODERS[encoder])
+    module = recipe.build(suite(encoder))
+    found = stage_flops(module, batch(encoder).samples.inputs[:1])
+    assert len(found) == len(expected) and all(count > 0 for count in found)
+    assert [a for a, b in zip(found, expected, strict=True) if b is not None] == [b for b in expected if b is not None]
+    assert module.training
+
+
+def test_in_the_warm_up_every_task_has_a_network_of_its_own() -> None:
+    model = build("bmtas", warmup=0.5)
+    loss = model(batch("mlp")).predictions["b"].sum()
+    loss.backward()
+    assert [any(p.grad is not None for p in node.parameters()) for node in model.nodes] == [False, True, False]
+    assert model.independent and not model.shared_parameters() and not any(model.shared_modules())
+    assert model.penalty() is None and set(model.hand_over()) == {"network"}
+
+
+def test_bmtas_cools_linearly_after_the_warm_up() -> None:
+    model = build("bmtas", search_epochs=5, warmup=0.2, temperature=5.0, temperature_end=0.5)
+    found = [float(model.temperature)]
+    for epoch in range(1, 6):
+        model.on_epoch_end(epoch)
+        found.append(float(model.temperature))
+    assert found == pytest.approx([5.0, 5.0, 3.5, 2.0, 0.5, 0.5])
+
+
+def test_too_many_tasks_are_refused_by_name() -> None:
+    of = suite("mlp")
+    many = dataclasses.replace(of, tasks=tuple(dataclasses.replace(of.tasks[0], name=f"t{i}") for i in range(17)))
+    recipe = components.build("encoders", "mlp", ENCODERS["mlp"])
+    with pytest.raises(UserError, match="17, more than 16: choose ltb"):
+        components.build("architectures", "bmtas").build(many, lambda: recipe.build(many), 0.0)
+
+
+@every
+def test_a_warm_up_is_no_finding(name: str) -> None:
+    recipe, of = components.build("encoders", "mlp", ENCODERS["mlp"]), suite("mlp")
+    method = components.build("architectures", name)
+    with pytest.raises(UserError, match=f"{name}: found is the result of a warm-up"):
+        method.build_next("retrain", {"network": {}}, of, lambda: recipe.build(of), 0.0)

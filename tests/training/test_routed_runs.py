@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from two_workers import PLUGINS, two_workers
 
+from mtlscale.architectures._routing import RoutedModule
 from mtlscale.data import PreparedData, Workers, load_prepared
 from mtlscale.execution.prepare import prepare
 from mtlscale.spec import Run, load_experiment, load_plugin
@@ -18,8 +19,10 @@ from mtlscale.training import Trainer, finish
 
 TRAINING = "{epochs: 2, batch_size: 16, lr: 2e-2, dtype: float64, checkpoint_seconds: 0}"
 # Name -> (method, phases of its epochs)
+_PHASES = ["warm-up"] * 2 + ["search"] * 2 + ["retrain"] * 2
 METHODS = {
-    "ltb": ("{name: ltb, search_epochs: 4, warmup: 0.5}", ["warm-up"] * 2 + ["search"] * 2 + ["retrain"] * 2),
+    "bmtas": ("{name: bmtas, search_epochs: 4, warmup: 0.5}", _PHASES),
+    "ltb": ("{name: ltb, search_epochs: 4, warmup: 0.5}", _PHASES),
 }
 Job = tuple[Run, PreparedData]
 every = pytest.mark.parametrize("name", METHODS)
@@ -125,3 +128,30 @@ def test_ltb_can_count_conflicts_and_searches_the_same(job: Callable[..., Job]) 
     assert_close(plain.model.state_dict(), counting.model.state_dict())
     routings = [torch.tensor(record.epochs[3].traces["routing"], dtype=torch.float64) for record in records]
     assert (routings[0] - routings[1]).abs().max() <= 1e-9
+
+
+def searched(job: Callable[..., Job], resource: float) -> tuple[float, list[list[int]]]:
+    """Expected cost after, and tree of, a search that would rather have networks apart: it starts there."""
+    method = f"{{name: bmtas, search_epochs: 16, warmup: 0, resource: {resource}, arch_lr: 0.3}}"
+    trainer = Trainer(*job("bmtas", methods=f"[{{architecture: {method}}}]"))
+    model = trainer.model
+    assert isinstance(model, RoutedModule)
+    with torch.no_grad():
+        for stage in range(model.depth):
+            for place in range(model.size):
+                model.of_choice(stage, place)[place] = 0.5
+    steps = trainer.train()
+    found = [next(steps).traces["expected_cost"] for _ in range(16)]
+    return found[-1], model.tree()
+
+
+def test_a_large_resource_weight_ends_in_hard_sharing(job: Callable[..., Job]) -> None:
+    cost, tree = searched(job, 20.0)
+    free, apart = searched(job, 0.0)
+    assert tree == [[0, 0, 0]] * 2 and cost < 1.1
+    assert apart != tree and free > 1.5
+
+
+def test_an_expected_cost_counts_once_however_a_step_is_cut(job: Callable[..., Job]) -> None:
+    one, cut = (end_of(job("bmtas", training=TRAINING.replace("}", f", accumulate: {n}}}"))) for n in (1, 2))
+    assert_close(one, cut)
