@@ -21,6 +21,7 @@ MakeBatch = Callable[..., Batch]
 # Architectures whose options change what is shared; of all others the defaults.
 MORE: list[tuple[str, dict[str, Any]]] = [
     ("cross_stitch", {"units": "channel", "bottom": "own"}),
+    ("bmtas", {"warmup": 0.0}),
     ("branched", {"points": [1, 2, 2]}),
     ("dmtrl", {"warmup": 0}),
     ("dsmtl_jl", {"alpha": 0.5}),

@@ -266,7 +266,9 @@ RUNS = {
     "jl": case("dsmtl_jl", balancer="pcgrad", dropout=0.0, encoder={**MLP, "dropout": 0.0}),
     "jl, images": case("dsmtl_jl", "images", dropout=0.0, after=3),
     "il": case("dsmtl_il", dropout=0.0, encoder={**MLP, "dropout": 0.0}),
-    "al": case("dsmtl_al", search_epochs=3, arch_lr=0.3, balancer="cagrad", dropout=0.0, encoder={**MLP, "dropout": 0.0}),
+    "al": case(
+        "dsmtl_al", search_epochs=3, arch_lr=0.3, balancer="cagrad", dropout=0.0, encoder={**MLP, "dropout": 0.0}
+    ),
     "al, images": case("dsmtl_al", "images", search_epochs=2, arch_lr=0.3, dropout=0.0, training={"lr": 2e-3}),
     "il, images": case("dsmtl_il", "images", dropout=0.0, training={"epochs": 2, "lr": 2e-3}),
 }
