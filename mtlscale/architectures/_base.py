@@ -80,6 +80,10 @@ class MultiTaskModule(nn.Module):
         """The shared parameters module by module, input side first: where conflicts between tasks are noticed."""
         return [self.shared_parameters()]
 
+    def penalty(self) -> Tensor | None:
+        """A scalar on parameters alone, the same on every worker, added to the losses of each turn."""
+        return None
+
     def structure(self) -> dict[str, Any]:
         """What a record keeps of how the network shares, in plain numbers, strings, lists and dictionaries of them."""
         return {}

@@ -15,7 +15,7 @@ from mtlscale.architectures import MultiTaskModule, Source, Turn
 from mtlscale.data import Batch, EpochSampler
 from mtlscale.objectives import ObjectiveModule
 from mtlscale.spec import TrainingSpec
-from mtlscale.training.update import StepResult, Update, no_penalty
+from mtlscale.training.update import StepResult, Update
 
 Micros = Sequence[Sequence[Batch]]  # micro-batches of a step, each one batch per stream
 
@@ -76,7 +76,7 @@ class Session:
             [mover.source(micro) for micro in micros],
             sizes=mover.source.sizes(micros) if update.amp == "fp16" else None,
             scale=_task_scale(objective, len(update.names)),
-            penalty=no_penalty if objective is None else objective.penalty,
+            penalty=lambda: _penalty(model, objective),
             query=None if query is None else [mover.source(micro, terms=False) for micro in query],
         )
         if result.skipped:
@@ -146,6 +146,12 @@ def _task_scale(objective: ObjectiveModule | None, tasks: int) -> Tensor | None:
     """[T] factors of the task losses: T times the objective's task weights, None for ones."""
     weights = None if objective is None else objective.task_weights()
     return None if weights is None else weights.to(torch.float64) * tasks
+
+
+def _penalty(model: MultiTaskModule, objective: ObjectiveModule | None) -> Tensor | None:
+    """The network's and the objective's together."""
+    one, other = model.penalty(), None if objective is None else objective.penalty()
+    return one if other is None else other if one is None else one + other
 
 
 def _shared(steps: Iterator[dict[str, Tensor]], share: Mapping[str, Tensor] | None) -> Iterator[dict[str, Tensor]]:
