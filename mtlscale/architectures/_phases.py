@@ -25,7 +25,8 @@ class Turn:
 
     groups: names from the network's `groups()`; none: all its parameters. Turns move disjoint parameters. source:
     "tasks", the losses of the suite's tasks, or a name from the network's `sources()`. training: settings that differ
-    from the run's, of `TURN_SETTINGS`. balancer: None for the run's. objective: whether the run's takes part.
+    from the run's, of `TURN_SETTINGS`. lr_factor: times the run's learning rate, where `training` has none. balancer:
+    None for the run's. objective: whether the run's takes part.
     """
 
     name: str = "main"
@@ -33,6 +34,7 @@ class Turn:
     groups: tuple[str, ...] = ()
     source: str = "tasks"
     training: Mapping[str, Any] = field(default_factory=dict)
+    lr_factor: float = 1.0
     balancer: Balancer | None = None
     objective: bool = True
 

@@ -255,7 +255,9 @@ def _settings(turn: Turn, spec: TrainingSpec, phase: Phase) -> TrainingSpec:
             raise UserError(
                 f"phase {phase.name}: turn {turn.name} cannot set {name}; it may: {', '.join(TURN_SETTINGS)}"
             )
-    return TrainingSpec.model_validate({**spec.model_dump(), **turn.training}) if turn.training else spec
+    own = {"lr": turn.lr_factor * spec.lr} if turn.lr_factor != 1.0 else {}
+    own.update(turn.training)
+    return TrainingSpec.model_validate({**spec.model_dump(), **own}) if own else spec
 
 
 def _source(

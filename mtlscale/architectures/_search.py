@@ -1,0 +1,65 @@
+"""What methods have in common that search a structure first and then train what they found from scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mtlscale.architectures._base import Architecture
+from mtlscale.architectures._phases import Phase, Share, Turn
+from mtlscale.balancing import Balancer
+from mtlscale.balancing.equal import Equal
+from mtlscale.spec import knob
+
+WEIGHTS, CHOICE = "weights", "architecture"  # the groups of a search's network, and the turns that move them
+
+
+class Search(Architecture):
+    """Base of these methods: the settings of the search, whose network has the groups "weights" and "architecture".
+
+    A search has its own balancer, no objective, and by default a seed of its own, so that it is done once for runs
+    that differ in these.
+    """
+
+    search_epochs: int | None = knob(None, low=1, help="epochs of the search; none: the run's")
+    search_seed: int | None = knob(0, low=0, help="seed of the search; none: the run's")
+    search_lr: float | None = knob(
+        None, low=0, open_low=True, help="learning rate of the weights in the search; none: the run's"
+    )
+    arch_lr: float | None = knob(
+        None, low=0, open_low=True, help="learning rate of the Adam that chooses; none: half of the weights'"
+    )
+    arch_weight_decay: float | None = knob(None, low=0, help="weight decay of that Adam; none: the run's")
+
+    def weights_turn(self, balancer: Balancer, share: Share = "first") -> Turn:
+        """The turn of the weights, by the run's optimiser."""
+        training = {} if self.search_lr is None else {"lr": self.search_lr}
+        return Turn(name=WEIGHTS, share=share, groups=(WEIGHTS,), training=training, balancer=balancer, objective=False)
+
+    def choice_turn(self, share: Share = "second") -> Turn:
+        """The turn of what chooses, by an Adam of its own on the sum of the losses."""
+        training: dict[str, Any] = {"optimizer": "adam"}
+        lr = self.arch_lr or (None if self.search_lr is None else self.search_lr / 2)
+        if lr is not None:
+            training["lr"] = lr
+        if self.arch_weight_decay is not None:
+            training["weight_decay"] = self.arch_weight_decay
+        return Turn(
+            name=CHOICE,
+            share=share,
+            groups=(CHOICE,),
+            training=training,
+            lr_factor=1.0 if lr is not None else 0.5,
+            balancer=Equal(reduction="sum"),
+            objective=False,
+        )
+
+    def search_phase(self, turns: Sequence[Turn], name: str = "search", epochs: int | None = None) -> Phase:
+        """A phase of the search, which hands over what its last epoch has come to."""
+        return Phase(
+            name=name,
+            turns=tuple(turns),
+            epochs=epochs or self.search_epochs,
+            choose="last",
+            seed=self.search_seed,
+        )
