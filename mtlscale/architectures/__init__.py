@@ -13,6 +13,7 @@ from mtlscale.architectures._base import (
     staged,
 )
 from mtlscale.architectures._phases import TURN_SETTINGS, Found, Phase, Share, Source, Turn
+from mtlscale.solvers import conflict_mask
 
 __all__ = [
     "TURN_SETTINGS",
@@ -25,6 +26,7 @@ __all__ = [
     "Share",
     "Source",
     "Turn",
+    "conflict_mask",
     "encoder_head",
     "linear_head",
     "map_staged",

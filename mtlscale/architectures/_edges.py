@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from mtlscale.architectures._base import MultiTaskModule, encoder_head
 from mtlscale.architectures._phases import Found
+from mtlscale.architectures._search import CHOICE, WEIGHTS
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import MapStagedModule, Memory, conv_block, resize
 from mtlscale.spec import TaskSuite
@@ -174,7 +175,7 @@ class SearchedModule(JoinedModule):
 
     def groups(self) -> dict[str, list[nn.Parameter]]:
         rest = [*self.encoders.parameters(), *self.heads.parameters(), *self.joints.parameters()]
-        return {"weights": rest, "edges": list(self.logits.values())}
+        return {WEIGHTS: rest, CHOICE: list(self.logits.values())}
 
     def penalty(self) -> Tensor:
         return self.factor * entropy(self._all_logits()).mean()

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from mtlscale.architectures._base import Architecture, MultiTaskModule, map_staged
+from mtlscale.architectures._base import MultiTaskModule, map_staged
 from mtlscale.architectures._edges import Edge, JoinedModule, SearchedModule
-from mtlscale.architectures._phases import Found, Phase, Turn
+from mtlscale.architectures._phases import Found, Phase
+from mtlscale.architectures._search import Search
 from mtlscale.balancing.equal import Equal
 from mtlscale.encoders import EncoderModule, MapStagedModule
 from mtlscale.spec import TaskSuite, UserError, knob
 
 
-class MTLNAS(Architecture):
+class MTLNAS(Search):
     """MTL-NAS: an encoder per task, and a search for the edges between them: from any stage to any no earlier one of
     another task.
 
@@ -28,18 +29,9 @@ class MTLNAS(Architecture):
 
     own: float = knob(0.9, low=0.0, high=1.0, help="first weight of a task's own features")
     entropy: float = knob(1.0, low=0.0, help="what the entropy term's weight grows by with each epoch of the search")
-    search_epochs: int | None = knob(None, low=1, help="epochs of the search; none: the run's")
-    search_seed: int | None = knob(0, help="of the search; none: the run's")
-    search_lr: float = knob(3e-3, low=0.0, open_low=True, search=(1e-4, 1e-1, "log"), help="of the edges' Adam")
-
     def phases(self) -> tuple[Phase, ...]:
-        edges = {"optimizer": "adam", "lr": self.search_lr, "weight_decay": 1e-3, "schedule": "constant"}
-        turns = (
-            Turn(name="edges", groups=("edges",), training=edges, balancer=Equal(), objective=False),
-            Turn(name="weights", groups=("weights",), balancer=Equal()),
-        )
-        search = Phase(name="search", turns=turns, epochs=self.search_epochs, choose="last", seed=self.search_seed)
-        return search, Phase(name="retrain")
+        turns = (self.choice_turn("whole"), self.weights_turn(Equal(), "whole"))
+        return self.search_phase(turns), Phase(name="retrain")
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         return SearchedModule(suite, self._encoders(suite, encoder), self.own, self.entropy, dropout)

@@ -3,6 +3,7 @@
 from mtlscale.balancing._base import (
     Balancer,
     JacobianBalancer,
+    ModuleBalancer,
     Needs,
     State,
     ValidationBalancer,
@@ -15,6 +16,7 @@ from mtlscale.balancing._base import (
 __all__ = [
     "Balancer",
     "JacobianBalancer",
+    "ModuleBalancer",
     "Needs",
     "State",
     "ValidationBalancer",

@@ -10,7 +10,7 @@ from torch import Tensor
 from mtlscale.spec import Component, UserError, from_plugin, plugin_error
 
 State = dict[str, Tensor]
-Needs = Literal["losses", "gramian", "jacobian", "validation"]
+Needs = Literal["losses", "gramian", "jacobian", "validation", "modules"]
 
 
 class Balancer(Component):
@@ -40,7 +40,7 @@ class Balancer(Component):
     per_task: ClassVar[tuple[str, ...]] = ()  # entries of the state whose last dimension is the task
     per_pair: ClassVar[tuple[str, ...]] = ()  # entries of the state whose last two dimensions are tasks
     counters: ClassVar[tuple[str, ...]] = ()  # entries that count events to report ("failures", "clamps")
-    traced: ClassVar[tuple[str, ...]] = ()  # entries, one number each, that are noted with every epoch ("kappa")
+    traced: ClassVar[tuple[str, ...]] = ()  # entries that are noted with every epoch ("kappa"): numbers or vectors
     told: ClassVar[tuple[str, ...]] = ()  # entries that are set before each call: "precision", "task_scale"
     looks_again: ClassVar[bool] = False  # whether `after_step` wants the batch's losses after the step
     # Whether trials of it may be trained as one batched model: it needs losses or the Gramian at the parameters, and
@@ -66,7 +66,7 @@ class Balancer(Component):
 
     @classmethod
     def check_class(cls) -> None:
-        bases = {"jacobian": JacobianBalancer, "validation": ValidationBalancer}
+        bases = {"jacobian": JacobianBalancer, "validation": ValidationBalancer, "modules": ModuleBalancer}
         for what, known in (
             ("needs", get_args(Needs)),
             ("heads", ("weighted", "mean", "sum")),
@@ -77,6 +77,8 @@ class Balancer(Component):
         base = bases.get(cls.needs)
         if base is not None and not issubclass(cls, base):
             raise ValueError(f"needs = {cls.needs!r}, so it has to derive from {base.__name__}")
+        if cls.needs == "modules" and cls.heads == "weighted":
+            raise ValueError("heads = 'weighted', but it has weights for every module; choose mean, sum")
 
     def rehearse(self) -> None:
         if from_plugin(self):
@@ -92,6 +94,8 @@ def rehearsal(balancer: Balancer, tasks: int, *, sure: bool = True) -> None:
         state = balancer.init(tasks, seed=0)
         losses = torch.linspace(1.0, 2.0, tasks, dtype=torch.float64)
         gramian = None if balancer.needs == "losses" else torch.eye(tasks, dtype=torch.float64) + 0.1
+        if gramian is not None and balancer.needs == "modules":
+            gramian = torch.stack([gramian, gramian])
         answer = balancer(losses, gramian, dict(state))
     except UserError:
         if sure:
@@ -101,12 +105,13 @@ def rehearsal(balancer: Balancer, tasks: int, *, sure: bool = True) -> None:
         if not sure:
             return
         raise plugin_error(type(balancer), error) or error from error
-    wanted = f"its call has to return (weights [{tasks}], state)"
+    shape = [tasks] if gramian is None else list(gramian.shape[:-1])
+    wanted = f"its call has to return (weights {shape}, state)"
     if not isinstance(answer, tuple) or len(answer) != 2:
         given = f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
         raise UserError(f"balancer {balancer.name} returns {given}; {wanted}")
     weights, after = answer
-    if not isinstance(weights, Tensor) or weights.shape != (tasks,):
+    if not isinstance(weights, Tensor) or list(weights.shape) != shape:
         given = f"of shape {list(weights.shape)}" if isinstance(weights, Tensor) else f"a {type(weights).__name__}"
         raise UserError(f"balancer {balancer.name} returns weights {given}; {wanted}")
     if not isinstance(after, dict) or not all(isinstance(value, Tensor) for value in after.values()):
@@ -143,6 +148,18 @@ class ValidationBalancer(Balancer):
         raise NotImplementedError
 
 
+class ModuleBalancer(Balancer):
+    """A balancer that decides module by module: called with the Gramian of the task gradients at each of the network's
+    M noticed modules, input side first, [M, T, T], it answers with weights [M, T]. A module whose weights are all 0 is
+    not moved at all, by no momentum and no weight decay either. Shared parameters outside these modules follow `heads`.
+
+    Entries of the state with a number for each module are empty in `init`, which does not know how many there are.
+    """
+
+    needs: ClassVar[Needs] = "modules"
+    heads: ClassVar[Literal["weighted", "mean", "sum"]] = "sum"
+
+
 def balance(
     balancer: Balancer, losses: Tensor, gramian: Tensor | None, state: State, present: Tensor
 ) -> tuple[Tensor, State]:
@@ -151,6 +168,9 @@ def balance(
     if bool(present.all()):
         return balancer(losses, gramian, state)
     weights = torch.zeros_like(losses)
+    if balancer.needs == "modules":
+        assert gramian is not None
+        weights = gramian.new_zeros(gramian.shape[:-1])
     if not bool(present.any()):
         return weights, state
     index = present.nonzero().squeeze(-1)

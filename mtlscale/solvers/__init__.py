@@ -7,6 +7,7 @@ fail returns a `Solution` with flags, or has a `solve_` twin that does.
 from mtlscale.solvers._common import Solution
 from mtlscale.solvers.cagrad import cagrad_weights, solve_cagrad
 from mtlscale.solvers.closed_forms import aligned_weights, imtl_g_weights
+from mtlscale.solvers.conflicts import conflict_mask, conflicting_pairs, module_mask
 from mtlscale.solvers.fairness import fair_weights, nash_weights
 from mtlscale.solvers.getmtl import LARGEST_KAPPA, GetMTLSolution, getmtl_weights, solve_getmtl
 from mtlscale.solvers.gradvac import gradvac_weights
@@ -24,6 +25,8 @@ __all__ = [
     "Solution",
     "aligned_weights",
     "cagrad_weights",
+    "conflict_mask",
+    "conflicting_pairs",
     "covariance_similarity",
     "fair_weights",
     "getmtl_weights",
@@ -32,6 +35,7 @@ __all__ = [
     "kl_ball_log_softmax",
     "linear_plus_norm",
     "min_norm_weights",
+    "module_mask",
     "nash_weights",
     "pcgrad_weights",
     "project_simplex",

@@ -20,7 +20,7 @@ class Diverged(Exception):
 class Means:
     """The numbers of one step on the host, float64: mean losses [..., T] (NaN where a task has no label), which tasks
     have one, which losses the balancer cannot take, counts [..., T], the factors of the losses [..., T], and the
-    products of the tasks' gradients as they were differentiated [..., T, T]."""
+    products of the tasks' gradients as they were differentiated [..., T, T], of `modules` [M, T, T]."""
 
     losses: Tensor
     present: Tensor
@@ -30,13 +30,26 @@ class Means:
     k: Tensor | None
 
     @classmethod
-    def of(cls, numbers: Tensor, balancer: Balancer, size: int, *, scaled: bool, gramian: bool) -> Means:
+    def of(
+        cls,
+        numbers: Tensor,
+        balancer: Balancer,
+        size: int,
+        *,
+        scaled: bool,
+        gramian: bool,
+        modules: int | None = None,
+    ) -> Means:
         """From one tensor [..., n]: sums, counts, then factors where `scaled`, then products where `gramian`."""
         sums, counts, rest = numbers[..., :size], numbers[..., size : 2 * size], numbers[..., 2 * size :]
         scale = torch.ones_like(sums)
         if scaled:
             scale, rest = rest[..., :size], rest[..., size:]
-        k = rest[..., : size * size].unflatten(-1, (size, size)) if gramian else None
+        k = None
+        if modules is not None:
+            k = rest[..., : modules * size * size].reshape(modules, size, size)
+        elif gramian:
+            k = rest[..., : size * size].unflatten(-1, (size, size))
         return cls(*mean_losses(sums, counts, balancer), counts, scale, k)
 
     @property
@@ -70,8 +83,8 @@ def bad_loss(balancer: Balancer, losses: Tensor, bad: Tensor, names: Sequence[st
 
 
 def bad_gradient(balancer: Balancer, k: Tensor, names: Sequence[str], step: int) -> Diverged:
-    """What to raise for products of gradients [T, T] that are not finite."""
-    index = int((~k.isfinite()).any(dim=1).nonzero()[0])
+    """What to raise for products of gradients [..., T, T] that are not finite."""
+    index = int((~k.isfinite()).any(dim=-1).reshape(-1, len(names)).any(dim=0).nonzero()[0])
     return Diverged(f"{balancer.name}: gradient of task {names[index]} is not finite in step {step}")
 
 

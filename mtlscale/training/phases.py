@@ -210,6 +210,8 @@ def partition_of(
 
     shared, own = moved(model.shared_parameters()), [moved(model.task_parameters(task.name)) for task in suite.tasks]
     extra: list[nn.Parameter] = []
+    place = {id(p): index for index, p in enumerate(shared)}
+    modules = [[place[id(p)] for p in module if id(p) in place] for module in model.shared_modules()]
     if chosen is not None:
         named = {id(p) for p in (*shared, *(p for group in own for p in group))}
         shared += [p for name in turn.groups for p in groups[name] if p.requires_grad and id(p) not in named]
@@ -223,6 +225,7 @@ def partition_of(
         vectorised=model.vectorised,
         joint=model.joint_backward,
         partial=chosen is not None,
+        modules=modules,
     )
     if not partition.all:
         raise UserError(f"phase {phase.name}: turn {turn.name} trains nothing; give it a group with parameters")

@@ -87,9 +87,9 @@ def counters(balancer_counters: Sequence[str], state: Mapping[str, torch.Tensor]
     return {name: int(state[name].sum()) for name in balancer_counters if name in state}
 
 
-def traced(balancer: Balancer, state: Mapping[str, torch.Tensor]) -> dict[str, float]:
-    """What a balancer wants noted with each epoch."""
-    return {name: float(state[name]) for name in balancer.traced}
+def traced(balancer: Balancer, state: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """What a balancer wants noted with each epoch: numbers, and lists of numbers."""
+    return {name: state[name].to(torch.float64).tolist() for name in balancer.traced}
 
 
 def now() -> str:

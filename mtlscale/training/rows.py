@@ -23,7 +23,8 @@ class Partition:
 
     independent: nothing is shared, every task has a network of its own. vectorised: the tasks' backward passes below
     the representation may run as one. joint: all tasks' gradients have to come back in one backward pass. partial: the
-    modules have other parameters, which somebody else moves.
+    modules have other parameters, which somebody else moves. modules: of the network, input side first, the places of
+    their parameters in `shared`; a place may be in none.
     """
 
     shared: list[nn.Parameter]
@@ -33,6 +34,7 @@ class Partition:
     vectorised: bool = False
     joint: bool = False
     partial: bool = False
+    modules: list[list[int]] = field(default_factory=list)
 
     @functools.cached_property
     def all(self) -> list[nn.Parameter]:
@@ -68,9 +70,13 @@ class TaskGradients:
 
     def all(self) -> list[Tensor]:
         """Every gradient there is, of sparse ones the values."""
-        groups = [*self.shared, *self.own, self.extra_shared, self.extra_own]
-        found = [g for gradients in groups for g in gradients if g is not None]
-        return [g.coalesce().values() if g.is_sparse else g for g in found]
+        return values_of([*self.shared, *self.own, self.extra_shared, self.extra_own])
+
+
+def values_of(rows: Iterable[Gradients]) -> list[Tensor]:
+    """The gradients that are there, of sparse ones the values."""
+    found = [g for gradients in rows for g in gradients if g is not None]
+    return [g.coalesce().values() if g.is_sparse else g for g in found]
 
 
 def scatter(
@@ -169,10 +175,16 @@ def reduce(g: TaskGradients, table: Tensor, partition: Partition, workers: Worke
     rows += list(zip(g.own, partition.own, strict=True))
     everything = [table]
     for gradients, parameters in rows:
-        for index, parameter in enumerate(parameters):
-            gradient = gradients[index]
-            dense = torch.zeros_like(parameter) if gradient is None else gradient
-            dense = dense.to_dense() if dense.is_sparse else dense.contiguous()
-            gradients[index] = dense
-            everything.append(dense)
+        everything += dense_everywhere(gradients, parameters)
     workers.sum_many(everything)
+
+
+def dense_everywhere(gradients: Gradients, parameters: Sequence[Tensor]) -> list[Tensor]:
+    """The gradients, in place as dense ones that can be sent, zeros where there was none."""
+    found = []
+    for index, parameter in enumerate(parameters):
+        gradient = gradients[index]
+        dense = torch.zeros_like(parameter) if gradient is None else gradient
+        found.append(dense.to_dense() if dense.is_sparse else dense.contiguous())
+        gradients[index] = found[-1]
+    return found

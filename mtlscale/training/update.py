@@ -22,6 +22,7 @@ from mtlscale.balancing import Balancer, JacobianBalancer, State, look_again
 from mtlscale.data import Workers
 from mtlscale.spec import UserError
 from mtlscale.training.means import clip_factors
+from mtlscale.training.modules import by_modules
 from mtlscale.training.overlap import Overlap
 from mtlscale.training.rows import Partition, TaskGradients
 from mtlscale.training.ways import Amp, Asked, Draft, Micro, Overflow, Penalty, Ways
@@ -34,7 +35,7 @@ _FIRST_SCALE = 2.0**16
 @dataclass
 class StepResult:
     losses: Tensor  # [T] float64 on the host: mean losses, NaN where the task had no label in this step
-    weights: Tensor  # [T] float64 on the host, of the shared update
+    weights: Tensor  # [T] float64 on the host, of the shared update; NaN where there is no such number
     skipped: bool = False  # mixed precision overflowed: no parameter, optimiser or balancer state moved
 
 
@@ -135,15 +136,20 @@ class Update:
         self.good_steps += 1
         if self.amp == "fp16" and self.good_steps % _GROWTH_STEPS == 0:
             self.loss_scale *= 2
+        still = {id(parameter) for parameter in draft.still}
+        for parameter in draft.still:
+            parameter.grad = None
         self._clip()
         if self.everywhere:
             for parameter in self.partition.all:
-                if parameter.grad is None:
+                if parameter.grad is None and id(parameter) not in still:
                     parameter.grad = torch.zeros_like(parameter)
         return StepResult(draft.losses, draft.weights)
 
     def _draft(self, asked: Asked, due: bool) -> Draft:
         """By the cheapest way that gives the balancer what it needs."""
+        if self.balancer.needs == "modules" and len(self.names) > 1 and not self.partition.independent:
+            return by_modules(self.ways, asked)
         alone = not self.partition.shared or len(self.names) == 1
         if len(asked.micros) == 1 and (self.balancer.needs == "losses" or alone or not due):
             return self.ways.by_losses(asked)

@@ -41,12 +41,14 @@ class Asked:
 
 @dataclass(frozen=True)
 class Draft:
-    """An update that has not been accepted yet: its gradients are in place, its state is not."""
+    """An update that has not been accepted yet: its gradients are in place, its state is not. still: parameters that
+    the step is not to move at all."""
 
     losses: Tensor
     weights: Tensor
     state: State
     finite: bool = True
+    still: Sequence[nn.Parameter] = ()
 
 
 class Overflow(Exception):
@@ -85,7 +87,7 @@ class Ways:
                 parts[task] = _plus(parts[task], total)
             extra = _plus(extra, losses.extra)
         means = self.means(asked, self.workers.sum(self.table(g)))
-        weights, state = self._balance(asked, means, None)
+        weights, state = self.balance(asked, means, None)
         per_sum = means.per_sum
         self.zero()
         penalty = self._shared_penalty(asked)
@@ -113,7 +115,7 @@ class Ways:
         balancer, shared = self.balancer, self.partition.shared
         g, table, unscaled = self._collect(asked, asked.micros)
         wanted = asked.reused is None and balancer.needs == "gramian" and bool(shared) and len(self.names) > 1
-        means = self.means(asked, table, gramian(g.shared, self._ones()) if wanted else None, g)
+        means = self.means(asked, table, gramian(g.shared, self.ones()) if wanted else None, g.all)
         per_sum = means.per_sum * unscaled
         direction: list[Tensor] | None = None
         if isinstance(balancer, JacobianBalancer):
@@ -127,10 +129,10 @@ class Ways:
         elif isinstance(balancer, ValidationBalancer) and shared:
             weights, state = self._by_query(balancer, asked, g, per_sum, means)
         else:
-            weights, state = self._balance(asked, means, means.gramian(per_sum))
+            weights, state = self.balance(asked, means, means.gramian(per_sum))
         self.zero()
         _assign(shared, combine(g.shared, weights * per_sum, shared) if direction is None else direction)
-        self._assign_own(g.own, self._head_weights(weights, means.present) * per_sum)
+        self.assign_own(g.own, self._head_weights(weights, means.present) * per_sum)
         for parameters, gradients in ((shared, g.extra_shared), (self.partition.extra, g.extra_own)):
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 if gradient is not None:
@@ -139,7 +141,7 @@ class Ways:
         penalty = asked.penalty()
         if penalty is not None:
             penalty.backward(inputs=self.partition.all if self.partition.partial else None)
-            self._densify()
+            self.densify()
         return Draft(means.losses, weights, state)
 
     def by_representation(self, asked: Asked) -> Draft:
@@ -152,7 +154,7 @@ class Ways:
         at_z: list[tuple[Tensor, list[int], list[Tensor]]] = []
         k = torch.zeros(size, size, dtype=torch.float64, device=self.device)
         extra: Tensor | None = None
-        factors, sizes = self._factors(asked)
+        factors, sizes = self.factors(asked)
         for losses in asked.micros[0]:
             g.note(losses)
             extra = _plus(extra, losses.extra)
@@ -177,9 +179,9 @@ class Ways:
         means = self.means(asked, table, k)
         per_sum = means.per_sum * sizes
         assert means.k is not None
-        weights, state = self._balance(asked, means, means.k * per_sum[:, None] * per_sum / asked.loss_scale**2)
+        weights, state = self.balance(asked, means, means.k * per_sum[:, None] * per_sum / asked.loss_scale**2)
         self.zero()
-        self._assign_own(g.own, self._head_weights(weights, means.present) * per_sum)
+        self.assign_own(g.own, self._head_weights(weights, means.present) * per_sum)
         outputs_z, grads_z, along = [], [], (weights * per_sum).tolist()
         for z, tasks, grads in at_z:
             total = torch.zeros_like(z)
@@ -215,7 +217,7 @@ class Ways:
             with torch.no_grad():
                 for parameter, value in zip(shared, before, strict=True):
                     parameter.copy_(value)
-        found = self.means(asked, table, cross_gramian(q.shared, g.shared, self._ones(), self._ones()), q)
+        found = self.means(asked, table, cross_gramian(q.shared, g.shared, self.ones(), self.ones()), q.all)
         assert found.k is not None
         cross = found.k * (found.per_sum * unscaled)[:, None] * per_sum[None, :]
         # The query losses are told as they are: what they were multiplied by concerns their gradients alone.
@@ -230,20 +232,27 @@ class Ways:
         """[2, T]: sums of losses and counts by task, on this worker."""
         return scatter(g.tasks, g.sums, g.counts, len(self.names), self.device)
 
-    def means(self, asked: Asked, table: Tensor, k: Tensor | None = None, g: TaskGradients | None = None) -> Means:
-        """What the balancer is told, on the host: where a step waits for the device. g: gradients that may have
-        overflowed in fp16. Raises `Diverged` and `Overflow`."""
+    def means(
+        self,
+        asked: Asked,
+        table: Tensor,
+        k: Tensor | None = None,
+        gradients: Callable[[], Sequence[Tensor]] | None = None,
+    ) -> Means:
+        """What the balancer is told, on the host: where a step waits for the device. k: products of gradients [T, T],
+        or [M, T, T]. gradients: those that may have overflowed in fp16. Raises `Diverged` and `Overflow`."""
         size, scale = len(self.names), asked.scale
         parts = [table.reshape(-1)]
         if scale is not None:
             parts.append(scale.to(torch.float64))
         if k is not None:
             parts.append(k.reshape(-1))
-        checked = g is not None and self.amp == "fp16"
-        if checked and g is not None:
-            parts.append(_finite(g.all(), self.device).to(torch.float64).reshape(1))
+        checked = gradients is not None and self.amp == "fp16"
+        if checked and gradients is not None:
+            parts.append(_finite(gradients(), self.device).to(torch.float64).reshape(1))
         host = (torch.cat(parts) if len(parts) > 1 else parts[0]).cpu()
-        means = Means.of(host, self.balancer, size, scaled=scale is not None, gramian=k is not None)
+        modules = len(k) if k is not None and k.ndim == 3 else None
+        means = Means.of(host, self.balancer, size, scaled=scale is not None, gramian=k is not None, modules=modules)
         if bool(means.bad.any()):
             raise bad_loss(self.balancer, means.losses, means.bad, self.names, asked.step)
         infinite = means.k is not None and not bool(means.k.isfinite().all())
@@ -261,13 +270,13 @@ class Ways:
         self, asked: Asked, micros: Sequence[Micro], terms: bool = True
     ) -> tuple[TaskGradients, Tensor, Tensor | float]:
         """Gradients and table of a step, summed over workers; the factors from what was differentiated to sums."""
-        factors, sizes = self._factors(asked)
+        factors, sizes = self.factors(asked)
         g = collect(micros, self.partition, factors, asked.loss_scale)
         table = self.table(g)
         reduce(g, table, self.partition, self.workers, terms)
         return g, table, sizes / asked.loss_scale
 
-    def _factors(self, asked: Asked) -> tuple[list[float] | None, Tensor | float]:
+    def factors(self, asked: Asked) -> tuple[list[float] | None, Tensor | float]:
         """What the sums of losses are multiplied by before they are differentiated in fp16: the loss scale over sizes
         [T], so that it means the same for a label and for a map; and these sizes."""
         if self.amp != "fp16":
@@ -277,11 +286,11 @@ class Ways:
             sizes = self.workers.max(sizes.to(self.device)).cpu()
         return (asked.loss_scale / sizes).tolist(), sizes
 
-    def _ones(self) -> Tensor:
+    def ones(self) -> Tensor:
         return torch.ones(len(self.names), dtype=torch.float64, device=self.device)
 
-    def _balance(self, asked: Asked, means: Means, k: Tensor | None) -> tuple[Tensor, State]:
-        """Weights [T] of the shared update, and the balancer's next state."""
+    def balance(self, asked: Asked, means: Means, k: Tensor | None) -> tuple[Tensor, State]:
+        """Weights [T] of the shared update, or [M, T], and the balancer's next state."""
         if self.partition.independent or len(self.names) == 1:
             return means.present.to(torch.float64), asked.state
         if asked.reused is not None:
@@ -293,7 +302,7 @@ class Ways:
         """[T] factors of the tasks' own gradients."""
         return weights if self.partition.independent else head_weights(self.balancer, weights, present)
 
-    def _assign_own(self, own: list[Gradients], factors: Tensor) -> None:
+    def assign_own(self, own: list[Gradients], factors: Tensor) -> None:
         """The tasks' own gradients times their factors [T]."""
         for parameters, gradients, factor in zip(self.partition.own, own, factors.tolist(), strict=True):
             for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -308,7 +317,7 @@ class Ways:
     def _finish(self, asked: Asked, *, summed: bool = False) -> bool:
         """Sum `.grad` over workers, unless `summed`, and undo the loss scale; whether all is finite, asked in fp16
         alone."""
-        parameters = self._densify()
+        parameters = self.densify()
         if self.workers.size > 1 and not summed:
             for parameter in parameters:
                 if parameter.grad is None:
@@ -320,7 +329,7 @@ class Ways:
         torch._foreach_div_(grads, asked.loss_scale)
         return bool(_finite(grads, self.device))
 
-    def _densify(self) -> list[nn.Parameter]:
+    def densify(self) -> list[nn.Parameter]:
         """All parameters, their sparse gradients made dense: Adam and its like take no others."""
         parameters = self.partition.all
         for parameter in parameters:

@@ -8,12 +8,13 @@ from gramians import jacobians, permutation
 from hypothesis import given, settings
 from torch import Tensor
 
-from mtlscale.balancing import Balancer, JacobianBalancer, State, balance, direct, look_again
+from mtlscale.balancing import Balancer, JacobianBalancer, ModuleBalancer, State, balance, direct, look_again
 from mtlscale.spec import build, component, names
 
 ALL = [name for name in names("balancers") if name != "svd_reweighting"]  # it has no init: test_validation_balancers.py
 JACOBIAN = [name for name in ALL if issubclass(component("balancers", name), JacobianBalancer)]
-WEIGHTING = [name for name in ALL if not issubclass(component("balancers", name), JacobianBalancer)]
+MODULES = [name for name in ALL if issubclass(component("balancers", name), ModuleBalancer)]
+WEIGHTING = [name for name in ALL if name not in {*JACOBIAN, *MODULES}]
 RANDOM = {"pcgrad", "gradvac", "rlw", "random_static"}  # another order of tasks meets other numbers
 # Optimal weights are not unique there (only the direction is), or the method jumps (docs/methods.md).
 UNIQUE = ("gaussian", "agreeing", "all zero", "zeros")
@@ -249,6 +250,10 @@ def test_what_is_not_finite_raises_no_error(name: str, bad: float) -> None:
         direction, _ = balancer.direction([worse], losses, balancer.init(tasks))
         assert name == "graddrop" or not bool(direction[0].isfinite().all())
         return
+    if isinstance(balancer, ModuleBalancer):
+        answer, _ = balancer(losses, torch.stack([worse @ worse.T] * 2), balancer.init(tasks))
+        assert answer.shape == (2, tasks)
+        return
     weights, _ = balancer(losses, worse @ worse.T, balancer.init(tasks))
     assert balancer.needs == "losses" or name == "gradnorm" or not bool(weights.isfinite().any())
     bad_losses = torch.tensor([1.0, bad, 1.0], dtype=torch.float64)
@@ -264,7 +269,7 @@ def test_declares_itself(name: str) -> None:
     assert cls.name == name
     assert cls.source
     assert cls.summary().endswith(".")
-    assert cls.needs in ("losses", "gramian", "jacobian", "validation")
+    assert cls.needs in ("losses", "gramian", "jacobian", "validation", "modules")
     assert cls.batchable == (cls.needs in ("losses", "gramian") and cls.at == "parameters")
     assert cls.looks_again == (cls.after_step is not Balancer.after_step)
     for default, knob in cls.knobs().values():

@@ -184,8 +184,9 @@ GOOD = "return losses.new_ones(losses.shape), state"
 @pytest.mark.parametrize(
     ("declared", "body", "message"),
     [
-        ("needs = 'hessian'", GOOD, r"Own: needs = 'hessian' is unknown; choose losses, gramian, jacobian, validation"),
+        ("needs = 'hessian'", GOOD, r"Own: needs = 'hessian' is unknown; choose losses, gramian, .*, modules"),
         ("needs = 'jacobian'", GOOD, r"Own: needs = 'jacobian', so it has to derive from JacobianBalancer"),
+        ("needs = 'modules'", GOOD, r"Own: needs = 'modules', so it has to derive from ModuleBalancer"),
         ("heads = 'max'", GOOD, r"Own: heads = 'max' is unknown; choose weighted, mean, sum"),
         ("name = 'a/b'", GOOD, r"Own: name = 'a/b' should be a word"),
         ("name = 5", GOOD, r"Own: name = 5 should be a word"),

@@ -22,7 +22,7 @@ from mtlscale.spec import components
 TESTS = Path(__file__).parents[1]
 # How often a step may wait for the device: once for the numbers that a balancer is told, and once more for those of its
 # query data, or for whether its rows of gradients are finite;
-WAITS = {"losses": 1, "gramian": 1, "jacobian": 2, "validation": 2}
+WAITS = {"losses": 1, "gramian": 1, "modules": 1, "jacobian": 2, "validation": 2}
 AGAIN = 1  # for the losses of the same batch after the step, where a balancer asks for them (FAMO);
 SCALED = 1  # and in fp16 for whether the gradients that one backward pass left are finite.
 

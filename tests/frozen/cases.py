@@ -72,8 +72,9 @@ BY_LOSSES = (
     "stch", "svd_reweighting", "tchebycheff", "uncertainty",
 )  # fmt: skip
 BY_GRADIENTS = (
-    "aligned_mtl", "auto_lambda", "cagrad", "fairgrad", "getmtl", "getmtl_exact", "graddrop", "gradnorm", "gradvac",
-    "imtl_g", "meta_weighting", "mgda", "mgda_ub", "moco", "nash_mtl", "pcgrad", "sdmgrad", "upgrad",
+    "aligned_mtl", "auto_lambda", "cagrad", "conflict_noticed", "fairgrad", "getmtl", "getmtl_exact", "graddrop",
+    "gradnorm", "gradvac", "imtl_g", "meta_weighting", "mgda", "mgda_ub", "moco", "nash_mtl", "pcgrad", "sdmgrad",
+    "upgrad",
 )  # fmt: skip
 
 for name in (*BY_LOSSES, *BY_GRADIENTS):

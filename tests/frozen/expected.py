@@ -49,6 +49,8 @@ MENDED: dict[str, str] = {
     "architecture/branched": _LATER,
     "architecture, images/branched": _LATER,
     "encoder/textcnn_mlp": _LATER,
+    "balancer/conflict_noticed": _LATER,
+    "balancer, shared inputs/conflict_noticed": _LATER,
 }
 
 

@@ -22,7 +22,7 @@ from mtlscale.training import Trainer, finish
 PLUGIN = Path(__file__).parents[1] / "plugins" / "shapes.py"
 DATASET = "[{name: shapes, options: {maps: false, size: 8}}]"
 TRAINING = "{epochs: 2, batch_size: 8, lr: 1e-2, dtype: float64, optimizer: sgd, checkpoint_seconds: 0}"
-SEARCH = "search_epochs: 2, search_lr: 0.1"
+SEARCH = "search_epochs: 2, arch_lr: 0.1"
 
 Job = tuple[Run, PreparedData]
 
@@ -65,7 +65,7 @@ def assert_same(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
 
 
 def test_the_search_moves_edges_and_keeps_some(job: Callable[..., Job]) -> None:
-    record: RunRecord = finish(Trainer(*job("search_epochs: 3, search_lr: 0.1, entropy: 0.0")))
+    record: RunRecord = finish(Trainer(*job("search_epochs: 3, arch_lr: 0.1, entropy: 0.0")))
     assert [epoch.phase for epoch in record.epochs] == ["search"] * 3 + ["retrain"] * 2
     kept = record.structure["edges"]
     assert 0 < len(kept) < 90 and len(kept) == record.epochs[2].traces["kept_edges"]
@@ -76,7 +76,7 @@ def test_the_search_moves_edges_and_keeps_some(job: Callable[..., Job]) -> None:
 
 def test_the_entropy_term_settles_the_edges(job: Callable[..., Job]) -> None:
     plain, pushed = (
-        finish(Trainer(*job(f"search_epochs: 4, search_lr: 0.1, entropy: {entropy}"))).epochs[3].traces["edge_entropy"]
+        finish(Trainer(*job(f"search_epochs: 4, arch_lr: 0.1, entropy: {entropy}"))).epochs[3].traces["edge_entropy"]
         for entropy in (0.0, 30.0)
     )
     assert pushed < 0.9 * plain

@@ -1,0 +1,61 @@
+"""A network whose shared layers are modules at which conflicts are noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from mtlscale.architectures import Architecture, MultiTaskModule
+from mtlscale.data import Batch, Outputs
+from mtlscale.encoders import BatchNorm2d, EncoderModule
+from mtlscale.spec import TaskSuite, knob
+
+LAYERS = 3
+
+
+class LayeredModule(MultiTaskModule):
+    def __init__(self, suite: TaskSuite, width: int, norm: bool, noticed: int) -> None:
+        super().__init__()
+        (size,) = suite.input_shape
+        self.noticed = noticed
+        self.layers = nn.ModuleList(nn.Linear(size if i == 0 else width, width) for i in range(LAYERS))
+        self.norms = nn.ModuleList(BatchNorm2d(width) for _ in range(LAYERS)) if norm else None
+        self.heads = nn.ModuleDict({task.name: nn.Linear(width, task.outputs) for task in suite.tasks})
+
+    def forward(self, batch: Batch) -> Outputs:
+        features: Tensor = batch.inputs
+        for place, layer in enumerate(self.layers):
+            features = layer(features)
+            if self.norms is not None:
+                features = self.norms[place](features[:, :, None, None])[:, :, 0, 0]
+            features = features.tanh()
+        return Outputs({task: self.heads[task](features) for task in batch.tasks})
+
+    def module_parameters(self, place: int) -> list[nn.Parameter]:
+        norm = [] if self.norms is None else list(self.norms[place].parameters())
+        return [*self.layers[place].parameters(), *norm]
+
+    def shared_parameters(self) -> list[nn.Parameter]:
+        return [p for place in range(LAYERS) for p in self.module_parameters(place)]
+
+    def shared_modules(self) -> list[list[nn.Parameter]]:
+        return [self.module_parameters(place) for place in range(LAYERS)][-self.noticed :]
+
+    def task_parameters(self, task: str) -> list[nn.Parameter]:
+        return list(self.heads[task].parameters())
+
+
+class Layered(Architecture):
+    """Three shared layers, a head for each task."""
+
+    name: ClassVar[str] = "layered"
+    source: ClassVar[str] = "own example"
+
+    width: int = knob(5, low=1, help="of every layer")
+    norm: bool = knob(False, help="batch normalisation after every layer")
+    noticed: int = knob(LAYERS, low=1, high=LAYERS, help="the last so many layers are modules")
+
+    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        return LayeredModule(suite, self.width, self.norm, self.noticed)
