@@ -15,7 +15,6 @@ from two_workers import two_workers
 from mtlscale.data import Workers
 from mtlscale.data.prepared import PreparedData, load_prepared
 from mtlscale.execution.prepare import prepare
-from mtlscale.records import RunRecord
 from mtlscale.spec import Run, load_plugin
 from mtlscale.training import Trainer, finish
 
@@ -53,7 +52,7 @@ def end_of(job: Job, workers: Workers | None = None, folder: Path | None = None)
     trainer = Trainer(*job, workers=workers, folder=folder)
     record = finish(trainer)
     assert record.status == "finished", record.error
-    weights = [edge[-1] for edge in record.structure["edges"]]
+    weights = [edge[-1] for edge in trainer.model.structure()["edges"]]
     return {**trainer.model.state_dict(), "weights": torch.tensor(weights, dtype=torch.float64)}
 
 
@@ -65,9 +64,10 @@ def assert_same(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
 
 
 def test_the_search_moves_edges_and_keeps_some(job: Callable[..., Job]) -> None:
-    record: RunRecord = finish(Trainer(*job("search_epochs: 3, arch_lr: 0.1, entropy: 0.0")))
+    trainer = Trainer(*job("search_epochs: 3, arch_lr: 0.1, entropy: 0.0"))
+    record = finish(trainer)
     assert [epoch.phase for epoch in record.epochs] == ["search"] * 3 + ["retrain"] * 2
-    kept = record.structure["edges"]
+    kept = trainer.model.structure()["edges"]
     assert 0 < len(kept) < 90 and len(kept) == record.epochs[2].traces["kept_edges"]
     assert all(weight > 0.5 for *_, weight in kept) and max(weight for *_, weight in kept) > 0.6
     assert all(start <= stage and source != task for source, start, task, stage, _ in kept)
