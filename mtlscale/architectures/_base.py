@@ -46,10 +46,6 @@ class MultiTaskModule(nn.Module):
         """What more than one task's loss moves; task gradients are balanced here."""
         raise NotImplementedError
 
-    def shared_modules(self) -> list[list[nn.Parameter]]:
-        """Shared parameters by module, input side first: where conflicts of task gradients are noticed."""
-        return [self.shared_parameters()]
-
     def task_parameters(self, task: str) -> list[nn.Parameter]:
         """What this task's loss alone moves."""
         raise NotImplementedError

@@ -125,7 +125,7 @@ class JoinedModule(MultiTaskModule):
         """Parameters that serve this task alone; None: those that serve several."""
         found: list[nn.Parameter] = []
         for task, encoder in enumerate(self.encoders):
-            for stage, layers in enumerate(encoder.stages):  # type: ignore[union-attr,arg-type]
+            for stage, layers in enumerate(encoder.stages):  # type: ignore[arg-type]
                 for served, parameters in (
                     (self.given[task][stage], layers.parameters()),
                     (self.joined[task][stage], self.of_joint(task, stage)),
@@ -168,7 +168,8 @@ class SearchedModule(JoinedModule):
         self.register_buffer("factor", torch.zeros((), dtype=torch.float64))
 
     def strengths(self, task: int, stage: int) -> Sequence[Tensor | float]:
-        return self.logits[_key(task, stage)].sigmoid().unbind()
+        found: Sequence[Tensor] = self.logits[_key(task, stage)].sigmoid().unbind()
+        return found
 
     def of_joint(self, task: int, stage: int) -> list[nn.Parameter]:
         return [*super().of_joint(task, stage), self.logits[_key(task, stage)]]

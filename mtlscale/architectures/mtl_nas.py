@@ -29,8 +29,9 @@ class MTLNAS(Search):
 
     own: float = knob(0.9, low=0.0, high=1.0, help="first weight of a task's own features")
     entropy: float = knob(1.0, low=0.0, help="what the entropy term's weight grows by with each epoch of the search")
+
     def phases(self) -> tuple[Phase, ...]:
-        turns = (self.choice_turn("whole"), self.weights_turn(Equal(), "whole"))
+        turns = (self.choice_turn("whole"), self.weights_turn(Equal(reduction="mean"), "whole"))
         return self.search_phase(turns), Phase(name="retrain")
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:

@@ -18,8 +18,8 @@ def best_groups(affinity: Tensor | Sequence[Sequence[float]], groups: int, exact
     the mean affinity onto a task from the others of its group is the largest, summed over tasks. Alone it is 0, as are
     affinities that are NaN.
 
-    Up to `exact` tasks the best of all, of equal ones that with the fewest groups (of order 3^T steps); beyond, the best
-    of a search from many starts, which moves and exchanges tasks as long as that helps.
+    Up to `exact` tasks the best of all, of equal ones that with the fewest groups (of order 3^T steps); beyond, the
+    best of a search from many starts, which moves and exchanges tasks as long as that helps.
     """
     if groups < 1:
         raise ValueError(f"groups: {groups} is not positive")
