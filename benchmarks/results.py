@@ -6,8 +6,9 @@
 
 For every experiment: its command and what each method was given, the whole leaderboard (every row, seeds, both kinds of
 intervals, floors, failures), which methods are better than the linear floor by the leaderboard's own test, how far the
-weights of balancers were from equal ones, and the published numbers with a sentence for every sign that differs. What
-`benchmarks/tomato.py --recovery --home HOME` left there is taken in, too.
+weights of balancers were from equal ones, what searches of where to share found and where gradients conflicted, and the
+published numbers with a sentence for every sign that differs. What `benchmarks/tomato.py --recovery --home HOME` left
+there is taken in, too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import structures
+
 from mtlscale.execution.plan import records_of
 from mtlscale.records import Home, Ledger, RunRecord, write_atomically
 from mtlscale.report import Leaderboard, read_published
@@ -25,7 +28,10 @@ from mtlscale.spec import Experiment, UserError, load_experiment
 from mtlscale.spec.loading import shipped
 from mtlscale.version import __version__
 
-ORDER = ("getmtl_", "aamtrl_", "tomato_", "celeba9_", "nyuv2_", "cityscapes_", "pascal_", "taskonomy_")
+ORDER = (
+    *("getmtl_", "aamtrl_", "tomato_", "conal_", "dsmtl_"),
+    *("celeba9_", "nyuv2_", "cityscapes_", "pascal_", "taskonomy_"),
+)
 FLOOR = "linear"
 WIDEST = 30  # columns of a table that anybody reads; the tasks of School are in leaderboard.html
 PAGES = {"tomato_recovery": "python benchmarks/tomato.py --recovery"}  # what leaves a page instead of records
@@ -101,6 +107,7 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
     lines = [line for line in board.to_markdown().splitlines() if line.count(" | ") < WIDEST]
     yield re.sub(r"^(##+) ", r"#\1 ", "\n".join([*lines, ""]), flags=re.MULTILINE)
     yield from acted(records)
+    yield from structures.found(records)
     for comparisons in board.comparisons.values():
         yield from (f"- {sentence}" for comparison in comparisons for sentence in comparison.opposite)
     yield ""

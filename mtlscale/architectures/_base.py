@@ -76,10 +76,6 @@ class MultiTaskModule(nn.Module):
     def discard_step(self) -> None:
         """In place of `after_step` of a step that was not taken: forget what its backward pass gathered."""
 
-    def shared_modules(self) -> list[list[nn.Parameter]]:
-        """The shared parameters module by module, input side first: where conflicts between tasks are noticed."""
-        return [self.shared_parameters()]
-
     def penalty(self) -> Tensor | None:
         """A scalar on parameters alone, the same on every worker, added to the losses of each turn."""
         return None

@@ -123,5 +123,8 @@ def _record(line: bytes, epochs: bool) -> RunRecord:
 
 def _without_epochs(line: bytes) -> bytes:
     """A record's line with an empty list of epochs; the line as it is, where it was not written by `append`."""
-    start, end = line.find(b',"epochs":[') + len(b',"epochs":['), line.rfind(b'],"seconds":')
+    start = line.find(b',"epochs":[') + len(b',"epochs":[')
+    end = line.rfind(b'],"phases":[')
+    if end < 0:  # of a version without phases
+        end = line.rfind(b'],"seconds":')
     return line[:start] + line[end:] if start >= len(b',"epochs":[') and end >= start else line

@@ -69,6 +69,7 @@ class RunRecord(BaseModel):
     chosen_epochs: dict[str, int] = Field(default_factory=dict)  # task -> its epoch, where nothing is shared
     epochs: list[Epoch] = Field(default_factory=list)
     phases: list[PhaseCost] = Field(default_factory=list)  # those before the one the metrics belong to
+    structure: dict[str, Any] = Field(default_factory=dict)  # what was learned of the network's shape, if any was
     seconds: float = 0.0  # wall clock of training and validation
     train_seconds: float = 0.0  # of the steps alone
     steps: int = 0

@@ -42,7 +42,7 @@ def figures(table: Table, records: Sequence[RunRecord]) -> list[tuple[str, str, 
         found.append((f"Difference to {base} by task", _HEAT, _heat(table, base)))
     if score != "mean_rank":
         cost = _cost(table, score, shades)
-        found.append(("Quality and cost", f"{name} against the seconds a whole run takes.", cost))
+        found.append(("Quality and cost", f"{name} against the seconds a whole run takes, its search included.", cost))
     epochs = epoch_frame(records, drawn(table))
     alike, tasks = len(set(table.main_metrics.values())) == 1, table.tasks[:MOST_PANELS]  # unlike ones have no mean
     if epochs["train_loss"].notna().any():
@@ -143,10 +143,10 @@ def _heat(table: Table, against: str) -> Figure:
 
 
 def _cost(table: Table, score: str, shades: dict[str, str]) -> Figure:
-    rows = table.rows.dropna(subset=[score, "seconds"])
+    rows = table.rows.dropna(subset=[score, "total_seconds"])
     figure = _figure(330)
     figure.add_scatter(
-        x=rows["seconds"].tolist(),
+        x=rows["total_seconds"].tolist(),
         y=rows[score].tolist(),
         text=[_name(method) for method in rows.index],
         textposition="top center",

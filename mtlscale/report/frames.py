@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -27,12 +28,30 @@ def run_frame(records: Sequence[RunRecord]) -> pd.DataFrame:
     """What a run cost and how it ended; counters are columns named `counter.<name>`."""
     fields = ("method", "seed", "status", "error", "run_id", "seconds", "peak_memory_mb", "parameters")
     frame = pd.DataFrame([[getattr(record, field) for field in fields] for record in records], columns=list(fields))
+    times = phase_times(records)
+    frame["seconds"] = [own for own, _, _ in times]
+    frame["phase_seconds"] = [phases for _, phases, _ in times]
+    frame["total_seconds"] = frame["seconds"] + frame["phase_seconds"].fillna(0.0)
+    frame["phases_shared"] = [shared for _, _, shared in times]
     frame["shared_parameters"] = [record.shared_parameters for record in records]
     frame["samples_per_second"] = [record.samples_per_second or np.nan for record in records]
     frame["step_seconds"] = [record.train_seconds / record.steps if record.steps else np.nan for record in records]
     for name in dict.fromkeys(name for record in records for name in record.counters):
         frame[f"counter.{name}"] = [record.counters.get(name, 0) for record in records]
     return frame
+
+
+def phase_times(records: Sequence[RunRecord]) -> list[tuple[float, float, bool]]:
+    """Of each run: seconds of its last phase, seconds of those before (NaN where there are none), and whether another
+    run shares one of them. A phase that is shared counts in each of the runs as it cost once, whoever did it."""
+    users = Counter(phase.phase_id for record in records for phase in record.phases)
+    times = []
+    for record in records:
+        own = record.seconds - sum(phase.seconds for phase in record.phases if not phase.reused)
+        before = sum(phase.seconds for phase in record.phases) if record.phases else np.nan
+        shared = any(phase.reused or users[phase.phase_id] > 1 for phase in record.phases)
+        times.append((max(0.0, own), before, shared))
+    return times
 
 
 def metric_columns(records: Sequence[RunRecord], split: str) -> list[tuple[str, str]]:

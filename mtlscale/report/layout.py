@@ -75,8 +75,9 @@ def columns(table: Table) -> list[Column]:
     for task, metric in table.main_metrics.items():
         header, help = task if unit else f"{task} {metric}", f"{task}: {metric}{_unit(metric)}"
         found.append(_measure(table, table.main_column(task), header, help, block="tasks"))
+    what = "wall clock of a run, training and validation, in seconds"
+    found += [_number(rows, "seconds", "s/run", what, None, block="cost"), *_phases(rows)]
     costs = (
-        ("seconds", "s/run", "wall clock of a run, training and validation, in seconds"),
         ("samples_per_second", "samples/s", "training samples per second of steps"),
         ("step_ratio", "step ×", f"median time of a step, as a ratio to {ref}"),
         ("peak_memory_mb", "MB", "peak memory"),
@@ -387,6 +388,18 @@ def _p_values(table: Table) -> Column:
     texts = [EMPTY if np.isnan(value) else f"{value:.2g}" for value in values]
     help = "two-sided p-value of that test, Holm-corrected over all methods"
     return Column(block="quality", header="p", help=help, texts=texts, keys=values.tolist())
+
+
+def _phases(rows: pd.DataFrame) -> list[Column]:
+    """What the phases before the last took, and both together; nothing where no method has such phases."""
+    if rows["phase_seconds"].isna().all():
+        return []
+    help = "seconds of the phases before the last, a search say; once: runs share it, counted as it cost once"
+    phases = _number(rows, "phase_seconds", "+ phases s", help, None, block="cost")
+    once = rows["phases_shared"] > 0
+    texts = [f"{text} once" if shared else text for text, shared in zip(phases.texts, once, strict=True)]
+    total = _number(rows, "total_seconds", "= total s", "seconds of all phases together", None, block="cost")
+    return [replace(phases, texts=texts), total]
 
 
 def _events(rows: pd.DataFrame) -> Column:

@@ -263,9 +263,11 @@ def _rows(table: Table, everything: pd.DataFrame, metrics: list[str]) -> pd.Data
     higher = [table.higher_is_better[metric] for metric in table.main_metrics.values()]
     ranks = statistics.mean_ranks(measures[main], higher) if main else pd.Series(np.nan, index=methods)
 
-    costs = grouped[["seconds", "samples_per_second", "peak_memory_mb", "parameters", "shared_parameters"]].mean()
+    times = ["seconds", "phase_seconds", "total_seconds"]
+    costs = grouped[[*times, "samples_per_second", "peak_memory_mb", "parameters", "shared_parameters"]].mean()
+    costs.insert(2, "phases_shared", grouped["phases_shared"].any().astype(float))
     step = grouped["step_seconds"].median()
-    costs.insert(2, "step_ratio", step / step[table.reference] if table.reference else np.nan)
+    costs.insert(5, "step_ratio", step / step[table.reference] if table.reference else np.nan)
     counters = [column for column in everything.columns if column.startswith("counter.")]
     events = everything.groupby("method")[counters].sum().reindex(methods)
 

@@ -186,6 +186,9 @@ add("encoder/textcnn, shared inputs, pcgrad", "text", "pcgrad", SGD, options=SHA
 add("encoder/textcnn, stl", "text", "stl", SGD, encoder=TEXTCNN)
 add("encoder/textcnn, aamtrl", "text", "aamtrl", SGD, encoder=TEXTCNN, dropout=0.2)
 add("encoder/textcnn_mlp", "text", "mgda", SGD, encoder={**TEXTCNN, "name": "textcnn_mlp", "hidden": [5, 4]})
+add("encoder/averaged", "text", "mgda", SGD, encoder={"name": "averaged", "dimensions": 5, "hidden": [4]})
+attentive = {"name": "transformer", "dimensions": 6, "layers": 2, "heads": 2, "inner": 5}
+add("encoder/transformer", "text", "mgda", SGD, encoder=attentive)
 add("encoder/resnet18 mgda", "images", "mgda", IMAGES, encoder=RESNET)
 imagenet = {**RESNET, "stem": "imagenet"}
 add("encoder/resnet18, stem of imagenet", "images", "equal", IMAGES, options={"size": 64}, encoder=imagenet)

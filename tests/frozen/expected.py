@@ -51,6 +51,8 @@ MENDED: dict[str, str] = {
     "encoder/textcnn_mlp": _LATER,
     "balancer/conflict_noticed": _LATER,
     "balancer, shared inputs/conflict_noticed": _LATER,
+    "encoder/averaged": _LATER,
+    "encoder/transformer": _LATER,
 }
 
 

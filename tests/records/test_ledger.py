@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.records import Epoch, Ledger, RunRecord, read_record, write_atomically
+from mtlscale.records import Epoch, Ledger, PhaseCost, RunRecord, read_record, write_atomically
 
 
 def record(run_id: str, status: str = "finished") -> RunRecord:
@@ -85,8 +85,17 @@ def test_records_can_be_read_without_their_epochs(tmp_path: Path) -> None:
     epochs = [
         Epoch(epoch=n, train_loss={"t": 1.0}, seconds=0.1, traces={"a": [1, 2], "seconds": [[1], [2]]}) for n in (1, 2)
     ]
+    phases = [PhaseCost(name="search", phase_id="p", epochs=2, steps=4, seconds=5.0)]
     whole = record("a").model_copy(
-        update={"epochs": epochs, "seconds": 3.0, "error": odd, "spec": {"x": [1], "seconds": 2}, "trial": {"y": [1]}}
+        update={
+            "epochs": epochs,
+            "phases": phases,
+            "structure": {"tree": [[0, 0], [0, 1]], "seconds": [1]},
+            "seconds": 3.0,
+            "error": odd,
+            "spec": {"x": [1], "seconds": 2},
+            "trial": {"y": [1]},
+        }
     )
     ledger.append(whole)
     ledger.append(record("b"))  # without any epoch
@@ -94,6 +103,12 @@ def test_records_can_be_read_without_their_epochs(tmp_path: Path) -> None:
         file.write(b'{"run_id": "c", "epochs": [')
     assert list(ledger.records()) == [whole, record("b")]
     assert list(ledger.records(epochs=False)) == [whole.model_copy(update={"epochs": []}), record("b")]
+    without = ledger.path.read_bytes().splitlines()[0].replace(whole.phases[0].model_dump_json().encode(), b"")
+    earlier = without.replace(b'"phases":[],"structure":{"tree":[[0,0],[0,1]],"seconds":[1]},', b"")
+    ledger.path.write_bytes(earlier + b"\n")  # by a version without phases
+    assert list(ledger.records(epochs=False)) == [
+        whole.model_copy(update={"epochs": [], "phases": [], "structure": {}})
+    ]
     rewritten = json.dumps(json.loads(ledger.path.read_text().splitlines()[0]), indent=None, sort_keys=True)
     ledger.path.write_text(rewritten + "\n")  # by another program: in another order
     assert [found.run_id for found in ledger.records(epochs=False)] == ["a"]

@@ -1,0 +1,143 @@
+"""What searches found, in words and tables of docs/results.md: trees, branch points, conflicts module by module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+from mtlscale.records import RunRecord
+
+Tree = Sequence[Sequence[int]]  # stage -> task -> node
+
+# Experiment -> data set -> the tree that is expected of a method that finds out who should share.
+EXPECTED = {"conal_synthetic": {"unlike": "separate networks", "alike": "everything shared"}}
+
+
+def found(records: Sequence[RunRecord]) -> Iterator[str]:
+    """The sections of an experiment's records, as many as they have something to say about."""
+    for section in (shares, trees, points, conflicts):
+        lines = list(section(records))
+        if lines:
+            yield "\n".join([*lines, ""])
+
+
+def shares(records: Sequence[RunRecord]) -> Iterator[str]:
+    """How often the learned tree is the expected one, of every method that learned one, where something is expected."""
+    rows: list[str] = []
+    for (dataset, method), runs in _by_row(records):
+        expected = EXPECTED.get(runs[0].experiment, {}).get(dataset)
+        learned = [tree for run in runs if (tree := _tree(run)) is not None]
+        if expected is None or not learned:
+            continue
+        hits = [kind(tree) == expected for tree in learned]
+        seeds = [str(run.seed) for run, hit in zip(_with_tree(runs), hits, strict=True) if not hit]
+        rows.append(
+            f"| {dataset} | {expected} | {method} | {sum(hits)} of {len(hits)} | {100 * sum(hits) / len(hits):.0f} | "
+            f"{', '.join(seeds) or '–'} |"
+        )
+    if rows:
+        yield "Share of seeds whose learned tree is the expected one:\n"
+        yield "| data set | expected | method | seeds | % | others: seeds |\n| --- | --- | --- | ---: | ---: | --- |"
+        yield from rows
+
+
+def trees(records: Sequence[RunRecord]) -> Iterator[str]:
+    """The learned trees of every method, equal ones of several seeds in one row."""
+    rows: list[str] = []
+    for (dataset, method), runs in _by_row(records):
+        told: dict[str, list[RunRecord]] = {}
+        for run in _with_tree(runs):
+            tree = _tree(run)
+            assert tree is not None
+            told.setdefault(words(tree, run.structure["tasks"]), []).append(run)
+        for text, alike in sorted(told.items(), key=lambda item: -len(item[1])):
+            seeds = ", ".join(str(run.seed) for run in alike)
+            rows.append(f"| {dataset} | {method} | {text} | {alike[0].parameters / 1e6:.3g} | {seeds} |")
+    if rows:
+        yield "What the searches found, stage by stage (tasks in braces share their modules):\n"
+        yield "| data set | method | tree | M parameters | seeds |\n| --- | --- | --- | ---: | --- |"
+        yield from rows
+
+
+def points(records: Sequence[RunRecord]) -> Iterator[str]:
+    """Where private modules begin, of methods that have such points in place of a tree."""
+    rows: list[str] = []
+    for (dataset, method), runs in _by_row(records):
+        for run in runs:
+            at = getattr(run, "structure", {}).get("points")
+            if at:
+                told = ", ".join(f"{task} {point}" for task, point in at.items())
+                rows.append(f"| {dataset} | {method} | {run.seed} | {told} |")
+    if rows:
+        yield "Branch points (1: a network of its own, the last: everything shared):\n"
+        yield "| data set | method | seed | task and point |\n| --- | --- | ---: | --- |"
+        yield from rows
+
+
+def conflicts(records: Sequence[RunRecord]) -> Iterator[str]:
+    """The share of pairs of tasks with opposed gradients in each module, the mean over epochs and seeds."""
+    rows: list[str] = []
+    for (dataset, method), runs in _by_row(records):
+        ratios = [
+            ratio for run in runs for epoch in run.epochs if (ratio := epoch.traces.get("conflict_ratio")) is not None
+        ]
+        sizes = {len(ratio) for ratio in ratios}
+        for size in sorted(sizes - {0}):  # stages of a search notice fewer modules
+            alike = [ratio for ratio in ratios if len(ratio) == size]
+            means = [100 * sum(column) / len(alike) for column in zip(*alike, strict=True)]
+            rows.append(f"| {dataset} | {method} | {' '.join(f'{mean:.2f}' for mean in means)} | {len(alike)} |")
+    if rows:
+        yield "Pairs of tasks whose gradients conflict, % in each module from the input on:\n"
+        yield "| data set | method | modules | epochs |\n| --- | --- | --- | ---: |"
+        yield from rows
+
+
+def kind(tree: Tree) -> str:
+    """Of a tree, in the words of `EXPECTED`; "partly shared" is neither."""
+    if all(len(set(nodes)) == 1 for nodes in tree):
+        return "everything shared"
+    if all(len(set(nodes)) == len(nodes) for nodes in tree):
+        return "separate networks"
+    return "partly shared"
+
+
+def words(tree: Tree, tasks: Sequence[str]) -> str:
+    """`1-3 {a, b, c}; 4 {a, b} {c}`, stages from 1; stages that divide the tasks alike are told once."""
+    if kind(tree) != "partly shared":
+        return kind(tree)
+    told = []
+    divided = [(stage, _groups(nodes, tasks)) for stage, nodes in enumerate(tree, 1)]
+    for groups, stages in groupby(divided, key=lambda item: item[1]):
+        numbers = [stage for stage, _ in stages]
+        span = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
+        told.append(f"{span} {' '.join('{' + ', '.join(group) + '}' for group in groups)}")
+    return "; ".join(told)
+
+
+def _groups(nodes: Sequence[int], tasks: Sequence[str]) -> list[list[str]]:
+    groups: dict[int, list[str]] = {}
+    for node, task in zip(nodes, tasks, strict=True):
+        groups.setdefault(node, []).append(task)
+    return list(groups.values())
+
+
+def _tree(record: RunRecord) -> Tree | None:
+    """Of a run that searched for it."""
+    if not record.phases:
+        return None
+    structure: Mapping[str, object] = getattr(record, "structure", {})
+    tree = structure.get("tree")
+    return tree if isinstance(tree, list) and tree else None
+
+
+def _with_tree(records: Sequence[RunRecord]) -> list[RunRecord]:
+    return [record for record in records if _tree(record) is not None]
+
+
+def _by_row(records: Sequence[RunRecord]) -> Iterator[tuple[tuple[str, str], list[RunRecord]]]:
+    """(data set, method) -> its finished runs, in the order of the records."""
+    rows: dict[tuple[str, str], list[RunRecord]] = {}
+    for record in records:
+        if record.status == "finished":
+            rows.setdefault((record.dataset, record.method), []).append(record)
+    yield from rows.items()
