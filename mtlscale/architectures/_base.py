@@ -50,6 +50,12 @@ class MultiTaskModule(nn.Module):
         """What this task's loss alone moves."""
         raise NotImplementedError
 
+    def task_weights(self) -> Tensor | None:
+        """[T] factors of the task losses with mean 1, a function of parameters of the network. What the losses move
+        moves along the weighted sum of their gradients; what the weights depend on, along ∇ Σ_t w_t ℓ_t, by a balancer
+        that weights losses. A record has the losses without these factors."""
+        return None
+
     def groups(self) -> Mapping[str, list[nn.Parameter]]:
         """Named groups of parameters, for phases whose turns move some of them only."""
         return {"all": list(self.parameters())}
@@ -64,6 +70,11 @@ class MultiTaskModule(nn.Module):
 
     def traces(self) -> dict[str, Any]:
         """Numbers or lists of numbers to keep with this epoch."""
+        return {}
+
+    def structure(self) -> dict[str, Any]:
+        """What the network looks like where its method chose that, as plain numbers, texts and lists of them, to keep
+        with the record: `tree` (stage -> task -> node), say."""
         return {}
 
     def from_data(self, data: LabelledData) -> None:
@@ -101,6 +112,7 @@ class Architecture(Component):
     batchable: ClassVar[bool] = False
     # Whether its networks are computed from the data before the first step: there is nothing to search for.
     fitted: ClassVar[bool] = False
+    balancer: ClassVar[str] = "equal"  # of a method that names nothing but the architecture
     needs_stages: ClassVar[bool] = False  # works between the stages of an encoder, hence on none without stages
 
     def phases(self) -> tuple[Phase, ...]:

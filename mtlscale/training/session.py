@@ -55,16 +55,21 @@ class Mover:
 
 
 class Session:
-    """The modules, movers and choices of one phase. `state_dict` is all that a checkpoint needs of them."""
+    """The modules, movers and choices of one phase. `state_dict` is all that a checkpoint needs of them.
 
-    def __init__(self, model: MultiTaskModule, objective: ObjectiveModule | None, movers: Sequence[Mover]) -> None:
+    main: the turn whose losses and weights a record keeps; default is the first.
+    """
+
+    def __init__(
+        self, model: MultiTaskModule, objective: ObjectiveModule | None, movers: Sequence[Mover], main: str = ""
+    ) -> None:
         self.model, self.objective, self.movers = model, objective, list(movers)
+        self.place = [mover.turn.name for mover in movers].index(main) if main else 0  # of the main one
         self.best: dict[str, dict[str, Tensor]] = {}  # "" or the task -> the parameters of its best epoch
 
     @property
     def main(self) -> Mover:
-        """The turn whose losses and weights a record keeps."""
-        return self.movers[0]
+        return self.movers[self.place]
 
     def step(self, mover: Mover, micros: Micros, query: Micros | None = None) -> StepResult:
         """One turn: differentiate, combine, step, and let all who asked see it. A skipped step moves nothing."""
@@ -75,7 +80,7 @@ class Session:
         result = update(
             [mover.source(micro) for micro in micros],
             sizes=mover.source.sizes(micros) if update.amp == "fp16" else None,
-            scale=_task_scale(objective, len(update.names)),
+            scale=self._task_scale(mover),
             penalty=lambda: _penalty(model, objective),
             query=None if query is None else [mover.source(micro, terms=False) for micro in query],
         )
@@ -92,9 +97,20 @@ class Session:
             objective.after_step(mover.lr)
         if random is not None:
             with replayed(random, update.device), statistics_kept(model), torch.no_grad():
-                scale = _task_scale(objective, len(update.names))
-                update.look_again([mover.source(micro, terms=False) for micro in micros], scale)
+                again_from = [mover.source(micro, terms=False) for micro in micros]
+                update.look_again(again_from, self._task_scale(mover))
         return result
+
+    def _task_scale(self, mover: Mover) -> Tensor | None:
+        """[T] factors of a turn's losses, None for ones: T times the objective's task weights, and the network's."""
+        objective = self.objective if mover.turn.objective else None
+        weights = None if objective is None else objective.task_weights()
+        scale = None if weights is None else weights.to(torch.float64) * len(mover.update.names)
+        own = self.model.task_weights() if mover.turn.source == "tasks" else None
+        if own is None:
+            return scale
+        own = own.detach().to(torch.float64)
+        return own if scale is None else own * scale
 
     def keep(self, groups: Sequence[str]) -> None:
         """Note the parameters as they are as the best so far of the whole network (""), or of these tasks."""
@@ -140,12 +156,6 @@ class Session:
             mover.optimizer.load_state_dict(content["optimizers"][mover.turn.name])
             mover.update.load_state_dict(content["updates"][mover.turn.name])
         self.best = dict(content["best"])
-
-
-def _task_scale(objective: ObjectiveModule | None, tasks: int) -> Tensor | None:
-    """[T] factors of the task losses: T times the objective's task weights, None for ones."""
-    weights = None if objective is None else objective.task_weights()
-    return None if weights is None else weights.to(torch.float64) * tasks
 
 
 def _penalty(model: MultiTaskModule, objective: ObjectiveModule | None) -> Tensor | None:
