@@ -30,6 +30,7 @@ class Search(Architecture):
         None, low=0, open_low=True, help="learning rate of the Adam that chooses; none: half of the weights'"
     )
     arch_weight_decay: float | None = knob(None, low=0, help="weight decay of that Adam; none: the run's")
+    found: str | None = knob(None, file=True, help="file of a search's result to train at once; none: search")
 
     def weights_turn(self, balancer: Balancer, share: Share = "first") -> Turn:
         """The turn of the weights, by the run's optimiser."""
@@ -63,3 +64,7 @@ class Search(Architecture):
             choose="last",
             seed=self.search_seed,
         )
+
+    def and_retrain(self, *searches: Phase) -> tuple[Phase, ...]:
+        """These phases, unless their result is given, and the training from scratch by the run's own settings."""
+        return (*(() if self.found else searches), Phase(name="retrain"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -55,7 +56,7 @@ def mean(probabilities: Tensor, features: Sequence[Tensor]) -> Tensor:
 class Supernet(MultiTaskModule):
     """A shared encoder and for each task a copy of it, logits [points] over its branch points, and a head.
 
-    points: the branch points in question, ascending; none: all of the encoder's.
+    points: the branch points in question, from 1 up to the number of stages + 1; none: all of them.
     """
 
     def __init__(
@@ -101,7 +102,10 @@ class Supernet(MultiTaskModule):
         return list(self.shared.parameters())
 
     def shared_modules(self) -> list[list[nn.Parameter]]:
-        return [list(stage.parameters()) for stage in self.shared.stages]
+        """What lies between one branch point in question and the next."""
+        of_stage = [list(stage.parameters()) for stage in self.shared.stages]
+        between = itertools.pairwise(self.points)
+        return [[p for stage in of_stage[start - 1 : end - 1] for p in stage] for start, end in between]
 
     def task_parameters(self, task: str) -> list[nn.Parameter]:
         place = self.names.index(task)

@@ -1,0 +1,209 @@
+"""Methods that search a structure and train it: cut off anywhere, over two workers, and a search that is done once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from two_workers import PLUGINS, two_workers
+
+from mtlscale.architectures import conflict_mask
+from mtlscale.architectures._supernet import Supernet
+from mtlscale.data import PreparedData, Workers, load_prepared
+from mtlscale.execution.prepare import prepare
+from mtlscale.records import RunRecord
+from mtlscale.spec import Run, load_experiment, load_plugin
+from mtlscale.training import Trainer, finish
+
+TRAINING = "{epochs: 2, batch_size: 16, lr: 1e-2, dtype: float64, checkpoint_seconds: 0, optimizer: adam}"
+MODEL = "{encoder: {name: mlp, hidden: [6, 5, 4]}}"
+# Name -> (method, epochs of all phases).
+METHODS = {
+    "conal": ("{architecture: conal}", 4),
+    "conal, partial": ("{architecture: {name: conal, private: partial, search_epochs: 1}, balancer: mgda}", 3),
+}
+
+Job = tuple[Run, PreparedData]
+
+
+@pytest.fixture(scope="module")
+def data_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], PreparedData]:
+    for plugin in PLUGINS:
+        load_plugin(plugin)
+    home = tmp_path_factory.mktemp("home")
+    return lambda shared: load_prepared(prepare("uneven", {"shared": shared}, None, home))
+
+
+@pytest.fixture
+def job(experiment_file: Callable[..., Path], data_of: Callable[[bool], PreparedData]) -> Callable[..., Job]:
+    def make(method: str, shared: bool = True, **lines: str) -> Job:
+        data = data_of(shared)
+        content = {
+            "plugins": f"[{', '.join(map(str, PLUGINS))}]",
+            "datasets": f"[{{name: uneven, options: {{shared: {str(shared).lower()}}}}}]",
+            "methods": f"[{METHODS[method][0] if method in METHODS else method}]",
+            "training": TRAINING,
+            "model": MODEL,
+            **lines,
+        }
+        experiment = load_experiment(experiment_file(**content))
+        label = experiment.datasets[0].label
+        return next(experiment.runs({label: data.manifest.fingerprint})), data
+
+    return make
+
+
+def end_of(job: Job, workers: Workers | None = None, folder: Path | None = None) -> dict[str, Any]:
+    """Parameters, what every epoch noted, and losses at the end."""
+    trainer = Trainer(*job, workers=workers, folder=folder)
+    record = finish(trainer)
+    assert record.status == "finished", record.error
+    losses = [[*epoch.train_loss.values(), *_numbers(epoch.traces)] for epoch in record.epochs]
+    return {
+        **trainer.model.state_dict(),
+        **{f"epoch {number}": torch.tensor(found).double() for number, found in enumerate(losses)},
+        "loss": torch.tensor([found["loss"] for found in record.metrics["test"].values()], dtype=torch.float64),
+    }
+
+
+def _numbers(value: Any) -> list[float]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [number for one in value for number in _numbers(one)] if isinstance(value, list) else [float(value)]
+
+
+def assert_close(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
+    assert left.keys() == right.keys()
+    for key, value in left.items():
+        assert (value - right[key]).norm() <= 1e-9 * value.norm().clamp(min=1e-12), key
+
+
+class _Cut(BaseException):
+    pass
+
+
+@pytest.mark.parametrize(("name", "epochs"), [(n, e) for n, (_, total) in METHODS.items() for e in range(total)])
+def test_a_run_cut_off_in_any_epoch_ends_as_undisturbed(
+    name: str, epochs: int, job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = job(name)
+    undisturbed = end_of(one)
+    steps = Trainer(*one, folder=tmp_path / "run").train()
+    for _ in range(epochs):
+        next(steps)
+    step, calls = torch.optim.Adam.step, [0]
+
+    def cut(self: Any, *args: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 3:
+            raise _Cut
+        return step(self, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.optim.Adam, "step", cut)
+        with pytest.raises(_Cut):
+            next(steps)
+    resumed = Trainer(*one, folder=tmp_path / "run")
+    next(resumed.train())
+    assert len(resumed.at.epochs) == epochs + 1  # not from the start
+    assert_close(undisturbed, end_of(one, folder=tmp_path / "run"))
+
+
+def test_two_workers_end_as_one(job: Callable[..., Job], tmp_path: Path) -> None:
+    jobs = [job(name) for name in METHODS]
+    for one, found in zip(jobs, two_workers(end_of, jobs, tmp_path)[0], strict=True):
+        assert_close(end_of(one), found)
+
+
+def test_inputs_of_each_task_s_own(job: Callable[..., Job]) -> None:
+    for name in METHODS:
+        assert end_of(job(name, shared=False))["loss"].isfinite().all()
+
+
+def record_of(job: Job, **where: Path) -> RunRecord:
+    return finish(Trainer(*job, **where))
+
+
+def test_a_search_is_done_once_for_runs_that_differ_in_what_it_does_not_see(
+    job: Callable[..., Job], tmp_path: Path
+) -> None:
+    def reused(method: str = "{architecture: conal}", **lines: str) -> bool:
+        [search] = record_of(job(method, **lines), phases=tmp_path).phases
+        return search.reused
+
+    assert not reused()
+    assert reused("{architecture: conal, balancer: mgda}")
+    assert reused(seeds="[5]")
+    assert not reused("{architecture: {name: conal, conflict: none}}")
+    fixed = "{architecture: {name: conal, search_epochs: 2, search_lr: 1e-3, search_seed: %s}}"
+    assert not reused(fixed % 1)
+    longer = TRAINING.replace("epochs: 2", "epochs: 3")
+    assert not reused(fixed % "null")
+    assert not reused(fixed % "null", seeds="[5]")
+    assert reused(fixed % "null", seeds="[5]")
+    assert reused(fixed % 1, training=longer)
+    assert reused(fixed % 1, training=TRAINING.replace("lr: 1e-2", "lr: 3e-2"))
+
+
+@pytest.mark.parametrize(("point", "like"), [(4, "hps"), (1, "stl")])
+def test_all_branch_points_at_one_end_train_as_hard_sharing_or_single_tasks(
+    point: int, like: str, job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Supernet, "found_points", lambda self: dict.fromkeys(self.names, point))
+    found, other = (Trainer(*job(f"{{architecture: {name}, balancer: pcgrad}}")) for name in ("conal", like))
+    one, two = finish(found), finish(other)
+    assert one.metrics == two.metrics and one.parameters == two.parameters
+    for left, right in zip(found.model.parameters(), other.model.parameters(), strict=True):
+        assert torch.equal(left, right)
+
+
+@pytest.mark.parametrize("conflict", ["prefix", "module", "none"])
+def test_what_tasks_conflict_about_stays_where_it_is(conflict: str, job: Callable[..., Job]) -> None:
+    training = TRAINING.replace("}", ", weight_decay: 0.1}").replace("batch_size: 16", "batch_size: 2")
+    trainer = Trainer(*job(f"{{architecture: {{name: conal, conflict: {conflict}}}}}", training=training))
+    assert isinstance(trainer.model, Supernet)
+    _, weights = trainer.session.movers
+    seen = set()
+    for indices, _ in (found for epoch in range(1, 9) for found in weights.steps(epoch)):
+        micros = trainer.batches.micros(indices, 1)
+        modules = trainer.model.shared_modules()
+        grads = [[] for _ in modules]  # type: ignore[var-annotated]
+        for source in weights.source(micros[0]):
+            for total, count in zip(source.sums, source.counts, strict=True):
+                for module, rows in zip(modules, grads, strict=True):
+                    of_task = torch.autograd.grad(total / count, module, retain_graph=True)
+                    rows.append(torch.cat([g.flatten() for g in of_task]))
+        each = [conflict_mask([torch.stack(rows)])[0] for rows in grads]
+        wanted = {"prefix": conflict_mask([torch.stack(rows) for rows in grads]), "module": each, "none": [True] * 3}
+        before = [[p.detach().clone() for p in module] for module in modules]
+        trainer.session.step(weights, trainer.batches.micros(indices, 1))
+        moved = [
+            not all(torch.equal(p, old) for p, old in zip(module, olds, strict=True))
+            for module, olds in zip(modules, before, strict=True)
+        ]
+        assert moved == wanted[conflict]
+        seen.add(tuple(moved))
+    assert len(seen) > 1 or conflict == "none"
+    assert torch.equal(trainer.model.alpha[0], torch.zeros(4))  # whose turn this was not
+
+
+@pytest.mark.parametrize(
+    "knobs", ["splitting: whole", "levels: single", "private: partial", "conflict: none", "arch_lr: 0.5"]
+)
+def test_the_ablations_do_what_they_say(knobs: str, job: Callable[..., Job]) -> None:
+    trainer = Trainer(*job(f"{{architecture: {{name: conal, {knobs}}}}}"))
+    model, (choice, weights) = trainer.model, trainer.session.movers
+    assert isinstance(model, Supernet)
+    assert choice.settings.lr == (0.5 if "arch_lr" in knobs else 0.5e-2) and weights.settings.lr == 1e-2
+    assert (choice.share is None and weights.share is None) == (knobs == "levels: single")
+    assert len(model.shared_modules()) == (1 if knobs == "splitting: whole" else 3)
+    assert {len(alpha) for alpha in model.alpha} == {2 if knobs == "splitting: whole" else 4}
+    record = finish(trainer)
+    assert [epoch.phase for epoch in record.epochs] == ["search"] * 2 + ["retrain"] * 2
+    branching = record.epochs[1].traces["branching"]
+    assert all(abs(sum(shares) - 1) < 1e-12 and len(shares) == 4 for shares in branching.values())
+    assert len(trainer.model.structure()["tree"]) == 3
