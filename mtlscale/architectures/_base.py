@@ -46,6 +46,10 @@ class MultiTaskModule(nn.Module):
         """What more than one task's loss moves; task gradients are balanced here."""
         raise NotImplementedError
 
+    def shared_modules(self) -> list[list[nn.Parameter]]:
+        """Shared parameters by module, input side first: where conflicts of task gradients are noticed."""
+        return [self.shared_parameters()]
+
     def task_parameters(self, task: str) -> list[nn.Parameter]:
         """What this task's loss alone moves."""
         raise NotImplementedError
@@ -70,11 +74,6 @@ class MultiTaskModule(nn.Module):
 
     def traces(self) -> dict[str, Any]:
         """Numbers or lists of numbers to keep with this epoch."""
-        return {}
-
-    def structure(self) -> dict[str, Any]:
-        """What the network looks like where its method chose that, as plain numbers, texts and lists of them, to keep
-        with the record: `tree` (stage -> task -> node), say."""
         return {}
 
     def from_data(self, data: LabelledData) -> None:

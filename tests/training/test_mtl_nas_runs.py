@@ -20,7 +20,7 @@ from mtlscale.training import Trainer, finish
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "shapes.py"
 DATASET = "[{name: shapes, options: {maps: false, size: 8}}]"
-TRAINING = "{epochs: EPOCHS, batch_size: 8, lr: 1e-2, dtype: float64, optimizer: sgd, checkpoint_seconds: 0}"
+TRAINING = "{epochs: EPOCHS, batch_size: 16, lr: 1e-2, dtype: float64, optimizer: sgd, checkpoint_seconds: 0}"
 SEARCH = "search_epochs: 2, arch_lr: 0.1"
 
 Job = tuple[Run, PreparedData]
@@ -52,7 +52,7 @@ def end_of(job: Job, workers: Workers | None = None, folder: Path | None = None)
     trainer = Trainer(*job, workers=workers, folder=folder)
     record = finish(trainer)
     assert record.status == "finished", record.error
-    weights = [edge[-1] for edge in trainer.model.structure()["edges"]]
+    weights = [edge[-1] for edge in record.structure["edges"]]
     return {**trainer.model.state_dict(), "weights": torch.tensor(weights, dtype=torch.float64)}
 
 
@@ -64,10 +64,9 @@ def assert_same(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
 
 
 def test_the_search_moves_edges_and_keeps_some(job: Callable[..., Job]) -> None:
-    trainer = Trainer(*job("search_epochs: 3, arch_lr: 0.1, entropy: 0.0"))
-    record = finish(trainer)
+    record = finish(Trainer(*job("search_epochs: 3, arch_lr: 0.1, entropy: 0.0")))
     assert [epoch.phase for epoch in record.epochs] == ["search"] * 3 + ["retrain"] * 2
-    kept = trainer.model.structure()["edges"]
+    kept = record.structure["edges"]
     assert 0 < len(kept) < 90 and len(kept) == record.epochs[2].traces["kept_edges"]
     assert all(weight > 0.5 for *_, weight in kept) and max(weight for *_, weight in kept) > 0.6
     assert all(start <= stage and source != task for source, start, task, stage, _ in kept)
