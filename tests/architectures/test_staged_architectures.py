@@ -34,6 +34,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "maxroam": {},
     "mmoe": {"top": 3, "experts": 2},
     "mtan": {},
+    "mtl_nas": {},
     "nddr_cnn": {},
     "ple": {"top": 3, "layers": 3},
     "rotograd": {},

@@ -125,6 +125,7 @@ STAGED: dict[str, Options] = {
     "maxroam": {},
     "mmoe": {"top": 4, "experts": 2},
     "mtan": {},
+    "mtl_nas": {"search_epochs": 1, "arch_lr": 0.1},
     "nddr_cnn": {},
     "ple": {"top": 4},
     "rotograd": {},

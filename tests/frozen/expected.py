@@ -58,6 +58,7 @@ MENDED: dict[str, str] = {
     "balancer, shared inputs/conflict_noticed": _LATER,
     "encoder/averaged": _LATER,
     "encoder/transformer": _LATER,
+    "architecture, images/mtl_nas": _LATER,
 }
 
 
