@@ -55,12 +55,13 @@ class Search(Architecture):
             objective=False,
         )
 
-    def search_phase(self, turns: Sequence[Turn], name: str = "search", epochs: int | None = None) -> Phase:
-        """A phase of the search, which hands over what its last epoch has come to."""
+    def search_phase(self, turns: Sequence[Turn], name: str = "search", parts: int = 1) -> Phase:
+        """A phase of the search, which hands over what its last epoch has come to; parts: of how many such phases."""
         return Phase(
             name=name,
             turns=tuple(turns),
-            epochs=epochs or self.search_epochs,
+            epochs=self.search_epochs,
+            parts=parts,
             choose="last",
             seed=self.search_seed,
         )

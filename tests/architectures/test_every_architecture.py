@@ -22,6 +22,8 @@ MakeBatch = Callable[..., Batch]
 MORE: list[tuple[str, dict[str, Any]]] = [
     ("cross_stitch", {"units": "channel", "bottom": "own"}),
     ("branched", {"points": [1, 2, 2]}),
+    ("conal", {"private": "partial"}),
+    ("conal", {"splitting": "whole"}),
     ("dmtrl", {"warmup": 0}),
     ("ple", {"layers": 1}),
     ("ple", {"layers": 3, "own": 2}),

@@ -26,6 +26,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "afa": {"reduction": 2},
     "branched": {"points": [1, 3, 6]},
     "cgc": {"top": 3},
+    "conal": {},
+    "conal_pro": {},
     "cross_stitch": {},
     "hps": {},
     "maxroam": {},
@@ -40,6 +42,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 MORE: list[tuple[str, str, dict[str, Any]]] = [
     ("cross_stitch", "deeplab_resnet18", {"units": "channel"}),
     ("nddr_cnn", "deeplab_resnet18", {"shortcut": False}),
+    ("conal", "deeplab_resnet18", {"private": "partial"}),
+    ("conal", "segnet", {}),
+    ("conal_pro", "segnet", {}),
     ("cross_stitch", "resnet18", {"bottom": "own", "top": 3}),
     ("mtan", "segnet", {}),
     ("mtan", "deeplab_resnet18", {"form": "resnet"}),

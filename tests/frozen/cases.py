@@ -99,6 +99,8 @@ for name in ("stl", "gradvac", "aamtrl"):
 VECTORS: dict[str, Options] = {
     "branched": {"points": [1, 3, 3]},
     "cgc": {"top": 4},
+    "conal": {"arch_lr": 0.3},
+    "conal_pro": {"arch_lr": 0.3, "search_epochs": 4},
     "constant": {},
     "cross_stitch": {"top": 4},
     "dmtrl": {"top": 4, "warmup": 1},
@@ -115,6 +117,7 @@ STAGED: dict[str, Options] = {
     "afa": {"reduction": 2},
     "branched": {"points": [2, 4]},
     "cgc": {"top": 4},
+    "conal": {"search_epochs": 1},
     "cross_stitch": {},
     "hps": {},
     "maxroam": {},

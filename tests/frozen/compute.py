@@ -115,11 +115,12 @@ def trials_of(case: Case) -> list[Run]:
 
 def _finish(trainer: Trainer, after: int = 0) -> Result:
     """The end of a run whose first epoch has to be the one after that many."""
-    steps = trainer.train()
+    steps, begun = trainer.train(), False
     while True:
         try:
-            after += 1
-            assert next(steps).epoch == after
+            epoch = next(steps).epoch
+            assert begun or epoch == after + 1
+            begun = True
         except StopIteration as stop:
             return described(
                 stop.value,
