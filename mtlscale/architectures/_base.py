@@ -37,6 +37,8 @@ class MultiTaskModule(nn.Module):
     vectorised: bool = False
     # True where the gradients of all tasks have to come back in one backward pass, as one combination of the losses.
     joint_backward: bool = False
+    # Before the main turn's step, every so many steps from the first one on, `add_affinity` is called; 0: never.
+    affinity_every: int = 0
 
     def forward(self, batch: Batch) -> Outputs:
         """One stream's batch -> a prediction [B, outputs] for each of the batch's tasks."""
@@ -54,6 +56,12 @@ class MultiTaskModule(nn.Module):
         """What this task's loss alone moves."""
         raise NotImplementedError
 
+    def task_weights(self) -> Tensor | None:
+        """[T] factors of the task losses with mean 1, a function of parameters of the network. What the losses move
+        moves along the weighted sum of their gradients; what the weights depend on, along ∇ Σ_t w_t ℓ_t, by a balancer
+        that weights losses. A record has the losses without these factors."""
+        return None
+
     def groups(self) -> Mapping[str, list[nn.Parameter]]:
         """Named groups of parameters, for phases whose turns move some of them only."""
         return {"all": list(self.parameters())}
@@ -70,6 +78,11 @@ class MultiTaskModule(nn.Module):
         """Numbers or lists of numbers to keep with this epoch."""
         return {}
 
+    def structure(self) -> dict[str, Any]:
+        """What the network looks like where its method chose that, as plain numbers, texts and lists of them, to keep
+        with the record: `tree` (stage -> task -> node), say."""
+        return {}
+
     def from_data(self, data: LabelledData) -> None:
         """Before the first step: what the network takes from training data, and chooses on validation."""
 
@@ -80,9 +93,9 @@ class MultiTaskModule(nn.Module):
     def discard_step(self) -> None:
         """In place of `after_step` of a step that was not taken: forget what its backward pass gathered."""
 
-    def structure(self) -> dict[str, Any]:
-        """What a record keeps of how the network shares, in plain numbers, strings, lists and dictionaries of them."""
-        return {}
+    def add_affinity(self, table: Tensor) -> None:
+        """[T, T], on every worker the same: how much of task j's loss a step along task i's gradient would take away
+        (`training.affinity`); NaN where a task has no label in this step."""
 
     def learned(self) -> int:
         """Numbers that are learned but are no parameters, to be counted with these."""
@@ -101,6 +114,7 @@ class Architecture(Component):
     batchable: ClassVar[bool] = False
     # Whether its networks are computed from the data before the first step: there is nothing to search for.
     fitted: ClassVar[bool] = False
+    balancer: ClassVar[str] = "equal"  # of a method that names nothing but the architecture
     needs_stages: ClassVar[bool] = False  # works between the stages of an encoder, hence on none without stages
 
     def phases(self) -> tuple[Phase, ...]:

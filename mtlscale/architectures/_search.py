@@ -64,6 +64,7 @@ class Search(Architecture):
             parts=parts,
             choose="last",
             seed=self.search_seed,
+            main=WEIGHTS,
         )
 
     def and_retrain(self, *searches: Phase) -> tuple[Phase, ...]:

@@ -97,6 +97,7 @@ for name in ("stl", "gradvac", "aamtrl"):
 # -- architectures -------------------------------------------------------------------------------------------------
 
 VECTORS: dict[str, Options] = {
+    "aligned": {},
     "branched": {"points": [1, 3, 3]},
     "cgc": {"top": 4},
     "conal": {"arch_lr": 0.3},

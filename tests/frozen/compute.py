@@ -115,12 +115,12 @@ def trials_of(case: Case) -> list[Run]:
 
 def _finish(trainer: Trainer, after: int = 0) -> Result:
     """The end of a run whose first epoch has to be the one after that many."""
-    steps, begun = trainer.train(), False
+    steps = trainer.train()
     while True:
         try:
-            epoch = next(steps).epoch
-            assert begun or epoch == after + 1
-            begun = True
+            after += 1
+            entry = next(steps)
+            assert entry.phase or entry.epoch == after  # of several phases each counts its own
         except StopIteration as stop:
             return described(
                 stop.value,

@@ -46,6 +46,7 @@ MENDED: dict[str, str] = {
     "architecture/constant": _FITTED,
     "balancer/getmtl_released": _LATER,
     "architecture/linear": _LATER,
+    "architecture/aligned": _LATER,
     "architecture/branched": _LATER,
     "architecture, images/branched": _LATER,
     "architecture/conal": _LATER,
