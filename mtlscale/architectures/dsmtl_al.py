@@ -1,4 +1,4 @@
-"""DSMTL, architecture learning: where each private encoder leaves the public one, and what tasks weigh, are searched."""
+"""DSMTL, architecture learning: a search of where private encoders leave the public one and of what tasks weigh."""
 
 from __future__ import annotations
 

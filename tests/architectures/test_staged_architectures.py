@@ -27,6 +27,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "branched": {"points": [1, 3, 6]},
     "cgc": {"top": 3},
     "cross_stitch": {},
+    "dsmtl_al": {},
     "dsmtl_jl": {},
     "hps": {},
     "maxroam": {},
