@@ -37,6 +37,8 @@ class MultiTaskModule(nn.Module):
     vectorised: bool = False
     # True where the gradients of all tasks have to come back in one backward pass, as one combination of the losses.
     joint_backward: bool = False
+    # Before the main turn's step, every so many steps from the first one on, `add_affinity` is called; 0: never.
+    affinity_every: int = 0
 
     def forward(self, batch: Batch) -> Outputs:
         """One stream's batch -> a prediction [B, outputs] for each of the batch's tasks."""
@@ -90,6 +92,14 @@ class MultiTaskModule(nn.Module):
 
     def discard_step(self) -> None:
         """In place of `after_step` of a step that was not taken: forget what its backward pass gathered."""
+
+    def add_affinity(self, table: Tensor) -> None:
+        """[T, T], on every worker the same: how much of task j's loss a step along task i's gradient would take away
+        (`training.affinity`); NaN where a task has no label in this step."""
+
+    def penalty(self) -> Tensor | None:
+        """A scalar on parameters alone, the same on every worker, added to the losses of each turn."""
+        return None
 
     def learned(self) -> int:
         """Numbers that are learned but are no parameters, to be counted with these."""

@@ -1,4 +1,4 @@
-"""DSMTL, architecture learning: a search of where private encoders leave the public one and of what tasks weigh."""
+"""DSMTL, architecture learning: where private encoders leave the public one, and what tasks weigh, are searched."""
 
 from __future__ import annotations
 

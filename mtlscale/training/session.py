@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule, Source, Turn
 from mtlscale.data import Batch, EpochSampler
 from mtlscale.objectives import ObjectiveModule
 from mtlscale.spec import TrainingSpec
-from mtlscale.training.update import StepResult, Update, no_penalty
+from mtlscale.training.affinity import task_affinity
+from mtlscale.training.replay import random_state, replayed, statistics_kept
+from mtlscale.training.update import StepResult, Update
 
 Micros = Sequence[Sequence[Batch]]  # micro-batches of a step, each one batch per stream
 
@@ -75,13 +77,16 @@ class Session:
         """One turn: differentiate, combine, step, and let all who asked see it. A skipped step moves nothing."""
         model, update = self.model, mover.update
         objective = self.objective if mover.turn.objective else None
+        if model.affinity_every and mover is self.main and update.count % model.affinity_every == 0:
+            part, places = update.partition, (update.workers, update.device)
+            model.add_affinity(task_affinity(model, part, mover.source, micros, mover.lr, *places))
         again = update.balancer.looks_again and not update.partition.independent and len(update.names) > 1
-        random = _random_state(update.device) if again else None
+        random = random_state(update.device) if again else None
         result = update(
             [mover.source(micro) for micro in micros],
             sizes=mover.source.sizes(micros) if update.amp == "fp16" else None,
             scale=self._task_scale(mover),
-            penalty=no_penalty if objective is None else objective.penalty,
+            penalty=lambda: _penalty(model, objective),
             query=None if query is None else [mover.source(micro, terms=False) for micro in query],
         )
         if result.skipped:
@@ -158,6 +163,12 @@ class Session:
         self.best = dict(content["best"])
 
 
+def _penalty(model: MultiTaskModule, objective: ObjectiveModule | None) -> Tensor | None:
+    """The network's and the objective's together."""
+    one, other = model.penalty(), None if objective is None else objective.penalty()
+    return one if other is None else other if one is None else one + other
+
+
 def _shared(steps: Iterator[dict[str, Tensor]], share: Mapping[str, Tensor] | None) -> Iterator[dict[str, Tensor]]:
     """Positions within a share as indices among all samples."""
     for indices in steps:
@@ -182,32 +193,3 @@ def schedule_factor(settings: TrainingSpec, step: int, total: int) -> float:
         found: float = settings.decay_rate ** (step / settings.decay_steps)
         return found
     return 0.5 * (1 + torch.cos(torch.tensor(torch.pi * step / total)).item())
-
-
-def _random_state(device: torch.device) -> list[Tensor]:
-    states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
-
-
-@contextmanager
-def replayed(states: Sequence[Tensor], device: torch.device) -> Iterator[None]:
-    """Random numbers from these states on, and afterwards as if none had been drawn: dropout leaves out the same."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.set_rng_state(states[0])
-        if device.type == "cuda":
-            torch.cuda.set_rng_state(states[1], device)
-        yield
-
-
-@contextmanager
-def statistics_kept(model: nn.Module) -> Iterator[None]:
-    """Batch normalisation that uses a batch's statistics and remembers none of them."""
-    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-    rates = [module.momentum for module in norms]
-    for module in norms:
-        module.momentum = 0.0
-    try:
-        yield
-    finally:
-        for module, rate in zip(norms, rates, strict=True):
-            module.momentum = rate

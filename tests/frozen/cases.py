@@ -97,6 +97,7 @@ for name in ("stl", "gradvac", "aamtrl"):
 # -- architectures -------------------------------------------------------------------------------------------------
 
 VECTORS: dict[str, Options] = {
+    "aligned": {},
     "branched": {"points": [1, 3, 3]},
     "cgc": {"top": 4},
     "constant": {},
@@ -126,6 +127,7 @@ STAGED: dict[str, Options] = {
     "maxroam": {},
     "mmoe": {"top": 4, "experts": 2},
     "mtan": {},
+    "mtl_nas": {"search_epochs": 1, "arch_lr": 0.1},
     "nddr_cnn": {},
     "ple": {"top": 4},
     "rotograd": {},

@@ -46,6 +46,7 @@ MENDED: dict[str, str] = {
     "architecture/constant": _FITTED,
     "balancer/getmtl_released": _LATER,
     "architecture/linear": _LATER,
+    "architecture/aligned": _LATER,
     "architecture/branched": _LATER,
     "architecture, images/branched": _LATER,
     "architecture/dsmtl_al": _LATER,
@@ -59,6 +60,7 @@ MENDED: dict[str, str] = {
     "balancer, shared inputs/conflict_noticed": _LATER,
     "encoder/averaged": _LATER,
     "encoder/transformer": _LATER,
+    "architecture, images/mtl_nas": _LATER,
 }
 
 

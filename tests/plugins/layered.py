@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -104,3 +105,29 @@ class LayeredTurns(Layered):
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         return TurnsModule(suite, self.width, self.norm, self.noticed)
+
+
+class WatchedModule(LayeredModule):
+    """It keeps every table of affinities."""
+
+    def __init__(self, suite: TaskSuite, width: int, norm: bool, noticed: int, dropout: float, every: int) -> None:
+        super().__init__(suite, width, norm, noticed)
+        self.affinity_every, self.tables = every, list[Tensor]()
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, batch: Batch) -> Outputs:
+        return super().forward(replace(batch, samples=replace(batch.samples, inputs=self.dropout(batch.inputs))))
+
+    def add_affinity(self, table: Tensor) -> None:
+        self.tables.append(table)
+
+
+class Watched(Layered):
+    """Three layers, and how tasks help each other every so many steps."""
+
+    name: ClassVar[str] = "watched"
+
+    every: int = knob(2, low=0, help="steps")
+
+    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        return WatchedModule(suite, self.width, self.norm, self.noticed, dropout, self.every)
