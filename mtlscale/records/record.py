@@ -79,7 +79,6 @@ class RunRecord(BaseModel):
     shared_parameters: int = 0
     # The largest of all steps of |T ω_t / Σω − 1|, how far the weights were from equal ones; None where there are none.
     departure: float | None = None
-    structure: dict[str, Any] = Field(default_factory=dict)  # what the method chose the network to look like
     counters: dict[str, int] = Field(default_factory=dict)  # solver failures, clamps, skipped steps
     workers: int = 1
     hardware: str = ""

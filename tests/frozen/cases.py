@@ -97,11 +97,14 @@ for name in ("stl", "gradvac", "aamtrl"):
 # -- architectures -------------------------------------------------------------------------------------------------
 
 VECTORS: dict[str, Options] = {
+    "aligned": {},
     "branched": {"points": [1, 3, 3]},
     "cgc": {"top": 4},
     "constant": {},
     "cross_stitch": {"top": 4},
     "dmtrl": {"top": 4, "warmup": 1},
+    "dsmtl_il": {"private_epochs": 2},
+    "dsmtl_jl": {},
     "hps": {},
     "mmoe": {"experts": 2, "top": 4},
     "ple": {"top": 4},
@@ -117,6 +120,8 @@ STAGED: dict[str, Options] = {
     "branched": {"points": [2, 4]},
     "cgc": {"top": 4},
     "cross_stitch": {},
+    "dsmtl_il": {"fallback": "train"},
+    "dsmtl_jl": {"after": 3},
     "hps": {},
     "maxroam": {},
     "mmoe": {"top": 4, "experts": 2},
