@@ -96,6 +96,10 @@ class MultiTaskModule(nn.Module):
         """A scalar on parameters alone, the same on every worker, added to the losses of each turn."""
         return None
 
+    def structure(self) -> dict[str, Any]:
+        """What a record keeps of how the network shares, in plain numbers, strings, lists and dictionaries of them."""
+        return {}
+
     def learned(self) -> int:
         """Numbers that are learned but are no parameters, to be counted with these."""
         return 0
