@@ -97,7 +97,8 @@ class MultiTaskModule(nn.Module):
         return None
 
     def structure(self) -> dict[str, Any]:
-        """What a record keeps of how the network shares, in plain numbers, strings, lists and dictionaries of them."""
+        """What the network looks like where its method chose that, as plain numbers, texts and lists of them, to keep
+        with the record: `tree` (stage -> task -> node), say."""
         return {}
 
     def learned(self) -> int:
