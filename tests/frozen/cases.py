@@ -114,6 +114,7 @@ VECTORS: dict[str, Options] = {
     "separate": {"top": 4},
     "shared_bottom": {"top": 4},
     "stl": {},
+    "tag": {"every": 2},
     "tomato": {"topics": 2, "top": 4},
     "topicwise": {"options": {"topics": 2, "within": "mmoe", "width": 4, "options": {"experts": 2, "top": 3}}},
 }

@@ -64,6 +64,7 @@ MENDED: dict[str, str] = {
     "encoder/averaged": _LATER,
     "encoder/transformer": _LATER,
     "architecture, images/mtl_nas": _LATER,
+    "architecture/tag": _LATER,
 }
 
 
