@@ -97,12 +97,14 @@ for name in ("stl", "gradvac", "aamtrl"):
 # -- architectures -------------------------------------------------------------------------------------------------
 
 VECTORS: dict[str, Options] = {
+    "bmtas": {"search_epochs": 2, "warmup": 0.5},
     "branched": {"points": [1, 3, 3]},
     "cgc": {"top": 4},
     "constant": {},
     "cross_stitch": {"top": 4},
     "dmtrl": {"top": 4, "warmup": 1},
     "hps": {},
+    "ltb": {"search_epochs": 2, "warmup": 0.5},
     "mmoe": {"experts": 2, "top": 4},
     "ple": {"top": 4},
     "separate": {"top": 4},
@@ -113,10 +115,12 @@ VECTORS: dict[str, Options] = {
 }
 STAGED: dict[str, Options] = {
     "afa": {"reduction": 2},
+    "bmtas": {"search_epochs": 2, "warmup": 0.5},
     "branched": {"points": [2, 4]},
     "cgc": {"top": 4},
     "cross_stitch": {},
     "hps": {},
+    "ltb": {"search_epochs": 2, "warmup": 0.5},
     "maxroam": {},
     "mmoe": {"top": 4, "experts": 2},
     "mtan": {},
