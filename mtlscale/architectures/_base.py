@@ -37,6 +37,8 @@ class MultiTaskModule(nn.Module):
     vectorised: bool = False
     # True where the gradients of all tasks have to come back in one backward pass, as one combination of the losses.
     joint_backward: bool = False
+    # Before the main turn's step, every so many steps from the first one on, `add_affinity` is called; 0: never.
+    affinity_every: int = 0
 
     def forward(self, batch: Batch) -> Outputs:
         """One stream's batch -> a prediction [B, outputs] for each of the batch's tasks."""
@@ -53,6 +55,12 @@ class MultiTaskModule(nn.Module):
     def task_parameters(self, task: str) -> list[nn.Parameter]:
         """What this task's loss alone moves."""
         raise NotImplementedError
+
+    def task_weights(self) -> Tensor | None:
+        """[T] factors of the task losses with mean 1, a function of parameters of the network. What the losses move
+        moves along the weighted sum of their gradients; what the weights depend on, along ∇ Σ_t w_t ℓ_t, by a balancer
+        that weights losses. A record has the losses without these factors."""
+        return None
 
     def groups(self) -> Mapping[str, list[nn.Parameter]]:
         """Named groups of parameters, for phases whose turns move some of them only."""
@@ -80,13 +88,13 @@ class MultiTaskModule(nn.Module):
     def discard_step(self) -> None:
         """In place of `after_step` of a step that was not taken: forget what its backward pass gathered."""
 
+    def add_affinity(self, table: Tensor) -> None:
+        """[T, T], on every worker the same: how much of task j's loss a step along task i's gradient would take away
+        (`training.affinity`); NaN where a task has no label in this step."""
+
     def penalty(self) -> Tensor | None:
         """A scalar on parameters alone, the same on every worker, added to the losses of each turn."""
         return None
-
-    def structure(self) -> dict[str, Any]:
-        """What a record keeps of how the network shares, in plain numbers, strings, lists and dictionaries of them."""
-        return {}
 
     def learned(self) -> int:
         """Numbers that are learned but are no parameters, to be counted with these."""
@@ -94,6 +102,10 @@ class MultiTaskModule(nn.Module):
 
     def on_epoch_end(self, epoch: int) -> None:
         """After the steps of an epoch, counted from 1, and before it is evaluated."""
+
+    def settle(self, losses: Callable[[str], Mapping[str, float]]) -> None:
+        """Before an epoch is evaluated, on every worker: what the network decides by losses instead of gradients.
+        `losses`: split, "train" or "val" -> each task's mean loss over all of it, of the network as it is."""
 
 
 class Architecture(Component):
@@ -105,6 +117,7 @@ class Architecture(Component):
     batchable: ClassVar[bool] = False
     # Whether its networks are computed from the data before the first step: there is nothing to search for.
     fitted: ClassVar[bool] = False
+    balancer: ClassVar[str] = "equal"  # of a method that names nothing but the architecture
     needs_stages: ClassVar[bool] = False  # works between the stages of an encoder, hence on none without stages
 
     def phases(self) -> tuple[Phase, ...]:

@@ -45,8 +45,9 @@ class Phase:
 
     epochs: default is the run's. choose: whose parameters it hands over and is measured by, those of the best epoch on
     validation or the last ones. patience: evaluations without a better score after which it stops; default is the
-    run's. seed: of its initialisation and order; default is the run's. A phase with its own balancer, epochs and seed
-    is the same for runs that differ in nothing else, and is trained once for all of them.
+    run's. seed: of its initialisation and order; default is the run's. main: the turn whose losses and weights a record
+    keeps; default is the first. A phase with its own balancer, epochs and seed is the same for runs that differ in
+    nothing else, and is trained once for all of them.
     """
 
     name: str = "train"
@@ -55,6 +56,7 @@ class Phase:
     choose: Literal["best", "last"] = "best"
     patience: int | None = None
     seed: int | None = None
+    main: str = ""
 
 
 class Source(Protocol):

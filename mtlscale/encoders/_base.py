@@ -25,6 +25,19 @@ class EncoderModule(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         raise NotImplementedError
 
+    @property
+    def embedding_size(self) -> int | None:
+        """Size of the vectors that `embed` gives; None where the encoder has no layer of embeddings."""
+        return None
+
+    def embed(self, inputs: Tensor) -> Tensor:
+        """Inputs -> embedded [B, embedding_size], or of sequences [B, L, embedding_size]: what `read` reads."""
+        raise NotImplementedError
+
+    def read(self, embedded: Tensor, inputs: Tensor) -> Tensor:
+        """Embedded -> features; `read(embed(inputs), inputs)` is the whole."""
+        raise NotImplementedError
+
     def head(self, task: Task, dropout: float, features: int | None = None) -> nn.Module:
         """A fresh head for features like this encoder's, of so many channels (default: its own)."""
         return linear_head(features or self.features, task.outputs, dropout)

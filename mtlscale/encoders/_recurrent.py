@@ -48,8 +48,19 @@ class RecurrentModule(EncoderModule):
         self.directions = 2 if lstm.bidirectional else 1
         self.features = lstm.hidden_size * self.directions
 
+    @property
+    def embedding_size(self) -> int:
+        return self.embedding.embedding_dim
+
+    def embed(self, inputs: Tensor) -> Tensor:
+        embedded: Tensor = self.embedding(inputs)
+        return embedded
+
     def forward(self, inputs: Tensor) -> Tensor:
-        read, embedded = lengths(inputs).clamp(min=1), self.embedding(inputs)
+        return self.read(self.embed(inputs), inputs)
+
+    def read(self, embedded: Tensor, inputs: Tensor) -> Tensor:
+        read = lengths(inputs).clamp(min=1)
         features: Tensor = self.dropout(self._packed(embedded, read) if read.is_cpu else self._padded(embedded, read))
         return features
 

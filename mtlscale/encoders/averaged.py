@@ -63,3 +63,16 @@ class AveragedModule(StagedModule):
         )
         self.stages = nn.ModuleList([MeanEmbedding(embedding), *layers])
         self.features = self.widths[-1]
+
+    @property
+    def embedding_size(self) -> int:
+        return self.widths[0]
+
+    def embed(self, inputs: Tensor) -> Tensor:
+        mean: Tensor = self.stages[0](inputs)
+        return mean
+
+    def read(self, embedded: Tensor, inputs: Tensor) -> Tensor:
+        for layer in self.stages[1:]:
+            embedded = layer(embedded)
+        return embedded

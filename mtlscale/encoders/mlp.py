@@ -57,7 +57,7 @@ class MLPModule(StagedModule):
             layers += [nn.Linear(before, after), activation(), Dropout(dropout)]
         self.layers = nn.Sequential(*layers)
         self.features = hidden[-1] if hidden else size
-        self.widths = hidden
+        self.size, self.widths = size, hidden
 
     @property
     def stages(self) -> Sequence[nn.Module]:  # type: ignore[override]
@@ -70,6 +70,17 @@ class MLPModule(StagedModule):
     def stage(self, index: int, features: Tensor, memory: Memory) -> Tensor:
         for layer in range(1 + index * _LAYERS, 1 + (index + 1) * _LAYERS):
             features = self.layers[layer](features)
+        return features
+
+    @property
+    def embedding_size(self) -> int:
+        return self.size
+
+    def embed(self, inputs: Tensor) -> Tensor:
+        return self.prepare(inputs)
+
+    def read(self, embedded: Tensor, inputs: Tensor) -> Tensor:
+        features: Tensor = self.layers[1:](embedded)
         return features
 
     def keep(self, first: int, last: int) -> None:

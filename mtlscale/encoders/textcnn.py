@@ -1,5 +1,6 @@
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from mtlscale.encoders._base import Encoder, EncoderModule
@@ -48,6 +49,20 @@ class TextCNNModule(EncoderModule):
         self.convolutions = nn.ModuleList(nn.Conv1d(embedding.embedding_dim, filters, width) for width in widths)
         self.dropout = nn.Dropout(dropout)
         self.features = filters * len(widths)
+
+    @property
+    def embedding_size(self) -> int:
+        return self.embedding.embedding_dim
+
+    def embed(self, inputs: Tensor) -> Tensor:
+        embedded: Tensor = self.embedding(inputs)
+        return embedded
+
+    def read(self, embedded: Tensor, inputs: Tensor) -> Tensor:
+        words = embedded.transpose(1, 2)
+        pooled = [convolution(words).amax(dim=2) for convolution in self.convolutions]
+        features: Tensor = self.dropout(torch.cat(pooled, dim=1).relu())
+        return features
 
     def forward(self, inputs: Tensor) -> Tensor:
         words = self.embedding.weight

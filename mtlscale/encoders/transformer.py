@@ -92,15 +92,33 @@ class TransformerModule(StagedModule):
         self.stages = nn.ModuleList([Positions(embedding, length, settings.dropout), *blocks])
         self.widths, self.features = (size,) * (1 + settings.layers), size
 
+    @property
+    def embedding_size(self) -> int:
+        return self.features
+
+    def embed(self, inputs: Tensor) -> Tensor:
+        embedded: Tensor = self.stages[0](inputs)
+        return embedded
+
+    def read(self, embedded: Tensor, inputs: Tensor) -> Tensor:
+        memory = Memory(words=_words(inputs))
+        for index in range(1, len(self.stages)):
+            embedded = self.stage(index, embedded, memory)
+        return self.finish(embedded)
+
     def stage(self, index: int, features: Tensor, memory: Memory) -> Tensor:
         if index == 0:
-            places = torch.arange(features.shape[1], device=features.device)
-            memory["words"] = places < lengths(features).clamp(min=1)[:, None]
-            found: Tensor = self.stages[0](features)
-            return found
-        found = self.stages[index](features, memory["words"])
+            memory["words"] = _words(features)
+            return self.embed(features)
+        found: Tensor = self.stages[index](features, memory["words"])
         if index < len(self.stages) - 1:
             return found
         words = memory["words"].unsqueeze(2)
         total = torch.where(words, found, 0.0).sum(1)
         return functional.layer_norm(total / words.sum(1), (self.features,))
+
+
+def _words(tokens: Tensor) -> Tensor:
+    """Tokens [B, L] -> which places hold words [B, L]; of an empty document the first."""
+    places = torch.arange(tokens.shape[1], device=tokens.device)
+    return places < lengths(tokens).clamp(min=1)[:, None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,8 +36,7 @@ def epoch_frame(records: Sequence[RunRecord], methods: Sequence[str]) -> pd.Data
     """
     rows = []
     for record in _first_finished(records, methods):
-        # Counted over all phases: each begins with epoch 1.
-        for position, epoch in enumerate(record.epochs, start=1):
+        for position, epoch in zip(positions(record), record.epochs, strict=True):
             for task, metric in record.main_metrics.items():
                 rows.append(
                     (
@@ -76,16 +76,31 @@ def trace_frame(records: Sequence[RunRecord], trace: str) -> pd.DataFrame:
     rows = [
         (record.method, record.seed, position, float(epoch.traces[trace]))
         for record in records
-        for position, epoch in enumerate(record.epochs, start=1)
-        if trace in epoch.traces
+        for position, epoch in zip(positions(record), record.epochs, strict=True)
+        if isinstance(epoch.traces.get(trace), int | float)
     ]
     return pd.DataFrame(rows, columns=["method", "seed", "epoch", "value"])
 
 
 def traced(records: Sequence[RunRecord]) -> list[str]:
     """Names of the numbers, not lists, that objectives or balancers recorded."""
-    last = [record.epochs[-1].traces for record in records if record.epochs]
+    last = [last_traces(record) for record in records]
     return list(dict.fromkeys(name for traces in last for name, v in traces.items() if isinstance(v, int | float)))
+
+
+def last_traces(record: RunRecord) -> dict[str, Any]:
+    """Each trace as the last epoch has it that has one: those of a search end with it."""
+    return {name: value for epoch in record.epochs for name, value in epoch.traces.items()}
+
+
+def positions(record: RunRecord) -> list[int]:
+    """The place of each epoch among those of all phases, of which each begins with epoch 1; those of a phase that
+    another run has done are counted and not there."""
+    behind, start = {}, 0
+    for phase in record.phases:
+        behind[phase.name] = start
+        start += phase.epochs
+    return [behind.get(epoch.phase, start) + epoch.epoch for epoch in record.epochs]
 
 
 def over_seeds(frame: pd.DataFrame, value: str, reduce: str = "mean") -> pd.DataFrame:

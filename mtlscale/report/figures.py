@@ -1,13 +1,9 @@
-"""The interactive figures of the HTML report, as plotly figures of one data set.
-
-Plotly reads labels as a small HTML of its own, so what the user named is escaped here.
-"""
+"""The interactive figures of the HTML report, as plotly figures of one data set."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,6 +11,8 @@ import pandas as pd
 from mtlscale.records import RunRecord
 from mtlscale.report import layout
 from mtlscale.report.curves import GREY, colors, epoch_frame, over_seeds, trace_frame, traced, varying_weights
+from mtlscale.report.plotly_canvas import cell, faint, grid, interval, label, new_plot, numbers, panel_grid, with_legend
+from mtlscale.report.searched import searched_figures
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -66,7 +64,7 @@ def figures(table: Table, records: Sequence[RunRecord]) -> list[tuple[str, str, 
     weights = dict(list(varying_weights(epochs).items())[:MOST_PANELS])
     if weights:
         found.append(("Task weights", "Mean over the steps of an epoch and over seeds.", _weights(weights)))
-    return found
+    return [*found, *searched_figures(table, records)]
 
 
 def drawn(table: Table) -> list[str]:
@@ -78,9 +76,9 @@ def drawn(table: Table) -> list[str]:
 
 def _dots(table: Table, score: str, shades: dict[str, str]) -> Figure:
     rows = table.rows.dropna(subset=score)[::-1]
-    figure = _figure(90 + 30 * len(rows))
+    figure = new_plot(90 + 30 * len(rows))
     singles = table.runs[table.runs["method"].isin(rows.index)]
-    names = {method: _name(method) for method in rows.index}
+    names = {method: label(method) for method in rows.index}
     figure.add_scatter(
         x=singles[score].tolist(),
         y=[names[method] for method in singles["method"]],
@@ -94,7 +92,7 @@ def _dots(table: Table, score: str, shades: dict[str, str]) -> Figure:
         y=list(names.values()),
         mode="markers",
         marker={"size": 10, "color": [shades[method] for method in rows.index]},
-        error_x=_interval(rows[f"{score}_ci"]),
+        error_x=interval(rows[f"{score}_ci"]),
         hovertemplate="%{y}: %{x:.4g}<extra></extra>",
     )
     figure.update_yaxes(categoryorder="array", categoryarray=list(names.values()))
@@ -106,13 +104,13 @@ def _dots(table: Table, score: str, shades: dict[str, str]) -> Figure:
 
 def _bars(table: Table, shades: dict[str, str]) -> Figure:
     rows = table.rows.dropna(subset="delta_i")[::-1]
-    figure = _figure(90 + 30 * len(rows))
+    figure = new_plot(90 + 30 * len(rows))
     figure.add_bar(
         x=rows["delta_i"].tolist(),
-        y=[_name(method) for method in rows.index],
+        y=[label(method) for method in rows.index],
         orientation="h",
         marker={"color": [shades[method] for method in rows.index]},
-        error_x=_interval(rows["delta_i_ci"]),
+        error_x=interval(rows["delta_i_ci"]),
         hovertemplate="%{y}: %{x:+.3g} %<extra></extra>",
     )
     figure.update_xaxes(ticksuffix=" %")
@@ -123,12 +121,12 @@ def _heat(table: Table, against: str) -> Figure:
     rows = table.rows[table.rows["finished"] > 0][::-1]
     gains, scaled = (frame.loc[rows.index] for frame in table.task_gains(against))
     digits = layout.decimals(pd.Series(gains.to_numpy().flatten()), figures=2, least=1)
-    figure = _figure(110 + 30 * len(rows))
+    figure = new_plot(110 + 30 * len(rows))
     figure.add_heatmap(
-        z=_grid(scaled.to_numpy()),
-        x=[_name(task) for task in table.tasks],
-        y=[_name(method) for method in rows.index],
-        customdata=_grid(gains.to_numpy()),
+        z=grid(scaled.to_numpy()),
+        x=[label(task) for task in table.tasks],
+        y=[label(method) for method in rows.index],
+        customdata=grid(gains.to_numpy()),
         text=[[layout.signed(gain, f"+.{digits}f") for gain in row] for row in gains.to_numpy()],
         texttemplate="%{text}" if len(table.tasks) <= MOST_LINES else None,
         zmin=-1.1,
@@ -144,11 +142,11 @@ def _heat(table: Table, against: str) -> Figure:
 
 def _cost(table: Table, score: str, shades: dict[str, str]) -> Figure:
     rows = table.rows.dropna(subset=[score, "total_seconds"])
-    figure = _figure(330)
+    figure = new_plot(330)
     figure.add_scatter(
         x=rows["total_seconds"].tolist(),
         y=rows[score].tolist(),
-        text=[_name(method) for method in rows.index],
+        text=[label(method) for method in rows.index],
         textposition="top center",
         mode="markers+text" if len(rows) <= MOST_LINES else "markers",
         marker={"size": 10, "color": [shades[method] for method in rows.index]},
@@ -161,19 +159,19 @@ def _cost(table: Table, score: str, shades: dict[str, str]) -> Figure:
 
 def _curves(panels: dict[str, pd.DataFrame], shades: dict[str, str]) -> Figure:
     """One line per method in each panel, with a band for the interval over seeds."""
-    figure = _panels(list(panels))
+    figure = panel_grid(list(panels))
     for index, lines in enumerate(panels.values()):
-        place = _place(index, len(panels))
+        place = cell(index, len(panels))
         for method, rows in lines.groupby("method", sort=False):
             color, epochs = shades[str(method)], rows["epoch"].tolist()
-            group = {"legendgroup": _name(method), "name": _name(method)}
-            low, high = _numbers(rows["mean"] - rows["ci"]), _numbers(rows["mean"] + rows["ci"])
+            group = {"legendgroup": label(method), "name": label(method)}
+            low, high = numbers(rows["mean"] - rows["ci"]), numbers(rows["mean"] + rows["ci"])
             if None not in low:
                 figure.add_scatter(
                     x=epochs + epochs[::-1],
                     y=high + low[::-1],
                     fill="toself",
-                    fillcolor=_faint(color),
+                    fillcolor=faint(color),
                     line={"width": 0},
                     hoverinfo="skip",
                     showlegend=False,
@@ -190,12 +188,12 @@ def _curves(panels: dict[str, pd.DataFrame], shades: dict[str, str]) -> Figure:
                 **group,
                 **place,
             )
-    return _with_legend(figure)
+    return with_legend(figure)
 
 
 def _weights(weights: dict[str, pd.DataFrame]) -> Figure:
     """A panel per method, a line per task; of many tasks those whose weights move most."""
-    figure = _panels(list(weights))
+    figure = panel_grid(list(weights))
     tasks = list(dict.fromkeys(task for values in weights.values() for task in values.columns))
     shades = colors(tasks, None)
     shown: set[str] = set()
@@ -204,86 +202,20 @@ def _weights(weights: dict[str, pd.DataFrame]) -> Figure:
         for task in values.columns[np.sort(moving)]:
             figure.add_scatter(
                 x=values.index.tolist(),
-                y=_numbers(values[task]),
+                y=numbers(values[task]),
                 mode="lines",
                 line={"color": shades[task], "width": 2},
-                name=_name(task),
-                legendgroup=_name(task),
+                name=label(task),
+                legendgroup=label(task),
                 showlegend=task not in shown,
                 hovertemplate="%{y:.3f}",
-                **_place(index, len(weights)),
+                **cell(index, len(weights)),
             )
             shown.add(task)
-    return _with_legend(figure)
-
-
-def _figure(height: int) -> Figure:
-    from plotly.graph_objects import Figure
-
-    axis = {"automargin": True, "zeroline": False}
-    base = {"template": "none", "height": height, "showlegend": False, "margin": _margin(top=16)}
-    return Figure(layout={**base, "xaxis": axis, "yaxis": axis})
-
-
-def _panels(titles: Sequence[str]) -> Figure:
-    """Panels side by side, three in a row, over epochs."""
-    from plotly.subplots import make_subplots
-
-    columns = min(3, len(titles))
-    rows = -(-len(titles) // columns)
-    named = [_name(title) for title in titles]
-    figure = make_subplots(rows, columns, subplot_titles=named, vertical_spacing=0.3 / rows, horizontal_spacing=0.07)
-    figure.update_layout(template="none", height=60 + 260 * rows, margin=_margin(top=36 if any(titles) else 16))
-    figure.update_xaxes(automargin=True, zeroline=False)
-    figure.update_yaxes(automargin=True, zeroline=False)
-    for index in range(max(0, len(titles) - columns), len(titles)):
-        figure.update_xaxes(title={"text": "epoch", "standoff": 6}, **_place(index, len(titles)))
-    return figure
-
-
-def _with_legend(figure: Figure) -> Figure:
-    """A legend below the panels, with room for its lines."""
-    names = [trace.name for trace in figure.data if trace.showlegend]
-    lines = 1 + sum(len(name) + 7 for name in names) // 60
-    room = 46 + 20 * lines
-    figure.update_layout(hovermode="x unified", showlegend=True, height=figure.layout.height + room)
-    legend = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"}
-    figure.update_layout(margin={"b": room}, legend=legend)
-    return figure
-
-
-def _interval(widths: pd.Series[float]) -> dict[str, Any]:
-    return {"type": "data", "array": _numbers(widths), "thickness": 1.4, "width": 4, "color": GREY}
-
-
-def _margin(top: int) -> dict[str, int]:
-    return {"l": 10, "r": 16, "t": top, "b": 30}
-
-
-def _place(index: int, count: int) -> dict[str, int]:
-    columns = min(3, count)
-    return {"row": index // columns + 1, "col": index % columns + 1}
+    return with_legend(figure)
 
 
 def _score_name(table: Table, score: str) -> str:
     if score == "delta_i":
         return f"Δ over {table.baseline}, %"
     return f"{table.split.capitalize()} {next(iter(table.main_metrics.values()))}"
-
-
-def _name(text: Any) -> str:
-    return html.escape(str(text))
-
-
-def _numbers(values: pd.Series[float]) -> list[float | None]:
-    """For JSON, which has no NaN."""
-    return [None if np.isnan(value) else float(value) for value in values]
-
-
-def _grid(values: np.ndarray) -> list[list[float | None]]:
-    return [_numbers(pd.Series(row)) for row in values]
-
-
-def _faint(color: str) -> str:
-    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.14)"

@@ -9,6 +9,7 @@ import numpy as np
 
 from mtlscale.records import RunRecord
 from mtlscale.report.canvas import MOST_LINES, new_figure, style
+from mtlscale.report.curves import last_traces
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,24 +19,25 @@ MOST_PANELS = 12  # methods
 
 
 def matrices(records: Sequence[RunRecord]) -> list[str]:
-    """Names of the matrices that the last epochs of finished runs hold."""
-    last = [record.epochs[-1].traces for record in _finished(records)]
-    return list(dict.fromkeys(name for traces in last for name, value in traces.items() if _is_matrix(value)))
+    """Names of the matrices that finished runs recorded last; affinities have pictures of their own."""
+    last = [last_traces(record) for record in _finished(records)]
+    names = dict.fromkeys(name for traces in last for name, value in traces.items() if _is_matrix(value))
+    return [name for name in names if name != "affinity"]
 
 
 def heat_figure(records: Sequence[RunRecord], trace: str) -> Figure:
     """The matrix of each method's first finished run, one panel per method: rows need not correspond between runs."""
-    first: dict[str, RunRecord] = {}
+    first: dict[str, tuple[RunRecord, np.ndarray]] = {}
     for record in _finished(records):
-        if _is_matrix(record.epochs[-1].traces.get(trace)):
-            first.setdefault(record.method, record)
+        if record.method not in first and _is_matrix(value := last_traces(record).get(trace)):
+            first[record.method] = record, np.array(value, dtype=float)
     shown = list(first.values())[:MOST_PANELS]
-    heights = [0.9 + 0.22 * min(len(record.epochs[-1].traces[trace]), 20) for record in shown]
+    heights = [0.9 + 0.22 * min(len(values), 20) for _, values in shown]
     with style():
         figure = new_figure(7.0, sum(heights))
         panels = figure.subplots(len(shown), 1, height_ratios=heights, squeeze=False)[:, 0]
-        for panel, record in zip(panels, shown, strict=True):
-            _draw(panel, np.array(record.epochs[-1].traces[trace], dtype=float), record, trace)
+        for panel, (record, values) in zip(panels, shown, strict=True):
+            _draw(panel, values, record, trace)
     return figure
 
 
@@ -62,4 +64,5 @@ def _is_matrix(value: object) -> bool:
     """Rows of equally many finite numbers."""
     if not (isinstance(value, list) and value and all(isinstance(row, list) and row for row in value)):
         return False
-    return len({len(row) for row in value}) == 1 and bool(np.isfinite(np.array(value, dtype=float)).all())
+    known = all(isinstance(entry, int | float) and np.isfinite(entry) for row in value for entry in row)
+    return known and len({len(row) for row in value}) == 1

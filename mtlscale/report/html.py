@@ -15,12 +15,14 @@ import numpy as np
 
 from mtlscale.records import RunRecord
 from mtlscale.report import layout
+from mtlscale.report.facts import facts
 from mtlscale.report.frames import by_dataset, newest
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.statistics import BETTER, FEW, SAME, WORSE
 from mtlscale.report.table import Table
 
 _HERE = Path(__file__).parent
+_WIDE = ("weight", "Branch points", "Learned tree", "Gate", "Probability")  # in titles of figures with many panels
 _PILLS = {BETTER: "better", WORSE: "worse", SAME: "same", FEW: "few"}
 
 
@@ -36,6 +38,7 @@ def page(records: Iterable[RunRecord], board: Leaderboard, name: str) -> str:
     for number, (dataset, table) in enumerate(board.tables.items()):
         drawn = figures(table, runs[dataset])
         beside = "".join(comparison.to_html() for comparison in board.comparisons.get(dataset, ()))
+        beside += "".join(found.to_html() for found in facts(runs[dataset]))
         sections.append(_dataset(table, number, [(title, what) for title, what, _ in drawn], beside))
         # plotly writes "<" as \u003c, so its JSON cannot end the script element it stands in.
         drawings += [
@@ -90,8 +93,9 @@ def _dataset(table: Table, number: int, drawn: Sequence[tuple[str, str]], beside
         if block
     )
     plots = "".join(
-        f'<figure class="{"wide" if "weights" in title else ""}"><figcaption><b>{_text(title)}</b> {_text(what)}'
-        f'</figcaption><div class="plot" id="figure-{number}-{index}" role="img" aria-label="{_text(title)}"></div>'
+        f'<figure class="{"wide" if any(word in title for word in _WIDE) else ""}">'
+        f"<figcaption><b>{_text(title)}</b> {_text(what)}</figcaption>"
+        f'<div class="plot" id="figure-{number}-{index}" role="img" aria-label="{_text(title)}"></div>'
         "</figure>"
         for index, (title, what) in enumerate(drawn)
     )

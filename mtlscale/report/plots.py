@@ -35,8 +35,10 @@ _PLAIN = "#44608a"
 
 def pictures(records: Sequence[RunRecord], board: Leaderboard) -> Iterator[tuple[str, Figure]]:
     """(file name without suffix, figure) of all there is to draw besides the leaderboard: weights that move, the
-    variance over tasks of their losses, a radar chart, and every number and matrix that was traced."""
+    variance over tasks of their losses, a radar chart, every number and matrix that was traced, and what was
+    learned of networks."""
     from mtlscale.report.heatmaps import heat_figure, matrices
+    from mtlscale.report.searched import searched_pictures
 
     for number, (dataset, runs) in enumerate(by_dataset(newest(records)).items(), 1):
         table = board.tables[dataset]
@@ -53,6 +55,8 @@ def pictures(records: Sequence[RunRecord], board: Leaderboard) -> Iterator[tuple
             yield f"trace_{trace}{suffix}", trace_figure(runs, trace, table.baseline)
         for trace in matrices(runs):
             yield f"heatmap_{trace}{suffix}", heat_figure(runs, trace)
+        for name, figure in searched_pictures(table, runs):
+            yield f"{name}{suffix}", figure
 
 
 def leaderboard_figure(board: Leaderboard) -> Figure:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from mtlscale.records import Ledger, RunRecord, write_atomically
 from mtlscale.report.curves import with_epochs
+from mtlscale.report.facts import facts
+from mtlscale.report.frames import by_dataset, newest
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.published import Published
 
@@ -32,8 +34,13 @@ def write_report(
     board = Leaderboard.from_records(records, baseline, reference, published, delta)
     if ledger is not None:
         records = with_epochs(records, {name: drawn(table) for name, table in board.tables.items()}, ledger)
+    learned = "".join(
+        one.to_markdown(dataset if len(board.tables) > 1 else "")
+        for dataset, runs in by_dataset(newest(records)).items()
+        for one in facts(runs)
+    )
     texts = {
-        "markdown": ("leaderboard.md", f"# {name}\n\n{board.to_markdown()}"),
+        "markdown": ("leaderboard.md", f"# {name}\n\n{board.to_markdown()}{learned}"),
         "csv": ("leaderboard.csv", board.to_csv()),
         "html": ("leaderboard.html", page(records, board, name)),
     }

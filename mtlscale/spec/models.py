@@ -108,6 +108,8 @@ class MethodSpec(Model):
         kind = _kind_of(str(name))
         if kind == "objective":
             value.setdefault("architecture", components.component("objectives", str(name)).architecture)
+        if kind == "architecture":
+            value.setdefault("balancer", components.component("architectures", str(name)).balancer)
         own = {k: value.pop(k) for k in list(value) if k not in cls.model_fields}
         if kind in value:
             raise ValueError(f"{name} is the {kind} already; drop `name` or `{kind}`")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mtlscale.records import Epoch, RunRecord
+from mtlscale.records import Epoch, PhaseCost, RunRecord
 from mtlscale.spec import Run
 
 _LONGEST = 5000  # characters of a value; MLflow's limits are a little above
@@ -87,7 +88,7 @@ def epoch_metrics(run: Run, epochs: Iterable[Epoch], last: int) -> tuple[list[tu
         values |= {
             f"val.{metric}.{task}": value for task, found in epoch.val.items() for metric, value in found.items()
         }
-        values |= {f"trace.{name}": value for name, value in epoch.traces.items() if isinstance(value, int | float)}
+        values |= _trace_metrics(epoch)
         metrics += [(key, float(value), step) for key, value in values.items()]
     return metrics, last
 
@@ -113,6 +114,7 @@ def end_metrics(run: Run, record: RunRecord) -> list[tuple[str, float, int]]:
         "parameters": record.parameters,
         **{f"counter.{name}": count for name, count in record.counters.items()},
     }
+    values |= {f"phase.{phase.name}.seconds": phase.seconds for phase in record.phases}
     if record.chosen_epoch is not None:
         values["chosen_epoch"] = record.chosen_epoch
     last = 0 if not record.epochs else run.epochs_behind(record.epochs[-1].phase, record.epochs[-1].epoch)
@@ -125,6 +127,8 @@ def end_tags(record: RunRecord) -> dict[str, str]:
         "mtlscale.revision": record.revision,
         "mtlscale.hardware": record.hardware,
         **{f"version.{name}": version for name, version in record.versions.items()},
+        **{f"mtlscale.phase.{phase.name}": _phase(phase) for phase in record.phases},
+        **_structure(record),
         **_error(record),
     }
 
@@ -154,6 +158,27 @@ def trial_entry(told: Told, parent: str) -> Entry:
 
 def _error(record: RunRecord) -> dict[str, str]:
     return {"mtlscale.error": record.error[:_LONGEST]} if record.error else {}
+
+
+def _trace_metrics(epoch: Epoch) -> dict[str, float]:
+    """Numbers, and those by task; lists are in the record alone."""
+    values: dict[str, float] = {}
+    for name, value in epoch.traces.items():
+        if isinstance(value, int | float):
+            values[f"trace.{name}"] = value
+        elif isinstance(value, dict):
+            values |= {f"trace.{name}.{task}": of for task, of in value.items() if isinstance(of, int | float)}
+    return values
+
+
+def _phase(phase: PhaseCost) -> str:
+    return f"{phase.phase_id}, reused" if phase.reused else phase.phase_id
+
+
+def _structure(record: RunRecord) -> dict[str, str]:
+    """What was learned of the network as JSON; where it is too long, record.json has it."""
+    text = json.dumps(record.structure, separators=(",", ":")) if record.structure else ""
+    return {"mtlscale.structure": text} if 0 < len(text) <= _LONGEST else {}
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:

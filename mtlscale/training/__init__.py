@@ -8,6 +8,7 @@ from mtlscale.lazy import lazily
 
 if TYPE_CHECKING:
     from mtlscale.training import checkpoint
+    from mtlscale.training.affinity import task_affinity
     from mtlscale.training.augment import Augment
     from mtlscale.training.batches import Batches, made_ahead, on_device
     from mtlscale.training.evaluate import TaskTable, as_measured, evaluate, tables
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from mtlscale.training.update import StepResult, Update
 
 _HOMES = {
+    "mtlscale.training.affinity": ["task_affinity"],
     "mtlscale.training.augment": ["Augment"],
     "mtlscale.training.batches": ["Batches", "made_ahead", "on_device"],
     "mtlscale.training.evaluate": ["TaskTable", "as_measured", "evaluate", "tables"],
@@ -104,6 +106,7 @@ __all__ = [
     "schedule_factor",
     "sparse_embeddings",
     "tables",
+    "task_affinity",
     "task_loss",
     "told",
     "traced",

@@ -202,27 +202,34 @@ class Trainer:
         self.at.epoch = epoch
         val: Metrics = {}
         if epoch % self.spec.evaluate_every == 0 or epoch == self.epochs:
+            self.model.settle(self._losses)
             val = self.evaluate("val")
             session.keep(self.selection.choose(epoch, val, self.suite, self.rule, self.model.independent))
         self.at.train_seconds += trained - started
         self.at.seconds += time.perf_counter() - started
-        self.at.departure = furthest(self.at.departure, tallies[0])
+        tally = tallies[session.place]
+        self.at.departure = furthest(self.at.departure, tally)
         entry = Epoch(
             epoch=epoch,
             phase=self.phase.name if len(self.phases) > 1 else "",
-            train_loss=dict(zip(main.update.names, tallies[0].mean_losses.tolist(), strict=True)),
+            train_loss=dict(zip(main.update.names, tally.mean_losses.tolist(), strict=True)),
             val=val,
             seconds=trained - started,
-            weights=tallies[0].mean_weights(main.update.names),
+            weights=tally.mean_weights(main.update.names),
             traces=self._traces(trained - started),
         )
         self.at.epochs.append(entry.model_dump())
         return entry
 
     def _traces(self, seconds: float) -> dict[str, Any]:
-        """What objective and network tell of this epoch, and in its last epoch of the whole."""
-        update = self.session.main.update
-        traces: dict[str, Any] = {**self.model.traces(), **traced(update.balancer, update.state)}
+        """What objective, network and balancers tell of this epoch, and in its last epoch of the whole. What has the
+        name of something else is told with that of its turn."""
+        main = self.session.main
+        traces: dict[str, Any] = {**self.model.traces(), **traced(main.update.balancer, main.update.state)}
+        for mover in self.session.movers:
+            if mover is not main:
+                found = traced(mover.update.balancer, mover.update.state)
+                traces |= {f"{mover.turn.name}.{name}" if name in traces else name: found[name] for name in found}
         objective = self.session.objective
         if objective is not None:
             traces |= objective.traces()
@@ -239,6 +246,9 @@ class Trainer:
     def evaluate(self, split: str, items: ItemBootstrap | None = None) -> Metrics:
         """Task -> metric -> value over the whole split, "loss" included; the same for any number of workers."""
         return evaluate(self.model, self.batches.of_split(split), self.suite, self.device, self.workers, items)
+
+    def _losses(self, split: str) -> dict[str, float]:
+        return {task: found["loss"] for task, found in self.evaluate(split).items()}
 
     # -- phases ----------------------------------------------------------------------------------------------------
 

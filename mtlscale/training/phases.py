@@ -179,7 +179,10 @@ def begin(
         movers.append(
             Mover(turn, settings, source, update, make_optimizer(settings, parameters), sampler, share, asked)
         )
-    return Session(model, objective, movers)
+    if phase.main and phase.main not in {turn.name for turn in phase.turns}:
+        known = ", ".join(turn.name for turn in phase.turns)
+        raise UserError(f"phase {phase.name}: there is no turn {phase.main!r}, its main one; there are: {known}")
+    return Session(model, objective, movers, phase.main)
 
 
 def _all(model: nn.Module, objective: nn.Module | None) -> list[nn.Parameter]:

@@ -70,6 +70,7 @@ def run_record(
         peak_memory_mb=provenance.peak_memory_mb(device),
         parameters=sum(p.numel() for p in model.parameters()) + model.learned(),
         shared_parameters=sum(p.numel() for p in model.shared_parameters()),
+        structure=model.structure(),
         departure=None if math.isnan(departure) else departure,
         counters=dict(counters),
         workers=workers,

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule, Source, Turn
 from mtlscale.data import Batch, EpochSampler
 from mtlscale.objectives import ObjectiveModule
 from mtlscale.spec import TrainingSpec
+from mtlscale.training.affinity import task_affinity
+from mtlscale.training.replay import random_state, replayed, statistics_kept
 from mtlscale.training.update import StepResult, Update
 
 Micros = Sequence[Sequence[Batch]]  # micro-batches of a step, each one batch per stream
@@ -55,27 +57,35 @@ class Mover:
 
 
 class Session:
-    """The modules, movers and choices of one phase. `state_dict` is all that a checkpoint needs of them."""
+    """The modules, movers and choices of one phase. `state_dict` is all that a checkpoint needs of them.
 
-    def __init__(self, model: MultiTaskModule, objective: ObjectiveModule | None, movers: Sequence[Mover]) -> None:
+    main: the turn whose losses and weights a record keeps; default is the first.
+    """
+
+    def __init__(
+        self, model: MultiTaskModule, objective: ObjectiveModule | None, movers: Sequence[Mover], main: str = ""
+    ) -> None:
         self.model, self.objective, self.movers = model, objective, list(movers)
+        self.place = [mover.turn.name for mover in movers].index(main) if main else 0  # of the main one
         self.best: dict[str, dict[str, Tensor]] = {}  # "" or the task -> the parameters of its best epoch
 
     @property
     def main(self) -> Mover:
-        """The turn whose losses and weights a record keeps."""
-        return self.movers[0]
+        return self.movers[self.place]
 
     def step(self, mover: Mover, micros: Micros, query: Micros | None = None) -> StepResult:
         """One turn: differentiate, combine, step, and let all who asked see it. A skipped step moves nothing."""
         model, update = self.model, mover.update
         objective = self.objective if mover.turn.objective else None
+        if model.affinity_every and mover is self.main and update.count % model.affinity_every == 0:
+            part, places = update.partition, (update.workers, update.device)
+            model.add_affinity(task_affinity(model, part, mover.source, micros, mover.lr, *places))
         again = update.balancer.looks_again and not update.partition.independent and len(update.names) > 1
-        random = _random_state(update.device) if again else None
+        random = random_state(update.device) if again else None
         result = update(
             [mover.source(micro) for micro in micros],
             sizes=mover.source.sizes(micros) if update.amp == "fp16" else None,
-            scale=_task_scale(objective, len(update.names)),
+            scale=self._task_scale(mover),
             penalty=lambda: _penalty(model, objective),
             query=None if query is None else [mover.source(micro, terms=False) for micro in query],
         )
@@ -92,9 +102,20 @@ class Session:
             objective.after_step(mover.lr)
         if random is not None:
             with replayed(random, update.device), statistics_kept(model), torch.no_grad():
-                scale = _task_scale(objective, len(update.names))
-                update.look_again([mover.source(micro, terms=False) for micro in micros], scale)
+                again_from = [mover.source(micro, terms=False) for micro in micros]
+                update.look_again(again_from, self._task_scale(mover))
         return result
+
+    def _task_scale(self, mover: Mover) -> Tensor | None:
+        """[T] factors of a turn's losses, None for ones: T times the objective's task weights, and the network's."""
+        objective = self.objective if mover.turn.objective else None
+        weights = None if objective is None else objective.task_weights()
+        scale = None if weights is None else weights.to(torch.float64) * len(mover.update.names)
+        own = self.model.task_weights() if mover.turn.source == "tasks" else None
+        if own is None:
+            return scale
+        own = own.detach().to(torch.float64)
+        return own if scale is None else own * scale
 
     def keep(self, groups: Sequence[str]) -> None:
         """Note the parameters as they are as the best so far of the whole network (""), or of these tasks."""
@@ -142,12 +163,6 @@ class Session:
         self.best = dict(content["best"])
 
 
-def _task_scale(objective: ObjectiveModule | None, tasks: int) -> Tensor | None:
-    """[T] factors of the task losses: T times the objective's task weights, None for ones."""
-    weights = None if objective is None else objective.task_weights()
-    return None if weights is None else weights.to(torch.float64) * tasks
-
-
 def _penalty(model: MultiTaskModule, objective: ObjectiveModule | None) -> Tensor | None:
     """The network's and the objective's together."""
     one, other = model.penalty(), None if objective is None else objective.penalty()
@@ -178,32 +193,3 @@ def schedule_factor(settings: TrainingSpec, step: int, total: int) -> float:
         found: float = settings.decay_rate ** (step / settings.decay_steps)
         return found
     return 0.5 * (1 + torch.cos(torch.tensor(torch.pi * step / total)).item())
-
-
-def _random_state(device: torch.device) -> list[Tensor]:
-    states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
-
-
-@contextmanager
-def replayed(states: Sequence[Tensor], device: torch.device) -> Iterator[None]:
-    """Random numbers from these states on, and afterwards as if none had been drawn: dropout leaves out the same."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.set_rng_state(states[0])
-        if device.type == "cuda":
-            torch.cuda.set_rng_state(states[1], device)
-        yield
-
-
-@contextmanager
-def statistics_kept(model: nn.Module) -> Iterator[None]:
-    """Batch normalisation that uses a batch's statistics and remembers none of them."""
-    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-    rates = [module.momentum for module in norms]
-    for module in norms:
-        module.momentum = 0.0
-    try:
-        yield
-    finally:
-        for module, rate in zip(norms, rates, strict=True):
-            module.momentum = rate

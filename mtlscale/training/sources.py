@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mtlscale.architectures import MultiTaskModule, Source
 from mtlscale.data import Batch, Losses, Outputs, Workers
@@ -86,18 +86,28 @@ class SupervisedSource:
         )
 
     def losses(self, batch: Batch, outputs: Outputs) -> Losses:
-        """The sums of losses of the batch's tasks."""
+        """The sums of losses of the batch's tasks; the network's weights of them are in their gradients alone."""
         result = Losses(representation=outputs.representation)
+        ones = _ones(self.model.task_weights())
         for name, target in batch.samples.targets.items():
             index = self._place[name]
             loss = self.suite.tasks[index].loss
             total, count = task_loss(loss, outputs.predictions[name], target, batch.samples.weights)
             result.tasks.append(index)
-            result.sums.append(total if batch.factor == 1 else total * batch.factor)
+            total = total if batch.factor == 1 else total * batch.factor
+            result.sums.append(total if ones is None else total * ones[index].to(total.dtype))
             result.counts.append(count)
         if outputs.branches and len(outputs.branches) >= len(result.tasks):
             result.branches = [outputs.branches[self.names[index]] for index in result.tasks]
         return result
+
+
+def _ones(weights: Tensor | None) -> Tensor | None:
+    """[T] w/w, as a number in all but what it is multiplied by: exactly 1, with the gradient of w over w."""
+    if weights is None:
+        return None
+    fixed = weights.detach()
+    return 1 + (weights - fixed) / fixed.clamp(min=torch.finfo(fixed.dtype).tiny)
 
 
 def check_names(source: Source, suite: TaskSuite, turn: str) -> None:

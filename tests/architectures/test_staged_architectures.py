@@ -28,11 +28,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "branched": {"points": [1, 3, 6]},
     "cgc": {"top": 3},
     "cross_stitch": {},
+    "dsmtl_jl": {},
     "hps": {},
     "ltb": {},
     "maxroam": {},
     "mmoe": {"top": 3, "experts": 2},
     "mtan": {},
+    "mtl_nas": {},
     "nddr_cnn": {},
     "ple": {"top": 3, "layers": 3},
     "rotograd": {},
@@ -41,6 +43,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 MORE: list[tuple[str, str, dict[str, Any]]] = [
     ("cross_stitch", "deeplab_resnet18", {"units": "channel"}),
+    ("dsmtl_jl", "segnet", {"after": 3}),
+    ("dsmtl_jl", "resnet18", {"alpha": 0.5}),
     ("nddr_cnn", "deeplab_resnet18", {"shortcut": False}),
     ("cross_stitch", "resnet18", {"bottom": "own", "top": 3}),
     ("mtan", "segnet", {}),

@@ -33,21 +33,31 @@ def audit(case: Case) -> Result:
     watch = Watch(of_step=(Session.step, Batches.micros))
     with watch, tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(run, data, device=GPU, folder=Path(folder))
-        watch.step = lambda: trainer.at.step
+        turns: dict[int, list[tuple[str, bool]]] = {}
+
+        def step() -> tuple[int, int]:
+            place = trainer.at.place
+            if place not in turns:
+                balancers = [mover.update.balancer for mover in trainer.session.movers]
+                turns[place] = [(balancer.needs, balancer.looks_again) for balancer in balancers]
+            return place, trainer.at.step
+
+        watch.step = step
         if case.flavour == "resume":
             next(trainer.train())
             trainer = Trainer(run, data, device=GPU, folder=Path(folder))
         found = _ended(trainer.train())
         misplaced = list(_misplaced(trainer))
     spec = run.parts.training
-    steps = trainer.at.step
+    steps: dict[tuple[int, int], list[tuple[str, str]]] = {}
+    for event in watch.events:
+        if event.step is not None:
+            steps.setdefault(event.step, []).append((event.kind, str(event)))
     return {
         "amp": spec.amp,
         "batches": spec.accumulate * len(data.suite.streams) * (1 if spec.augment == "none" else 2),
-        "looks_again": run.parts.balancer.looks_again,
         "parameters": len(trainer.session.main.update.partition.all),
-        "needs": run.parts.balancer.needs,
-        "steps": [[[e.kind, str(e)] for e in watch.events if e.step == step] for step in range(steps)],
+        "steps": [{"place": key, "turns": turns[key[0]], "events": events} for key, events in steps.items()],
         "else": sorted({str(e) for e in watch.events if e.step is None}),
         "misplaced": misplaced,
         "difference": "" if spec.amp != "off" else difference(record, found),  # no device rounds as another one

@@ -82,7 +82,7 @@ class Event:
     kind: str  # "sync" or "h2d"
     what: str  # the operation
     where: str  # path:line of the code that asked for it, and the line
-    step: int | None  # of the training, from 0; None outside of one
+    step: Any  # of the training, as `Watch.step` tells it; None outside of one
 
     def __str__(self) -> str:
         return f"{self.kind} by {self.what} at {self.where}"
@@ -140,7 +140,7 @@ class Watch(TorchDispatchMode):
     def __init__(self, of_step: Sequence[Callable[..., Any]] = ()) -> None:
         super().__init__()
         self.of_step = {function.__code__ for function in of_step}
-        self.step: Callable[[], int] = lambda: 0
+        self.step: Callable[[], Any] = lambda: 0
         self.events: list[Event] = []
 
     def __enter__(self) -> Watch:
@@ -233,7 +233,7 @@ class Watch(TorchDispatchMode):
     def _event(self, kind: str, what: str) -> None:
         self.events.append(Event(kind, what, self._where(), self._step()))
 
-    def _step(self) -> int | None:
+    def _step(self) -> Any:
         return self.step() if any(frame.f_code in self.of_step for frame in _frames()) else None
 
     @staticmethod

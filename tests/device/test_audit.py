@@ -20,8 +20,8 @@ from frozen.cases import Case
 from mtlscale.spec import components
 
 TESTS = Path(__file__).parents[1]
-# How often a step may wait for the device: once for the numbers that a balancer is told, and once more for those of its
-# query data, or for whether its rows of gradients are finite;
+# How often a turn of a step may wait for the device: once for the numbers that a balancer is told, and once more for
+# those of its query data, or for whether its rows of gradients are finite;
 WAITS = {"losses": 1, "gramian": 1, "modules": 1, "jacobian": 2, "validation": 2}
 AGAIN = 1  # for the losses of the same batch after the step, where a balancer asks for them (FAMO);
 SCALED = 1  # and in fp16 for whether the gradients that one backward pass left are finite.
@@ -51,13 +51,15 @@ def test_a_step_waits_once_and_copies_no_parameter(name: str, results: dict[str,
     result = results[name]
     assert "error" not in result, result["error"]
     assert not result["misplaced"], "\n".join(result["misplaced"])
-    waits = WAITS[result["needs"]] + AGAIN * result["looks_again"] + SCALED * (result["amp"] == "fp16")
-    copies = 2 * result["batches"] + 2  # an index and its query's (or its tasks' places) a batch; two tables
-    for kind, allowed in (("sync", waits), ("h2d", copies)):
-        for number, events in enumerate(result["steps"]):
-            found = Counter(text for of_kind, text in events if of_kind == kind)
+    scaled = SCALED * (result["amp"] == "fp16")
+    for step in result["steps"]:
+        waits = sum(WAITS[needs] + AGAIN * looks_again + scaled for needs, looks_again in step["turns"])
+        copies = (2 * result["batches"] + 2) * len(step["turns"])  # an index and its query's (or its tasks' places) a
+        for kind, allowed in (("sync", waits), ("h2d", copies)):  # batch; two tables
+            found = Counter(text for of_kind, text in step["events"] if of_kind == kind)
             listing = "\n".join(f"{count} x {text}" for text, count in found.most_common())
-            assert found.total() <= allowed, f"step {number} has {found.total()} instead of {allowed}:\n{listing}"
+            where = "step {1} of phase {0}".format(*step["place"])
+            assert found.total() <= allowed, f"{where} has {found.total()} instead of {allowed}:\n{listing}"
     assert not result["difference"], f"other numbers than on the host: {result['difference']}"
 
 

@@ -46,17 +46,23 @@ MENDED: dict[str, str] = {
     "architecture/constant": _FITTED,
     "balancer/getmtl_released": _LATER,
     "architecture/linear": _LATER,
+    "architecture/aligned": _LATER,
     "architecture/branched": _LATER,
     "architecture, images/branched": _LATER,
     "architecture/bmtas": _LATER,
     "architecture, images/bmtas": _LATER,
     "architecture/ltb": _LATER,
     "architecture, images/ltb": _LATER,
+    "architecture/dsmtl_il": _LATER,
+    "architecture/dsmtl_jl": _LATER,
+    "architecture, images/dsmtl_il": _LATER,
+    "architecture, images/dsmtl_jl": _LATER,
     "encoder/textcnn_mlp": _LATER,
     "balancer/conflict_noticed": _LATER,
     "balancer, shared inputs/conflict_noticed": _LATER,
     "encoder/averaged": _LATER,
     "encoder/transformer": _LATER,
+    "architecture, images/mtl_nas": _LATER,
 }
 
 

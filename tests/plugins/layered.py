@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures import Architecture, MultiTaskModule
+from mtlscale.architectures import Architecture, MultiTaskModule, Phase, Turn
+from mtlscale.balancing.conflict_noticed import ConflictNoticed
+from mtlscale.balancing.equal import Equal
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import BatchNorm2d, EncoderModule
 from mtlscale.spec import TaskSuite, knob
@@ -59,3 +63,71 @@ class Layered(Architecture):
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         return LayeredModule(suite, self.width, self.norm, self.noticed)
+
+
+class TurnsModule(LayeredModule):
+    """Its tasks are weighted by a softmax of `logits`, and its shape is told."""
+
+    def __init__(self, suite: TaskSuite, width: int, norm: bool, noticed: int) -> None:
+        super().__init__(suite, width, norm, noticed)
+        self.logits = nn.Parameter(torch.linspace(-1.0, 1.0, len(suite.tasks)))
+
+    def groups(self) -> dict[str, list[nn.Parameter]]:
+        return {"heads": list(self.heads.parameters()), "layers": self.shared_parameters(), "logits": [self.logits]}
+
+    def task_weights(self) -> Tensor:
+        return self.logits.softmax(0) * len(self.logits)
+
+    def structure(self) -> dict[str, Any]:
+        return {"stage_parameters": [sum(p.numel() for p in module) for module in self.shared_modules()]}
+
+
+class LayeredTurns(Layered):
+    """Heads, layers and task weights in turns of their own; a record is that of the layers."""
+
+    name: ClassVar[str] = "layered_turns"
+    balancer: ClassVar[str] = "conflict_noticed"
+
+    keep: str = knob("layers", help="the turn whose losses a record keeps")
+
+    def phases(self) -> tuple[Phase, ...]:
+        lr = {"lr": 0.1, "optimizer": "sgd", "momentum": 0.0}
+        return (
+            Phase(
+                main=self.keep,
+                turns=(
+                    Turn(name="logits", groups=("logits",), share="second", training=lr, balancer=Equal()),
+                    Turn(name="heads", groups=("heads",), share="first", balancer=ConflictNoticed(conflict="none")),
+                    Turn(name="layers", groups=("layers",), share="first"),
+                ),
+            ),
+        )
+
+    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        return TurnsModule(suite, self.width, self.norm, self.noticed)
+
+
+class WatchedModule(LayeredModule):
+    """It keeps every table of affinities."""
+
+    def __init__(self, suite: TaskSuite, width: int, norm: bool, noticed: int, dropout: float, every: int) -> None:
+        super().__init__(suite, width, norm, noticed)
+        self.affinity_every, self.tables = every, list[Tensor]()
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, batch: Batch) -> Outputs:
+        return super().forward(replace(batch, samples=replace(batch.samples, inputs=self.dropout(batch.inputs))))
+
+    def add_affinity(self, table: Tensor) -> None:
+        self.tables.append(table)
+
+
+class Watched(Layered):
+    """Three layers, and how tasks help each other every so many steps."""
+
+    name: ClassVar[str] = "watched"
+
+    every: int = knob(2, low=0, help="steps")
+
+    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        return WatchedModule(suite, self.width, self.norm, self.noticed, dropout, self.every)

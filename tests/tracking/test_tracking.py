@@ -14,7 +14,7 @@ import mlflow_server
 import pytest
 from mlflow_server import MlflowServer, postgres
 
-from mtlscale.records import Epoch, Home, Ledger, RunRecord, write_atomically
+from mtlscale.records import Epoch, Home, Ledger, PhaseCost, RunRecord, write_atomically
 from mtlscale.spec import Experiment, Run, load_plugin
 from mtlscale.tracking import Told, Tracker, Writer
 from mtlscale.tracking.sync import sync
@@ -211,6 +211,46 @@ def test_the_epochs_of_all_phases_are_written_one_after_the_other(
     tracker.finished(run, record_of(run).model_copy(update={"epochs": epochs}), home.run(run.run_id))
     assert tracker.close([]) is None
     assert written(home.tracking_uri, "small")[run.run_id][2] == [1, 2, 3, 4, 5]
+
+
+def test_what_a_search_took_and_found_is_written(small: Callable[..., Experiment], tmp_path: Path) -> None:
+    """Numbers of traces by task, too; lists and matrices are left to the record."""
+    experiment, home = small(seeds="[0, 1]"), Home(tmp_path / "home")
+    first, second, *_ = runs_of(experiment)
+    traces = {
+        "tau": 0.5,
+        "gates": {"a": 0.25, "b": 0.75},
+        "branching": {"a": [0.5, 0.5]},
+        "affinity": [[1.0]],
+        "x": "y",
+    }
+    phases = [
+        PhaseCost(name="search", phase_id="f00d", epochs=2, steps=4, seconds=12.5),
+        PhaseCost(name="groups", phase_id="beef", epochs=2, steps=4, seconds=2.5, reused=True),
+    ]
+    found = {"tree": [[0, 0], [0, 1]], "tasks": ["a", "b"]}
+    tracker = Tracker(experiment, home)
+    for run, structure in ((first, found), (second, {"tree": [list(range(5000))]})):
+        update = {
+            "epochs": [epoch_of(1).model_copy(update={"traces": traces})],
+            "phases": phases,
+            "structure": structure,
+        }
+        tracker.started(run)
+        tracker.finished(run, record_of(run).model_copy(update=update), home.run(run.run_id))
+    assert tracker.close([]) is None
+    shown = everything(home.tracking_uri, "small")
+    _, _, tags, latest, _, _ = shown[first.run_id]  # type: ignore[misc]
+    assert {name: value for name, value in latest.items() if name.startswith(("trace", "phase"))} == {
+        "trace.tau": "0.5",
+        "trace.gates.a": "0.25",
+        "trace.gates.b": "0.75",
+        "phase.search.seconds": "12.5",
+        "phase.groups.seconds": "2.5",
+    }
+    assert (tags["mtlscale.phase.search"], tags["mtlscale.phase.groups"]) == ("f00d", "beef, reused")
+    assert json.loads(tags["mtlscale.structure"]) == found
+    assert "mtlscale.structure" not in shown[second.run_id][2]  # type: ignore[index]  # too long for a tag
 
 
 def everything(uri: str, name: str) -> dict[str, object]:

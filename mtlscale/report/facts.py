@@ -1,0 +1,125 @@
+"""What was learned of networks and said best in a small table: conflicts by module, branch points, edges."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from mtlscale.records import RunRecord
+from mtlscale.report.conflicts import conflict_ratios, conflict_texts
+from mtlscale.report.layout import markdown_cell
+from mtlscale.report.traces import last_values, trace_values
+
+MOST_EDGES = 40  # of a method
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One table in words."""
+
+    title: str
+    what: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def to_markdown(self, dataset: str = "") -> str:
+        """The section of leaderboard.md; with its data set, where there are several."""
+        title = f"{self.title} on {dataset}" if dataset else self.title
+        lines = [f"### {markdown_cell(title)}", "", markdown_cell(self.what), ""]
+        lines += ["| " + " | ".join(map(markdown_cell, self.header)) + " |", "| --- " * len(self.header) + "|"]
+        lines += ["| " + " | ".join(map(markdown_cell, row)) + " |" for row in self.rows]
+        return "\n".join([*lines, "", ""])
+
+    def to_html(self) -> str:
+        head = "".join(f'<th scope="col">{html.escape(text)}</th>' for text in self.header)
+        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in self.rows)
+        return (
+            f'<div class="scroll" tabindex="0" role="region" aria-label="{html.escape(self.title)}"><table>'
+            f"<caption><b>{html.escape(self.title)}</b> {html.escape(self.what)}</caption>"
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        )
+
+
+def facts(records: Sequence[RunRecord]) -> list[Facts]:
+    """All there are of one data set's records."""
+    found = []
+    ratios = conflict_ratios(trace_values(records, "conflict_ratio"))
+    if len(ratios):
+        header, rows = conflict_texts(ratios)
+        what = "Pairs of tasks whose gradients of the module have a negative product, in percent of all."
+        found.append(Facts("Conflict ratio by module", what, tuple(header), tuple(map(tuple, rows))))
+    finished = [record for record in records if record.status == "finished"]
+    closed = tuple(_closed(trace_values(finished, "kept")))
+    if closed:
+        what = "Tasks that do without what is shared, as their own network is the better one, and for how many seeds."
+        found.append(Facts("Closed gates", what, ("method", "tasks"), closed))
+    points = tuple(_points(finished))
+    if points:
+        what = "How many modules from the input on a task shares, plus one."
+        found.append(Facts("Branch points", what, ("method", "seeds", "tasks"), points))
+    edges = tuple(_edges(finished))
+    if edges:
+        header, what = ["method", "from", "to", "weight", "seeds"], "What a task takes from another's stage."
+        found.append(Facts("Edges between tasks", what, tuple(header), edges))
+    return found
+
+
+def _closed(kept: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+    """A row for every method whose gates are kept (1) or closed (0) in the end."""
+    for method, rows in last_values(kept).groupby("method", sort=False):
+        of_task = rows[rows["place"] == 0].groupby("task", sort=False)["value"]
+        counts = {str(task): (int((values == 0).sum()), len(values)) for task, values in of_task}
+        texts = [f"{task} ({closed} of {total})" for task, (closed, total) in counts.items() if closed]
+        if counts:
+            yield str(method), ", ".join(texts) or "none"
+
+
+def _points(records: Sequence[RunRecord]) -> Iterator[tuple[str, ...]]:
+    """A row for every choice of branch points that a method's seeds made."""
+    chosen: dict[tuple[str, str], list[int]] = {}
+    for record in records:
+        of = record.structure.get("points")
+        if isinstance(of, dict) and of:
+            places = [
+                f"{place}: {', '.join(str(task) for task, at in of.items() if at == place)}"
+                for place in sorted(set(of.values()))
+            ]
+            chosen.setdefault((record.method, "; ".join(places)), []).append(record.seed)
+    totals: dict[str, int] = {}
+    for (method, _), seeds in chosen.items():
+        totals[method] = totals.get(method, 0) + len(seeds)
+    for (method, text), seeds in sorted(chosen.items(), key=lambda item: -len(item[1])):
+        yield method, f"{len(seeds)} of {totals[method]}", text
+
+
+def _edges(records: Sequence[RunRecord]) -> Iterator[tuple[str, ...]]:
+    """A row for every edge that seeds of a method kept, those of most seeds and weight first."""
+    found: dict[str, dict[tuple[str, str], list[float]]] = {}
+    totals: dict[str, int] = {}
+    for record in records:
+        edges = record.structure.get("edges")
+        if not isinstance(edges, list):
+            continue
+        totals[record.method] = totals.get(record.method, 0) + 1
+        names = record.structure.get("tasks") or list(record.main_metrics)
+        of_method = found.setdefault(record.method, {})
+        for source, stage, target, into, weight in edges:
+            key = f"{_name(source, names)}, stage {stage}", f"{_name(target, names)}, stage {into}"
+            of_method.setdefault(key, []).append(float(weight))
+    for method, of in found.items():
+        order = sorted(of.items(), key=lambda item: (-len(item[1]), -sum(item[1]) / len(item[1])))
+        for (source, target), weights in order[:MOST_EDGES]:
+            mean = f"{sum(weights) / len(weights):.2f}"
+            yield method, source, target, mean, f"{len(weights)} of {totals[method]}"
+        if not order:
+            yield method, "none kept", "–", "–", f"{totals[method]} of {totals[method]}"
+        elif len(order) > MOST_EDGES:
+            yield method, f"{len(order) - MOST_EDGES} more", "–", "–", "–"
+
+
+def _name(task: Any, names: Sequence[str]) -> str:
+    return str(names[task]) if isinstance(task, int) and task < len(names) else str(task)

@@ -1,0 +1,135 @@
+"""What parameters buy: each method's gain over the baseline against the size of its network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from mtlscale.report.canvas import new_figure, style
+from mtlscale.report.curves import GREY, colors
+from mtlscale.report.layout import EMPTY
+from mtlscale.report.plotly_canvas import interval, label, new_plot
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+    from plotly.graph_objects import Figure
+
+    from mtlscale.report.table import Table
+
+FLOOR = "constant"  # has next to no parameters, and would be on every front
+_MARKS = "osD^vP"
+
+
+def sized(table: Table) -> pd.DataFrame:
+    """By method: `parameters`, `gain` (Δ), half its interval `ci`, and whether no method has a higher gain with as few
+    parameters (`front`). Empty where there is no Δ, or all networks are of one size."""
+    rows = table.rows.drop(index=FLOOR, errors="ignore")
+    rows = rows[(rows["parameters"] > 0) & rows["delta_i"].notna()]
+    found = rows[["parameters", "delta_i", "delta_i_ci"]].set_axis(["parameters", "gain", "ci"], axis=1)
+    if found["parameters"].nunique() < 2:
+        found = found.iloc[:0]
+    return found.assign(front=pareto(found["parameters"].to_numpy(float), found["gain"].to_numpy(float)))
+
+
+def pareto(sizes: NDArray[np.float64], gains: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """[n] of each point, whether no other has a higher gain at no larger size, or the same at a smaller."""
+    no_worse = (sizes[:, None] <= sizes) & (gains[:, None] >= gains)
+    better = no_worse & ((sizes[:, None] < sizes) | (gains[:, None] > gains))
+    return np.asarray(~better.any(axis=0))
+
+
+def parameter_figure(table: Table) -> Drawing:
+    """Δ with its interval against the number of parameters; the front as a line, baseline and reference as squares."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    points = sized(table)
+    shades = colors([str(method) for method in points.index], table.baseline)
+    with style():
+        figure = new_figure(7.6, 4.2)
+        panel = figure.subplots()
+        panel.set_xscale("log")
+        front = points[points["front"]].sort_values("parameters")
+        panel.plot(front["parameters"], front["gain"], color=GREY, linewidth=1.1, linestyle="--", zorder=1)
+        for place, (method, row) in enumerate(points.iterrows()):
+            special = method in (table.baseline, table.reference)
+            panel.errorbar(
+                row["parameters"],
+                row["gain"],
+                yerr=None if np.isnan(row["ci"]) else row["ci"],
+                fmt="s" if special else _MARKS[place // 15 % len(_MARKS)],
+                color=shades[str(method)],
+                markersize=8 if special else 6,
+                markeredgecolor="#1f2328" if row["front"] else "none",
+                markeredgewidth=1.2,
+                capsize=2.5,
+                elinewidth=0.9,
+                label=f"{method}{_role(table, str(method))}",
+            )
+            if special or row["front"]:  # to the left of and above the front there is nothing else
+                side: dict[str, Any] = (
+                    {"ha": "right", "xytext": (-6, 5)} if row["front"] else {"ha": "left", "xytext": (7, 5)}
+                )
+                panel.annotate(str(method), (row["parameters"], row["gain"]), textcoords="offset points", **side)
+        panel.axhline(0.0, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
+        panel.xaxis.set_major_formatter(lambda value, _: count_text(value))
+        panel.xaxis.set_major_locator(
+            LogLocator(subs=(1.0, 2.0, 5.0) if _wide(points) else (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
+        )
+        panel.xaxis.set_minor_formatter(NullFormatter())
+        panel.set_xlabel("parameters")
+        panel.set_title(f"Δ over {table.baseline}, %, against parameters (ringed, dashed: the Pareto front)")
+        figure.legend(loc="outside right upper", frameon=False, fontsize=8, ncols=1 + len(points) // 24)
+    return figure
+
+
+def parameter_plot(table: Table) -> Figure:
+    """The same for the page."""
+    points = sized(table)
+    shades = colors([str(method) for method in points.index], table.baseline)
+    figure = new_plot(380)
+    front = points[points["front"]].sort_values("parameters")
+    figure.add_scatter(
+        x=front["parameters"].tolist(),
+        y=front["gain"].tolist(),
+        mode="lines",
+        line={"color": GREY, "width": 1, "dash": "dash"},
+        hoverinfo="skip",
+    )
+    special = [method in (table.baseline, table.reference) for method in points.index]
+    figure.add_scatter(
+        x=points["parameters"].tolist(),
+        y=points["gain"].tolist(),
+        error_y=interval(points["ci"]),
+        text=[label(method) for method in points.index],
+        textposition="top center",
+        mode="markers+text" if len(points) <= 20 else "markers",
+        marker={
+            "size": 11,
+            "color": [shades[str(method)] for method in points.index],
+            "symbol": ["square" if of else "circle" for of in special],
+            "line": {"width": [2.0 if of else 0.0 for of in points["front"]], "color": GREY},
+        },
+        hovertemplate="%{text}: %{y:+.3g} % with %{x:,.4g} parameters<extra></extra>",
+    )
+    figure.update_xaxes(title="parameters", type="log")
+    figure.update_yaxes(title=f"Δ over {label(table.baseline)}, %")
+    return figure
+
+
+def count_text(value: float) -> str:
+    """12,300,000 as 12.3 M."""
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if value >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}" if value > 0 else EMPTY
+
+
+def _wide(points: pd.DataFrame) -> bool:
+    return bool(points["parameters"].max() / points["parameters"].min() > 4)
+
+
+def _role(table: Table, method: str) -> str:
+    return {table.baseline: " (baseline)", table.reference: " (reference)"}.get(method, "")

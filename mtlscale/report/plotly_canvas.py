@@ -1,0 +1,86 @@
+"""What all interactive figures have in common: panels, legends and labels of plotly.
+
+Plotly reads labels as a small HTML of its own, so what the user named is escaped here.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from mtlscale.report.curves import GREY
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+def new_plot(height: int) -> Figure:
+    from plotly.graph_objects import Figure
+
+    axis = {"automargin": True, "zeroline": False}
+    base = {"template": "none", "height": height, "showlegend": False, "margin": margin(top=16)}
+    return Figure(layout={**base, "xaxis": axis, "yaxis": axis})
+
+
+def panel_grid(titles: Sequence[str], *, across: int = 3, height: int = 260, over: str = "epoch") -> Figure:
+    """Panels side by side, so many in a row, `over` what the last of each column says; `cell` is a panel's place."""
+    from plotly.subplots import make_subplots
+
+    columns = min(across, len(titles))
+    rows = -(-len(titles) // columns)
+    named, gap = [label(title) for title in titles], 0.07 if across <= 3 else 0.04
+    figure = make_subplots(rows, columns, subplot_titles=named, vertical_spacing=0.3 / rows, horizontal_spacing=gap)
+    figure.update_layout(template="none", height=60 + height * rows, margin=margin(top=36 if any(titles) else 16))
+    if across > 3:
+        figure.update_annotations(font_size=12)
+    figure.update_xaxes(automargin=True, zeroline=False)
+    figure.update_yaxes(automargin=True, zeroline=False)
+    for index in range(max(0, len(titles) - columns), len(titles)):
+        figure.update_xaxes(title={"text": over, "standoff": 6}, **cell(index, len(titles), across))
+    return figure
+
+
+def with_legend(figure: Figure) -> Figure:
+    """A legend below the panels, with room for its lines."""
+    names = [trace.name for trace in figure.data if trace.showlegend]
+    lines = 1 + sum(len(name) + 7 for name in names) // 60
+    room = 46 + 20 * lines
+    figure.update_layout(hovermode="x unified", showlegend=True, height=figure.layout.height + room)
+    legend = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"}
+    figure.update_layout(margin={"b": room}, legend=legend)
+    return figure
+
+
+def interval(widths: pd.Series[float]) -> dict[str, Any]:
+    return {"type": "data", "array": numbers(widths), "thickness": 1.4, "width": 4, "color": GREY}
+
+
+def margin(top: int) -> dict[str, int]:
+    return {"l": 10, "r": 16, "t": top, "b": 30}
+
+
+def cell(index: int, count: int, across: int = 3) -> dict[str, int]:
+    columns = min(across, count)
+    return {"row": index // columns + 1, "col": index % columns + 1}
+
+
+def label(text: Any) -> str:
+    return html.escape(str(text))
+
+
+def numbers(values: pd.Series[float]) -> list[float | None]:
+    """For JSON, which has no NaN."""
+    return [None if np.isnan(value) else float(value) for value in values]
+
+
+def grid(values: np.ndarray) -> list[list[float | None]]:
+    return [numbers(pd.Series(row)) for row in values]
+
+
+def faint(color: str) -> str:
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.14)"

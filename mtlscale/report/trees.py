@@ -1,0 +1,270 @@
+"""The trees that searches learn: which tasks go through which module, as a picture from the input to the tasks."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mtlscale.records import RunRecord
+from mtlscale.report.canvas import new_figure, style
+from mtlscale.report.curves import GREY
+from mtlscale.report.parameters import count_text
+from mtlscale.report.plotly_canvas import label, new_plot
+from mtlscale.report.traces import shortened
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+    from plotly.graph_objects import Figure
+
+Tree = Sequence[Sequence[int]]  # stage -> task -> node
+MOST_TREES = 6  # of one method, those of most seeds
+_COLUMN = 1.15  # inches
+_WIDE = 46  # characters of a line of task names
+_ALL, _SOME, _ONE = "#2b3a55", "#4c78a8", "#9aa0a8"  # who passes a node
+
+
+@dataclass(frozen=True)
+class Node:
+    """A module of a stage (0: the input), the tasks that pass it, and its height: lines of names from the top."""
+
+    stage: int
+    tasks: tuple[int, ...]
+    y: float
+
+
+@dataclass(frozen=True)
+class TreeLayout:
+    """Nodes, input first and stage by stage; edges between the indices of nodes of adjacent stages; the leaves are the
+    nodes of the last stage. height: lines of names, one for every leaf at least."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[tuple[int, int], ...]
+    stages: int
+    height: float
+
+    @property
+    def leaves(self) -> list[Node]:
+        return [node for node in self.nodes if node.stage == self.stages]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A tree of a method, the seeds whose runs have it, and how many searches found it, of all that were made."""
+
+    method: str
+    tree: tuple[tuple[int, ...], ...]
+    tasks: tuple[str, ...]
+    sizes: tuple[int, ...]  # parameters of a module of each stage; () where unknown
+    seeds: tuple[int, ...]
+    searches: int
+    of_searches: int
+    of_seeds: int
+
+    @property
+    def title(self) -> str:
+        """Seeds that share a search agree by themselves, and are not counted as if they had found the same."""
+        if self.of_seeds == 1:
+            return f"{self.method}, seed {self.seeds[0]}"
+        if self.of_searches == self.of_seeds:
+            return f"{self.method}: {len(self.seeds)} of {self.of_seeds} seeds ({', '.join(map(str, self.seeds))})"
+        found = "one search" if self.of_searches == 1 else f"{self.searches} of {self.of_searches} searches"
+        return f"{self.method}: {found}, {len(self.seeds)} of {self.of_seeds} seeds"
+
+
+def tree_layout(tree: Tree, names: Sequence[str] = ()) -> TreeLayout:
+    """Where each module of a tree is drawn. Tasks that part stay apart, whatever numbers later nodes have.
+
+    names: of the tasks, whose lines of text say how much room a leaf takes; default: one line a leaf.
+    """
+    count = len(tree[0]) if tree else len(names)
+    nodes: list[Node] = []
+    edges: list[tuple[int, int]] = []
+    groups: list[list[tuple[int, ...]]] = [[tuple(range(count))]]
+    parents: list[list[int]] = []
+    for stage in tree:
+        parts, above = [], []
+        for parent, tasks in enumerate(groups[-1]):
+            found: dict[int, list[int]] = {}
+            for task in tasks:
+                found.setdefault(int(stage[task]), []).append(task)
+            parts += sorted(map(tuple, found.values()), key=lambda part: -len(part))
+            above += [parent] * len(found)
+        groups.append(parts)
+        parents.append(above)
+    heights: list[list[float]] = [[] for _ in groups]
+    top = 0.0
+    for tasks in groups[-1]:
+        lines = max(1, len(leaf_lines([names[task] for task in tasks]))) if names else 1
+        heights[-1].append(top + lines / 2)
+        top += lines + 0.6
+    for stage_number in reversed(range(len(tree))):
+        for place in range(len(groups[stage_number])):
+            below = [
+                y for y, parent in zip(heights[stage_number + 1], parents[stage_number], strict=True) if parent == place
+            ]
+            heights[stage_number].append((min(below) + max(below)) / 2)
+    first = 0
+    for number, (parts, ys) in enumerate(zip(groups, heights, strict=True)):
+        if number:
+            edges += [
+                (first - len(groups[number - 1]) + parent, first + place)
+                for place, parent in enumerate(parents[number - 1])
+            ]
+        nodes += [Node(number, tasks, y) for tasks, y in zip(parts, ys, strict=True)]
+        first += len(parts)
+    return TreeLayout(tuple(nodes), tuple(edges), len(tree), max(top, 1.0))
+
+
+def leaf_lines(names: Sequence[str]) -> list[str]:
+    """The tasks of a leaf in lines of text."""
+    return textwrap.wrap(", ".join(shortened(name).replace(" ", "\u00a0") for name in names), _WIDE)
+
+
+def learned(records: Sequence[RunRecord]) -> dict[str, list[Learned]]:
+    """Method -> the trees of its finished runs, those of most seeds first; networks that share alike are one tree."""
+    found: dict[str, dict[tuple[tuple[int, ...], ...], list[RunRecord]]] = {}
+    for record in records:
+        tree = _canonical(record.structure.get("tree"))
+        if record.status == "finished" and tree is not None:
+            found.setdefault(record.method, {}).setdefault(tree, []).append(record)
+    return {method: _most_first(method, trees)[:MOST_TREES] for method, trees in found.items()}
+
+
+def tree_figure(trees: Sequence[Learned]) -> Drawing:
+    """The trees of one method below each other: a column per stage, circles with the number of tasks that pass, their
+    names at the end."""
+    layouts = [tree_layout(one.tree, one.tasks) for one in trees]
+    longest = max(
+        len(line)
+        for one, layout in zip(trees, layouts, strict=True)
+        for leaf in layout.leaves
+        for line in leaf_lines(_names(one, leaf))
+    )
+    room = 0.3 + 0.068 * longest  # inches for the names
+    heights = [0.75 + 0.19 * layout.height for layout in layouts]
+    stages = max(layout.stages for layout in layouts)
+    with style():
+        figure = new_figure(max(5.0, 0.6 + _COLUMN * stages + room), sum(heights))
+        panels = figure.subplots(len(trees), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for panel, one, layout in zip(panels, trees, layouts, strict=True):
+            _draw(panel, one, layout)
+            panel.set_xlim(-0.4, stages + room / _COLUMN)
+    return figure
+
+
+def tree_plot(one: Learned) -> Figure:
+    """The same for the page; a node says its tasks under the mouse."""
+    layout = tree_layout(one.tree, one.tasks)
+    figure = new_plot(90 + int(19 * layout.height))
+    lines: list[list[Any]] = [[], []]
+    for start, end in layout.edges:
+        for axis, values in zip(
+            lines, zip(*(_place(layout.nodes[node]) for node in (start, end)), strict=True), strict=True
+        ):
+            axis += [*values, None]
+    figure.add_scatter(x=lines[0], y=lines[1], mode="lines", line={"color": GREY, "width": 1.5}, hoverinfo="skip")
+    places = [_place(node) for node in layout.nodes]
+    figure.add_scatter(
+        x=[x for x, _ in places],
+        y=[y for _, y in places],
+        mode="markers+text",
+        text=[str(len(node.tasks)) for node in layout.nodes],
+        textfont={"color": "white", "size": 10},
+        marker={"size": 19, "color": _shades(layout)},
+        customdata=["<br>".join(label(line) for line in leaf_lines(_names(one, node))) for node in layout.nodes],
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+    for node in layout.leaves:
+        figure.add_annotation(
+            x=node.stage + 0.15,
+            y=-node.y,
+            text="<br>".join(label(line) for line in leaf_lines(_names(one, node))),
+            showarrow=False,
+            xanchor="left",
+            align="left",
+        )
+    ticks = list(range(layout.stages + 1))
+    names = [_stage_name(one, stage).replace("\n", "<br>") for stage in ticks]
+    figure.update_xaxes(tickvals=ticks, ticktext=names, range=[-0.3, layout.stages + 2.4], showgrid=False, side="top")
+    figure.update_yaxes(visible=False, range=[-layout.height - 0.3, 0.3])
+    figure.update_layout(margin={"t": 46, "b": 8})
+    return figure
+
+
+def _draw(panel: Axes, one: Learned, layout: TreeLayout) -> None:
+    for start, end in layout.edges:
+        (x0, y0), (x1, y1) = (_place(layout.nodes[node]) for node in (start, end))
+        panel.plot([x0, x1], [y0, y1], color="#9aa0a8", linewidth=1.2, zorder=1)
+    for node, shade in zip(layout.nodes, _shades(layout), strict=True):
+        x, y = _place(node)
+        panel.scatter([x], [y], s=150, color=shade, zorder=2, linewidths=0)
+        inner = {"ha": "center", "va": "center", "color": "white", "fontsize": 7}
+        panel.text(x, y, str(len(node.tasks)), zorder=3, **inner)  # type: ignore[arg-type]
+        if node.stage == layout.stages:
+            panel.text(x + 0.17, y, "\n".join(leaf_lines(_names(one, node))), va="center", fontsize=8)
+    stages = list(range(layout.stages + 1))
+    panel.set_xticks(stages, [_stage_name(one, stage) for stage in stages], fontsize=7.5)
+    panel.xaxis.tick_top()
+    panel.set_yticks([])
+    panel.tick_params(length=0)
+    panel.grid(visible=False)
+    for side in panel.spines.values():
+        side.set_visible(False)
+    panel.set_ylim(-layout.height - 0.1, 0.6)
+    panel.set_title(one.title, fontweight="bold")
+
+
+def _place(node: Node) -> tuple[float, float]:
+    return float(node.stage), -node.y
+
+
+def _names(one: Learned, node: Node) -> list[str]:
+    return [one.tasks[task] for task in node.tasks]
+
+
+def _stage_name(one: Learned, stage: int) -> str:
+    if stage == 0:
+        return "input"
+    size = f"\n{count_text(one.sizes[stage - 1])}" if len(one.sizes) >= stage else ""
+    return f"stage {stage}{size}"
+
+
+def _shades(layout: TreeLayout) -> list[str]:
+    """Of the nodes: dark where all tasks pass, blue where several do, grey where one is alone."""
+    everyone = len(layout.nodes[0].tasks)
+    return [_ALL if len(node.tasks) == everyone else _ONE if len(node.tasks) == 1 else _SOME for node in layout.nodes]
+
+
+def _canonical(tree: Any) -> tuple[tuple[int, ...], ...] | None:
+    """Nodes numbered by the first task that passes them; None where it is no tree of tasks."""
+    if not isinstance(tree, list) or len({len(stage) for stage in tree if isinstance(stage, list)}) != 1:
+        return None
+    behind: list[tuple[int, ...]] = [()] * len(tree[0])
+    stages = []
+    for stage in tree:
+        behind = [(*path, int(node)) for path, node in zip(behind, stage, strict=True)]
+        numbers = {path: place for place, path in enumerate(dict.fromkeys(behind))}
+        stages.append(tuple(numbers[path] for path in behind))
+    return tuple(stages)
+
+
+def _most_first(method: str, trees: dict[tuple[tuple[int, ...], ...], list[RunRecord]]) -> list[Learned]:
+    runs = [record for of in trees.values() for record in of]
+    totals = {"of_searches": _searches(runs), "of_seeds": len(runs)}
+    found = []
+    for tree, of in trees.items():
+        structure, seeds = of[0].structure, tuple(sorted(record.seed for record in of))
+        tasks = tuple(str(task) for task in structure.get("tasks") or of[0].main_metrics)
+        if len(tasks) != len(tree[0]):
+            tasks = tuple(f"task {place + 1}" for place in range(len(tree[0])))
+        sizes = tuple(int(size) for size in structure.get("stage_parameters", ()))
+        found.append(Learned(method, tree, tasks, sizes, seeds, _searches(of), **totals))
+    return sorted(found, key=lambda one: -len(one.seeds))
+
+
+def _searches(records: Sequence[RunRecord]) -> int:
+    """Runs that share all phases before the last have one search between them."""
+    return len({tuple(phase.phase_id for phase in record.phases) or record.run_id for record in records})

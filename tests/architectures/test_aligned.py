@@ -1,0 +1,88 @@
+"""Covariance alignment: what it equals at first, what it moves, and that it undoes a rotation of a task's inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from mtlscale.data import Batch, Samples
+from mtlscale.spec import Task, TaskSuite, UserError, components
+
+TASKS = ("a", "b")
+ENCODERS: dict[str, dict[str, Any]] = {
+    "mlp": {"hidden": [5, 4]},
+    "averaged": {"dimensions": 4, "hidden": [5]},
+    "transformer": {"dimensions": 4, "heads": 2, "inner": 3, "dropout": 0.0},
+    "lstm": {"dimensions": 4, "hidden": 3},
+    "bilstm": {"dimensions": 4, "hidden": 3},
+    "textcnn": {"dimensions": 4, "filters": 3, "widths": [2, 3]},
+}
+
+
+def suite(encoder: str) -> TaskSuite:
+    tasks = tuple(Task(name=name, loss="cross_entropy", outputs=3, metrics=("error",)) for name in TASKS)
+    if encoder == "mlp":
+        return TaskSuite(name="two", tasks=tasks, inputs="shared", input_kind="vector", input_shape=(6,))
+    return TaskSuite(
+        name="two", tasks=tasks, inputs="shared", input_kind="tokens", input_shape=(7,), vocabulary_size=20
+    )
+
+
+def batch(encoder: str) -> Batch:
+    inputs = torch.randn(8, 6) if encoder == "mlp" else torch.randint(0, 20, (8, 7))
+    return Batch("all", Samples(inputs, {task: torch.randint(3, (8,)) for task in TASKS}), 8)
+
+
+def build(name: str, encoder: str, **options: Any) -> Any:
+    torch.manual_seed(0)
+    recipe, of = components.build("encoders", encoder, ENCODERS[encoder]), suite(encoder)
+    return components.build("architectures", name, options).build(of, lambda: recipe.build(of), 0.0)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_at_first_it_is_hard_sharing(encoder: str) -> None:
+    given, one, other = batch(encoder), build("aligned", encoder, freeze_shared=False), build("hps", encoder)
+    for task, expected in other(given).predictions.items():
+        torch.testing.assert_close(one(given).predictions[task], expected)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_the_second_phase_moves_alignments_and_heads_alone(encoder: str) -> None:
+    recipe, of = components.build("encoders", encoder, ENCODERS[encoder]), suite(encoder)
+    architecture = components.build("architectures", "aligned")
+    first, given = build("aligned", encoder), batch(encoder)
+    model = architecture.build_next("alignment", first.hand_over(), of, lambda: recipe.build(of), 0.0)
+    for task, expected in first.eval()(given).predictions.items():
+        torch.testing.assert_close(model.eval()(given).predictions[task], expected)
+    sum(p.sum() for p in model.train()(given).predictions.values()).backward()
+    moved = {name for name, p in model.named_parameters() if p.grad is not None}
+    assert moved == {name for name in dict(model.named_parameters()) if name.startswith(("alignments.", "heads."))}
+    assert not model.shared_parameters() and model.independent
+
+
+def test_a_rotation_of_a_task_is_undone() -> None:
+    """Two tasks with one function of their inputs, those of the second rotated: on a frozen module, alignment alone
+    reaches the loss of the first for both."""
+    torch.manual_seed(0)
+    turn = torch.linalg.qr(torch.randn(6, 6))[0]
+    model = build("aligned", "mlp", freeze_shared=False)
+    given = batch("mlp")
+    with torch.no_grad():
+        wanted = model(given).predictions["a"]
+        model.heads[1].load_state_dict(model.heads[0].state_dict())
+        model.alignments[1].copy_(turn.T)
+    turned = Batch("all", Samples(given.inputs @ turn, given.samples.targets), 8)
+    torch.testing.assert_close(model(turned).predictions["b"], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_an_encoder_without_embeddings_is_refused() -> None:
+    tasks = (Task(name="a", loss="bce", outputs=1, metrics=("error",)),)
+    of = TaskSuite(name="images", tasks=tasks, inputs="shared", input_kind="image", input_shape=(3, 8, 8))
+    recipe = components.build("encoders", "resnet18", {"width": 2, "stem": "small"})
+    for freeze in (True, False):
+        with pytest.raises(UserError, match="has no layer of them"):
+            components.build("architectures", "aligned", {"freeze_shared": freeze}).build(
+                of, lambda: recipe.build(of), 0.0
+            )
