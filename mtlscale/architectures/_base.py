@@ -97,12 +97,20 @@ class MultiTaskModule(nn.Module):
         """[T, T], on every worker the same: how much of task j's loss a step along task i's gradient would take away
         (`training.affinity`); NaN where a task has no label in this step."""
 
+    def penalty(self) -> Tensor | None:
+        """A scalar on parameters alone, the same on every worker, added to the losses of each turn."""
+        return None
+
     def learned(self) -> int:
         """Numbers that are learned but are no parameters, to be counted with these."""
         return 0
 
     def on_epoch_end(self, epoch: int) -> None:
         """After the steps of an epoch, counted from 1, and before it is evaluated."""
+
+    def settle(self, losses: Callable[[str], Mapping[str, float]]) -> None:
+        """Before an epoch is evaluated, on every worker: what the network decides by losses instead of gradients.
+        `losses`: split, "train" or "val" -> each task's mean loss over all of it, of the network as it is."""
 
 
 class Architecture(Component):

@@ -14,8 +14,8 @@ from mtlscale.spec import knob
 WEIGHTS, CHOICE = "weights", "architecture"  # the groups of a search's network, and the turns that move them
 
 
-class Search(Architecture):
-    """Base of these methods: the settings of the search, whose network has the groups "weights" and "architecture".
+class OneLevelSearch(Architecture):
+    """Base of these methods: the settings of the search.
 
     A search has its own balancer, no objective, and by default a seed of its own, so that it is done once for runs
     that differ in these.
@@ -26,16 +26,45 @@ class Search(Architecture):
     search_lr: float | None = knob(
         None, low=0, open_low=True, help="learning rate of the weights in the search; none: the run's"
     )
+    found: str | None = knob(None, file=True, help="file of a search's result to train at once; none: search")
+
+    def turn(self, groups: tuple[str, ...], balancer: Balancer, share: Share = "whole", name: str = "main") -> Turn:
+        """A turn by the run's optimiser, at the search's learning rate."""
+        training = {} if self.search_lr is None else {"lr": self.search_lr}
+        return Turn(name=name, share=share, groups=groups, training=training, balancer=balancer, objective=False)
+
+    def search_phase(
+        self, turns: Sequence[Turn], name: str = "search", epochs: int | None = None, parts: int = 1
+    ) -> Phase:
+        """A phase of the search, which hands over what its last epoch has come to; a record keeps the weights' losses.
+        parts: among how many phases the epochs are divided."""
+        return Phase(
+            name=name,
+            turns=tuple(turns),
+            epochs=epochs or self.search_epochs,
+            parts=parts,
+            choose="last",
+            seed=self.search_seed,
+            main=WEIGHTS if WEIGHTS in {turn.name for turn in turns} else "",
+        )
+
+    def and_retrain(self, *searches: Phase) -> tuple[Phase, ...]:
+        """These phases, unless their result is given, and the training from scratch by the run's own settings."""
+        return (*(() if self.found else searches), Phase(name="retrain"))
+
+
+class Search(OneLevelSearch):
+    """Base of those in which weights and what chooses learn in turns, each on its own half of the training data; the
+    network has the groups "weights" and "architecture"."""
+
     arch_lr: float | None = knob(
         None, low=0, open_low=True, help="learning rate of the Adam that chooses; none: half of the weights'"
     )
     arch_weight_decay: float | None = knob(None, low=0, help="weight decay of that Adam; none: the run's")
-    found: str | None = knob(None, file=True, help="file of a search's result to train at once; none: search")
 
     def weights_turn(self, balancer: Balancer, share: Share = "first") -> Turn:
         """The turn of the weights, by the run's optimiser."""
-        training = {} if self.search_lr is None else {"lr": self.search_lr}
-        return Turn(name=WEIGHTS, share=share, groups=(WEIGHTS,), training=training, balancer=balancer, objective=False)
+        return self.turn((WEIGHTS,), balancer, share, WEIGHTS)
 
     def choice_turn(self, share: Share = "second") -> Turn:
         """The turn of what chooses, by an Adam of its own on the sum of the losses."""
@@ -54,19 +83,3 @@ class Search(Architecture):
             balancer=Equal(reduction="sum"),
             objective=False,
         )
-
-    def search_phase(self, turns: Sequence[Turn], name: str = "search", parts: int = 1) -> Phase:
-        """A phase of the search, which hands over what its last epoch has come to; parts: of how many such phases."""
-        return Phase(
-            name=name,
-            turns=tuple(turns),
-            epochs=self.search_epochs,
-            parts=parts,
-            choose="last",
-            seed=self.search_seed,
-            main=WEIGHTS,
-        )
-
-    def and_retrain(self, *searches: Phase) -> tuple[Phase, ...]:
-        """These phases, unless their result is given, and the training from scratch by the run's own settings."""
-        return (*(() if self.found else searches), Phase(name="retrain"))

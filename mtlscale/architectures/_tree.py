@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mtlscale.architectures._base import MultiTaskModule, encoder_head, staged
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule, Memory, StagedModule
-from mtlscale.spec import TaskSuite, UserError
+from mtlscale.spec import Task, TaskSuite, UserError
 
 Tree = list[list[int]]  # stage -> task -> node: tasks of one node share that stage, and all before it
 
@@ -20,6 +20,24 @@ def stages_of(encoder: Callable[[], EncoderModule], name: str) -> int:
     """How many stages the encoder has; `UserError` where none. Initialisation goes on as if it had not been asked."""
     with torch.random.fork_rng(devices=[]):
         return len(staged(encoder(), name).stages)
+
+
+class Whole(StagedModule):
+    """An encoder without stages as one of a single stage."""
+
+    def __init__(self, encoder: EncoderModule) -> None:
+        super().__init__()
+        self.stages, self.widths = nn.ModuleList([encoder]), (encoder.features,)
+        self.features, self.spatial, self.vectorised = encoder.features, encoder.spatial, encoder.vectorised
+
+    def head(self, task: Task, dropout: float, features: int | None = None) -> nn.Module:
+        inner: EncoderModule = self.stages[0]  # type: ignore[assignment]
+        return inner.head(task, dropout, features)
+
+
+def in_stages(encoder: EncoderModule) -> StagedModule:
+    """The encoder, in one stage where it has none of its own."""
+    return encoder if isinstance(encoder, StagedModule) and len(encoder.stages) else Whole(encoder)
 
 
 def tree_of_points(points: Sequence[int], stages: int) -> Tree:

@@ -11,6 +11,7 @@ from mtlscale.solvers.conflicts import conflict_mask, conflicting_pairs, module_
 from mtlscale.solvers.fairness import fair_weights, nash_weights
 from mtlscale.solvers.getmtl import LARGEST_KAPPA, GetMTLSolution, getmtl_weights, solve_getmtl
 from mtlscale.solvers.gradvac import gradvac_weights
+from mtlscale.solvers.grouping import best_groups, grouping_score
 from mtlscale.solvers.linear_plus_norm import linear_plus_norm
 from mtlscale.solvers.min_norm import min_norm_weights, solve_min_norm
 from mtlscale.solvers.pcgrad import pcgrad_weights
@@ -24,6 +25,7 @@ __all__ = [
     "GetMTLSolution",
     "Solution",
     "aligned_weights",
+    "best_groups",
     "cagrad_weights",
     "conflict_mask",
     "conflicting_pairs",
@@ -31,6 +33,7 @@ __all__ = [
     "fair_weights",
     "getmtl_weights",
     "gradvac_weights",
+    "grouping_score",
     "imtl_g_weights",
     "kl_ball_log_softmax",
     "linear_plus_norm",

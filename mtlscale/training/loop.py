@@ -202,6 +202,7 @@ class Trainer:
         self.at.epoch = epoch
         val: Metrics = {}
         if epoch % self.spec.evaluate_every == 0 or epoch == self.epochs:
+            self.model.settle(self._losses)
             val = self.evaluate("val")
             session.keep(self.selection.choose(epoch, val, self.suite, self.rule, self.model.independent))
         self.at.train_seconds += trained - started
@@ -245,6 +246,9 @@ class Trainer:
     def evaluate(self, split: str, items: ItemBootstrap | None = None) -> Metrics:
         """Task -> metric -> value over the whole split, "loss" included; the same for any number of workers."""
         return evaluate(self.model, self.batches.of_split(split), self.suite, self.device, self.workers, items)
+
+    def _losses(self, split: str) -> dict[str, float]:
+        return {task: found["loss"] for task, found in self.evaluate(split).items()}
 
     # -- phases ----------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from mtlscale.objectives import ObjectiveModule
 from mtlscale.spec import TrainingSpec
 from mtlscale.training.affinity import task_affinity
 from mtlscale.training.replay import random_state, replayed, statistics_kept
-from mtlscale.training.update import StepResult, Update, no_penalty
+from mtlscale.training.update import StepResult, Update
 
 Micros = Sequence[Sequence[Batch]]  # micro-batches of a step, each one batch per stream
 
@@ -86,7 +86,7 @@ class Session:
             [mover.source(micro) for micro in micros],
             sizes=mover.source.sizes(micros) if update.amp == "fp16" else None,
             scale=self._task_scale(mover),
-            penalty=no_penalty if objective is None else objective.penalty,
+            penalty=lambda: _penalty(model, objective),
             query=None if query is None else [mover.source(micro, terms=False) for micro in query],
         )
         if result.skipped:
@@ -161,6 +161,12 @@ class Session:
             mover.optimizer.load_state_dict(content["optimizers"][mover.turn.name])
             mover.update.load_state_dict(content["updates"][mover.turn.name])
         self.best = dict(content["best"])
+
+
+def _penalty(model: MultiTaskModule, objective: ObjectiveModule | None) -> Tensor | None:
+    """The network's and the objective's together."""
+    one, other = model.penalty(), None if objective is None else objective.penalty()
+    return one if other is None else other if one is None else one + other
 
 
 def _shared(steps: Iterator[dict[str, Tensor]], share: Mapping[str, Tensor] | None) -> Iterator[dict[str, Tensor]]:

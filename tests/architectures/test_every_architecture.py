@@ -21,10 +21,13 @@ MakeBatch = Callable[..., Batch]
 # Architectures whose options change what is shared; of all others the defaults.
 MORE: list[tuple[str, dict[str, Any]]] = [
     ("cross_stitch", {"units": "channel", "bottom": "own"}),
+    ("bmtas", {"warmup": 0.0}),
     ("branched", {"points": [1, 2, 2]}),
     ("conal", {"private": "partial"}),
     ("conal", {"splitting": "whole"}),
     ("dmtrl", {"warmup": 0}),
+    ("dsmtl_jl", {"alpha": 0.5}),
+    ("dsmtl_jl", {"alpha": 1.0}),
     ("ple", {"layers": 1}),
     ("ple", {"layers": 3, "own": 2}),
     ("tomato", {"layers": 2, "task_layer": False}),
@@ -142,7 +145,7 @@ def test_batchable_are_those_that_an_optimiser_alone_moves(name: str, options: d
     model = build(name, **options)
     plain = all(
         getattr(type(model), hook) is getattr(MultiTaskModule, hook)
-        for hook in ("from_data", "after_step", "on_epoch_end", "discard_step", "learned")
+        for hook in ("from_data", "after_step", "on_epoch_end", "discard_step", "learned", "settle", "penalty")
     )
     buffers = [key for key, _ in model.named_buffers() if not key.endswith("rate")]  # of dropout
     at_once = len(components.build("architectures", name, options).phases_for(2)) == 1

@@ -24,15 +24,19 @@ ENCODERS: dict[str, dict[str, Any]] = {
 # Of the architectures that run on images, those whose sizes are set small here; of the others the defaults.
 OPTIONS: dict[str, dict[str, Any]] = {
     "afa": {"reduction": 2},
+    "bmtas": {"warmup": 0.0},
     "branched": {"points": [1, 3, 6]},
     "cgc": {"top": 3},
     "conal": {},
     "conal_pro": {},
     "cross_stitch": {},
+    "dsmtl_jl": {},
     "hps": {},
+    "ltb": {},
     "maxroam": {},
     "mmoe": {"top": 3, "experts": 2},
     "mtan": {},
+    "mtl_nas": {},
     "nddr_cnn": {},
     "ple": {"top": 3, "layers": 3},
     "rotograd": {},
@@ -41,6 +45,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 MORE: list[tuple[str, str, dict[str, Any]]] = [
     ("cross_stitch", "deeplab_resnet18", {"units": "channel"}),
+    ("dsmtl_jl", "segnet", {"after": 3}),
+    ("dsmtl_jl", "resnet18", {"alpha": 0.5}),
     ("nddr_cnn", "deeplab_resnet18", {"shortcut": False}),
     ("conal", "deeplab_resnet18", {"private": "partial"}),
     ("conal", "segnet", {}),
@@ -81,7 +87,12 @@ def build(name: str, encoder: str, seed: int = 0, **options: Any) -> Any:
     torch.manual_seed(seed)
     of = suite(encoder != "resnet18", size_of(encoder))
     recipe = components.build("encoders", encoder, ENCODERS.get(encoder, {"width": 2}))
-    return components.build("architectures", name, options).build(of, lambda: recipe.build(of), 0.0)
+    model = components.build("architectures", name, options).build(of, lambda: recipe.build(of), 0.0)
+    if name == "bmtas":  # candidates start alike, so that at first it does not matter which one is chosen
+        with torch.no_grad():
+            for parameter in model.nodes.parameters():
+                parameter += 0.1 * torch.randn_like(parameter)
+    return model
 
 
 def batch(encoder: str, *tasks: str) -> Batch:

@@ -114,13 +114,14 @@ def trials_of(case: Case) -> list[Run]:
 
 
 def _finish(trainer: Trainer, after: int = 0) -> Result:
-    """The end of a run whose first epoch has to be the one after that many."""
-    steps = trainer.train()
+    """The end of a run whose first epoch has to be the one after that many of its phase."""
+    steps, phase = trainer.train(), ""
     while True:
         try:
-            after += 1
             entry = next(steps)
-            assert entry.phase or entry.epoch == after  # of several phases each counts its own
+            after = 1 if phase not in ("", entry.phase) else after + 1
+            phase = entry.phase
+            assert entry.epoch == after
         except StopIteration as stop:
             return described(
                 stop.value,

@@ -52,11 +52,16 @@ MENDED: dict[str, str] = {
     "architecture/conal": _LATER,
     "architecture/conal_pro": _LATER,
     "architecture, images/conal": _LATER,
+    "architecture/dsmtl_il": _LATER,
+    "architecture/dsmtl_jl": _LATER,
+    "architecture, images/dsmtl_il": _LATER,
+    "architecture, images/dsmtl_jl": _LATER,
     "encoder/textcnn_mlp": _LATER,
     "balancer/conflict_noticed": _LATER,
     "balancer, shared inputs/conflict_noticed": _LATER,
     "encoder/averaged": _LATER,
     "encoder/transformer": _LATER,
+    "architecture, images/mtl_nas": _LATER,
 }
 
 

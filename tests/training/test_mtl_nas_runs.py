@@ -1,0 +1,97 @@
+"""MTL-NAS as a run: the search moves its edges, workers do not matter, and a run cut off in either phase goes on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from two_workers import two_workers
+
+from mtlscale.data import Workers
+from mtlscale.data.prepared import PreparedData, load_prepared
+from mtlscale.execution.prepare import prepare
+from mtlscale.spec import Run, load_plugin
+from mtlscale.training import Trainer, finish
+
+PLUGIN = Path(__file__).parents[1] / "plugins" / "shapes.py"
+DATASET = "[{name: shapes, options: {maps: false, size: 8}}]"
+TRAINING = "{epochs: EPOCHS, batch_size: 16, lr: 1e-2, dtype: float64, optimizer: sgd, checkpoint_seconds: 0}"
+SEARCH = "search_epochs: 2, arch_lr: 0.1"
+
+Job = tuple[Run, PreparedData]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+    load_plugin(PLUGIN)
+    return load_prepared(prepare("shapes", {"maps": False, "size": 8}, None, tmp_path_factory.mktemp("home")))
+
+
+@pytest.fixture
+def job(small: Callable[..., Any], run_of: Callable[..., Run], data: PreparedData) -> Callable[..., Job]:
+    def make(options: str = SEARCH, epochs: int = 2) -> Job:
+        experiment = small(
+            plugins=f"[{PLUGIN}]",
+            datasets=DATASET,
+            methods=f"[{{name: mtl_nas, {options}}}]",
+            training=TRAINING.replace("EPOCHS", str(epochs)),
+            model="{encoder: {name: resnet18, width: 2, stem: small}}",
+        )
+        return run_of(experiment, data), data
+
+    return make
+
+
+def end_of(job: Job, workers: Workers | None = None, folder: Path | None = None) -> dict[str, Tensor]:
+    """Parameters, and the edges that the search kept."""
+    trainer = Trainer(*job, workers=workers, folder=folder)
+    record = finish(trainer)
+    assert record.status == "finished", record.error
+    weights = [edge[-1] for edge in record.structure["edges"]]
+    return {**trainer.model.state_dict(), "weights": torch.tensor(weights, dtype=torch.float64)}
+
+
+def assert_same(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
+    assert left.keys() == right.keys()
+    for key, value in left.items():
+        error = (value - right[key]).double().norm() / value.double().norm().clamp(min=1e-12)
+        assert error <= 1e-9, key
+
+
+def test_the_search_moves_edges_and_keeps_some(job: Callable[..., Job]) -> None:
+    record = finish(Trainer(*job("search_epochs: 3, arch_lr: 0.1, entropy: 0.0")))
+    assert [epoch.phase for epoch in record.epochs] == ["search"] * 3 + ["retrain"] * 2
+    kept = record.structure["edges"]
+    assert 0 < len(kept) < 90 and len(kept) == record.epochs[2].traces["kept_edges"]
+    assert all(weight > 0.5 for *_, weight in kept) and max(weight for *_, weight in kept) > 0.6
+    assert all(start <= stage and source != task for source, start, task, stage, _ in kept)
+    assert record.epochs[0].train_loss.keys() == {"disc", "red", "high"}
+
+
+def test_the_entropy_term_settles_the_edges(job: Callable[..., Job]) -> None:
+    plain, pushed = (
+        finish(Trainer(*job(f"search_epochs: 4, arch_lr: 0.3, entropy: {entropy}"))).epochs[3].traces["edge_entropy"]
+        for entropy in (0.0, 30.0)
+    )
+    assert pushed < 0.9 * plain
+
+
+def test_two_workers_end_as_one(job: Callable[..., Job], tmp_path: Path) -> None:
+    one = job("search_epochs: 1, arch_lr: 0.1", epochs=1)
+    assert_same(end_of(one), two_workers(end_of, [one], tmp_path)[0][0])
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3])
+def test_a_run_cut_off_in_either_phase_ends_as_undisturbed(
+    epochs: int, job: Callable[..., Job], tmp_path: Path
+) -> None:
+    one = job()
+    list(itertools.islice(Trainer(*one, folder=tmp_path).train(), epochs + 1))  # cut off in the epoch after
+    resumed = Trainer(*one, folder=tmp_path)
+    assert len(list(resumed.train())) < 4  # not from the start
+    assert_same(end_of(one), {**end_of(one, folder=tmp_path), **resumed.model.state_dict()})
