@@ -96,6 +96,11 @@ class MultiTaskModule(nn.Module):
         """A scalar on parameters alone, the same on every worker, added to the losses of each turn."""
         return None
 
+    def structure(self) -> dict[str, Any]:
+        """What the network looks like where its method chose that, as plain numbers, texts and lists of them, to keep
+        with the record: `tree` (stage -> task -> node), say."""
+        return {}
+
     def learned(self) -> int:
         """Numbers that are learned but are no parameters, to be counted with these."""
         return 0
