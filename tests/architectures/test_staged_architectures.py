@@ -30,6 +30,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "conal": {},
     "conal_pro": {},
     "cross_stitch": {},
+    "dsmtl_al": {},
     "dsmtl_jl": {},
     "hps": {},
     "ltb": {},
