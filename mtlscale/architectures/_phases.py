@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from mtlscale.balancing import Balancer
@@ -43,20 +43,28 @@ class Turn:
 class Phase:
     """A part of a method's training that can be cut off, resumed and reused by itself.
 
-    epochs: default is the run's. choose: whose parameters it hands over and is measured by, those of the best epoch on
-    validation or the last ones. patience: evaluations without a better score after which it stops; default is the
-    run's. seed: of its initialisation and order; default is the run's. main: the turn whose losses and weights a record
-    keeps; default is the first. A phase with its own balancer, epochs and seed is the same for runs that differ in
-    nothing else, and is trained once for all of them.
+    epochs: default is the run's. parts: among how many phases these are divided, at least one for each. choose: whose
+    parameters it hands over and is measured by, those of the best epoch on validation or the last ones. patience:
+    evaluations without a better score after which it stops; default is the run's. seed: of its initialisation and
+    order; default is the run's. main: the turn whose losses and weights a record keeps; default is the first. A phase
+    with its own balancer, epochs and seed is the same for runs that differ in nothing else, and is trained once for all
+    of them.
     """
 
     name: str = "train"
     turns: tuple[Turn, ...] = (Turn(),)
     epochs: int | None = None
+    parts: int = 1
     choose: Literal["best", "last"] = "best"
     patience: int | None = None
     seed: int | None = None
     main: str = ""
+
+    def of_run(self, epochs: int) -> Phase:
+        """The phase with its part of a run's epochs, or of its own."""
+        if self.parts == 1:
+            return self
+        return replace(self, epochs=max(1, (self.epochs or epochs) // self.parts), parts=1)
 
 
 class Source(Protocol):

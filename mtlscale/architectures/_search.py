@@ -33,14 +33,18 @@ class OneLevelSearch(Architecture):
         training = {} if self.search_lr is None else {"lr": self.search_lr}
         return Turn(name=name, share=share, groups=groups, training=training, balancer=balancer, objective=False)
 
-    def search_phase(self, turns: Sequence[Turn], name: str = "search", epochs: int | None = None) -> Phase:
-        """A phase of the search, which hands over what its last epoch has come to."""
+    def search_phase(
+        self, turns: Sequence[Turn], name: str = "search", epochs: int | None = None, parts: int = 1
+    ) -> Phase:
+        """A phase of the search, which hands over what its last epoch has come to; parts: of how many such phases."""
         return Phase(
             name=name,
             turns=tuple(turns),
             epochs=epochs or self.search_epochs,
+            parts=parts,
             choose="last",
             seed=self.search_seed,
+            main=WEIGHTS if any(turn.name == WEIGHTS for turn in turns) else "",
         )
 
     def and_retrain(self, *searches: Phase) -> tuple[Phase, ...]:

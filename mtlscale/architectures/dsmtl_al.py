@@ -95,7 +95,7 @@ class DSMTLSearched(Search):
     def phases(self) -> tuple[Phase, ...]:
         mean = Equal(reduction="mean")  # Σ_t w_t ℓ_t of weights whose sum is 1
         turns = replace(self.choice_turn(), balancer=mean), self.weights_turn(mean)
-        return self.and_retrain(replace(self.search_phase(turns), main=WEIGHTS))
+        return self.and_retrain(self.search_phase(turns))
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         kind = WeighingSupernet if self.task_weights == "learned" else Supernet

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import ClassVar
 
 from mtlscale.architectures._base import MultiTaskModule, map_staged
 from mtlscale.architectures._edges import Edge, JoinedModule, SearchedModule
 from mtlscale.architectures._phases import Found, Phase
-from mtlscale.architectures._search import WEIGHTS, Search
+from mtlscale.architectures._search import Search
 from mtlscale.balancing.equal import Equal
 from mtlscale.encoders import EncoderModule, MapStagedModule
 from mtlscale.spec import TaskSuite, UserError, knob
@@ -33,7 +32,7 @@ class MTLNAS(Search):
 
     def phases(self) -> tuple[Phase, ...]:
         turns = (self.choice_turn("whole"), self.weights_turn(Equal(reduction="mean"), "whole"))
-        return self.and_retrain(replace(self.search_phase(turns), main=WEIGHTS))
+        return self.and_retrain(self.search_phase(turns))
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         return SearchedModule(suite, self._encoders(suite, encoder), self.own, self.entropy, dropout)

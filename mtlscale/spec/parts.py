@@ -48,8 +48,8 @@ class Parts:
     @property
     def phases(self) -> tuple[Any, ...]:
         """What the method does one after the other on this encoder: a tuple of `Phase`."""
-        found: tuple[Any, ...] = self.architecture.phases_for(self.encoder.stage_count)
-        return found
+        phases = self.architecture.phases_for(self.encoder.stage_count)
+        return tuple(phase.of_run(self.training.epochs) for phase in phases)
 
     def plain(self) -> dict[str, Any]:
         """The plain form, every setting with its value: what records keep and run ids hash."""

@@ -23,6 +23,8 @@ MORE: list[tuple[str, dict[str, Any]]] = [
     ("cross_stitch", {"units": "channel", "bottom": "own"}),
     ("bmtas", {"warmup": 0.0}),
     ("branched", {"points": [1, 2, 2]}),
+    ("conal", {"private": "partial"}),
+    ("conal", {"splitting": "whole"}),
     ("dmtrl", {"warmup": 0}),
     ("dsmtl_al", {"task_weights": "equal"}),
     ("dsmtl_jl", {"alpha": 0.5}),

@@ -209,3 +209,24 @@ def test_halves(amp: str, accumulate: int, job: Jobs) -> None:
     exact = finish(Trainer(*job(False, training.replace(amp, '"off"'), "module")))
     for one, other in zip(record.epochs[0].train_loss.values(), exact.epochs[0].train_loss.values(), strict=True):
         assert one == pytest.approx(other, rel=0.1)
+
+
+@pytest.mark.parametrize(("noticed", "tasks"), [(1, 1), (3, 3)])
+def test_what_is_in_no_module_is_differentiated_once(
+    noticed: int, tasks: int, job: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many tasks there are; the modules once for each task."""
+    trainer = Trainer(*job(True, noticed=noticed))
+    first, last = (trainer.model.layers[place].weight for place in (0, -1))  # type: ignore[index,union-attr]
+    passes, plain = [], torch.autograd.grad
+
+    def counted(loss: Tensor, targets: Any, *rest: Any, **more: Any) -> Any:
+        passes.append({id(target) for target in targets})
+        return plain(loss, targets, *rest, **more)
+
+    monkeypatch.setattr(torch.autograd, "grad", counted)
+    indices = next(trainer.session.main.sampler.epoch(1))
+    trainer.session.step(trainer.session.main, trainer.batches.micros(indices, 1))
+    assert len(passes) == 4
+    assert sum(id(first) in targets for targets in passes) == tasks
+    assert sum(id(last) in targets for targets in passes) == 3

@@ -25,6 +25,7 @@ MODEL = "{encoder: {name: mlp, hidden: [6, 5, 4]}}"
 METHODS = {
     "conal": ("{architecture: conal}", 4),
     "conal, partial": ("{architecture: {name: conal, private: partial, search_epochs: 1}, balancer: mgda}", 3),
+    "conal_pro": ("{architecture: {name: conal_pro, search_epochs: 3, arch_lr: 0.5, search_seed: 1}}", 5),
 }
 
 Job = tuple[Run, PreparedData]
