@@ -98,3 +98,8 @@ def evaluate(
             total, count = task_loss(found[name].task.loss, prediction, target)
             found[name].add_loss(total.reshape(1), count.reshape(1))
     return {name: table.results(workers)[0] for name, table in found.items()}
+
+
+def mean_losses(metrics: Metrics) -> dict[str, float]:
+    """Task -> mean loss."""
+    return {task: found["loss"] for task, found in metrics.items()}

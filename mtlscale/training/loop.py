@@ -27,7 +27,7 @@ from mtlscale.spec import Run
 from mtlscale.training import checkpoint
 from mtlscale.training.augment import Augment
 from mtlscale.training.batches import Batches
-from mtlscale.training.evaluate import as_measured, evaluate
+from mtlscale.training.evaluate import as_measured, evaluate, mean_losses
 from mtlscale.training.items import ItemBootstrap
 from mtlscale.training.means import Diverged
 from mtlscale.training.phases import begin, found_for, phase_id
@@ -202,7 +202,7 @@ class Trainer:
         self.at.epoch = epoch
         val: Metrics = {}
         if epoch % self.spec.evaluate_every == 0 or epoch == self.epochs:
-            self.model.settle(self._losses)
+            self.model.settle(lambda split: mean_losses(self.evaluate(split)))
             val = self.evaluate("val")
             session.keep(self.selection.choose(epoch, val, self.suite, self.rule, self.model.independent))
         self.at.train_seconds += trained - started
@@ -246,9 +246,6 @@ class Trainer:
     def evaluate(self, split: str, items: ItemBootstrap | None = None) -> Metrics:
         """Task -> metric -> value over the whole split, "loss" included; the same for any number of workers."""
         return evaluate(self.model, self.batches.of_split(split), self.suite, self.device, self.workers, items)
-
-    def _losses(self, split: str) -> dict[str, float]:
-        return {task: found["loss"] for task, found in self.evaluate(split).items()}
 
     # -- phases ----------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ MORE: list[tuple[str, dict[str, Any]]] = [
     ("conal", {"private": "partial"}),
     ("conal", {"splitting": "whole"}),
     ("dmtrl", {"warmup": 0}),
+    ("dsmtl_al", {"task_weights": "equal"}),
     ("dsmtl_jl", {"alpha": 0.5}),
     ("dsmtl_jl", {"alpha": 1.0}),
     ("ple", {"layers": 1}),
@@ -80,10 +81,11 @@ def test_what_is_shared_is_moved_by_more_than_one_task(
     for key, parameter in model.named_parameters():
         if id(parameter) in shared:
             moving = [g[key] is not None and bool((g[key] != 0).any()) for g in found]  # type: ignore[union-attr]
-            assert sum(moving) > 1 or (name == "dmtrl" and not options and key in FACTORS), key
+            assert sum(moving) > 1 or (not options and (name, key) in OTHERWISE), key
 
 
-FACTORS = ("inputs", "outputs")  # Tucker factors, not in use before the factorisation
+# Tucker factors, not in use before the factorisation; weights of losses, which no prediction depends on.
+OTHERWISE = (("dmtrl", "inputs"), ("dmtrl", "outputs"), ("dsmtl_al", "importance"))
 
 
 @every

@@ -15,8 +15,9 @@ from two_workers import two_workers
 
 from mtlscale.data import PreparedData, Samples, Workers
 from mtlscale.records import RunRecord
-from mtlscale.spec import Task, TaskSuite
-from mtlscale.training import Trainer, finish
+from mtlscale.spec import Task, TaskSuite, UserError
+from mtlscale.training import Trainer, checkpoint, finish
+from mtlscale.training.phases import found_for
 
 SGD = {"epochs": 3, "batch_size": 8, "lr": 1e-2, "dtype": "float64", "optimizer": "sgd", "momentum": 0.9}
 MLP = {"name": "mlp", "hidden": [7, 5], "activation": "tanh", "dropout": 0.2}
@@ -207,18 +208,19 @@ def test_the_weights_learn_on_the_second_half_by_the_gradient_of_the_weighted_lo
     model = trainer.model
     with torch.no_grad():
         model.importance.copy_(torch.tensor([0.2, -0.4, 0.7]))
-    (indices, _), *_ = choice.steps(1)
+    (indices, _), *_ = weights.steps(1)
     micros = trainer.batches.micros(indices, 1)
-    before = {key: p.detach().clone() for key, p in model.named_parameters()}
-    losses = trainer.session.step(choice, micros).losses
-    w = torch.tensor([0.2, -0.4, 0.7], dtype=torch.float64).softmax(0)
+
+    def moved(mover: Any) -> set[str]:
+        before = {key: p.detach().clone() for key, p in model.named_parameters()}
+        trainer.session.step(mover, micros)
+        return {key.split(".")[0] for key, p in model.named_parameters() if not torch.equal(p, before[key])}
+
+    assert moved(weights) == {"shared", "private", "heads"}
+    assert moved(choice) == {"alpha", "importance"}
+    w = model.importance.detach().softmax(0)
+    losses = trainer.session.step(choice, micros).losses  # [T], without their weights
     torch.testing.assert_close(model.importance.grad, w * (losses - (w * losses).sum()))
-    moved = {key.split(".")[0] for key, p in model.named_parameters() if not torch.equal(p, before[key])}
-    assert moved == {"alpha", "importance"}
-    trainer.session.step(weights, micros)
-    assert moved == {"alpha", "importance"}
-    unmoved = {key.split(".")[0] for key, p in model.named_parameters() if torch.equal(p, before[key])}
-    assert not unmoved
 
 
 def test_searched_weights_run_to_the_task_of_the_smallest_loss() -> None:
@@ -237,18 +239,21 @@ def test_equal_task_weights_leave_the_losses_alone() -> None:
     assert not any("task_weights" in epoch.traces for epoch in record.epochs)
 
 
-def test_everything_shared_retrains_as_hard_sharing(tmp_path: Path) -> None:
-    """A search that prefers the last branch point for all tasks, as one without any step does: equals share more."""
-    one = case("dsmtl_al", task_weights="equal", search_epochs=1, arch_lr=1e-300)
-    (_, found), (_, other) = trained(one), trained(case("hps"))
-    assert set(found.structure["points"].values()) == {3}
-    retrain = [epoch for epoch in found.epochs if epoch.phase == "retrain"]
-    assert found.parameters == other.parameters
-    # The same network; a later phase draws random numbers of its own, here those of dropout.
-    plain = {"dropout": 0.0, "encoder": {**MLP, "dropout": 0.0}}
-    (_, found), (_, other) = trained(Case(**{**vars(one), **plain})), trained(case("hps", **plain))
-    retrain = [epoch for epoch in found.epochs if epoch.phase == "retrain"]
-    assert [(e.train_loss, e.val) for e in retrain] == [(e.train_loss, e.val) for e in other.epochs]
+@pytest.mark.parametrize("data", ["uneven", "images"])
+def test_branch_points_at_the_end_retrain_as_hard_sharing(data: str, tmp_path: Path) -> None:
+    path = tmp_path / "found.pt"
+    one = case("dsmtl_al", data, task_weights="equal", found=str(path))
+    path.touch()
+    run, names = run_of(one), [task.name for task in in_memory(one).suite.tasks]
+    stages = 2 if data == "uneven" else 5
+    content = {"found": {"points": dict.fromkeys(names, stages + 1)}, "of": found_for(run)}
+    checkpoint.save(path, content)
+    (_, found), (_, other) = trained(one), trained(case("hps", data))
+    assert found.structure["points"] == dict.fromkeys(names, stages + 1) and not found.structure["gates"]
+    assert outcome(found) == outcome(other)
+    assert [epoch.train_loss for epoch in found.epochs] == [epoch.train_loss for epoch in other.epochs]
+    with pytest.raises(UserError, match="the search that `found` names has no task weights; set task_weights: equal"):
+        Trainer(run_of(case("dsmtl_al", data, found=str(path))), in_memory(one))
 
 
 @pytest.mark.parametrize("balancer", ["uncertainty", "gls", "pcgrad", "cagrad"])
