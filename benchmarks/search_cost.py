@@ -249,7 +249,7 @@ def images(options: argparse.Namespace, folder: Path) -> tuple[Path, str]:
 def ask(kind: str, method: str, tasks: int, arguments: list[str]) -> Any:
     """What a process of its own finds."""
     command = [sys.executable, __file__, "--child", kind, "--methods", method, "--tasks", str(tasks), *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MALLOC_TRIM_THRESHOLD_": "0"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{kind} of {method} on {tasks} tasks failed: {done.stderr[-2000:]}")

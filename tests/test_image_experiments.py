@@ -25,7 +25,13 @@ MAPS = (
 
 
 @pytest.mark.parametrize(
-    ("name", "tasks", "size"), [("celeba9", NINE, (64, 64)), ("nyuv2", MAPS, (72, 96))], ids=["celeba9", "nyuv2"]
+    ("name", "tasks", "size"),
+    [
+        ("celeba9", NINE, (64, 64)),
+        ("nyuv2", MAPS, (72, 96)),
+        ("conal_celeba9", NINE, (48, 48)),
+        ("conal_nyuv2", MAPS, (72, 96)),
+    ],
 )
 def test_every_method_of_the_small_form_predicts_what_the_tasks_want(
     name: str, tasks: tuple[Task, ...], size: tuple[int, int]
@@ -39,7 +45,7 @@ def test_every_method_of_the_small_form_predicts_what_the_tasks_want(
         model.eval()
         predictions = model(batch).predictions
         for task in tasks:
-            expected = (1, 1) if name == "celeba9" else (1, task.outputs, *size)
+            expected = (1, 1) if tasks is NINE else (1, task.outputs, *size)
             assert predictions[task.name].shape == expected, run.method
 
 
@@ -55,6 +61,25 @@ def test_the_small_form_is_the_full_one_reduced(name: str) -> None:
     assert full.model.encoder.options["weights"] is None  # said, not left out
     command = f"mtlscale run {name}_full --set model.encoder.weights=resnet"
     assert command in (SHIPPED / f"{name}_full.yaml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("searched", "full"), [("conal_celeba9_cpu", "celeba9_full"), ("conal_nyuv2_cpu", "nyuv2_full")]
+)
+def test_searches_on_two_cores_are_those_of_the_full_form_reduced(searched: str, full: str) -> None:
+    small, large = (load_experiment(SHIPPED / f"{name}.yaml") for name in (searched, full))
+    assert {method.label for method in small.methods} <= {*(method.label for method in large.methods)}
+    assert small.published == large.published
+    small.validate_components()
+
+
+def test_the_labels_of_dsmtl_are_those_of_its_tables() -> None:
+    experiment = load_experiment(SHIPPED / "dsmtl_nyuv2_full.yaml")
+    experiment.validate_components()
+    assert experiment.published is not None
+    tables = [t for t in read_published(experiment.published).of("nyuv2") if "6.6" in t.source or "6.7" in t.source]
+    assert len(tables) == 3
+    assert {label for table in tables for label in table.methods} <= {method.label for method in experiment.methods}
 
 
 WRITERS = {"cityscapes": cityscapes, "pascal_context": pascal_context, "taskonomy": taskonomy}

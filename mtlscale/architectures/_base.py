@@ -78,11 +78,6 @@ class MultiTaskModule(nn.Module):
         """Numbers or lists of numbers to keep with this epoch."""
         return {}
 
-    def structure(self) -> dict[str, Any]:
-        """What the network looks like where its method chose that, as plain numbers, texts and lists of them, to keep
-        with the record: `tree` (stage -> task -> node), say."""
-        return {}
-
     def from_data(self, data: LabelledData) -> None:
         """Before the first step: what the network takes from training data, and chooses on validation."""
 
@@ -100,6 +95,11 @@ class MultiTaskModule(nn.Module):
     def penalty(self) -> Tensor | None:
         """A scalar on parameters alone, the same on every worker, added to the losses of each turn."""
         return None
+
+    def structure(self) -> dict[str, Any]:
+        """What the network looks like where its method chose that, as plain numbers, texts and lists of them, to keep
+        with the record: `tree` (stage -> task -> node), say."""
+        return {}
 
     def learned(self) -> int:
         """Numbers that are learned but are no parameters, to be counted with these."""

@@ -36,8 +36,7 @@ class OneLevelSearch(Architecture):
     def search_phase(
         self, turns: Sequence[Turn], name: str = "search", epochs: int | None = None, parts: int = 1
     ) -> Phase:
-        """A phase of the search, which hands over what its last epoch has come to; a record keeps the weights' losses.
-        parts: among how many phases the epochs are divided."""
+        """A phase of the search, which hands over what its last epoch has come to; parts: of how many such phases."""
         return Phase(
             name=name,
             turns=tuple(turns),
@@ -45,7 +44,7 @@ class OneLevelSearch(Architecture):
             parts=parts,
             choose="last",
             seed=self.search_seed,
-            main=WEIGHTS if WEIGHTS in {turn.name for turn in turns} else "",
+            main=WEIGHTS if any(turn.name == WEIGHTS for turn in turns) else "",
         )
 
     def and_retrain(self, *searches: Phase) -> tuple[Phase, ...]:

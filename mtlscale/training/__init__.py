@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mtlscale.training.batches import Batches, made_ahead, on_device
     from mtlscale.training.evaluate import TaskTable, as_measured, evaluate, tables
     from mtlscale.training.items import ItemBootstrap
-    from mtlscale.training.loop import Progress, Tally, Trainer, finish, furthest, train
+    from mtlscale.training.loop import Progress, Trainer, finish, train
     from mtlscale.training.losses import task_loss
     from mtlscale.training.means import (
         Diverged,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mtlscale.training.select import Selection
     from mtlscale.training.session import Mover, Session, schedule_factor
     from mtlscale.training.sources import SupervisedSource, sparse_embeddings
+    from mtlscale.training.tally import Tally, furthest
     from mtlscale.training.update import StepResult, Update
 
 _HOMES = {
@@ -41,7 +42,8 @@ _HOMES = {
     "mtlscale.training.batches": ["Batches", "made_ahead", "on_device"],
     "mtlscale.training.evaluate": ["TaskTable", "as_measured", "evaluate", "tables"],
     "mtlscale.training.items": ["ItemBootstrap"],
-    "mtlscale.training.loop": ["Progress", "Tally", "Trainer", "finish", "furthest", "train"],
+    "mtlscale.training.loop": ["Progress", "Trainer", "finish", "train"],
+    "mtlscale.training.tally": ["Tally", "furthest"],
     "mtlscale.training.losses": ["task_loss"],
     "mtlscale.training.means": [
         "Diverged",

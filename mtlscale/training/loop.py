@@ -7,9 +7,8 @@ at every epoch's start, so a run resumed from a checkpoint continues as if it ha
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
-from copy import copy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,13 +29,13 @@ from mtlscale.training.batches import Batches
 from mtlscale.training.evaluate import as_measured, evaluate, mean_losses
 from mtlscale.training.items import ItemBootstrap
 from mtlscale.training.means import Diverged
-from mtlscale.training.phases import begin, found_for, phase_id
+from mtlscale.training.phases import begin, following, found_for, phase_id
 from mtlscale.training.pictures import Pictures, pictures
 from mtlscale.training.record import counters, now, run_record, traced
 from mtlscale.training.seeds import derive_seed
 from mtlscale.training.select import Selection
 from mtlscale.training.session import Session
-from mtlscale.training.update import StepResult
+from mtlscale.training.tally import Tally, furthest
 
 
 @dataclass
@@ -53,54 +52,6 @@ class Progress:
     phases: list[dict[str, Any]] = field(default_factory=list)  # those that are over
     departure: float = 0.0  # see `RunRecord`; NaN where a step had no weights
     started: str = ""
-
-
-class Tally:
-    """Losses and weights of an epoch's steps, of one run [T] or of a batch of trials [B, T]."""
-
-    def __init__(self, *shape: int) -> None:
-        self.losses = torch.zeros(shape, dtype=torch.float64)
-        self.seen, self.weights, self.taken = torch.zeros_like(self.losses), torch.zeros_like(self.losses), 0
-        self.departure = torch.zeros(shape[:-1], dtype=torch.float64)  # of the weights from equal ones, at most
-
-    def of(self, trials: Tensor | int) -> Tally:
-        """That of some of the trials, or of one."""
-        part = copy(self)
-        part.losses, part.seen, part.weights = self.losses[trials], self.seen[trials], self.weights[trials]
-        part.departure = self.departure[trials] if self.departure.ndim else self.departure
-        return part
-
-    def add(self, result: StepResult) -> None:
-        there = ~result.losses.isnan()
-        self.losses += torch.where(there, result.losses, 0.0)
-        self.seen += there
-        if not result.skipped:
-            self.weights += result.weights
-            self.departure = torch.maximum(self.departure, departure(result.weights, there))
-            self.taken += 1
-
-    @property
-    def mean_losses(self) -> Tensor:
-        """[..., T], NaN where a task had no label in any step."""
-        return self.losses / self.seen
-
-    def mean_weights(self, names: Sequence[str]) -> dict[str, float]:
-        """Of one run; empty where the balancer has no weights."""
-        means = (self.weights / max(1, self.taken)).tolist()
-        return {} if any(w != w for w in means) else dict(zip(names, means, strict=True))
-
-
-def furthest(before: float, tally: Tally) -> float:
-    """The departure so far, with that of an epoch of one run."""
-    return float(torch.maximum(torch.tensor(before, dtype=torch.float64), tally.departure))
-
-
-def departure(weights: Tensor, there: Tensor) -> Tensor:
-    """max_t |T ω_t / Σω − 1| [...] over the T tasks that had labels (`there`, [..., T]); 0 where none had, NaN where a
-    balancer gives no weights. Scaling all weights changes nothing: that is the learning rate's."""
-    count, total = there.sum(-1, keepdim=True), weights.sum(-1, keepdim=True)
-    off = (weights * count / total - 1.0).abs()
-    return torch.where(there, off, 0.0).amax(-1)
 
 
 class Trainer:
@@ -300,14 +251,9 @@ class Trainer:
             assert content is not None
             key = phase_id(self.run, self.phases, self.at.place)
             self.at.phases.append({**content["cost"], "phase_id": key, "reused": reused})
-            self._begin(self._next(content["found"]), content["found"])
+            self._begin(following(self.run, self.at.place, content["found"]), content["found"])
             self._save()
         return self._over()
-
-    def _next(self, found: Found) -> int:
-        """The place of the next phase that has anything to do."""
-        wants, last = self.run.parts.architecture.wants, len(self.phases) - 1
-        return next(p for p in range(self.at.place + 1, last + 1) if p == last or wants(self.phases[p].name, found))
 
     def _ended(self) -> RunRecord:
         started = time.perf_counter()

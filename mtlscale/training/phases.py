@@ -82,6 +82,13 @@ def phase_id(run: Run, phases: Sequence[Phase], place: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def following(run: Run, place: int, found: Found) -> int:
+    """The place of the next phase that has anything to do, after the one at this place has handed over."""
+    phases, wants = run.parts.phases, run.parts.architecture.wants
+    last = len(phases) - 1
+    return next(p for p in range(place + 1, last + 1) if p == last or wants(phases[p].name, found))
+
+
 def found_for(run: Run) -> dict[str, Any]:
     """What a phase's finding belongs to: it says nothing of other data, encoders or methods."""
     names = {"architecture": run.spec["architecture"]["name"], "encoder": run.spec["encoder"]}
