@@ -112,21 +112,23 @@ def conv_block(inputs: int, outputs: int, size: int = 3, dilation: int = 1) -> n
 
 
 class _Bottleneck(nn.Module):
-    def __init__(self, inputs: int, outputs: int) -> None:
+    def __init__(self, inputs: int, outputs: int, project: bool) -> None:
         super().__init__()
         inner = max(1, outputs // 4)
         last = [nn.Conv2d(inner, outputs, 1, bias=False), BatchNorm2d(outputs)]
         self.layers = nn.Sequential(*conv_block(inputs, inner, 1), *conv_block(inner, inner), *last)
-        self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), BatchNorm2d(outputs))
+        projection = nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), BatchNorm2d(outputs)) if project else None
+        self.shortcut = projection or nn.Identity()
 
     def forward(self, inputs: Tensor) -> Tensor:
         result: Tensor = (self.layers(inputs) + self.shortcut(inputs)).relu()
         return result
 
 
-def residual_block(inputs: int, outputs: int) -> nn.Module:
-    """ResNet's bottleneck of a quarter of the width: [B, inputs, H, W] -> [B, outputs, H, W]."""
-    return _Bottleneck(inputs, outputs)
+def residual_block(inputs: int, outputs: int, project: bool = True) -> nn.Module:
+    """ResNet's bottleneck of a quarter of the width: [B, inputs, H, W] -> [B, outputs, H, W]; without `project` the
+    shortcut is the identity, of as many channels."""
+    return _Bottleneck(inputs, outputs, project)
 
 
 def resize(features: Tensor, size: tuple[int, int]) -> Tensor:

@@ -28,11 +28,17 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 # What searches have found, as printed.
 POINTS: dict[tuple[str, str], tuple[int, ...]] = {
+    ("conal", "cityscapes"): (4, 4),
+    ("conal", "nyuv2"): (6, 6, 4),
+    ("conal", "pascal_context"): (6, 6, 1, 4),
+    ("conal", "taskonomy"): (6, 6, 4, 6, 1),
+    ("conal_plus", "nyuv2"): (6, 6, 4),
     ("dsmtl_al", "cityscapes"): (6, 4),
     ("dsmtl_al", "nyuv2"): (6, 6, 4),
     ("dsmtl_al", "pascal_context"): (6, 2, 1, 4),
     ("dsmtl_al", "taskonomy"): (6, 6, 4, 6, 1),
 }
+NOT_PRINTED = ("bmtas", "ltb", "mtl_nas")  # the networks that these have found
 NEAR = 0.02  # millions
 # (table, label) -> millions of ours, where the printed count cannot be had.
 UNLIKE = {
@@ -55,6 +61,12 @@ UNLIKE = {
     # Rotations of 3 x 1024² entries are printed for four and for five tasks, and features of 512.
     ("6.3", "rotograd"): 31.12,
     ("6.4", "rotograd"): 36.10,
+    # Each block is 4.46; those of CoNAL+ are in two encoders.
+    ("5.11", "conal_plus"): 120.73,
+    ("5.11", "hps_plus"): 94.20,
+    # By the branch points that the text names.
+    ("5.9", "conal"): 51.74,
+    ("5.10", "conal"): 56.46,
     # By the branch points of table 6.5. Points of 6 3 and of 6 6 5 6 1 would give the printed 79.04 and 54.36.
     ("6.1", "dsmtl_al"): 77.82,
     ("6.3", "dsmtl_al"): 62.91,
@@ -78,7 +90,7 @@ CASES = {
     for name in SETS
     for table in read_published(SHIPPED / "published" / f"{name}.yaml").tables
     for label, method in table.methods.items()
-    if method.parameters is not None and known(label)
+    if method.parameters is not None and known(label) and label not in NOT_PRINTED
 }
 
 
@@ -117,7 +129,7 @@ def test_at_least_twelve_networks_of_two_tables_are_as_printed() -> None:
         for (number, label), (dataset, printed) in CASES.items()
         if number in ("5.2", "5.3") and abs(millions(dataset, label) - printed) <= NEAR
     ]
-    assert len(near) == 14, near
+    assert len(near) == 16, near
 
 
 @pytest.mark.parametrize("dataset", SETS)

@@ -62,6 +62,8 @@ MENDED: dict[str, str] = {
     "architecture/conal": _LATER,
     "architecture/conal_pro": _LATER,
     "architecture, images/conal": _LATER,
+    "architecture, images/conal_plus": _LATER,
+    "architecture, images/hps_plus": _LATER,
     "encoder/textcnn_mlp": _LATER,
     "balancer/conflict_noticed": _LATER,
     "balancer, shared inputs/conflict_noticed": _LATER,
