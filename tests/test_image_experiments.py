@@ -74,7 +74,7 @@ def test_searches_on_two_cores_are_those_of_the_full_form_reduced(searched: str,
 
 
 def test_the_labels_of_dsmtl_are_those_of_its_tables() -> None:
-    experiment = load_experiment(SHIPPED / "dsmtl_nyuv2_full.yaml")
+    experiment = load_experiment(SHIPPED / "dsmtl_nyuv2_ablations.yaml")
     experiment.validate_components()
     assert experiment.published is not None
     tables = [t for t in read_published(experiment.published).of("nyuv2") if "6.6" in t.source or "6.7" in t.source]

@@ -87,7 +87,7 @@ class DSMTLSearched(Search):
     """
 
     name: ClassVar[str] = "dsmtl_al"
-    source: ClassVar[str] = "Yue, University of Technology Sydney: DSMTL-AL"
+    source: ClassVar[str] = "Yue, Ye & Zhang, Deep Safe Multi-Task Learning, arXiv 2021: DSMTL-AL"
 
     task_weights: str = knob("learned", choices=("learned", "equal"), help="of the losses, in search and retraining")
     alpha: float | None = knob(None, low=0.0, high=1.0, help="share of the public features, fixed; learned by default")

@@ -100,7 +100,7 @@ class DSMTLIndividual(Architecture):
     """
 
     name: ClassVar[str] = "dsmtl_il"
-    source: ClassVar[str] = "Yue, University of Technology Sydney: DSMTL-IL"
+    source: ClassVar[str] = "Yue, Ye & Zhang, Deep Safe Multi-Task Learning, arXiv 2021: DSMTL-IL"
 
     alpha: float | None = knob(
         None,

@@ -19,7 +19,7 @@ class DSMTLJoint(Architecture):
     """
 
     name: ClassVar[str] = "dsmtl_jl"
-    source: ClassVar[str] = "Yue, University of Technology Sydney: DSMTL-JL"
+    source: ClassVar[str] = "Yue, Ye & Zhang, Deep Safe Multi-Task Learning, arXiv 2021: DSMTL-JL"
     batchable: ClassVar[bool] = True
 
     alpha: float | None = knob(None, low=0.0, high=1.0, help="share of the public features, fixed; learned by default")

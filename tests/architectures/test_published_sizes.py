@@ -75,7 +75,7 @@ UNLIKE = {
 # What the other chapter prints again.
 OTHER = {"6.1": "5.2", "6.2": "5.3", "6.3": "5.9", "6.4": "5.10"}
 # Methods of several phases whose last network is known beforehand, or from `POINTS`; of the others a search decides.
-LATER = ("dsmtl_il", "dsmtl_al")
+LATER = ("conal", "conal_plus", "dsmtl_il", "dsmtl_al")
 
 
 def known(label: str) -> bool:
