@@ -145,14 +145,14 @@ def memory(options: argparse.Namespace, method: str, tasks: int) -> dict[str, fl
 
 
 def keep_all(side: Side) -> None:
-    """No task takes the shared option of this stage."""
+    """No task takes the shared option of this stage, the first of its two."""
     import torch
 
     model = side.trainer.model
     with torch.no_grad():
         for group in (name for name in model.groups() if name == "architecture"):
             for logits in model.groups()[group]:
-                logits.copy_(torch.linspace(1.0, -1.0, logits.shape[-1]).expand_as(logits))
+                logits.copy_(torch.linspace(-1.0, 1.0, logits.shape[-1]).expand_as(logits))
 
 
 def times(options: argparse.Namespace, method: str, tasks: int) -> dict[str, tuple[float, float, float]]:
@@ -275,8 +275,11 @@ def show(options: argparse.Namespace, arguments: list[str], console: Console) ->
         for tasks in sizes:
             if {SUPERNET, STAGED} <= set(methods):
                 ratio = peak[STAGED, tasks] / peak[SUPERNET, tasks]
-                limit = MEMORY_LIMIT if tasks == max(sizes) else float("inf")
-                verdict(console, f"peak of {STAGED} over that of {SUPERNET}, {tasks} tasks", ratio, limit)
+                what = f"peak of {STAGED} over that of {SUPERNET}, {tasks} tasks"
+                if tasks == max(sizes):
+                    verdict(console, what, ratio, MEMORY_LIMIT)
+                else:
+                    console.print(f"{what}: {ratio:.2f}")
     if "time" not in options.skip:
         table = Table("tasks", "method", "phase", "ms", f"{HPS} ms", "ratio", title=f"a search step over one of {HPS}")
         for tasks in sizes:

@@ -46,7 +46,7 @@ class BMTASModule(RoutedModule):
     def choices(self) -> Tensor:
         if not self.warming:
             return super().choices()
-        return torch.eye(self.size).to(self.noise).expand(self.depth, -1, -1)
+        return torch.eye(self.size, dtype=self.noise.dtype, device=self.noise.device).expand(self.depth, -1, -1)
 
     def forward(self, batch: Batch) -> Outputs:
         choices, start = self.choices(), self.encoders()[0].prepare(batch.inputs)
@@ -56,14 +56,14 @@ class BMTASModule(RoutedModule):
         features = {j: self.node(0, j, start, memories[j]) for j in first}
         predictions = {}
         for task, t in places.items():
-            nodes = [t] if self.warming else list(range(self.size))
+            nodes = range(t, t + 1) if self.warming else range(self.size)
+            weights = choices[:, t, nodes.start : nodes.stop]
             found, kept = [features[j] for j in nodes], [memories[j] for j in nodes]
             for stage in range(1, self.depth):
-                chosen = choices[stage - 1, t, nodes]
-                given, memory = mixed(chosen, found), likeliest(chosen, kept)
+                given, memory = mixed(weights[stage - 1], found), likeliest(weights[stage - 1], kept)
                 kept = [Memory(memory) for _ in nodes]
                 found = [self.node(stage, j, given, own) for j, own in zip(nodes, kept, strict=True)]
-            predictions[task] = self.predict(task, mixed(choices[-1, t, nodes], found))
+            predictions[task] = self.predict(task, mixed(weights[-1], found))
         return Outputs(predictions)
 
     def task_parameters(self, task: str) -> list[nn.Parameter]:

@@ -121,7 +121,7 @@ class DSMTLIndividual(Architecture):
         return private, Phase(name="public")
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
-        return PrivateModule(suite, encoder, dropout, alpha=0.0)
+        return PrivateModule(suite, encoder, dropout, alpha=0.0, after=self.after)
 
     def build_next(
         self, phase: str, found: Found, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float

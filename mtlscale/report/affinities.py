@@ -42,7 +42,7 @@ class Affinity:
 
     @property
     def title(self) -> str:
-        return f"{self.method}: affinity{f', mean of {self.seeds} seeds' if self.seeds > 1 else ''}"
+        return f"{self.method}{f', mean of {self.seeds} seeds' if self.seeds > 1 else ''}"
 
 
 def affinities(records: Sequence[RunRecord]) -> list[Affinity]:
@@ -77,10 +77,9 @@ def affinity_figure(affinity: Affinity) -> Drawing:
             panel.tick_params(labelsize=7)
         panel.grid(visible=False)
         panel.tick_params(length=0)
-        if count <= MOST_LINES:
-            _numbers(panel, affinity)
-        panel.set_title(affinity.title)
-        figure.supxlabel(_WHAT, fontsize=7.5, color="#6b7280")
+        unit = f"; numbers × 1e{_numbers(panel, affinity)}" if count <= MOST_LINES else ""
+        panel.set_title(f"affinity, {affinity.title}")
+        figure.supxlabel(f"{_WHAT}{unit}", fontsize=7.5, color="#6b7280", wrap=True)
     return figure
 
 
@@ -104,7 +103,8 @@ def affinity_plot(affinity: Affinity) -> Figure:
     return figure
 
 
-def _numbers(panel: Axes, affinity: Affinity) -> None:
+def _numbers(panel: Axes, affinity: Affinity) -> int:
+    """Into the cells, over a power of ten, which is answered."""
     power = int(np.floor(np.log10(affinity.scale)))
     for (row, column), value in np.ndenumerate(affinity.values):
         if np.isnan(value):
@@ -112,7 +112,7 @@ def _numbers(panel: Axes, affinity: Affinity) -> None:
         ink = "white" if row != column and abs(value) > 0.7 * affinity.scale else "#1f2328"
         text = signed(value / 10.0**power, "+.1f")
         panel.text(column, row, text, ha="center", va="center", fontsize=7, color=ink)
-    panel.text(1.0, 1.01, f"numbers × 1e{power}", transform=panel.transAxes, ha="right", va="bottom", fontsize=7)
+    return power
 
 
 def _table(value: Any, tasks: int) -> NDArray[np.float64] | None:

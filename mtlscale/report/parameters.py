@@ -19,19 +19,23 @@ if TYPE_CHECKING:
 
     from mtlscale.report.table import Table
 
+MOST_METHODS = 30
 FLOOR = "constant"  # has next to no parameters, and would be on every front
 _MARKS = "osD^vP"
 
 
 def sized(table: Table) -> pd.DataFrame:
     """By method: `parameters`, `gain` (Δ), half its interval `ci`, and whether no method has a higher gain with as few
-    parameters (`front`). Empty where there is no Δ, or all networks are of one size."""
+    parameters (`front`). Of the best methods, those on the front, baseline and reference; empty where there is no Δ, or
+    all networks are of one size."""
     rows = table.rows.drop(index=FLOOR, errors="ignore")
     rows = rows[(rows["parameters"] > 0) & rows["delta_i"].notna()]
     found = rows[["parameters", "delta_i", "delta_i_ci"]].set_axis(["parameters", "gain", "ci"], axis=1)
     if found["parameters"].nunique() < 2:
         found = found.iloc[:0]
-    return found.assign(front=pareto(found["parameters"].to_numpy(float), found["gain"].to_numpy(float)))
+    found = found.assign(front=pareto(found["parameters"].to_numpy(float), found["gain"].to_numpy(float)))
+    always = found["front"] | found.index.isin([table.baseline, table.reference])
+    return found[always | (np.arange(len(found)) < MOST_METHODS)]
 
 
 def pareto(sizes: NDArray[np.float64], gains: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -20,6 +20,7 @@ def trace_values(records: Sequence[RunRecord], trace: str) -> pd.DataFrame:
     rows = [
         (record.method, epoch.phase, record.seed, position, *entry)
         for record in records
+        if any(trace in epoch.traces for epoch in record.epochs)  # most records of most reports have none
         for position, epoch in zip(positions(record), record.epochs, strict=True)
         for entry in _entries(epoch.traces.get(trace))
         if math.isfinite(entry[-1])

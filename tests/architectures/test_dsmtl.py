@@ -189,7 +189,17 @@ def test_gradients_at_the_public_output_are_those_at_the_parameters() -> None:
         assert network("mlp", **options)(batch("mlp")).representation is None
 
 
-def test_a_gate_beyond_the_stages_is_refused() -> None:
+@pytest.mark.parametrize("name", ["dsmtl_jl", "dsmtl_il"])
+def test_a_gate_beyond_the_stages_is_refused(name: str) -> None:
+    """Before the first phase."""
     for encoder, after, stages in (("mlp", 4, 3), ("textcnn", 2, 1)):
         with pytest.raises(UserError, match=rf"after = {after} is outside 1\.\.{stages}, the stages of this encoder"):
-            build("dsmtl_jl", encoder, after=after)
+            build(name, encoder, after=after)
+
+
+def test_what_needs_stages_or_a_gate_says_so() -> None:
+    with pytest.raises(UserError, match="dsmtl_al branches between the stages of an encoder"):
+        build("dsmtl_al", "textcnn")
+    for alpha in (0.0, 1.0):
+        with pytest.raises(UserError, match=r"dsmtl_il: alpha = .* is outside \(0, 1\)"):
+            build("dsmtl_il", "mlp", alpha=alpha)

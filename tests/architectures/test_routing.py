@@ -258,15 +258,16 @@ def test_expected_groups_are_those_of_an_enumeration() -> None:
 def test_expected_cost_is_one_of_hard_sharing_and_as_many_as_tasks_of_networks_apart() -> None:
     model = build("bmtas")
     peaked(model, torch.zeros(3, 3, dtype=torch.long))
-    assert float(model.expected_cost()) == pytest.approx(1.0)
+    assert model.expected_cost().item() == pytest.approx(1.0)
     peaked(model, torch.arange(3).expand(3, 3))
-    assert float(model.expected_cost()) == pytest.approx(3.0)
+    assert model.expected_cost().item() == pytest.approx(3.0)
     peaked(model, torch.tensor([[0, 0, 0], [0, 0, 1], [1, 1, 1]]))  # apart in stage 2, hence in stage 3
     sizes = torch.tensor([6 * 5 + 5, 5 * 4 + 4, 4 * 3 + 3.0])
     expected = (sizes * torch.tensor([1, 2, 2])).sum() / sizes.sum()
-    assert float(model.expected_cost()) == pytest.approx(float(expected))
+    assert model.expected_cost().item() == pytest.approx(float(expected))
     assert model.tree() == [[0, 0, 0], [0, 0, 1], [0, 0, 1]]
-    assert float(model.penalty()) == pytest.approx(0.05 * float(expected))
+    penalty = model.penalty()
+    assert penalty.requires_grad and penalty.item() == pytest.approx(0.05 * float(expected))
 
 
 def test_sixteen_tasks_lose_no_digits() -> None:

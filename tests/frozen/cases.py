@@ -98,6 +98,7 @@ for name in ("stl", "gradvac", "aamtrl"):
 
 VECTORS: dict[str, Options] = {
     "aligned": {},
+    "bmtas": {"search_epochs": 2, "warmup": 0.5},
     "branched": {"points": [1, 3, 3]},
     "cgc": {"top": 4},
     "conal": {"arch_lr": 0.3},
@@ -109,16 +110,19 @@ VECTORS: dict[str, Options] = {
     "dsmtl_il": {"private_epochs": 2},
     "dsmtl_jl": {},
     "hps": {},
+    "ltb": {"search_epochs": 2, "warmup": 0.5},
     "mmoe": {"experts": 2, "top": 4},
     "ple": {"top": 4},
     "separate": {"top": 4},
     "shared_bottom": {"top": 4},
     "stl": {},
+    "tag": {"every": 2},
     "tomato": {"topics": 2, "top": 4},
     "topicwise": {"options": {"topics": 2, "within": "mmoe", "width": 4, "options": {"experts": 2, "top": 3}}},
 }
 STAGED: dict[str, Options] = {
     "afa": {"reduction": 2},
+    "bmtas": {"search_epochs": 2, "warmup": 0.5},
     "branched": {"points": [2, 4]},
     "cgc": {"top": 4},
     "conal": {"search_epochs": 1},
@@ -128,6 +132,7 @@ STAGED: dict[str, Options] = {
     "dsmtl_il": {"fallback": "train"},
     "dsmtl_jl": {"after": 3},
     "hps": {},
+    "ltb": {"search_epochs": 2, "warmup": 0.5},
     "hps_plus": {"blocks": 1},
     "maxroam": {},
     "mmoe": {"top": 4, "experts": 2},

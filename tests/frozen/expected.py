@@ -49,6 +49,10 @@ MENDED: dict[str, str] = {
     "architecture/aligned": _LATER,
     "architecture/branched": _LATER,
     "architecture, images/branched": _LATER,
+    "architecture/bmtas": _LATER,
+    "architecture, images/bmtas": _LATER,
+    "architecture/ltb": _LATER,
+    "architecture, images/ltb": _LATER,
     "architecture/dsmtl_al": _LATER,
     "architecture/dsmtl_il": _LATER,
     "architecture/dsmtl_jl": _LATER,
@@ -66,6 +70,7 @@ MENDED: dict[str, str] = {
     "encoder/averaged": _LATER,
     "encoder/transformer": _LATER,
     "architecture, images/mtl_nas": _LATER,
+    "architecture/tag": _LATER,
 }
 
 

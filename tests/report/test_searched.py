@@ -177,7 +177,7 @@ def test_affinities_are_means_with_the_tasks_names(record: Make) -> None:
     shown = panel.images[0].get_array()
     np.testing.assert_allclose(np.ma.filled(shown, np.nan), [[np.nan, -0.2], [0.3, np.nan]])
     assert [label.get_text() for label in panel.get_yticklabels()] == ["x", "y"]
-    assert [text.get_text() for text in panel.texts] == ["+5.0", "−2.0", "+3.0", "numbers × 1e-1"]
+    assert [text.get_text() for text in panel.texts] == ["+5.0", "−2.0", "+3.0"]
     first, second = affinity_plot(found).data[0].z
     assert (first[0], second[0]) == (None, pytest.approx(0.3))
     board = Leaderboard.from_records(made)
@@ -246,6 +246,18 @@ def test_networks_of_one_size_are_not_drawn(record: Make) -> None:
     made = [record(method, 0, {"a": {"accuracy": 90.0}}, epochs=[]) for method in ("stl", "equal")]
     board = Leaderboard.from_records(made)
     assert sized(board.tables["digits"]).empty and "parameters" not in dict(pictures(made, board))
+
+
+def test_of_many_methods_the_best_and_those_of_the_front_are_drawn(record: Make) -> None:
+    made = [
+        record(f"m{place}", 0, {"a": {"accuracy": 99.0 - place}}, parameters=1000 - place % 2, epochs=[])
+        for place in range(50)
+    ]
+    made += [record("stl", 0, {"a": {"accuracy": 40.0}}, parameters=2000, epochs=[])]
+    made += [record("tiny", 0, {"a": {"accuracy": 30.0}}, parameters=10, epochs=[])]
+    points = sized(Leaderboard.from_records(made).tables["digits"])
+    assert list(points.index) == [*(f"m{place}" for place in range(30)), "stl", "tiny"]
+    assert list(points.index[points["front"]]) == ["m0", "m1", "tiny"]
 
 
 def test_the_front_has_what_nothing_is_better_than() -> None:

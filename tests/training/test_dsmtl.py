@@ -267,20 +267,20 @@ def test_any_balancer_may_retrain_what_one_search_has_found(balancer: str, tmp_p
 
 # -- workers, and runs that are cut off ----------------------------------------------------------------------------
 
-RUNS = {
-    "jl": case("dsmtl_jl", balancer="pcgrad", dropout=0.0, encoder={**MLP, "dropout": 0.0}),
-    "jl, images": case("dsmtl_jl", "images", dropout=0.0, after=3),
-    "il": case("dsmtl_il", dropout=0.0, encoder={**MLP, "dropout": 0.0}),
-    "al": case(
-        "dsmtl_al", search_epochs=3, arch_lr=0.3, balancer="cagrad", dropout=0.0, encoder={**MLP, "dropout": 0.0}
-    ),
-    "al, images": case("dsmtl_al", "images", search_epochs=2, arch_lr=0.3, dropout=0.0, training={"lr": 2e-3}),
-    "il, images": case("dsmtl_il", "images", dropout=0.0, training={"epochs": 2, "lr": 2e-3}),
-}
+NO_DROPOUT: dict[str, Any] = {"dropout": 0.0, "encoder": {**MLP, "dropout": 0.0}}
+ONCE: dict[str, Any] = {"dropout": 0.0, "training": {"epochs": 1, "lr": 2e-3}}
+RUNS = (
+    case("dsmtl_jl", balancer="pcgrad", **NO_DROPOUT),
+    case("dsmtl_jl", "images", after=3, **ONCE),
+    case("dsmtl_il", **NO_DROPOUT),
+    case("dsmtl_il", "images", **ONCE),
+    case("dsmtl_al", arch_lr=0.3, balancer="cagrad", **NO_DROPOUT),
+    case("dsmtl_al", "images", arch_lr=0.3, **ONCE),
+)
 
 
 def test_two_workers_end_as_one(tmp_path: Path) -> None:
-    for one, found in zip(RUNS.values(), two_workers(ended, list(RUNS.values()), tmp_path)[0], strict=True):
+    for one, found in zip(RUNS, two_workers(ended, list(RUNS), tmp_path)[0], strict=True):
         assert_close(ended(one), found)
 
 
