@@ -122,6 +122,7 @@ class Pipeline(Component):
     # The metrics, or `<task>.<metric>`, that enter Δ and η; of those that are not measured nobody speaks. Default: all.
     delta: ClassVar[tuple[str, ...]] = ()
     hub: ClassVar[bool] = False  # whether it reads what the `datasets` library wrote
+    beside: ClassVar[bool] = False  # whether its source is the folder of the experiment file, where none is named
     # A source of at least this many bytes goes through Ray Data, a smaller one through this process: starting Ray
     # costs more than small sets do.
     ray_from_bytes: ClassVar[float] = float("inf")
@@ -132,6 +133,10 @@ class Pipeline(Component):
 
     def expected(self) -> tuple[str, ...]:
         """Paths an extracted archive must have, relative to its root."""
+        return ()
+
+    def files(self) -> tuple[str, ...]:
+        """The files below the source that its options name, which travel with an experiment."""
         return ()
 
     def locate(self, source: Path) -> Path:

@@ -61,6 +61,7 @@ def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experi
     data["plugins"] = plugins
     for place in files.named(data):
         place.options[place.key] = str(place.found(file.parent))
+    _find_sources(data, file.parent)
     if isinstance(data.get("published"), str):
         data["published"] = file.parent / data["published"]
         if not is_file(data["published"]):
@@ -72,6 +73,20 @@ def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experi
         raise UserError(f"{file}{f':{line}' if line else ''}: {describe(error, Experiment)}") from None
     experiment.validate_components()
     return experiment
+
+
+def _find_sources(data: dict[str, Any], folder: Path) -> None:
+    """The raw data of data sets that name them, or that have them beside the experiment file."""
+    entries = data.get("datasets")
+    for entry in entries if isinstance(entries, list | tuple) else ():
+        if not isinstance(entry, dict):
+            continue
+        source, name = entry.get("source"), entry.get("name")
+        known = isinstance(name, str) and name in components.names("datasets")
+        if isinstance(source, str) and (folder / source).exists():
+            entry["source"] = str((folder / source).absolute())
+        elif source is None and known and components.component("datasets", str(name)).beside:
+            entry["source"] = str(folder.absolute())
 
 
 def read_settings(file: Path, overrides: tuple[str, ...] = ()) -> dict[str, Any]:
