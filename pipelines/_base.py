@@ -122,7 +122,6 @@ class Pipeline(Component):
     # The metrics, or `<task>.<metric>`, that enter Δ and η; of those that are not measured nobody speaks. Default: all.
     delta: ClassVar[tuple[str, ...]] = ()
     hub: ClassVar[bool] = False  # whether it reads what the `datasets` library wrote
-    beside: ClassVar[bool] = False  # whether its source is the folder of the experiment file, where none is named
     # A source of at least this many bytes goes through Ray Data, a smaller one through this process: starting Ray
     # costs more than small sets do.
     ray_from_bytes: ClassVar[float] = float("inf")
@@ -136,7 +135,7 @@ class Pipeline(Component):
         return ()
 
     def files(self) -> tuple[str, ...]:
-        """The files below the source that its options name, which travel with an experiment."""
+        """The files below the source that its options name: looked for beside the experiment, they travel with it."""
         return ()
 
     def locate(self, source: Path) -> Path:

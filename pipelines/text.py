@@ -73,7 +73,6 @@ class Text(TextPipeline):
     name: ClassVar[str] = "text"
     source: ClassVar[str] = "files of yours"
     folder: ClassVar[str] = "text"
-    beside: ClassVar[bool] = True
     delta: ClassVar[tuple[str, ...]] = ("accuracy", "rmse")
     ray_from_bytes: ClassVar[float] = RAY_FROM_BYTES
 

@@ -301,6 +301,8 @@ def test_the_files_lie_beside_the_experiment(
     assert dataset.source == str(tmp_path)
     (named,) = load_experiment(path, ("datasets.0.source=texts", "datasets.0.options.tasks={a: a.tsv}")).datasets
     assert named.source == str(source)
+    (nowhere,) = load_experiment(path, ("datasets.0.options.tasks={a: c.tsv}",)).datasets
+    assert nowhere.source is None  # an earlier preparation, or --source, may have it
     folder = prepare("text", dataset.options, dataset.source, tmp_path / "home")
     (source / "beside.tsv").write_text("nothing of ours")
     assert prepare("text", dataset.options, dataset.source, tmp_path / "home") == folder
