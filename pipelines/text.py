@@ -56,18 +56,19 @@ class Gathered:
 
 
 class Text(TextPipeline):
-    """Labelled texts, or pairs of them: a TSV, CSV or JSONL file, or a folder of the `datasets` library, for each task.
+    """Labelled texts, or pairs of them, a file of yours for each task, without code.
 
-    `tasks` names the files, relative to the experiment file, to its `source`, or to --source: `{reviews: reviews.tsv,
-    pairs: {file: pairs.csv, second: answer}, titles: {train: a.jsonl, test: b.jsonl}}`. What a task does not say of its
-    columns and its problem the options say for all. A file is split 80/10/10 by a hash of its words, so that one text
-    is in one split in all tasks; where train and test are given, a part of train is held out for validation; train and
-    validation without test make validation the test part. Classes are those of the training part; numbers that are not
-    all whole are regression. Words are runs of letters and digits, lower-cased; the vocabulary is that of the training
-    texts. A pair is its first text, `<sep>`, its second; where it is too long, each keeps half of the room and what the
-    other leaves. Files that are not UTF-8 are read as Latin-1, which the manifest says, as it counts texts that were
-    cut, texts without a word (kept as an unknown one) and test texts that stand in training, too. Folders of the
-    `datasets` library have a column for each, and their own splits.
+    TSV, CSV and JSONL files, or folders of the `datasets` library. `tasks` names them, relative to the experiment file,
+    to its `source`, or to --source: `{reviews: reviews.tsv, pairs: {file: pairs.csv, second: answer}, titles: {train:
+    a.jsonl, test: b.jsonl}}`. What a task does not say of its columns and its problem the options say for all. A file
+    is split 80/10/10 by a hash of its words, so that one text is in one split in all tasks; where train and test are
+    given, a part of train is held out for validation; train and validation without test make validation the test part.
+    Classes are those of the training part; numbers that are not all whole are regression. Words are runs of letters and
+    digits, lower-cased; the vocabulary is that of the training texts. A pair is its first text, `<sep>`, its second;
+    where it is too long, each keeps half of the room and what the other leaves. Files that are not UTF-8 are read as
+    Latin-1, which the manifest says, as it counts texts that were cut, texts without a word (kept as an unknown one)
+    and test texts that stand in training, too. Folders of the `datasets` library have a column for each, and their own
+    splits.
     """
 
     name: ClassVar[str] = "text"
