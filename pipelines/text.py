@@ -161,8 +161,9 @@ class Text(TextPipeline):
         tables, tasks = [], []
         for of_task in self.sources:
             rows = self._gathered(of_task, source, problems, notes)
-            if not rows.ids and not problems:
-                raise UserError(f"text: task {of_task.task} has no row; mend its file or leave it out")
+            if not rows.ids:
+                self._settle(problems, work)
+                raise UserError(f"text: task {of_task.task} has no row to use; mend its file or leave it out")
             text, second = words_of(rows.texts), words_of(rows.seconds)
             splits = self._splits(of_task, rows.parts, keys_of(text, second), notes)
             kept, labels, task = _labels(of_task, rows, splits, problems)

@@ -266,7 +266,9 @@ def test_a_label_that_training_has_not(source: Path, load: Load) -> None:
         ({"a": "../a.tsv"}, {}, r"task a: '\.\./a\.tsv' should lie below the source"),
         ({"a": "a.doc"}, {}, r"a\.doc is none of \.tsv"),
         ({"a": "empty.tsv"}, {}, r"empty\.tsv is empty; leave its task out"),
-        ({"a": "head.tsv"}, {}, "task a has no row"),
+        ({"a": "head.tsv"}, {}, "task a has no row to use; mend its file"),
+        ({"a": "bare.tsv"}, {}, r"9 rows cannot be used, the first: bare\.tsv line 10 has 1 fields, not 2; mend"),
+        ({"a": "bare.tsv"}, {"bad": "skip"}, "task a has no row to use"),
         ({"a": "wide.tsv"}, {}, r"wide\.tsv is not text: it contains NUL bytes; save it as UTF-8"),
         ({"a": "one.tsv"}, {}, "task a has the label 'yes' alone in training; name another `label`"),
         ({"a": "folder"}, {}, "folder of task a is no folder that `save_to_disk` wrote"),
@@ -280,6 +282,7 @@ def test_a_mistake_gets_one_line(
 ) -> None:
     (source / "empty.tsv").write_text("\n")
     (source / "head.tsv").write_text("text\tlabel\n")
+    (source / "bare.tsv").write_text("text\tlabel\n" + "no label\n" * 9)
     (source / "a.doc").write_text("text\tlabel\n")
     (source / "wide.tsv").write_bytes("text\tlabel\nx\ty\n".encode("utf-16"))
     (source / "folder").mkdir()
