@@ -96,7 +96,6 @@ class Trainer:
             workers=self.workers,
             accumulate=self.spec.accumulate,
             eval_batch_size=self.spec.eval_batch_size,
-            augment=Augment.of(self.spec.augment, self.suite, run.seed),
         )
         self.phases = run.parts.phases
         self.notes: list[str] = []  # what whoever watches should hear
@@ -205,6 +204,7 @@ class Trainer:
         self.found = found
         self.epochs = self.phase.epochs or self.spec.epochs
         self.seed = self.run.seed if self.phase.seed is None else self.phase.seed
+        self.batches.augment = Augment.of(self.spec.augment, self.suite, self.seed)
         self.rule = "last" if self.phase.choose == "last" else self.spec.selection
         self.selection = Selection()
         self.session: Session = begin(

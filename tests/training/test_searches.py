@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from frozen.cases import IMAGES, RESNET, Case
+from frozen.compute import in_memory, run_of
 from torch import Tensor
 from two_workers import PLUGINS, two_workers
 
@@ -16,7 +18,7 @@ from mtlscale.architectures._supernet import Supernet
 from mtlscale.data import PreparedData, Workers, load_prepared
 from mtlscale.execution.prepare import prepare
 from mtlscale.records import RunRecord
-from mtlscale.spec import Run, load_experiment, load_plugin
+from mtlscale.spec import Run, UserError, load_experiment, load_plugin
 from mtlscale.training import Trainer, finish
 
 TRAINING = "{epochs: 2, batch_size: 16, lr: 1e-2, dtype: float64, checkpoint_seconds: 0, optimizer: adam}"
@@ -208,3 +210,58 @@ def test_the_ablations_do_what_they_say(knobs: str, job: Callable[..., Job]) -> 
     branching = record.epochs[1].traces["branching"]
     assert all(abs(sum(shares) - 1) < 1e-12 and len(shares) == 4 for shares in branching.values())
     assert len(trainer.model.structure()["tree"]) == 3
+
+
+def _search_file(job: Callable[..., Job], folder: Path, method: str = "conal", **lines: str) -> Path:
+    """What a run's search leaves."""
+    trainer = Trainer(*job(method, **lines), folder=folder)
+    finish(trainer)
+    [file] = trainer.phase_files()
+    return file
+
+
+def test_a_search_s_file_is_trained_at_once(job: Callable[..., Job], tmp_path: Path) -> None:
+    file = _search_file(job, tmp_path)
+    record = finish(Trainer(*job(f"{{architecture: {{name: conal, found: {file}}}}}")))
+    searched = finish(Trainer(*job("conal"), folder=tmp_path / "other"))
+    assert not record.phases and len(record.epochs) == 2
+    assert record.structure == searched.structure
+
+
+@pytest.mark.parametrize(
+    ("lines", "what"),
+    [
+        ({"model": "{encoder: {name: mlp, hidden: [6, 5, 3]}}"}, "another encoder"),
+        ({"shared": False}, "another fingerprint"),
+        ({"method": "conal_pro"}, "another architecture"),
+    ],
+)
+def test_a_search_of_something_else_is_refused(
+    lines: dict[str, Any], what: str, job: Callable[..., Job], tmp_path: Path
+) -> None:
+    file, method = _search_file(job, tmp_path), lines.pop("method", "conal")
+    with pytest.raises(UserError, match=f"was found for {what} .* drop it to search anew"):
+        Trainer(*job(f"{{architecture: {{name: {method}, found: {file}}}}}", **lines))
+
+
+def test_a_file_that_is_no_search_s_is_refused(job: Callable[..., Job], tmp_path: Path) -> None:
+    file = tmp_path / "x.pt"
+    for content in (b"no checkpoint", None):
+        if content is None:
+            torch.save({"state": torch.ones(2)}, file)
+        else:
+            file.write_bytes(content)
+        with pytest.raises(UserError, match="is not what a phase has left; name a file of a home folder's `phases`"):
+            Trainer(*job(f"{{architecture: {{name: conal, found: {file}}}}}"))
+
+
+def test_a_shared_search_sees_the_same_changed_images_whoever_does_it() -> None:
+    training = {**IMAGES, "augment": "flip"}
+    case = Case("images", {"name": "conal"}, training, encoder=RESNET)
+    data = in_memory(case)
+    one, other = (Trainer(run_of(case, seed), data) for seed in (3, 4))
+    assert one.batches.augment is not None and other.batches.augment is not None
+    assert one.batches.augment.seed == other.batches.augment.seed
+    plain = Case("images", {"name": "hps"}, training, encoder=RESNET)
+    seeds = [Trainer(run_of(plain, seed), data).batches.augment for seed in (3, 4)]
+    assert seeds[0] is not None and seeds[1] is not None and seeds[0].seed != seeds[1].seed
