@@ -52,25 +52,28 @@ def main() -> int:
     parser.add_argument(
         "experiments", nargs="*", help="names or files; default: all shipped ones with runs in the home"
     )
-    parser.add_argument("--home", type=Path, default=Path("outputs"))
+    parser.add_argument(
+        "--home", type=Path, action="append", help="of the runs, may be given several times; default: outputs"
+    )
     parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "docs" / "results.md")
     arguments = parser.parse_args()
-    home = Home.at(arguments.home)
+    homes = [Home.at(path) for path in arguments.home or [Path("outputs")]]
     names = arguments.experiments or sorted(shipped(), key=_place)
     parts = [HEAD]
     for name in names:
         experiment = load_experiment(name)
-        records = left(experiment, home)
-        page = home.experiment(experiment.name) / "page.md"
-        if records:
-            parts += section(experiment, records, home)
-        elif page.is_file():
+        found = next(((records, home) for home in homes if (records := left(experiment, home))), None)
+        pages = [home.experiment(experiment.name) / "page.md" for home in homes]
+        page = next((page for page in pages if page.is_file()), None)
+        if found:
+            parts += section(experiment, *found)
+        elif page:
             text = "\n".join(line.rstrip() for line in page.read_text(encoding="utf-8").splitlines())
             parts += [f"## {name}\n", f"{experiment.description}\n", f"```sh\n{PAGES[name]}\n```\n", f"{text}\n"]
         elif arguments.experiments:
-            raise UserError(f"no runs of {name} in {arguments.home}; start them with `mtlscale run {name}`")
+            raise UserError(f"no runs of {name} in {_told(homes)}; start them with `mtlscale run {name}`")
     if len(parts) == 1:
-        raise UserError(f"no runs of a shipped experiment in {arguments.home}; start one, or name its --home")
+        raise UserError(f"no runs of a shipped experiment in {_told(homes)}; start one, or name its --home")
     write_atomically(arguments.output, "\n".join(parts).encode())
     print(arguments.output)
     return 0
@@ -89,6 +92,10 @@ def left(experiment: Experiment, home: Home) -> tuple[RunRecord, ...]:
     records = [*Ledger(home.ledger(experiment.name)), *records_of(experiment, home)]
     found = {(record.dataset, record.method, record.seed): record for record in records}
     return tuple(found[row] for row in rows if row in found)
+
+
+def _told(homes: list[Home]) -> str:
+    return ", ".join(str(home.root) for home in homes)
 
 
 def _place(name: str) -> tuple[int, str]:

@@ -64,7 +64,7 @@ def points(records: Sequence[RunRecord]) -> Iterator[str]:
     rows: list[str] = []
     for (dataset, method), runs in _by_row(records):
         for run in runs:
-            at = getattr(run, "structure", {}).get("points")
+            at = run.structure.get("points") if run.phases else None  # else the method says them itself
             if at:
                 told = ", ".join(f"{task} {point}" for task, point in at.items())
                 rows.append(f"| {dataset} | {method} | {run.seed} | {told} |")
@@ -125,7 +125,7 @@ def _tree(record: RunRecord) -> Tree | None:
     """Of a run that searched for it."""
     if not record.phases:
         return None
-    structure: Mapping[str, object] = getattr(record, "structure", {})
+    structure: Mapping[str, object] = record.structure
     tree = structure.get("tree")
     return tree if isinstance(tree, list) and tree else None
 
