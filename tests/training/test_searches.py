@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,7 +84,8 @@ def _numbers(value: Any) -> list[float]:
 def assert_close(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
     assert left.keys() == right.keys()
     for key, value in left.items():
-        assert (value - right[key]).norm() <= 1e-9 * value.norm().clamp(min=1e-12), key
+        gap, size = (value.double() - right[key].double()).norm(), value.double().norm()
+        assert gap <= 1e-9 * size.clamp(min=1e-12), key
 
 
 class _Cut(BaseException):
@@ -114,6 +117,51 @@ def test_a_run_cut_off_in_any_epoch_ends_as_undisturbed(
     next(resumed.train())
     assert len(resumed.at.epochs) == epochs + 1  # not from the start
     assert_close(undisturbed, end_of(one, folder=tmp_path / "run"))
+
+
+# Of every method that searches: its epochs, of all phases together.
+KILLED = {
+    **METHODS,
+    "ltb": ("{architecture: {name: ltb, search_epochs: 2, warmup: 0.5}}", 4),
+    "bmtas": ("{architecture: {name: bmtas, search_epochs: 2, warmup: 0.5}}", 4),
+    "dsmtl_il": ("{architecture: {name: dsmtl_il, private_epochs: 1}}", 3),
+    "dsmtl_al": ("{architecture: {name: dsmtl_al, search_epochs: 1}}", 3),
+    "tag": ("{architecture: {name: tag, search_epochs: 2, every: 1}}", 4),
+}
+
+
+def _until_killed(rank: int, job: Job, folder: Path, epochs: int) -> None:
+    """Train that many epochs, begin another, and die in it."""
+    for plugin in PLUGINS:
+        load_plugin(plugin)
+    torch.set_num_threads(1)
+    steps = Trainer(*job, folder=folder).train()
+    for _ in range(epochs):
+        next(steps)
+    step, calls = torch.optim.Adam.step, [0]
+
+    def dying(self: Any, *args: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return step(self, *args)
+
+    torch.optim.Adam.step = dying  # type: ignore[method-assign,assignment]
+    next(steps)
+
+
+@pytest.mark.slow  # a process for each
+@pytest.mark.parametrize(("name", "epochs"), [(n, e) for n, (_, total) in KILLED.items() for e in range(1, total)])
+def test_a_process_killed_in_any_phase_is_made_up_for(
+    name: str, epochs: int, job: Callable[..., Job], tmp_path: Path
+) -> None:
+    one = job(KILLED[name][0])
+    with pytest.raises(torch.multiprocessing.ProcessExitedException, match="SIGKILL"):
+        torch.multiprocessing.spawn(_until_killed, (one, tmp_path / "run", epochs))
+    resumed = Trainer(*one, folder=tmp_path / "run")
+    next(resumed.train())
+    assert len(resumed.at.epochs) == epochs + 1  # not from the start
+    assert_close(end_of(one), end_of(one, folder=tmp_path / "run"))
 
 
 def test_two_workers_end_as_one(job: Callable[..., Job], tmp_path: Path) -> None:
