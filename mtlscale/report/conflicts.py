@@ -72,7 +72,7 @@ def conflict_figure(ratios: pd.DataFrame) -> Drawing:
         panel.set_xlabel("module, input side first")
         panel.grid(axis="x", visible=False)
         panel.set_ylim(bottom=0)
-        panel.set_title("conflicting pairs of tasks, % (bar: mean over the epochs; dash: last epoch)")
+        panel.set_title("conflicting pairs of tasks, % (dash: last epoch)")
         figure.legend(loc="outside right upper", frameon=False)
     return figure
 

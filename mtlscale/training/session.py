@@ -76,6 +76,8 @@ class Session:
     def step(self, mover: Mover, micros: Micros, query: Micros | None = None) -> StepResult:
         """One turn: differentiate, combine, step, and let all who asked see it. A skipped step moves nothing."""
         model, update = self.model, mover.update
+        for other in self.movers:
+            other.update.ways.zero()  # gradients of the step before would stand beside this one's activations
         objective = self.objective if mover.turn.objective else None
         if model.affinity_every and mover is self.main and update.count % model.affinity_every == 0:
             part, places = update.partition, (update.workers, update.device)
