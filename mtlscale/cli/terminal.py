@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from mtlscale.report.results import Results
 
 
-def epochs_bar(console: Console, *, disable: bool = False) -> Progress:
-    """A bar over epochs with the time left, gone when it ends (rich)."""
+def epochs_bar(console: Console, *, disable: bool = False, unit: str = "epochs") -> Progress:
+    """A bar over epochs, or what `unit` says, with the time left, gone when it ends (rich)."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("epochs"),
+        TextColumn(unit),
         TimeRemainingColumn(elapsed_when_finished=True),
         console=console,
         transient=True,

@@ -1,5 +1,6 @@
 """What runs leave behind, where it is kept, and which of them is best."""
 
+from mtlscale.records.diagnosis import Diagnosis, Matrix
 from mtlscale.records.files import clear_temporaries, is_full, no_space, write_atomically
 from mtlscale.records.home import Home, check_folder, new_folders
 from mtlscale.records.lease import Holder, Lease, holder_of, take
@@ -10,12 +11,14 @@ from mtlscale.records.storage import Storage, restore
 from mtlscale.records.storage_lease import StorageLease
 
 __all__ = [
+    "Diagnosis",
     "Epoch",
     "Holder",
     "Home",
     "ItemErrors",
     "Lease",
     "Ledger",
+    "Matrix",
     "Metrics",
     "Outcome",
     "PhaseCost",

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.statistics import BETTER, FEW, SAME, WORSE
 from mtlscale.report.table import Table
 
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
 _HERE = Path(__file__).parent
 _WIDE = ("weight", "Branch points", "Learned tree", "Gate", "Probability")  # in titles of figures with many panels
 _PILLS = {BETTER: "better", WORSE: "worse", SAME: "same", FEW: "few"}
@@ -28,8 +31,6 @@ _PILLS = {BETTER: "better", WORSE: "worse", SAME: "same", FEW: "few"}
 
 def page(records: Iterable[RunRecord], board: Leaderboard, name: str) -> str:
     """The HTML of an experiment's report."""
-    from plotly.offline import get_plotlyjs
-
     from mtlscale.report.figures import figures
 
     runs = by_dataset(newest(records))
@@ -40,26 +41,40 @@ def page(records: Iterable[RunRecord], board: Leaderboard, name: str) -> str:
         beside = "".join(comparison.to_html() for comparison in board.comparisons.get(dataset, ()))
         beside += "".join(found.to_html() for found in facts(runs[dataset]))
         sections.append(_dataset(table, number, [(title, what) for title, what, _ in drawn], beside))
-        # plotly writes "<" as \u003c, so its JSON cannot end the script element it stands in.
-        drawings += [
-            f'<script type="application/json" data-for="figure-{number}-{index}">{figure.to_json()}</script>'
-            for index, (_, _, figure) in enumerate(drawn)
-        ]
-    parts = {
-        "TITLE": _text(f"{name} · mtlscale"),
+        drawings += [drawing(f"figure-{number}-{index}", figure) for index, (_, _, figure) in enumerate(drawn)]
+    return filled(
+        f"{name} · mtlscale",
+        {
+            "HEADER": _header(name, board, everything),
+            "SECTIONS": "\n".join(sections),
+            "FAILURES": _failures(board),
+            "PROVENANCE": _provenance(runs, everything),
+            "FIGURES": "\n".join(drawings),
+        },
+    )
+
+
+def filled(title: str, parts: Mapping[str, str]) -> str:
+    """The page of these parts, with its style, its script and plotly's inside."""
+    from plotly.offline import get_plotlyjs
+
+    everything = {
+        "TITLE": _text(title),
         "STYLE": (_HERE / "page.css").read_text(encoding="utf-8"),
-        "HEADER": _header(name, board, everything),
-        "SECTIONS": "\n".join(sections),
-        "FAILURES": _failures(board),
-        "PROVENANCE": _provenance(runs, everything),
-        "FIGURES": "\n".join(drawings),
         "PLOTLY": get_plotlyjs(),
         "SCRIPT": (_HERE / "page.js").read_text(encoding="utf-8"),
+        **parts,
     }
     template = (_HERE / "page.html").read_text(encoding="utf-8")
     # Split at the places once: a value that happens to hold another place's name stays as it is.
     pieces = template.split("@@")
-    return "".join(parts[piece] if index % 2 else piece for index, piece in enumerate(pieces))
+    return "".join(everything[piece] if index % 2 else piece for index, piece in enumerate(pieces))
+
+
+def drawing(place: str, figure: Figure) -> str:
+    """A figure for the element of this id. plotly writes "<" as \\u003c, so its JSON cannot end the script element it
+    stands in."""
+    return f'<script type="application/json" data-for="{place}">{figure.to_json()}</script>'
 
 
 def _header(name: str, board: Leaderboard, records: Sequence[RunRecord]) -> str:

@@ -17,7 +17,7 @@ from mtlscale.solvers.min_norm import min_norm_weights, solve_min_norm
 from mtlscale.solvers.pcgrad import pcgrad_weights
 from mtlscale.solvers.prox import prox_element, prox_exclusive
 from mtlscale.solvers.simplex import kl_ball_log_softmax, project_simplex
-from mtlscale.solvers.transfer import covariance_similarity, subspace_norms, svd_task_weights
+from mtlscale.solvers.transfer import covariance_similarities, covariance_similarity, subspace_norms, svd_task_weights
 from mtlscale.solvers.upgrad import upgrad_weights
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "cagrad_weights",
     "conflict_mask",
     "conflicting_pairs",
+    "covariance_similarities",
     "covariance_similarity",
     "fair_weights",
     "getmtl_weights",

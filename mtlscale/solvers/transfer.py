@@ -30,9 +30,19 @@ def covariance_similarity(X1: Tensor, X2: Tensor, energy: float = 0.99) -> float
 
     Uncentred covariances, cut at `energy` of their trace (ties at the cut included); NaN for zero input.
     """
-    first, second = (_leading(X.to(torch.float64), energy) for X in (X1, X2))
-    size = torch.linalg.matrix_norm(first) * torch.linalg.matrix_norm(second)
-    return float(torch.linalg.matrix_norm(first.T @ second) / size) if size > 0 else math.nan
+    return float(covariance_similarities([X1, X2], energy)[0, 1])
+
+
+def covariance_similarities(inputs: Sequence[Tensor], energy: float = 0.99) -> Tensor:
+    """inputs: one [N_t, d] per task -> [T, T] float64: the score of every pair; each is decomposed once."""
+    leading = [_leading(X.to(torch.float64), energy) for X in inputs]
+    result = torch.full((len(leading), len(leading)), math.nan, dtype=torch.float64)
+    for i, first in enumerate(leading):
+        for j, second in enumerate(leading[: i + 1]):
+            size = torch.linalg.matrix_norm(first) * torch.linalg.matrix_norm(second)
+            if size > 0:
+                result[i, j] = result[j, i] = torch.linalg.matrix_norm(first.T @ second) / size
+    return result
 
 
 def _leading(data: Tensor, energy: float) -> Tensor:

@@ -15,7 +15,7 @@ def mtlscale(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPr
     )
 
 
-@pytest.mark.parametrize("command", ["list", "prepare", "run", "leaderboard", "report", "doctor"])
+@pytest.mark.parametrize("command", ["list", "prepare", "diagnose", "run", "leaderboard", "report", "doctor"])
 def test_every_command_shows_an_example(command: str) -> None:
     done = mtlscale(command, "--help")
     assert done.returncode == 0
@@ -47,6 +47,8 @@ def test_everything_can_be_listed(what: str) -> None:
         (["prepare", "newsgroup"], "did you mean newsgroups"),
         (["prepare", "newsgroups", "--source", "/nowhere"], "source /nowhere does not exist"),
         (["prepare", "digits", "--option", "negatives=many"], "negatives = 'many' should be a number"),
+        (["diagnose", "digit"], "did you mean digits"),
+        (["diagnose", "digits", "--encoder", "lstn"], "did you mean lstm"),
         (["leaderboard", "quickstart"], "no runs of quickstart"),
         (["report", "quickstart"], "no runs of quickstart"),
     ],

@@ -1,0 +1,53 @@
+"""What a diagnosis of a data set has found: which of its tasks belong together."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+SCHEMA = 1  # raise when the form of the file changes
+
+Rows = list[list[float | None]]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A number for each pair of tasks, None where there is none. about: what a number says, for whoever reads it."""
+
+    title: str
+    about: str
+    values: Rows
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Matrices by name, and what follows from one of them, `summary`.
+
+    similarity: the summary made symmetric; margin: by how much it may be off, None where that is unknown. merges: the
+    dendrogram, (node, node, mean similarity between them, tasks below): tasks come first, then the merges in their
+    order. groups and two_groups: places of tasks. left_out: what -> why.
+    """
+
+    dataset: str
+    fingerprint: str
+    tasks: tuple[str, ...]
+    settings: dict[str, Any]
+    matrices: dict[str, Matrix]
+    summary: str
+    similarity: Rows
+    margin: Rows
+    merges: list[tuple[int, int, float, int]]
+    groups: list[list[int]]
+    two_groups: list[list[int]]
+    sentence: str
+    left_out: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def to_json(self) -> str:
+        """With names instead of places."""
+        named = {part: self.named(getattr(self, part)) for part in ("groups", "two_groups")}
+        return json.dumps({"schema": SCHEMA, **asdict(self), **named}, indent=1, allow_nan=False) + "\n"
+
+    def named(self, groups: list[list[int]]) -> list[list[str]]:
+        return [[self.tasks[task] for task in group] for group in groups]

@@ -1,0 +1,130 @@
+"""A diagnosis as a page: heat maps of its matrices, and the dendrogram of the groups that follow from one of them."""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtlscale.records import Diagnosis, Matrix, write_atomically
+from mtlscale.report.curves import GREY
+from mtlscale.report.html import drawing, filled
+from mtlscale.report.plotly_canvas import grid, label, new_plot
+from mtlscale.report.traces import shortened
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+JOINED = "#4c78a8"
+
+
+def write_diagnosis(found: Diagnosis, folder: Path) -> dict[str, Path]:
+    """`diagnosis.json` and `diagnosis.html`."""
+    files = {name: folder / f"diagnosis.{name}" for name in ("json", "html")}
+    write_atomically(files["json"], found.to_json().encode())
+    write_atomically(files["html"], page(found).encode())
+    return files
+
+
+def page(found: Diagnosis) -> str:
+    """The HTML, which needs nothing else."""
+    drawn = [(matrix.title, f"{matrix.about}.", heat_plot(found, matrix)) for matrix in found.matrices.values()]
+    about = f"average linkage of {found.matrices[found.summary].title}, mean of both directions; joined where it is > 0"
+    drawn.insert(0, ("Suggested groups", f"{about}.", dendrogram_plot(found)))
+    figures = "".join(
+        f'<figure class="wide"><figcaption><b>{_text(title)}</b> {_text(what)}</figcaption>'
+        f'<div class="plot" id="figure-{place}" role="img" aria-label="{_text(title)}"></div></figure>'
+        for place, (title, what, _) in enumerate(drawn)
+    )
+    left = "".join(f"<p>No {_text(name)}: {_text(why)}.</p>" for name, why in found.left_out.items())
+    facts = {"data": found.fingerprint, **found.settings, "seconds": f"{found.seconds:.1f}"}
+    told = "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in facts.items())
+    items = [f"{len(found.tasks)} tasks", *(", ".join(group) for group in found.named(found.groups))]
+    chips = "".join(f"<li>{_text(item)}</li>" for item in items)
+    return filled(
+        f"{found.dataset}: which tasks belong together · mtlscale",
+        {
+            "HEADER": f'<h1>{_text(found.dataset)}: which tasks belong together</h1><ul class="facts">{chips}</ul>',
+            "SECTIONS": f'<section id="diagnosis"><p class="summary">{_text(found.sentence)}</p>'
+            f'<p class="legend">{_text(two_groups(found))}</p>{left}<div class="figures">{figures}</div></section>',
+            "FAILURES": "",
+            "PROVENANCE": f'<section id="provenance"><h2>Provenance</h2><dl>{told}</dl></section>',
+            "FIGURES": "".join(drawing(f"figure-{place}", figure) for place, (_, _, figure) in enumerate(drawn)),
+        },
+    )
+
+
+def two_groups(found: Diagnosis) -> str:
+    groups = found.named(found.two_groups)
+    if len(groups) == 1:
+        return "Two groups would be no better than one."
+    return f"Two groups at most: {' | '.join(', '.join(group) for group in groups)}."
+
+
+def heat_plot(found: Diagnosis, matrix: Matrix) -> Figure:
+    """The diagonal left out where what a task does to itself would hide the rest."""
+    table = as_table(matrix)
+    off = np.where(np.eye(len(table), dtype=bool), np.nan, table)
+    low, high = bounds(off)
+    names = [label(shortened(task)) for task in found.tasks]
+    figure = new_plot(140 + 26 * max(6, len(names)))
+    figure.add_heatmap(
+        z=grid(off),
+        x=names,
+        y=names,
+        zmin=low,
+        zmax=high,
+        colorscale="RdBu" if low < 0 else "Blues",
+        xgap=1,
+        ygap=1,
+        hovertemplate="%{y}, %{x}: %{z:.3g}<extra></extra>",
+    )
+    figure.update_yaxes(autorange="reversed")
+    return figure
+
+
+def dendrogram_plot(found: Diagnosis) -> Figure:
+    """Tasks below each other; to the right the less alike. The line is 0: what joins left of it is a group."""
+    from scipy.cluster.hierarchy import dendrogram
+
+    top = max(0.0, *(merge[2] for merge in found.merges))
+    linked = np.array([(a, b, max(0.0, top - value), size) for a, b, value, size in found.merges], dtype=float)
+    linked[:, 2] = np.maximum.accumulate(linked[:, 2])
+    tree = dendrogram(linked, no_plot=True)
+    figure = new_plot(100 + 22 * max(5, len(found.tasks)))
+    for ys, xs in zip(tree["icoord"], tree["dcoord"], strict=True):
+        joined = max(xs) < top
+        figure.add_scatter(
+            x=[top - x if x > 0 else top * 1.02 for x in xs],
+            y=ys,
+            mode="lines",
+            line={"color": JOINED if joined else GREY, "width": 2},
+            hovertemplate=f"{top - max(xs):.3g}<extra></extra>",
+        )
+    names = [label(shortened(found.tasks[task])) for task in tree["leaves"] or ()]
+    figure.update_xaxes(autorange="reversed", title={"text": "mean similarity between what is joined", "standoff": 6})
+    figure.update_yaxes(tickvals=[5 + 10 * place for place in range(len(names))], ticktext=names, showgrid=False)
+    figure.add_vline(x=0, line={"color": GREY, "dash": "dot", "width": 1})
+    return figure
+
+
+def as_table(matrix: Matrix) -> NDArray[np.float64]:
+    return np.array(matrix.values, dtype=float)
+
+
+def bounds(off: NDArray[np.float64]) -> tuple[float, float]:
+    """Of the colours: about 0 where there are negative numbers, else of what there is."""
+    known = off[np.isfinite(off)]
+    if not len(known):
+        return 0.0, 1.0
+    if known.min() < 0:
+        size = float(np.abs(known).max())
+        return -size, size
+    return float(known.min()), float(known.max())
+
+
+def _text(value: object) -> str:
+    return html.escape(str(value), quote=True)

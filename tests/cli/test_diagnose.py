@@ -1,0 +1,46 @@
+"""`mtlscale diagnose` as a user meets it, on data that ship with a library."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from mtlscale.records import Diagnosis, Matrix
+from mtlscale.report.diagnosis import page
+
+
+def test_digits_from_nothing_to_a_page(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-m", "mtlscale.cli", "diagnose", "digits", "--home", "home", "--output", "found"]
+    environment = {**os.environ, "COLUMNS": "80"}
+    done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert "suggested groups" in done.stdout and "covariance similarity" in done.stdout
+    tables = done.stdout.split("no labels:")[0].splitlines()  # four, of a title, a header and ten rows
+    assert len(tables) == 4 * 12 and max(map(len, tables)) <= 80
+    content = json.loads((tmp_path / "found" / "diagnosis.json").read_text())
+    assert content["schema"] == 1 and content["tasks"] == [f"digit{digit}" for digit in range(10)]
+    assert set(content["matrices"]) == {"covariance", "conflict_before", "conflict_after", "affinity"}
+    for matrix in content["matrices"].values():
+        assert [len(row) for row in matrix["values"]] == [10] * 10
+    assert sorted(name for group in content["groups"] for name in group) == content["tasks"]
+    text = (tmp_path / "found" / "diagnosis.html").read_text()
+    figures = re.findall(r'<script type="application/json" data-for="(figure-\d)">(.*?)</script>', text)
+    assert [name for name, _ in figures] == [f"figure-{place}" for place in range(5)]
+    tree, first = (json.loads(figure)["data"] for _, figure in figures[:2])
+    assert len(tree) == 9 and first[0]["type"] == "heatmap" and len(first[0]["z"]) == 10
+    assert not re.search(r'(src|href)="http', text.split("<footer>")[0])
+
+
+def test_the_page_escapes_what_users_name() -> None:
+    matrix = Matrix("affinity", "what", [[1.0, None], [None, 1.0]])
+    rows: list[list[float | None]] = [[None, None], [None, None]]
+    found = Diagnosis(
+        *("<b>", "", ("<i>", "y"), {}, {"affinity": matrix}, "affinity", rows, rows),
+        *([(0, 1, 0.0, 2)], [[0], [1]], [[0, 1]], "<i> is best alone."),
+    )
+    head = page(found).split("<footer>")[0]
+    assert "<i>" not in head and "<b>:" not in head and "&lt;i&gt; is best alone." in head
