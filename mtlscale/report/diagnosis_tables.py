@@ -22,7 +22,7 @@ def tables(found: Diagnosis) -> Iterator[RenderableType]:
     from rich.text import Text
 
     for matrix in found.matrices.values():
-        yield _matrix(found, matrix) if len(found.tasks) <= MOST_TASKS else _ends(found, matrix)
+        yield from _matrix(found, matrix) if len(found.tasks) <= MOST_TASKS else _ends(found, matrix)
     for name, why in found.left_out.items():
         yield Text(f"no {name}: {why}")
     groups = found.named(found.groups)
@@ -39,23 +39,24 @@ def power_of(values: np.ndarray) -> int:
     return 0 if largest >= 0.01 or largest == 0 else int(np.floor(np.log10(largest)))
 
 
-def _matrix(found: Diagnosis, matrix: Matrix) -> RenderableType:
+def _matrix(found: Diagnosis, matrix: Matrix) -> Iterator[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
     values = as_table(matrix)
     power = power_of(values[~np.eye(len(values), dtype=bool)])
     unit = f", times 1e{power}" if power else ""
-    table = Table(title=Text(f"{matrix.title}{unit}"), box=None, padding=(0, 1, 0, 0), title_justify="left")
+    yield Text(f"{matrix.title}{unit}", style="italic")
+    table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("", no_wrap=True)
     for number in range(1, len(found.tasks) + 1):
         table.add_column(str(number), justify="right", no_wrap=True)
     for number, (task, row) in enumerate(zip(found.tasks, values, strict=True), 1):
         table.add_row(Text(f"{number} {_short(task)}"), *(_cell(value / 10.0**power) for value in row))
-    return table
+    yield table
 
 
-def _ends(found: Diagnosis, matrix: Matrix) -> RenderableType:
+def _ends(found: Diagnosis, matrix: Matrix) -> Iterator[RenderableType]:
     """The pairs with the largest and the smallest numbers."""
     from rich.table import Table
     from rich.text import Text
@@ -66,12 +67,12 @@ def _ends(found: Diagnosis, matrix: Matrix) -> RenderableType:
     pairs.sort(reverse=True)
     power = power_of(np.array([value for value, _, _ in pairs]))
     unit = f", times 1e{power}" if power else ""
-    title = Text(f"{matrix.title}{unit}: both ends of {len(pairs)} pairs")
-    table = Table(title=title, box=None, padding=(0, 1, 0, 0), title_justify="left", show_header=False)
+    yield Text(f"{matrix.title}{unit}: both ends of {len(pairs)} pairs", style="italic")
+    table = Table(box=None, padding=(0, 1, 0, 0), show_header=False)
     for value, i, j in pairs if len(pairs) <= 2 * _PAIRS else [*pairs[:_PAIRS], *pairs[-_PAIRS:]]:
         names = (Text(_short(found.tasks[task], 2 * _NAME)) for task in (i, j))
         table.add_row(_cell(value / 10.0**power), *names)
-    return table
+    yield table
 
 
 def _cell(value: float) -> str:

@@ -158,8 +158,14 @@ def _measured(trainer: Trainer, steps: int, tell: Tell) -> tuple[Tensor, Tensor,
 def _run(data: PreparedData, encoder: Encoder, name: str, steps: int, batch_size: int, lr: float, seed: int) -> Run:
     """The affinity phase of TAG, an epoch of it in parts, so that each is measured once; one more would validate."""
     options = {"every": steps, "search_epochs": PARTS + 1, "search_seed": None}
+    # In float32 affinities of texts, 1e-7, would be rounding.
     training = TrainingSpec(
-        epochs=PARTS + 1, evaluate_every=PARTS + 1, steps_per_epoch=steps, batch_size=batch_size, lr=lr
+        epochs=PARTS + 1,
+        evaluate_every=PARTS + 1,
+        steps_per_epoch=steps,
+        batch_size=batch_size,
+        lr=lr,
+        dtype="float64",
     )
     parts = Parts(
         build("architectures", "tag", options, "diagnose"),
