@@ -59,7 +59,7 @@ def diagnose(
     sizes = data.manifest.counts
     largest = max(sizes[task.name].get("train", 0) for task in suite.tasks)
     steps = -(-max(STEPS, -(-min(samples, largest) // batch_size)) // PARTS)
-    trainer = Trainer(_run(data, encoder, name or suite.name, steps, batch_size, lr, seed), data)
+    trainer = Trainer(run_of(data, encoder, name or suite.name, steps, batch_size, lr, seed), data)
     if not trainer.session.main.update.partition.shared:
         raise UserError(f"encoder {encoder.name} shares no parameters: nothing to compare; give it a hidden layer")
     taken = {stream: _taken(trainer, stream, samples, seed) for stream, tasks in suite.streams.items() if tasks}
@@ -155,7 +155,7 @@ def _measured(trainer: Trainer, steps: int, tell: Tell) -> tuple[Tensor, Tensor,
     return before, torch.stack(affinities).cpu(), compared(2 * PARTS)
 
 
-def _run(data: PreparedData, encoder: Encoder, name: str, steps: int, batch_size: int, lr: float, seed: int) -> Run:
+def run_of(data: PreparedData, encoder: Encoder, name: str, steps: int, batch_size: int, lr: float, seed: int) -> Run:
     """The affinity phase of TAG, an epoch of it in parts, so that each is measured once; one more would validate."""
     options = {"every": steps, "search_epochs": PARTS + 1, "search_seed": None}
     # In float32 affinities of texts, 1e-7, would be rounding.
