@@ -173,4 +173,4 @@ class DSMTLModule(MultiTaskModule):
 
     def structure(self) -> dict[str, Any]:
         points = dict(zip(self.names, self.points, strict=True))
-        return {"points": points, "gates": self.gates(), "stage_parameters": self.sizes, "tasks": list(self.names)}
+        return {"points": points, "stage_parameters": self.sizes, "tasks": list(self.names)}

@@ -51,6 +51,8 @@ class WeighingSupernet(Supernet):
 class WeighedModule(DSMTLModule):
     """DSMTL's network whose task losses weigh what was found."""
 
+    factors: Tensor
+
     def __init__(
         self,
         suite: TaskSuite,
@@ -61,10 +63,11 @@ class WeighedModule(DSMTLModule):
     ) -> None:
         super().__init__(suite, encoder, dropout, **options)
         self.weights = tuple(weights)
+        # Found before, not learned here: a checkpoint goes with what was found.
+        self.register_buffer("factors", torch.tensor(self.weights) * len(self.weights), persistent=False)
 
     def task_weights(self) -> Tensor:
-        first = next(self.parameters())
-        return first.new_tensor(self.weights) * len(self.weights)
+        return self.factors
 
     def found_weights(self) -> dict[str, float]:
         return dict(zip(self.names, self.weights, strict=True))

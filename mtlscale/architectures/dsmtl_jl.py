@@ -20,7 +20,6 @@ class DSMTLJoint(Architecture):
 
     name: ClassVar[str] = "dsmtl_jl"
     source: ClassVar[str] = "Yue, Ye & Zhang, Deep Safe Multi-Task Learning, arXiv 2021: DSMTL-JL"
-    batchable: ClassVar[bool] = True
 
     alpha: float | None = knob(None, low=0.0, high=1.0, help="share of the public features, fixed; learned by default")
     after: int | None = knob(None, low=1, help="stage after which features mix; default: the last")

@@ -33,8 +33,9 @@ class AffinityModule(HPSModule):
     @torch.no_grad()
     def add_affinity(self, table: Tensor) -> None:
         there = table.isfinite()
-        self.affinity_sum += torch.where(there, table, 0.0).to(self.affinity_sum)
-        self.affinity_count += there.to(self.affinity_count)
+        found = torch.stack([torch.where(there, table, 0.0), there]).to(self.affinity_sum, non_blocking=True)
+        self.affinity_sum += found[0]
+        self.affinity_count += found[1]
 
     def affinity(self) -> list[list[float | None]]:
         """Means over the steps measured so far, from row to column; None where there was none."""

@@ -17,7 +17,6 @@ from mtlscale.data.streamed import StreamReader
 from mtlscale.encoders import needs_every_worker
 from mtlscale.objectives import ObjectiveModule
 from mtlscale.spec import MISSING_CLASS, Run, TaskSuite, TrainingSpec, UserError, check_batches, files, no_result
-from mtlscale.training import checkpoint
 from mtlscale.training.batches import Batches
 from mtlscale.training.rows import Partition
 from mtlscale.training.seeds import derive_seed
@@ -101,6 +100,8 @@ def given_found(run: Run) -> Found | None:
     named = getattr(run.parts.architecture, "found", None)
     if named is None:
         return None
+    from mtlscale.training import checkpoint  # which what differentiates alone does without
+
     path = files.locate(named)
     try:
         content = checkpoint.load(path)

@@ -147,7 +147,16 @@ def test_batchable_are_those_that_an_optimiser_alone_moves(name: str, options: d
     model = build(name, **options)
     plain = all(
         getattr(type(model), hook) is getattr(MultiTaskModule, hook)
-        for hook in ("from_data", "after_step", "on_epoch_end", "discard_step", "learned", "settle", "penalty")
+        for hook in (
+            "from_data",
+            "after_step",
+            "on_epoch_end",
+            "discard_step",
+            "learned",
+            "settle",
+            "penalty",
+            "traces",
+        )
     )
     buffers = [key for key, _ in model.named_buffers() if not key.endswith("rate")]  # of dropout
     at_once = len(components.build("architectures", name, options).phases_for(2)) == 1

@@ -34,12 +34,14 @@ def audit(case: Case) -> Result:
     with watch, tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(run, data, device=GPU, folder=Path(folder))
         turns: dict[int, list[tuple[str, bool]]] = {}
+        measured: dict[int, int] = {}
 
         def step() -> tuple[int, int]:
             place = trainer.at.place
             if place not in turns:
                 balancers = [mover.update.balancer for mover in trainer.session.movers]
                 turns[place] = [(balancer.needs, balancer.looks_again) for balancer in balancers]
+                measured[place] = len(data.suite.tasks) if trainer.model.affinity_every else 0
             return place, trainer.at.step
 
         watch.step = step
@@ -57,7 +59,10 @@ def audit(case: Case) -> Result:
         "amp": spec.amp,
         "batches": spec.accumulate * len(data.suite.streams) * (1 if spec.augment == "none" else 2),
         "parameters": len(trainer.session.main.update.partition.all),
-        "steps": [{"place": key, "turns": turns[key[0]], "events": events} for key, events in steps.items()],
+        "steps": [
+            {"place": key, "turns": turns[key[0]], "measured": measured[key[0]], "events": events}
+            for key, events in steps.items()
+        ],
         "else": sorted({str(e) for e in watch.events if e.step is None}),
         "misplaced": misplaced,
         "difference": "" if spec.amp != "off" else difference(record, found),  # no device rounds as another one

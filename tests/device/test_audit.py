@@ -26,6 +26,8 @@ WAITS = {"losses": 1, "gramian": 1, "modules": 1, "jacobian": 2, "validation": 2
 AGAIN = 1  # for the losses of the same batch after the step, where a balancer asks for them (FAMO);
 SCALED = 1  # and in fp16 for whether the gradients that one backward pass left are finite.
 
+MEASURED = 2  # for every task along whose gradient affinities are measured
+
 Result = dict[str, Any]
 
 
@@ -54,6 +56,7 @@ def test_a_step_waits_once_and_copies_no_parameter(name: str, results: dict[str,
     scaled = SCALED * (result["amp"] == "fp16")
     for step in result["steps"]:
         waits = sum(WAITS[needs] + AGAIN * looks_again + scaled for needs, looks_again in step["turns"])
+        waits += MEASURED * step["measured"]
         copies = (2 * result["batches"] + 2) * len(step["turns"])  # an index and its query's (or its tasks' places) a
         for kind, allowed in (("sync", waits), ("h2d", copies)):  # batch; two tables
             found = Counter(text for of_kind, text in step["events"] if of_kind == kind)

@@ -249,7 +249,8 @@ def test_branch_points_at_the_end_retrain_as_hard_sharing(data: str, tmp_path: P
     content = {"found": {"points": dict.fromkeys(names, stages + 1)}, "of": found_for(run)}
     checkpoint.save(path, content)
     (_, found), (_, other) = trained(one), trained(case("hps", data))
-    assert found.structure["points"] == dict.fromkeys(names, stages + 1) and not found.structure["gates"]
+    assert found.structure["points"] == dict.fromkeys(names, stages + 1)
+    assert not found.epochs[-1].traces["gates"]
     assert outcome(found) == outcome(other)
     assert [epoch.train_loss for epoch in found.epochs] == [epoch.train_loss for epoch in other.epochs]
     with pytest.raises(UserError, match="the search that `found` names has no task weights; set task_weights: equal"):
