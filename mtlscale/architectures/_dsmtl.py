@@ -9,28 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale.architectures._base import MultiTaskModule, encoder_head
+from mtlscale.architectures._tree import in_stages
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule, Memory, StagedModule
-from mtlscale.spec import Task, TaskSuite, UserError
-
-
-class OneStage(StagedModule):
-    """An encoder that is not cut into stages, as a single one."""
-
-    def __init__(self, encoder: EncoderModule) -> None:
-        super().__init__()
-        self.stages = nn.ModuleList([encoder])
-        self.features, self.spatial, self.vectorised = encoder.features, encoder.spatial, encoder.vectorised
-        self.widths = (encoder.features,)
-
-    def head(self, task: Task, dropout: float, features: int | None = None) -> nn.Module:
-        inner: EncoderModule = self.stages[0]  # type: ignore[assignment]
-        return inner.head(task, dropout, features)
-
-
-def in_stages(encoder: EncoderModule) -> StagedModule:
-    """The encoder by its stages, of which there is one at least."""
-    return encoder if isinstance(encoder, StagedModule) and len(encoder.stages) else OneStage(encoder)
+from mtlscale.spec import TaskSuite, UserError
 
 
 def stage_sizes(encoder: Callable[[], EncoderModule]) -> list[int]:

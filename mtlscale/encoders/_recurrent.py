@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from mtlscale.encoders._base import Encoder, EncoderModule
-from mtlscale.encoders._tokens import lengths, word_embedding
+from mtlscale.encoders._tokens import WordModule, lengths, word_embedding
 from mtlscale.encoders._vectors import VECTORS_HELP
 from mtlscale.spec import TaskSuite, knob
 
@@ -33,7 +33,7 @@ class Recurrent(Encoder):
         return RecurrentModule(embedding, lstm, self.pooling, self.dropout)
 
 
-class RecurrentModule(EncoderModule):
+class RecurrentModule(WordModule):
     """Token ids [B, L] -> [B, hidden * directions].
 
     Padding after a document's last token is not read, in either direction; an empty document is one padding token.
@@ -47,14 +47,6 @@ class RecurrentModule(EncoderModule):
         self.dropout = nn.Dropout(dropout)
         self.directions = 2 if lstm.bidirectional else 1
         self.features = lstm.hidden_size * self.directions
-
-    @property
-    def embedding_size(self) -> int:
-        return self.embedding.embedding_dim
-
-    def embed(self, inputs: Tensor) -> Tensor:
-        embedded: Tensor = self.embedding(inputs)
-        return embedded
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.read(self.embed(inputs), inputs)

@@ -5,10 +5,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from mtlscale.encoders._base import EncoderModule
 from mtlscale.encoders._vectors import PREPARED, read_prepared_vectors, read_vectors
 from mtlscale.spec import TaskSuite, UserError
 
 STANDARD_DEVIATION = 0.1  # of the components of a random word vector
+
+
+class WordModule(EncoderModule):
+    """An encoder whose first layer is an embedding of words."""
+
+    embedding: nn.Embedding
+
+    @property
+    def embedding_size(self) -> int:
+        return self.embedding.embedding_dim
+
+    def embed(self, inputs: Tensor) -> Tensor:
+        embedded: Tensor = self.embedding(inputs)
+        return embedded
 
 
 def lengths(tokens: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from mtlscale.encoders._base import Encoder, EncoderModule
 from mtlscale.encoders._textcnn_fast import is_faster, plain_text_features, text_features
-from mtlscale.encoders._tokens import word_embedding
+from mtlscale.encoders._tokens import WordModule, word_embedding
 from mtlscale.encoders._vectors import VECTORS_HELP
 from mtlscale.spec import TaskSuite, UserError, knob
 
@@ -40,7 +40,7 @@ class TextCNN(Encoder):
         return TextCNNModule(embedding, self.filters, self.widths, self.dropout)
 
 
-class TextCNNModule(EncoderModule):
+class TextCNNModule(WordModule):
     """Token ids [B, L] -> [B, filters * number of widths]."""
 
     def __init__(self, embedding: nn.Embedding, filters: int, widths: tuple[int, ...], dropout: float) -> None:
@@ -49,14 +49,6 @@ class TextCNNModule(EncoderModule):
         self.convolutions = nn.ModuleList(nn.Conv1d(embedding.embedding_dim, filters, width) for width in widths)
         self.dropout = nn.Dropout(dropout)
         self.features = filters * len(widths)
-
-    @property
-    def embedding_size(self) -> int:
-        return self.embedding.embedding_dim
-
-    def embed(self, inputs: Tensor) -> Tensor:
-        embedded: Tensor = self.embedding(inputs)
-        return embedded
 
     def read(self, embedded: Tensor, inputs: Tensor) -> Tensor:
         words = embedded.transpose(1, 2)

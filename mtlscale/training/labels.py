@@ -53,23 +53,17 @@ def correlations(suite: TaskSuite, targets: Mapping[str, Tensor]) -> Tensor:
 
 def pearson(x: Tensor, y: Tensor) -> float:
     """x, y [N] -> r; NaN where one does not vary."""
-    if not len(x):
-        return math.nan
-    x, y = x - x.mean(), y - y.mean()
-    size = float(x.square().sum().sqrt() * y.square().sum().sqrt())
-    return max(-1.0, min(1.0, float(x @ y) / size)) if size > 0 else math.nan
+    from scipy.stats import pearsonr
+
+    return float(pearsonr(x.numpy(), y.numpy()).statistic) if _vary(x, y) else math.nan
 
 
 def cramers_v(x: Tensor, y: Tensor) -> float:
-    """Classes [N] (from 0) -> V in [0, 1]; NaN where one does not vary."""
-    if not len(x):
-        return math.nan
-    _, x = x.unique(return_inverse=True)
-    _, y = y.unique(return_inverse=True)
-    rows, columns = int(x.max()) + 1, int(y.max()) + 1
-    if min(rows, columns) < 2:
-        return math.nan
-    counts = torch.bincount(x * columns + y, minlength=rows * columns).reshape(rows, columns).double()
-    expected = counts.sum(1, keepdim=True) * counts.sum(0) / len(x)
-    chi2 = float(((counts - expected).square() / expected).sum())
-    return min(1.0, math.sqrt(chi2 / len(x) / (min(rows, columns) - 1)))
+    """Classes [N] -> V in [0, 1]; NaN where one does not vary."""
+    from scipy.stats.contingency import association, crosstab
+
+    return float(association(crosstab(x.numpy(), y.numpy()).count, method="cramer")) if _vary(x, y) else math.nan
+
+
+def _vary(*labels: Tensor) -> bool:
+    return all(len(one) > 0 and bool((one != one[0]).any()) for one in labels)
