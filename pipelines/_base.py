@@ -134,6 +134,10 @@ class Pipeline(Component):
         """Paths an extracted archive must have, relative to its root."""
         return ()
 
+    def files(self) -> tuple[str, ...]:
+        """The files below the source that its options name: looked for beside the experiment, they travel with it."""
+        return ()
+
     def locate(self, source: Path) -> Path:
         """The archive, or the folder with the expected files, that `source` is or holds."""
         if not source.exists():

@@ -54,12 +54,16 @@ def count_words(tokens: pa.Array) -> pa.Table:
     return pa.table({"word": counted.field("values"), "count": counted.field("counts")})
 
 
-def rank_words(counts: pa.Table, size: int, min_count: int) -> list[str]:
-    """The most frequent words after `SPECIAL_WORDS`, `size` in all; ties in the order of the alphabet."""
+def rank_words(counts: pa.Table, size: int, min_count: int, first: Sequence[str] = ()) -> list[str]:
+    """The most frequent words after `SPECIAL_WORDS` and those of `first`, `size` in all; ties in the order of the
+    alphabet."""
     summed = counts.group_by("word").aggregate([("count", "sum")])
     frequent = summed.filter(pc.greater_equal(summed["count_sum"], min_count))
+    if first:
+        frequent = frequent.filter(pc.invert(pc.is_in(frequent["word"], value_set=pa.array(first, pa.string()))))
     ranked = frequent.sort_by([("count_sum", "descending"), ("word", "ascending")])
-    return [*SPECIAL_WORDS, *ranked["word"][: size - len(SPECIAL_WORDS)].to_pylist()]
+    before = [*SPECIAL_WORDS, *first]
+    return [*before, *ranked["word"][: size - len(before)].to_pylist()]
 
 
 def encode(tokens: pa.ListArray, words: Sequence[str], length: int) -> pa.FixedSizeListArray:
@@ -83,6 +87,7 @@ class TextOptions:
     length: int  # words kept of a text
     vocabulary: int  # token ids in all, `SPECIAL_WORDS` included
     min_count: int  # a rarer word is unknown
+    first: tuple[str, ...] = ()  # in the vocabulary however rare
 
 
 def encode_samples(
@@ -95,7 +100,7 @@ def encode_samples(
     """
     tokens = work.blocks(samples).map(tokenise, "tokenise")
     counts = tokens.map(_count_train, "count words").collect()
-    words = rank_words(counts, options.vocabulary, options.min_count)
+    words = rank_words(counts, options.vocabulary, options.min_count, options.first)
     return tokens.map(partial(_encode_table, words=words, length=options.length), "encode").collect(), words
 
 

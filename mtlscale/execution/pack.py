@@ -86,6 +86,11 @@ def pack(
         source = place.found(file.parent)
         place.options[place.key] = f"files/{index}/{source.name}"
         copied[place.options[place.key]] = source
+    for index, dataset in enumerate(loaded.datasets):
+        if dataset.source is not None:
+            found = _named_data(Path(dataset.source), dataset.build().files())
+            copied |= {f"data/{index}/{name}": path for name, path in found.items()}
+            settings["datasets"][index]["source"] = f"data/{index}" if found else dataset.source
     for path in include:
         copied |= _included(path)
     if with_code:
@@ -94,6 +99,17 @@ def pack(
     if name in copied:
         raise UserError(f"--include brings another {name}; rename it, the experiment has that name")
     return Package(loaded, name, copied, {name: yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)})
+
+
+def _named_data(source: Path, names: Iterable[str]) -> dict[str, Path]:
+    """The raw data that a data set's options name: nothing where they are not all here."""
+    found: dict[str, Path] = {}
+    for name in names:
+        path = source / name
+        if not path.exists():
+            return {}
+        found |= {name: path} if path.is_file() else {f"{name}/{p.relative_to(path)}": p for p in _files(path)}
+    return found
 
 
 def _included(path: Path) -> dict[str, Path]:

@@ -204,8 +204,9 @@ def _engine(pipeline: Pipeline, located: Path | None, engine: Literal["auto", "r
         return engine
     if located is None:
         return "local"
-    files = [located] if located.is_file() else [path for path in located.rglob("*") if path.is_file()]
-    return "ray" if sum(path.stat().st_size for path in files) >= pipeline.ray_from_bytes else "local"
+    named = [located / name for name in pipeline.files()] or [located]  # what else lies there is none of its
+    below = [path for each in named for path in ([each] if each.is_file() else each.rglob("*"))]
+    return "ray" if sum(p.stat().st_size for p in below if p.is_file()) >= pipeline.ray_from_bytes else "local"
 
 
 def _prepare_into(

@@ -156,7 +156,8 @@ def _prepare(experiment: Experiment, home: Home, source: Path | None, download: 
         options = dataclasses.asdict(dataset.build(seed))
         if storage is not None:
             fetch_prepared(dataset.name, options, home.root, storage)
-        result = prepare_dataset(dataset.name, options, source, home.root, download=download, storage=storage)
+        raw = source or dataset.source
+        result = prepare_dataset(dataset.name, options, raw, home.root, download=download, storage=storage)
         if storage is not None:
             publish(storage, result)
         observer.prepared(name, result)

@@ -12,6 +12,7 @@ from mtlscale.spec import components, files
 from mtlscale.spec.components import nearest
 from mtlscale.spec.errors import UserError
 from mtlscale.spec.experiment import Experiment
+from mtlscale.spec.models import DatasetSpec
 from mtlscale.spec.paths import is_file
 from mtlscale.spec.validation import describe, first_problem
 from mtlscale.spec.yaml_text import line_of, parse, read_text
@@ -71,7 +72,18 @@ def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experi
         line = line_of(root, first_problem(error)["loc"])
         raise UserError(f"{file}{f':{line}' if line else ''}: {describe(error, Experiment)}") from None
     experiment.validate_components()
-    return experiment
+    found = tuple(_with_source(dataset, file.parent) for dataset in experiment.datasets)
+    return experiment.model_copy(update={"datasets": found})
+
+
+def _with_source(dataset: DatasetSpec, folder: Path) -> DatasetSpec:
+    """Where its raw data are, if it names them or has files of its own beside the experiment file."""
+    source = folder / (dataset.source or "")
+    if dataset.source is None:
+        here = any((folder / name).exists() for name in dataset.build().files())
+    else:
+        here = source.exists()
+    return dataset.model_copy(update={"source": str(source.absolute())}) if here else dataset
 
 
 def read_settings(file: Path, overrides: tuple[str, ...] = ()) -> dict[str, Any]:

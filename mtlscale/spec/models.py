@@ -38,6 +38,7 @@ class DatasetSpec(Model):
     name: str
     label: Annotated[str, Label] = ""
     options: dict[str, Any] = Field(default_factory=dict)
+    source: str | None = None  # its raw data, relative to the experiment file; --source comes before it
     splits: int = Field(1, ge=1)  # random splits: the run of seed s has split s modulo this, as the option `split`
     # What tasks report, the first chooses the epoch: a list of which each takes what it can, or task -> list; default:
     # what the pipeline says.

@@ -1,0 +1,143 @@
+"""Texts with labels, one stream a task: their words, splits by what they say, and the tables of the whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mtlscale.data.splits import carve_validation, hash_split
+from mtlscale.spec import SPLITS, Task, knob
+from pipelines._base import Prepared, Work
+from pipelines._text import TextOptions, encode_samples, split_words, text_suite
+from pipelines._word_vectors import VectorPipeline
+
+SHARES = {"train": 0.8, "val": 0.1, "test": 0.1}
+SEPARATOR = "<sep>"  # between the two sentences of a pair; no word can be it
+_NO_WORD = r"[^\p{L}\p{M}\p{N}]+"
+_FIELDS = ("id", "split", "stream", "label", "text", "second")
+
+
+class TextPipeline(VectorPipeline):
+    """A pipeline of labelled texts, or pairs of them, that become token ids."""
+
+    length: int = knob(256, low=1, high=65536, help="words kept of a text, or of a pair with what stands between")
+    vocabulary: int = knob(20000, low=4, high=10_000_000, help="token ids in all, padding and unknown included")
+    min_count: int = knob(1, low=1, high=1e9, help="a rarer word is unknown")
+
+    def prepared_texts(self, rows: pa.Table, tasks: Sequence[Task], work: Work, notes: dict[str, Any]) -> Prepared:
+        """What `sentences` has gathered, encoded, with notes on texts that were cut, have no word or are in two splits.
+
+        Rows are no wider than the longest text needs.
+        """
+        pairs = rows["second"].null_count < len(rows)
+        first = (SEPARATOR,) if pairs else ()
+        options = TextOptions(self.length, self.vocabulary, self.min_count, first)
+        encoded, words = encode_samples(rows, partial(tokenise, length=self.length), options, work)
+        train = tokenise(rows.filter(pc.field("split") == "train"), self.length)["tokens"].combine_chunks()
+        notes = notes | _counted("texts_cut", encoded, pc.greater(encoded["words"], self.length))
+        notes |= _counted("texts_without_words", encoded, pc.equal(encoded["words"], 0))
+        notes |= _counted("test_texts_in_train_or_val", rows, _seen(rows))
+        width = max(1, min(self.length, pc.max(encoded["words"]).as_py() or 1))
+        inputs = _narrowed(encoded["input"].combine_chunks(), width)
+        encoded = encoded.set_column(encoded.column_names.index("input"), "input", inputs)
+        tables = {split: {task.name: _select(encoded, split, task) for task in tasks} for split in SPLITS}
+        return Prepared(
+            text_suite(self.name, tuple(tasks), words, width),
+            tables,
+            vocabulary=words,
+            extra=self.fit_vectors(train, words, work),
+            notes=notes,
+        )
+
+
+def sentences(
+    stream: str, ids: Sequence[str], splits: Sequence[str], labels: Sequence[float], text: pa.Array, second: pa.Array
+) -> pa.Table:
+    """Rows of one stream as `prepared_texts` wants them; texts are words between spaces, `second` null where none."""
+    columns = (pa.array(ids, pa.string()), pa.array(splits, pa.string()), pa.array([stream] * len(ids), pa.string()),
+               pa.array(labels, pa.float64()), text, second)  # fmt: skip
+    return pa.table(dict(zip(_FIELDS, columns, strict=True)))
+
+
+def words_of(texts: Sequence[str | None]) -> pa.Array:
+    """Lower-cased texts with a space for whatever is no letter, mark or digit: what is left are their words."""
+    plain = pc.replace_substring_regex(pc.utf8_lower(pa.array(texts, pa.string())), _NO_WORD, " ")
+    return pc.utf8_trim_whitespace(plain)
+
+
+def keys_of(text: pa.Array, second: pa.Array) -> list[str]:
+    """What a text, or a pair, is known by: its words. Those that say the same have the same."""
+    joined = pc.binary_join_element_wise(text, second, f" {SEPARATOR} ", null_handling="skip")
+    return [str(key) for key in joined.to_pylist()]
+
+
+def own_splits(keys: Sequence[str], salt: str) -> list[str]:
+    """80/10/10 by hash: the same text in the same split, whatever its task."""
+    return [hash_split(key, SHARES, salt) for key in keys]
+
+
+def held_out(keys: Sequence[str], share: float, salt: str) -> list[str]:
+    """Of a training part, which texts are train and which validation."""
+    return [carve_validation(key, share, salt) for key in keys]
+
+
+def tokenise(table: pa.Table, length: int) -> pa.Table:
+    """Texts and pairs of them -> lists of words.
+
+    A pair that is longer than `length` leaves each of its texts half of the room, and what the other does not need;
+    what does not fit stands at the end, where it is cut.
+    """
+    text, second = (table[name].combine_chunks() for name in ("text", "second"))
+    tokens = split_words(text)
+    if second.null_count < len(second):
+        pairs = zip(tokens.to_pylist(), split_words(pc.fill_null(second, "")).to_pylist(), strict=True)
+        known = second.is_valid().to_pylist()
+        joined = [_joined(a, b, length) if pair else a for (a, b), pair in zip(pairs, known, strict=True)]
+        tokens = pa.array(joined, pa.list_(pa.string()))
+    return table.drop_columns(["text", "second"]).append_column("tokens", tokens)
+
+
+def _joined(a: list[str], b: list[str], length: int) -> list[str]:
+    room = max(0, length - 1)
+    of_b = min(len(b), max(room // 2, room - len(a)))
+    of_a = min(len(a), room - of_b)
+    return [*a[:of_a], SEPARATOR, *b[:of_b], *a[of_a:], *b[of_b:]]
+
+
+def _counted(what: str, rows: pa.Table, chosen: pa.ChunkedArray) -> dict[str, Any]:
+    """A note of how many rows of each task were chosen, where any were."""
+    counts = Counter(rows["stream"].filter(chosen).to_pylist())
+    return {what: dict(sorted(counts.items()))} if counts else {}
+
+
+def _seen(rows: pa.Table) -> pa.Array:
+    """The test rows whose text stands in train or validation, too, of whatever task."""
+    keys = pa.array(keys_of(rows["text"].combine_chunks(), rows["second"].combine_chunks()), pa.string())
+    test = pc.equal(rows["split"], "test").combine_chunks()
+    return pc.and_(test, pc.is_in(keys, value_set=keys.filter(pc.invert(test))))
+
+
+def _narrowed(inputs: pa.FixedSizeListArray, width: int) -> pa.FixedSizeListArray:
+    matrix = inputs.flatten().to_numpy().reshape(len(inputs), inputs.type.list_size)
+    return pa.FixedSizeListArray.from_arrays(np.ascontiguousarray(matrix[:, :width]).ravel(), width)
+
+
+def _select(encoded: pa.Table, split: str, task: Task) -> pa.Table:
+    rows = encoded.filter((pc.field("split") == split) & (pc.field("stream") == task.name))
+    kind = pa.int16() if task.loss == "cross_entropy" else pa.float32()
+    return pa.table({"id": rows["id"], "input": rows["input"], f"target.{task.name}": rows["label"].cast(kind)})
+
+
+def class_tasks(classes: Mapping[str, Sequence[str]], metrics: Mapping[str, tuple[str, ...]]) -> list[Task]:
+    """Tasks of classes; those that `metrics` does not name report accuracy."""
+    return [
+        Task(name=name, loss="cross_entropy", outputs=len(names), metrics=metrics.get(name, ("accuracy",)),
+             classes=tuple(names))
+        for name, names in classes.items()
+    ]  # fmt: skip
