@@ -17,6 +17,7 @@ from mtlscale.data.splits import carve_validation, hash_split
 from mtlscale.spec import SPLITS, Task, UserError, files, knob
 from pipelines._base import Prepared, Work
 from pipelines._text import TextOptions, encode_samples, split_words, text_suite
+from pipelines._text_features import with_features
 from pipelines._tokenizer import check_tokenizer, tokenize
 from pipelines._word_vectors import VectorPipeline
 
@@ -35,16 +36,23 @@ class TextPipeline(VectorPipeline):
     tokenizer: str | None = knob(
         None, file="tokenizer", help="folder of a pretrained model whose tokenizer makes the token ids; none: words"
     )
+    features: str = knob(
+        "none", choices=("none", "mean", "first"), help="of the tokenizer's model, frozen, in place of token ids"
+    )
 
     def options(self) -> dict[str, Any]:
-        """A tokenizer counts by what it holds."""
-        folder = None if self.tokenizer is None else Path(self.tokenizer)
-        if folder is not None:
-            check_tokenizer(self.name, folder)
-        return super().options() | {"tokenizer": None if folder is None else files.tokenizer_hash(folder)}
+        """A tokenizer counts by what it holds, and its model where features are wanted."""
+        if self.tokenizer is None:
+            return super().options()
+        folder = Path(self.tokenizer)
+        check_tokenizer(self.name, folder, weights=self.features != "none")
+        whole = files.identity({"tokenizer": files.known(self.tokenizer)})
+        return super().options() | ({"tokenizer": files.tokenizer_hash(folder)} if self.features == "none" else whole)
 
     def check_vectors(self) -> None:
         super().check_vectors()
+        if self.tokenizer is None and self.features != "none":
+            raise UserError(f"{self.name}: features = {self.features!r} are those of a model; name its `tokenizer`")
         if self.tokenizer is not None and self.vectors != "none":
             raise UserError(f"{self.name}: a pretrained model has vectors of its own; drop `vectors` or `tokenizer`")
 
@@ -55,7 +63,7 @@ class TextPipeline(VectorPipeline):
         """
         notes = notes | _counted("test_texts_in_train_or_val", rows, _seen(rows))
         if self.tokenizer is not None:
-            return self._tokenized(rows, tasks, Path(self.tokenizer), notes)
+            return self._tokenized(rows, tasks, Path(self.tokenizer), work, notes)
         rows = rows.drop_columns(["written", "written_second"])
         pairs = rows["second"].null_count < len(rows)
         first = (SEPARATOR,) if pairs else ()
@@ -76,8 +84,10 @@ class TextPipeline(VectorPipeline):
             notes=notes,
         )
 
-    def _tokenized(self, rows: pa.Table, tasks: Sequence[Task], folder: Path, notes: dict[str, Any]) -> Prepared:
-        """The rows by a pretrained model's tokenizer, texts as they are written."""
+    def _tokenized(
+        self, rows: pa.Table, tasks: Sequence[Task], folder: Path, work: Work, notes: dict[str, Any]
+    ) -> Prepared:
+        """The rows by a pretrained model's tokenizer, texts as they are written, or by the model's features."""
         written = [rows[name].to_pylist() for name in ("written", "written_second")]
         tokens = tokenize(self.name, folder, *written, self.length)
         inputs = pa.FixedSizeListArray.from_arrays(tokens.ids.ravel(), tokens.ids.shape[1])
@@ -85,8 +95,12 @@ class TextPipeline(VectorPipeline):
         notes |= _counted("texts_cut", encoded, pc.greater(pa.array(tokens.counts, pa.int64()), tokens.most))
         told = {"sha256": files.tokenizer_hash(folder), "padding": tokens.padding, "separator": tokens.separator}
         suite = text_suite(self.name, tuple(tasks), (), tokens.ids.shape[1])
+        suite = replace(suite, vocabulary_size=tokens.size, extras={"tokenizer": told})
+        if self.features != "none":
+            encoded, size = with_features(encoded, suite, folder, self.features, work)
+            suite = replace(suite, input_kind="vector", input_shape=(size,), vocabulary_size=None, extras={})
         tables = {split: {task.name: _select(encoded, split, task) for task in tasks} for split in SPLITS}
-        return Prepared(replace(suite, vocabulary_size=tokens.size, extras={"tokenizer": told}), tables, notes=notes)
+        return Prepared(suite, tables, notes=notes)
 
 
 def sentences(

@@ -32,13 +32,14 @@ class Tokens:
     separator: int | None
 
 
-def check_tokenizer(where: str, folder: Path) -> None:
-    """`UserError` where the folder has no model with a tokenizer, or there is nothing to read it with."""
+def check_tokenizer(where: str, folder: Path, *, weights: bool) -> None:
+    """`UserError` where the folder has no model with a tokenizer, or no weights that are wanted, or nothing can read
+    it."""
     if importlib.util.find_spec("transformers") is None:
         raise UserError(f"{where}: tokenizer needs transformers; pip install 'mtlscale[text]'")
     if not folder.is_dir():
         raise UserError(f"{where}: tokenizer: {folder} is no folder; name one with a model's config.json and tokenizer")
-    checkpoints.check_folder(folder, f"{where}: tokenizer: {folder}", weights=False)
+    checkpoints.check_folder(folder, f"{where}: tokenizer: {folder}", weights=weights)
 
 
 def tokenize(where: str, folder: Path, texts: Sequence[str], seconds: Sequence[str | None], length: int) -> Tokens:
