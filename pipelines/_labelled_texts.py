@@ -88,8 +88,8 @@ class TextPipeline(VectorPipeline):
         self, rows: pa.Table, tasks: Sequence[Task], folder: Path, work: Work, notes: dict[str, Any]
     ) -> Prepared:
         """The rows by a pretrained model's tokenizer, texts as they are written, or by the model's features."""
-        written = [rows[name].to_pylist() for name in ("written", "written_second")]
-        tokens = tokenize(self.name, folder, *written, self.length)
+        texts, seconds = (rows[name].to_pylist() for name in ("written", "written_second"))
+        tokens = tokenize(self.name, folder, texts, seconds, self.length)
         inputs = pa.FixedSizeListArray.from_arrays(tokens.ids.ravel(), tokens.ids.shape[1])
         encoded = rows.select(["id", "split", "stream", "label"]).append_column("input", inputs)
         notes |= _counted("texts_cut", encoded, pc.greater(pa.array(tokens.counts, pa.int64()), tokens.most))

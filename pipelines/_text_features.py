@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mtlscale.spec import TaskSuite, files
+from mtlscale.spec import TaskSuite, build, files
 from pipelines._base import Work
 
 _AT_ONCE = 64  # texts
@@ -24,13 +24,12 @@ def with_features(encoded: pa.Table, suite: TaskSuite, folder: Path, pooling: st
 
 
 def _module(folder: Path, pooling: str, suite: TaskSuite) -> Any:
-    from mtlscale.encoders.pretrained import Pretrained
-
     key = (files.known(str(folder))["sha256"], pooling, str(suite.extras))
     if key not in _HELD:
         _HELD.clear()
         # With twice the digits, features are the same whichever texts come together in a block.
-        _HELD[key] = Pretrained(checkpoint=str(folder), pooling=pooling).build(suite).double()
+        encoder = build("encoders", "pretrained", {"checkpoint": str(folder), "pooling": pooling})
+        _HELD[key] = encoder.build(suite).double()
     return _HELD[key]
 
 

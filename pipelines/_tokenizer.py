@@ -91,7 +91,7 @@ def _add(
         chosen = [row for row, second in enumerate(seconds) if (second is not None) == pair]
         if not chosen:
             continue
-        given = [[texts[row] for row in chosen], *([[seconds[row] for row in chosen]] if pair else [])]
+        given: list[list[Any]] = [[texts[row] for row in chosen], *([[seconds[row] for row in chosen]] if pair else [])]
         whole = tokenizer(*given, verbose=False)["input_ids"]
         long = [place for place, its in enumerate(whole) if len(its) > most]
         for row, its in zip(chosen, whole, strict=True):

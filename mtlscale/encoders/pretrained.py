@@ -78,8 +78,8 @@ def _loaded(folder: Path, where: str) -> Any:
     from transformers import AutoModel
     from transformers.utils import logging
 
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     try:
         model, told = AutoModel.from_pretrained(
             folder,
