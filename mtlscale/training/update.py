@@ -77,8 +77,8 @@ class Update:
             )
         if not (partition.shared or partition.independent or len(names) == 1) and balancer.needs in _OF_SHARED:
             raise UserError(
-                f"{balancer.name} balances the tasks' gradients at what they share, and nothing of that learns here; use "
-                "a balancer that weights losses (equal, uncertainty, dwa)"
+                f"{balancer.name} balances the tasks' gradients at what they share, and nothing of that learns here; "
+                "use a balancer that weights losses (equal, uncertainty, dwa)"
             )
         self.names, self.partition, self.balancer = tuple(names), partition, balancer
         self.device, self.workers = device, workers or Workers()

@@ -23,6 +23,7 @@ FILE = """
 datasets: [{{name: text, options: {{tasks: {{a: a.tsv, b: b.tsv}}, tokenizer: model, features: {features}}}}}]
 methods: [{methods}]
 seeds: [0]
+floors: []
 model: {{encoder: {{{encoder}}}}}
 training: {{epochs: 1, batch_size: 16, lr: 1e-2}}
 """
