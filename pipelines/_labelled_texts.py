@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,15 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtlscale.data.splits import carve_validation, hash_split
-from mtlscale.spec import SPLITS, Task, knob
+from mtlscale.spec import SPLITS, Task, UserError, files, knob
 from pipelines._base import Prepared, Work
 from pipelines._text import TextOptions, encode_samples, split_words, text_suite
+from pipelines._text_features import with_features
+from pipelines._tokenizer import check_tokenizer, tokenize
 from pipelines._word_vectors import VectorPipeline
 
 SHARES = {"train": 0.8, "val": 0.1, "test": 0.1}
 SEPARATOR = "<sep>"  # between the two sentences of a pair; no word can be it
 _NO_WORD = r"[^\p{L}\p{M}\p{N}]+"
-_FIELDS = ("id", "split", "stream", "label", "text", "second")
+_FIELDS = ("id", "split", "stream", "label", "text", "second", "written", "written_second")
 
 
 class TextPipeline(VectorPipeline):
@@ -29,20 +33,45 @@ class TextPipeline(VectorPipeline):
     length: int = knob(256, low=1, high=65536, help="words kept of a text, or of a pair with what stands between")
     vocabulary: int = knob(20000, low=4, high=10_000_000, help="token ids in all, padding and unknown included")
     min_count: int = knob(1, low=1, high=1e9, help="a rarer word is unknown")
+    tokenizer: str | None = knob(
+        None, file="tokenizer", help="folder of a pretrained model whose tokenizer makes the token ids; none: words"
+    )
+    features: str = knob(
+        "none", choices=("none", "mean", "first"), help="of the tokenizer's model, frozen, in place of token ids"
+    )
+
+    def options(self) -> dict[str, Any]:
+        """A tokenizer counts by what it holds, and its model where features are wanted."""
+        if self.tokenizer is None:
+            return super().options()
+        folder = Path(self.tokenizer)
+        check_tokenizer(self.name, folder, weights=self.features != "none")
+        whole = files.identity({"tokenizer": files.known(self.tokenizer)})
+        return super().options() | ({"tokenizer": files.tokenizer_hash(folder)} if self.features == "none" else whole)
+
+    def check_vectors(self) -> None:
+        super().check_vectors()
+        if self.tokenizer is None and self.features != "none":
+            raise UserError(f"{self.name}: features = {self.features!r} are those of a model; name its `tokenizer`")
+        if self.tokenizer is not None and self.vectors != "none":
+            raise UserError(f"{self.name}: a pretrained model has vectors of its own; drop `vectors` or `tokenizer`")
 
     def prepared_texts(self, rows: pa.Table, tasks: Sequence[Task], work: Work, notes: dict[str, Any]) -> Prepared:
         """What `sentences` has gathered, encoded, with notes on texts that were cut, have no word or are in two splits.
 
         Rows are no wider than the longest text needs.
         """
+        notes = notes | _counted("test_texts_in_train_or_val", rows, _seen(rows))
+        if self.tokenizer is not None:
+            return self._tokenized(rows, tasks, Path(self.tokenizer), work, notes)
+        rows = rows.drop_columns(["written", "written_second"])
         pairs = rows["second"].null_count < len(rows)
         first = (SEPARATOR,) if pairs else ()
         options = TextOptions(self.length, self.vocabulary, self.min_count, first)
         encoded, words = encode_samples(rows, partial(tokenise, length=self.length), options, work)
         train = tokenise(rows.filter(pc.field("split") == "train"), self.length)["tokens"].combine_chunks()
-        notes = notes | _counted("texts_cut", encoded, pc.greater(encoded["words"], self.length))
+        notes |= _counted("texts_cut", encoded, pc.greater(encoded["words"], self.length))
         notes |= _counted("texts_without_words", encoded, pc.equal(encoded["words"], 0))
-        notes |= _counted("test_texts_in_train_or_val", rows, _seen(rows))
         width = max(1, min(self.length, pc.max(encoded["words"]).as_py() or 1))
         inputs = _narrowed(encoded["input"].combine_chunks(), width)
         encoded = encoded.set_column(encoded.column_names.index("input"), "input", inputs)
@@ -55,13 +84,37 @@ class TextPipeline(VectorPipeline):
             notes=notes,
         )
 
+    def _tokenized(
+        self, rows: pa.Table, tasks: Sequence[Task], folder: Path, work: Work, notes: dict[str, Any]
+    ) -> Prepared:
+        """The rows by a pretrained model's tokenizer, texts as they are written, or by the model's features."""
+        texts, seconds = (rows[name].to_pylist() for name in ("written", "written_second"))
+        tokens = tokenize(self.name, folder, texts, seconds, self.length)
+        inputs = pa.FixedSizeListArray.from_arrays(tokens.ids.ravel(), tokens.ids.shape[1])
+        encoded = rows.select(["id", "split", "stream", "label"]).append_column("input", inputs)
+        notes |= _counted("texts_cut", encoded, pc.greater(pa.array(tokens.counts, pa.int64()), tokens.most))
+        told = {"sha256": files.tokenizer_hash(folder), "padding": tokens.padding, "separator": tokens.separator}
+        suite = text_suite(self.name, tuple(tasks), (), tokens.ids.shape[1])
+        suite = replace(suite, vocabulary_size=tokens.size, extras={"tokenizer": told})
+        if self.features != "none":
+            encoded, size = with_features(encoded, suite, folder, self.features, work)
+            suite = replace(suite, input_kind="vector", input_shape=(size,), vocabulary_size=None, extras={})
+        tables = {split: {task.name: _select(encoded, split, task) for task in tasks} for split in SPLITS}
+        return Prepared(suite, tables, notes=notes)
+
 
 def sentences(
-    stream: str, ids: Sequence[str], splits: Sequence[str], labels: Sequence[float], text: pa.Array, second: pa.Array
+    stream: str,
+    ids: Sequence[str],
+    splits: Sequence[str],
+    labels: Sequence[float],
+    words: tuple[pa.Array, pa.Array],
+    written: tuple[Sequence[str | None], Sequence[str | None]],
 ) -> pa.Table:
-    """Rows of one stream as `prepared_texts` wants them; texts are words between spaces, `second` null where none."""
+    """Rows of one stream as `prepared_texts` wants them: texts and second texts, null where none, as words between
+    spaces and as they are written."""
     columns = (pa.array(ids, pa.string()), pa.array(splits, pa.string()), pa.array([stream] * len(ids), pa.string()),
-               pa.array(labels, pa.float64()), text, second)  # fmt: skip
+               pa.array(labels, pa.float64()), *words, *(pa.array(its, pa.string()) for its in written))  # fmt: skip
     return pa.table(dict(zip(_FIELDS, columns, strict=True)))
 
 

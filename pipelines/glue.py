@@ -115,11 +115,12 @@ class Glue(TextPipeline):
         for row in sorted(set(range(len(values))) - set(good)):
             label = read.columns[layout.label][row]
             problems.append((f"{file} line {read.lines[row]}", f"has the label {label[:40]!r}, which {task} has not"))
-        text = words_of([read.columns[layout.text][row] for row in good])
-        second = words_of([read.columns[layout.second][row] if layout.second else None for row in good])
+        texts = [read.columns[layout.text][row] for row in good]
+        seconds = [read.columns[layout.second][row] if layout.second else None for row in good]
+        text, second = words_of(texts), words_of(seconds)
         ids = [f"{task}/{'dev' if part == 'test' else part}/{read.lines[row]:09d}" for row in good]
         splits = [part] * len(good) if part == "test" else held_out(keys_of(text, second), self.validation, self.name)
-        return sentences(task, ids, splits, [values[row] or 0.0 for row in good], text, second)
+        return sentences(task, ids, splits, [values[row] or 0.0 for row in good], (text, second), (texts, seconds))
 
 
 def _value(label: str, classes: Sequence[str]) -> float | None:

@@ -123,7 +123,9 @@ class Sentences(TextPipeline):
                         (f"{file} line {number}", f"begins with {label[:20]!r}, which is no class of {task}")
                     )
         text = words_of(texts)
-        return sentences(task, ids, splits, labels, text, pa.nulls(len(text), pa.string()))
+        return sentences(
+            task, ids, splits, labels, (text, pa.nulls(len(text), pa.string())), (texts, [None] * len(texts))
+        )
 
     def _split(self, rows: pa.Table) -> pa.Table:
         keys, parts = keys_of(*(rows[name].combine_chunks() for name in ("text", "second"))), rows["split"].to_pylist()

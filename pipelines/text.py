@@ -167,7 +167,7 @@ class Text(TextPipeline):
             text, second = words_of(rows.texts), words_of(rows.seconds)
             splits = self._splits(of_task, rows.parts, keys_of(text, second), notes)
             kept, labels, task = _labels(of_task, rows, splits, problems)
-            table = sentences(of_task.task, rows.ids, splits, labels, text, second)
+            table = sentences(of_task.task, rows.ids, splits, labels, (text, second), (rows.texts, rows.seconds))
             tables.append(table.filter(pa.array(kept, pa.bool_())))
             tasks.append(task)
             work.progress("read", sum(map(len, tables)), 0)

@@ -58,7 +58,7 @@ def embedding_size(encoder: EncoderModule) -> int:
     if size is None:
         raise UserError(
             "aligned turns a task's embeddings, and this encoder has no layer of them; choose mlp, averaged, lstm, "
-            "bilstm, textcnn or transformer"
+            "bilstm, textcnn, transformer or pretrained"
         )
     return size
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from mtlscale.spec import Experiment, UserError, files, find_experiment, load_experiment, read_settings
+from mtlscale.spec import Experiment, UserError, checkpoints, files, find_experiment, load_experiment, read_settings
 
 LIMIT_MB = 100.0  # MiB
 # Never packed, wherever they stand: environments, caches, results; nor anything whose name begins with a dot.
@@ -85,7 +85,10 @@ def pack(
     for index, place in enumerate(files.named(settings)):
         source = place.found(file.parent)
         place.options[place.key] = f"files/{index}/{source.name}"
-        copied[place.options[place.key]] = source
+        inside = (
+            {"": source} if source.is_file() else {f"/{path.name}": path for path in checkpoints.counted_files(source)}
+        )
+        copied |= {f"{place.options[place.key]}{name}": path for name, path in inside.items()}
     for index, dataset in enumerate(loaded.datasets):
         if dataset.source is not None:
             found = _named_data(Path(dataset.source), dataset.build().files())

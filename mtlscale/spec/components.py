@@ -21,12 +21,13 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar, Literal, dataclass_transform
 
 from mtlscale.spec.errors import UserError
 from mtlscale.spec.options import fitted
 from mtlscale.spec.paths import is_file
 
+FileKind = bool | Literal["checkpoint", "tokenizer"]
 PACKAGES = {
     "balancers": "mtlscale.balancing",
     "architectures": "mtlscale.architectures",
@@ -53,7 +54,8 @@ class Knob:
     choices: tuple[Any, ...] = ()
     search: tuple[Any, ...] = ()
     help: str = ""
-    file: bool = False  # the path of a file, which counts by its content
+    # The path of a file, or of a folder with a pretrained model or its tokenizer; it counts by its content.
+    file: FileKind = False
 
     def range(self) -> str:
         """The admissible values in words, as error messages and `mtlscale list` print them."""
@@ -93,7 +95,7 @@ def knob(
     choices: Sequence[Any] = (),
     search: Sequence[Any] = (),
     help: str = "",
-    file: bool = False,
+    file: FileKind = False,
 ) -> Any:
     """A component's setting: its default, admissible range and default search range."""
     spec = Knob(low, high, open_low, open_high, tuple(choices), tuple(search), help, file)
@@ -214,7 +216,8 @@ def build(kind: str, name: str, options: dict[str, Any] | None = None, where: st
         if spec.file and isinstance(value, dict):  # as a run's spec keeps it
             continue
         if spec.file and value is not None and not isinstance(value, str):
-            raise UserError(f"{where or name}: {key} = {value!r} should be the path of a file")
+            what = "file" if spec.file is True else "folder"
+            raise UserError(f"{where or name}: {key} = {value!r} should be the path of a {what}")
         try:
             options[key] = fitted(value, _told(types[key]), default)
         except ValueError as error:

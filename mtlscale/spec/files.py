@@ -1,4 +1,4 @@
-"""Files that a component's setting names: found beside the experiment, known by what they hold."""
+"""Files and folders that a component's setting names: found beside the experiment, known by what they hold."""
 
 from __future__ import annotations
 
@@ -10,27 +10,35 @@ from pathlib import Path
 from typing import Any
 
 from mtlscale.spec import components
+from mtlscale.spec.checkpoints import check_folder, counted_files, tokenizer_files
 from mtlscale.spec.errors import UserError
 
 
 @dataclass(frozen=True)
 class Named:
-    """A place in what an experiment file says that names a file."""
+    """A place in what an experiment file says that names a file, or a folder with a pretrained model."""
 
     where: str
     options: dict[str, Any]
     key: str
+    kind: components.FileKind
 
     @property
     def name(self) -> str:
         return str(self.options[self.key])
 
     def found(self, folder: Path) -> Path:
-        """The file, relative to the experiment's folder, else to the working directory."""
+        """The file or folder, relative to the experiment's folder, else to the working directory."""
+        what = "file" if self.kind is True else "folder"
         for path in (folder / self.name, Path(self.name)):
-            if path.is_file():
+            if path.is_file() if what == "file" else path.is_dir():
+                if what == "folder":
+                    check_folder(path, f"{self.where}: {self.name}", weights=self.kind == "checkpoint")
                 return path.absolute()
-        raise UserError(f"{self.where}: {self.name} does not exist beside the experiment or here; name a file or null")
+        missing = "does not exist beside the experiment or here"
+        if what == "folder" and ((folder / self.name).is_file() or Path(self.name).is_file()):
+            missing = "is a file"
+        raise UserError(f"{self.where}: {self.name} {missing}; name a {what} or null")
 
 
 def named(data: Mapping[str, Any]) -> Iterator[Named]:
@@ -42,11 +50,11 @@ def named(data: Mapping[str, Any]) -> Iterator[Named]:
         options = entry["options"] if isinstance(entry.get("options"), dict) else entry
         for key, (_, knob) in components.component(kind, name).knobs().items():
             if knob.file and isinstance(options.get(key), str):
-                yield Named(f"{where}.{key}", options, key)
+                yield Named(f"{where}.{key}", options, key, knob.file)
 
 
 def _components(data: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Place, kind and entry of the components that may name files: encoders, and architectures of methods."""
+    """Place, kind and entry of what may name files: encoders, data sets, and architectures of methods."""
     models = [("model", data.get("model"))]
     for kind in ("datasets", "methods"):
         entries = data.get(kind)
@@ -54,6 +62,8 @@ def _components(data: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, A
             if not isinstance(entry, dict):
                 continue
             models.append((f"{kind}.{index}.model", entry.get("model")))
+            if kind == "datasets":
+                yield f"datasets.{index}", "datasets", entry
             if kind == "methods":
                 yield f"methods.{index}", "architectures", entry
                 if isinstance(entry.get("architecture"), dict):
@@ -77,16 +87,16 @@ def identity(entry: Any) -> Any:
 
 
 def locate(value: Any) -> Path:
-    """The file that a setting names, as `known` has it or by its path; `UserError` where it is not there any more, or
-    holds something else.
+    """The file or folder that a setting names, as `known` has it or by its path; `UserError` where it is not there any
+    more, or holds something else.
 
     On another node it may lie in that node's copy of a submitted job's working directory.
     """
     path = Path(value["file"] if _is_file(value) else value)
-    if not path.is_file():
-        path = next((found for found in [Path.cwd().joinpath(*path.parts[-3:])] if found.is_file()), path)
-    if not path.is_file():
-        raise UserError(f"{path} is not a file on this machine; it has to lie at the same path on every node")
+    if not path.exists():
+        path = next((found for found in [Path.cwd().joinpath(*path.parts[-3:])] if found.exists()), path)
+    if not path.exists():
+        raise UserError(f"{path} is not on this machine; it has to lie at the same path on every node")
     if _is_file(value) and _content_hash(str(path)) != value["sha256"]:
         raise UserError(f"{path} has changed since the run was planned; start it again")
     return path
@@ -96,8 +106,22 @@ def _is_file(value: Any) -> bool:
     return isinstance(value, Mapping) and set(value) == {"file", "sha256"}
 
 
+def tokenizer_hash(folder: Path) -> str:
+    """The hash of a tokenizer's files: what its token ids depend on."""
+    return _hash_together(tokenizer_files(folder))
+
+
+def _hash_together(files: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.name}\0{_content_hash(str(path))}\n".encode())
+    return digest.hexdigest()
+
+
 def _content_hash(path: str) -> str:
     try:
+        if Path(path).is_dir():
+            return _hash_together(counted_files(Path(path)))
         state = Path(path).stat()
         return _hash(path, state.st_size, state.st_mtime_ns)
     except OSError as error:

@@ -27,6 +27,7 @@ from mtlscale.training.overlap import Overlap
 from mtlscale.training.rows import Partition, TaskGradients
 from mtlscale.training.ways import Amp, Asked, Draft, Micro, Overflow, Penalty, Ways
 
+_OF_SHARED = ("gramian", "jacobian", "modules")  # what balancers ask for that is taken at shared parameters
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _GROWTH_STEPS = 2000  # without an overflow, after which the loss scale doubles
 _FIRST_SCALE = 2.0**16
@@ -73,6 +74,11 @@ class Update:
             raise UserError(
                 f"this architecture combines the tasks' gradients itself; use a balancer that weights losses (equal, "
                 f"uncertainty, dwa) instead of {balancer.name}"
+            )
+        if not (partition.shared or partition.independent or len(names) == 1) and balancer.needs in _OF_SHARED:
+            raise UserError(
+                f"{balancer.name} balances the tasks' gradients at what they share, and nothing of that learns here; "
+                "use a balancer that weights losses (equal, uncertainty, dwa)"
             )
         self.names, self.partition, self.balancer = tuple(names), partition, balancer
         self.device, self.workers = device, workers or Workers()

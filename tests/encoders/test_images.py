@@ -156,7 +156,7 @@ def test_files_that_hold_no_weights_are_named(tmp_path: Path) -> None:
     declare()
     from torchvision.models import resnet18
 
-    with pytest.raises(UserError, match=r"missing\.pt is not a file on this machine"):
+    with pytest.raises(UserError, match=r"missing\.pt is not on this machine"):
         build("resnet18", weights=str(tmp_path / "missing.pt"))
     path = tmp_path / "other.pt"
     torch.save({"something": torch.zeros(1)}, path)

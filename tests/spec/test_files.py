@@ -100,3 +100,37 @@ def test_a_submitted_job_takes_it_along(
     # On another node the job's folder has another name.
     value = {**driver.spec["encoder"]["weights"], "file": "/tmp/not there/files/0/backbone.pth"}
     assert files.locate(value) == there / "files" / "0" / "backbone.pth"
+
+
+def test_a_folder_is_known_by_the_files_of_its_model(
+    write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    model = "{encoder: {name: pretrained, checkpoint: model}}"
+    for name, text, problem in (
+        ("config.json", '{"model_type": "bert"}', "has no config.json"),
+        ("pytorch_model.bin", "pickled", "has no weights"),
+        ("model.safetensors", "one", r"only pickled weights \(pytorch_model.bin\)"),
+        ("tokenizer.json", "{}", "has no tokenizer"),
+    ):
+        with pytest.raises(UserError, match=rf"model\.encoder\.checkpoint: model.* {problem}"):
+            load_experiment(write(model))
+        (folder / name).write_text(text)
+    run = first(write(model))
+    (folder / "README.md").write_text("said")
+    assert first(write(model)).run_id == run.run_id
+    package = pack(str(write(model)))
+    package.write(tmp_path / "there")
+    inside = tmp_path / "there" / "files" / "0" / "model"
+    assert sorted(path.name for path in inside.iterdir()) == ["config.json", "model.safetensors", "tokenizer.json"]
+    monkeypatch.chdir(tmp_path / "there")
+    assert first(Path(package.file)).run_id == run.run_id
+    value = {**run.spec["encoder"]["checkpoint"], "file": "/tmp/not there/files/0/model"}
+    assert files.locate(value) == inside
+    (folder / "model.safetensors").write_text("two")
+    assert first(write(model)).run_id != run.run_id
+    with pytest.raises(UserError, match="has changed since the run was planned"):
+        files.locate(run.spec["encoder"]["checkpoint"])
+    with pytest.raises(UserError, match=r"checkpoint: model/config\.json is a file; name a folder or null"):
+        load_experiment(write(model.replace("model}}", "model/config.json}}")))

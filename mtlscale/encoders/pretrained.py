@@ -1,0 +1,167 @@
+"""A pretrained language model from a local folder, as `transformers` saves them."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from mtlscale.encoders._base import Encoder, EncoderModule
+from mtlscale.encoders._tokens import lengths
+from mtlscale.spec import TaskSuite, UserError, checkpoints, files, knob
+from mtlscale.torchvision_ops import declare
+
+
+class Pretrained(Encoder):
+    """A pretrained language model from a local folder, frozen, tuned as a whole, or by low-rank adapters (LoRA).
+
+    `checkpoint` is a folder with config.json, weights as safetensors and the tokenizer; nothing is downloaded, pickled
+    weights and code in the folder are never loaded. The set has to be prepared with the same tokenizer (option
+    `tokenizer` of the text pipelines). Features are the mean over a text's tokens, its special ones included, or its
+    first token. The model's own dropout is off. LoRA adds (alpha / rank) B A to every linear layer, B = 0 at first.
+    """
+
+    name: ClassVar[str] = "pretrained"
+    source: ClassVar[str] = "the checkpoint's own; LoRA: Hu et al., ICLR 2022"
+    inputs: ClassVar[tuple[str, ...]] = ("tokens",)
+
+    checkpoint: str | None = knob(None, file="checkpoint", help="folder with the model, its weights and its tokenizer")
+    tune: str = knob("frozen", choices=("frozen", "full", "lora"), help="what of the model learns")
+    pooling: str = knob("mean", choices=("mean", "first"), help="of the tokens of a text")
+    rank: int = knob(8, low=1, help="of an adapter; lora")
+    alpha: float = knob(16.0, low=0.0, open_low=True, help="an adapter counts alpha / rank; lora")
+
+    def build(self, suite: TaskSuite) -> EncoderModule:
+        if self.checkpoint is None:
+            raise UserError(f"{self.name}: name a folder with a model: `checkpoint: FOLDER`")
+        for package in ("transformers", *(["peft"] if self.tune == "lora" else [])):
+            if importlib.util.find_spec(package) is None:
+                raise UserError(f"{self.name} needs {package}; pip install 'mtlscale[text]'")
+        folder = files.locate(self.checkpoint)
+        where = f"{self.name}: {folder}"
+        checkpoints.check_folder(folder, where, weights=True)
+        self._check_tokens(suite, folder, where)
+        model = _loaded(folder, where)
+        told = suite.extras["tokenizer"]
+        size = int(model.get_input_embeddings().num_embeddings)
+        if (suite.vocabulary_size or 0) > size + (told["padding"] >= size):
+            raise UserError(f"{where} has {size} tokens, its tokenizer {suite.vocabulary_size}; save both again")
+        model.requires_grad_(self.tune == "full")
+        if self.tune == "lora":
+            _adapt(model, self.rank, self.alpha)
+        return PretrainedModule(model, self.pooling, told["padding"], told["separator"])
+
+    def _check_tokens(self, suite: TaskSuite, folder: Path, where: str) -> None:
+        """`UserError` where the suite's token ids are not this checkpoint's, or too many for it."""
+        if suite.input_kind != "tokens":
+            raise UserError(f"{self.name} reads tokens, {suite.name} has {suite.input_kind}; choose another encoder")
+        told = suite.extras.get("tokenizer")
+        if told is None:
+            raise UserError(
+                f"{self.name}: {suite.name} holds words of its own; prepare it with the option `tokenizer: {folder}`"
+            )
+        if told["sha256"] != files.tokenizer_hash(folder):
+            raise UserError(
+                f"{self.name}: {suite.name} was prepared with another tokenizer; prepare it with `tokenizer: {folder}`"
+            )
+        most = checkpoints.longest(checkpoints.read_config(folder, where))
+        if most is not None and suite.input_shape[0] > most:
+            raise UserError(f"{where} takes {most} tokens, {suite.name} has {suite.input_shape[0]}; lower its `length`")
+
+
+def _loaded(folder: Path, where: str) -> Any:
+    """The model in float32, without a pooling layer of its own; `UserError` where its files do not make one."""
+    declare()  # transformers imports torchvision
+    from transformers import AutoModel
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        model, told = AutoModel.from_pretrained(
+            folder,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    except Exception as error:  # whatever its readers of files raise
+        text = (str(error).splitlines() or [""])[0]
+        raise UserError(f"{where} cannot be loaded ({type(error).__name__}: {text}); save the model again") from None
+    missing = sorted(name for name in told["missing_keys"] if not name.startswith("pooler."))
+    if missing or told["mismatched_keys"]:
+        what = f"lack {missing[0]}" if missing else "have other shapes than config.json says"
+        raise UserError(f"{where}: its weights {what}; save the model again")
+    if model.config.is_encoder_decoder:
+        model = model.get_encoder()
+    if isinstance(getattr(model, "pooler", None), nn.Module):
+        model.pooler = None
+    return model
+
+
+def _adapt(model: nn.Module, rank: int, alpha: float) -> None:
+    """Adapters beside every linear layer, in place: what else there is does not learn."""
+    from peft import LoraConfig, inject_adapter_in_model
+
+    inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear"), model)
+
+
+class PretrainedModule(EncoderModule):
+    """Token ids [B, L] of the checkpoint's tokenizer, its padding 0, -> [B, hidden size].
+
+    padding: the id that stands for the tokenizer's 0, which changed places with its padding. separator: the id between
+    the texts of a pair, in models that tell their tokens apart by type.
+    """
+
+    def __init__(self, model: Any, pooling: str, padding: int, separator: int | None) -> None:
+        super().__init__()
+        self.model = model.eval()
+        self.pooling, self.padding, self.separator = pooling, padding, separator
+        self.features = int(model.config.hidden_size)
+
+    def train(self, mode: bool = True) -> PretrainedModule:
+        super().train(mode)
+        self.model.eval()  # its dropout draws from a generator that knows nothing of workers
+        return self
+
+    @property
+    def embedding_size(self) -> int:
+        return int(self.model.get_input_embeddings().embedding_dim)
+
+    def embed(self, inputs: Tensor) -> Tensor:
+        embedded: Tensor = self.model.get_input_embeddings()(self._ids(inputs))
+        return embedded
+
+    def read(self, embedded: Tensor, inputs: Tensor) -> Tensor:
+        tokens = _narrowed(inputs)
+        return self._pooled(tokens, inputs_embeds=embedded[:, : tokens.shape[1]])
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        tokens = _narrowed(inputs)
+        return self._pooled(tokens, input_ids=self._ids(tokens))
+
+    def _ids(self, tokens: Tensor) -> Tensor:
+        """The tokenizer's own ids; padding that the model has no vector of, and does not look at, becomes any."""
+        size = int(self.model.get_input_embeddings().num_embeddings)
+        ids = torch.where(tokens == self.padding, 0, tokens)
+        return torch.where(tokens == 0, self.padding if self.padding < size else 0, ids).long()
+
+    def _pooled(self, tokens: Tensor, **what: Tensor) -> Tensor:
+        words = tokens != 0
+        words[:, 0] = True  # an empty text is one token of padding
+        if self.separator is not None:
+            ends = (tokens == self.separator).long()
+            what["token_type_ids"] = ((ends.cumsum(1) - ends) * words).clamp(max=1)
+        hidden: Tensor = self.model(attention_mask=words.long(), **what).last_hidden_state
+        if self.pooling == "first":
+            return hidden[:, 0]
+        return (hidden * words[..., None]).sum(1) / words.sum(1, keepdim=True)
+
+
+def _narrowed(tokens: Tensor) -> Tensor:
+    """Without the places that are padding in every text: attention costs the square of the length."""
+    return tokens[:, : max(1, int(lengths(tokens).max()))]

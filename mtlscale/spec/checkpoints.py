@@ -1,0 +1,69 @@
+"""Folders with a pretrained model, as `transformers` saves them: what they have to hold, and what counts of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from mtlscale.spec.errors import UserError
+
+CONFIG = "config.json"
+TOKENIZER = "tokenizer.json"
+COUNTED = (".json", ".model", ".safetensors", ".txt")  # what is said of the rest, READMEs say, changes nothing
+_OLDER_TOKENIZERS = ("vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
+_WITH_OLDER = ("merges.txt", "added_tokens.json", "special_tokens_map.json", "tokenizer_config.json")
+_PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+# Models that count places from after their padding's id.
+_PLACES_AFTER_PADDING = frozenset({"camembert", "data2vec-text", "mpnet", "roberta", "xlm-roberta", "xmod"})
+
+
+def counted_files(folder: Path) -> list[Path]:
+    """The files directly in a folder that tell one model from another, by name."""
+    return sorted(
+        path for path in folder.iterdir() if path.suffix in COUNTED and not path.name.startswith(".") and path.is_file()
+    )
+
+
+def tokenizer_files(folder: Path) -> list[Path]:
+    """The files that a tokenizer is made of; none where the folder has no tokenizer."""
+    if (folder / TOKENIZER).is_file():
+        return [folder / TOKENIZER]
+    if not any((folder / name).is_file() for name in _OLDER_TOKENIZERS):
+        return []
+    return [folder / name for name in sorted((*_OLDER_TOKENIZERS, *_WITH_OLDER)) if (folder / name).is_file()]
+
+
+def check_folder(folder: Path, where: str, *, weights: bool) -> None:
+    """`UserError` where a folder lacks a configuration, a tokenizer or, if they are wanted, weights that are not
+    pickled."""
+    if not (folder / CONFIG).is_file():
+        raise UserError(f"{where} has no {CONFIG}; name a folder that save_pretrained of transformers wrote")
+    read_config(folder, where)
+    if weights and not any(path.suffix == ".safetensors" for path in counted_files(folder)):
+        pickled = next((name for name in _PICKLED if (folder / name).is_file()), None)
+        told = f"has only pickled weights ({pickled}), which are never loaded" if pickled else "has no weights"
+        raise UserError(f"{where} {told}; save them as model.safetensors")
+    if not tokenizer_files(folder):
+        raise UserError(f"{where} has no tokenizer; save {TOKENIZER} beside {CONFIG}")
+
+
+def read_config(folder: Path, where: str) -> dict[str, Any]:
+    """What the model's configuration says."""
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{where}: {CONFIG} cannot be read ({error}); save the model again") from None
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise UserError(f"{where}: {CONFIG} names no model_type; save the model with save_pretrained of transformers")
+    return config
+
+
+def longest(config: dict[str, Any]) -> int | None:
+    """How many tokens a model takes; None where its configuration sets no limit."""
+    places = config.get("max_position_embeddings", config.get("n_positions"))
+    if not isinstance(places, int):
+        return None
+    if config.get("model_type") in _PLACES_AFTER_PADDING:
+        return places - int(config.get("pad_token_id") or 0) - 1
+    return places
