@@ -2,10 +2,18 @@
 
     python benchmarks/balancers.py                      # all three problems, every balancer
     python benchmarks/balancers.py --problem own4 --balancers mgda,pcgrad,cagrad,getmtl
+    python benchmarks/balancers.py --problem grid --balancers mgda,cagrad,getmtl      # many MLPs, one line each
+    python benchmarks/balancers.py --problem mlp:10x64x784x512 --balancers mgda       # one of them, whole table
 
 Problems: `own4`, `own14`: 4 or 14 tasks with inputs of their own, TextCNN (20,000 x 300 embedding, 3 x 100 filters, 256
 tokens); `one10`, `one10wide`: 10 tasks on one input, MLPs of 2 x 64 and 2 x 512 units with batches of 64 and 256;
-`resnet3`: 3 tasks on one input, ResNet-18 at 64 x 64.
+`resnet3`: 3 tasks on one input, ResNet-18 at 64 x 64; `mlp:TxBxIxW`: T tasks on one input of I numbers, batches of B,
+an MLP of 2 x W units; `grid`: MLPs of 64 to 1,024 units, batches of 16 to 256, 3, 10 and 40 tasks.
+
+"one backward each" is the same step written down by hand as papers and libraries do it: the heads in one pass, one
+backward pass per task through the trunk, the Gramian of the gradients, our balancer's weights from it, Adam. "LibMTL's
+loop" does whole backward passes, losses to inputs, task by task, keeps the gradients in one matrix [T, P], and goes
+back once more with the weights.
 
 A step is everything from the batch on the device to updated parameters (Adam). Steps of a balancer and of equal
 weighting alternate, so that what else the machine does hits both; the figure is the median of the ratios. On the CPU it
@@ -35,6 +43,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mtlscale.architectures import MultiTaskModule, Turn
+from mtlscale.balancing import balance
 from mtlscale.data import Batch, EpochSampler, Samples
 from mtlscale.encoders import EncoderModule
 from mtlscale.spec import Task, TaskSuite, TrainingSpec, components
@@ -91,7 +100,12 @@ def problem(name: str, device: str) -> tuple[TaskSuite, MultiTaskModule, list[Ba
     """A suite, a fresh HPS network and one step's batches."""
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(1)
-    if name in ("own4", "own14"):
+    if name.startswith("mlp:"):
+        tasks, rows, size, width = (int(number) for number in name[4:].split("x"))
+        suite = suite_of(tasks, False, "vector", (size,), None)
+        encoder = components.build("encoders", "mlp", {"hidden": [width, width]}).build(suite)
+        inputs = {"all": torch.randn(rows, size, generator=generator)}
+    elif name in ("own4", "own14"):
         tasks, rows, vocabulary = int(name[3:]), 64, 20_000
         suite = suite_of(tasks, True, "tokens", (256,), vocabulary)
         options = {"dimensions": 300, "filters": 100, "widths": [3, 5, 7]}
@@ -249,6 +263,77 @@ def floor_step(name: str, device: str) -> Callable[[], None]:
     return run
 
 
+def by_hand(name: str, balancer: str, device: str, *, whole: bool = False) -> Callable[[], None]:
+    """A step of a balancer of Gramians on one input with one backward pass per task, and nothing of our engine but the
+    balancer's own function. whole: LibMTL's loop."""
+    suite, model, batches = problem(name, device)
+    optimizer = adam(model)
+    shared, own = model.shared_parameters(), [model.task_parameters(task.name) for task in suite.tasks]
+    heads, targets = [p for group in own for p in group], batches[0].samples.targets
+    built = components.build("balancers", balancer)
+    state, everyone = built.init(len(suite.tasks)), torch.ones(len(suite.tasks), dtype=torch.bool)
+
+    def weights_of(losses: Sequence[Tensor], k: Tensor) -> Tensor:
+        nonlocal state
+        values = torch.stack([loss.detach() for loss in losses]).double()
+        weights, state = balance(built, values, k.double(), state, everyone)
+        return weights.float()
+
+    def trunk_only() -> None:
+        outputs = model(batches[0])
+        losses = [F.cross_entropy(outputs.predictions[task], y) for task, y in targets.items()]
+        at_z = torch.autograd.grad(sum(losses), [*outputs.branches.values(), *heads], retain_graph=True)
+        for parameter, gradient in zip(heads, at_z[len(losses) :], strict=True):
+            parameter.grad = gradient
+        last, z = len(losses) - 1, outputs.representation
+        rows = [torch.autograd.grad(z, shared, at_z[i], retain_graph=i < last) for i in range(len(losses))]
+        columns = [torch.stack(column).flatten(1) for column in zip(*rows, strict=True)]
+        weights = weights_of(losses, sum(column @ column.T for column in columns))
+        for parameter, column in zip(shared, columns, strict=True):
+            parameter.grad = (weights @ column).view_as(parameter)
+        optimizer.step()
+
+    def libmtl() -> None:
+        outputs = model(batches[0])
+        losses = [F.cross_entropy(outputs.predictions[task], y) for task, y in targets.items()]
+        matrix = torch.zeros(len(losses), sum(p.numel() for p in shared), device=device)
+        for row, loss in zip(matrix, losses, strict=True):
+            optimizer.zero_grad()
+            loss.backward(retain_graph=True)
+            row.copy_(torch.cat([p.grad.flatten() for p in shared]))
+        weights = weights_of(losses, matrix @ matrix.T)
+        optimizer.zero_grad()
+        sum(weight * loss for weight, loss in zip(weights.tolist(), losses, strict=True)).backward()
+        optimizer.step()
+
+    return libmtl if whole else trunk_only
+
+
+def grid(balancers: Sequence[str], repeats: int, device: str, *, torchjd: bool) -> None:
+    """A line for each MLP and balancer: steps over those by hand, and over equal weighting."""
+    table = Table("problem", "balancer", "/ one backward each", "/ LibMTL's loop", "/ TorchJD best", "/ equal")
+    problems = [f"mlp:{t}x{b}x784x512" for t in (10,) for b in (32, 64, 256)]
+    problems += [f"mlp:{t}x{b}x{w}x{w}" for w in (64, 256, 1024) for b in (16, 64, 256) for t in (3, 10, 40)]
+    worst = 0.0
+    for name in problems:
+        for balancer in balancers:
+            run = our_step(name, balancer, device)
+            turns = max(5, repeats)
+            ratio, _ = compare(run, by_hand(name, balancer, device), turns, device)
+            loop, _ = compare(run, by_hand(name, balancer, device, whole=True), max(3, turns // 3), device)
+            equal, _ = compare(run, our_step(name, "equal", device), turns, device)
+            best = float("nan")
+            if torchjd and balancer in TORCHJD:
+                ways = torchjd_steps(name, TORCHJD[balancer], device)
+                best = max((compare(run, step, 3, device)[0] for step in ways.values()), default=float("nan"))
+            worst = max(worst, ratio)
+            cells = [f"{cell:.2f}" if cell == cell else "" for cell in (ratio, loop, best, equal)]
+            table.add_row(name, balancer, *cells)
+            print(name, balancer, *cells, flush=True)
+    Console(width=110).print(table)
+    print(f"largest ratio to one backward pass per task: {worst:.2f}")
+
+
 def peak_mib(name: str, balancer: str, device: str) -> float:
     """Peak memory of three steps over what the process held before them."""
     if device == "cuda":
@@ -297,6 +382,9 @@ def main() -> None:
         return
     console = Console(width=110)
     chosen = arguments.balancers.split(",") if arguments.balancers else components.names("balancers")
+    if arguments.problem == "grid":
+        grid(chosen, arguments.repeats, arguments.device, torchjd=not arguments.no_torchjd)
+        return
     for name in arguments.problem.split(","):
         table = Table("balancer", "needs", "step / equal", "TorchJD", "TorchJD best", "ours / TorchJD", "/ best")
         table.add_column("peak MiB")

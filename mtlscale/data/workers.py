@@ -65,6 +65,25 @@ class Workers:
             for tensor, part in zip(group, flat.split([t.numel() for t in group]), strict=True):
                 tensor.copy_(part.view_as(tensor))
 
+    def gather(self, tensor: Tensor) -> Tensor:
+        """[workers, *shape]: the tensors of one shape that the workers have, in their order."""
+        return self.gather_many([tensor])[0]
+
+    def gather_many(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Each [workers, *shape]: what the workers have of tensors of the same shapes, with one call per dtype."""
+        found = [tensor.unsqueeze(0) for tensor in tensors]
+        if self.size == 1:
+            return found
+        for dtype in sorted({t.dtype for t in tensors}, key=str):
+            places = [place for place, t in enumerate(tensors) if t.dtype == dtype]
+            flat = torch.cat([tensors[place].reshape(-1) for place in places])
+            there = flat.new_empty(self.size * len(flat))
+            torch.distributed.all_gather_into_tensor(there, flat)
+            parts = there.view(self.size, -1).split([tensors[place].numel() for place in places], dim=1)
+            for place, part in zip(places, parts, strict=True):
+                found[place] = part.reshape(self.size, *tensors[place].shape)
+        return found
+
     def barrier(self) -> None:
         if self.size > 1:
             torch.distributed.barrier()

@@ -235,6 +235,7 @@ def partition_of(
         independent=model.independent,
         vectorised=model.vectorised,
         joint=model.joint_backward,
+        same_inputs=suite.inputs == "shared",
         partial=chosen is not None,
         modules=modules,
     )

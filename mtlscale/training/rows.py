@@ -22,9 +22,9 @@ class Partition:
     """The parameters that an update moves, and whose they are.
 
     independent: nothing is shared, every task has a network of its own. vectorised: the tasks' backward passes below
-    the representation may run as one. joint: all tasks' gradients have to come back in one backward pass. partial: the
-    modules have other parameters, which somebody else moves. modules: of the network, input side first, the places of
-    their parameters in `shared`; a place may be in none.
+    the representation may run as one. joint: all tasks' gradients have to come back in one backward pass. same_inputs:
+    tasks have theirs in common. partial: the modules have other parameters, which somebody else moves. modules: of the
+    network, input side first, the places of their parameters in `shared`; a place may be in none.
     """
 
     shared: list[nn.Parameter]
@@ -33,6 +33,7 @@ class Partition:
     independent: bool = False
     vectorised: bool = False
     joint: bool = False
+    same_inputs: bool = True
     partial: bool = False
     modules: list[list[int]] = field(default_factory=list)
 

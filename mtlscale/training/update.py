@@ -21,6 +21,7 @@ from torch import Tensor
 from mtlscale.balancing import Balancer, JacobianBalancer, State, look_again
 from mtlscale.data import Workers
 from mtlscale.spec import UserError
+from mtlscale.training.layers import by_layers
 from mtlscale.training.means import clip_factors
 from mtlscale.training.modules import by_modules
 from mtlscale.training.overlap import Overlap
@@ -160,6 +161,8 @@ class Update:
         if len(asked.micros) == 1 and (self.balancer.needs == "losses" or alone or not due):
             return self.ways.by_losses(asked)
         if self.balancer.at == "parameters" or alone or not due:
+            if self.balancer.needs == "gramian" and due and not alone and len(asked.micros) == 1:
+                return by_layers(self.ways, asked)
             return self.ways.by_gradients(asked)
         if len(asked.micros) > 1:
             raise UserError(f"{self.balancer.name} works at the representation: set accumulate to 1")

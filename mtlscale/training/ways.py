@@ -1,5 +1,5 @@
-"""The three ways from the losses of a step to its gradients: one backward pass of weighted losses, one differentiation
-per task, or the tasks' gradients at a shared representation."""
+"""Ways from the losses of a step to its gradients: one backward pass of weighted losses, one differentiation per task,
+or the tasks' gradients at a shared representation. Two more are in `layers` and `modules`."""
 
 from __future__ import annotations
 
@@ -49,6 +49,15 @@ class Draft:
     state: State
     finite: bool = True
     still: Sequence[nn.Parameter] = ()
+
+
+@dataclass(frozen=True)
+class AtRepresentation:
+    """A representation z that some tasks share, and their gradients there [tasks, *z.shape]."""
+
+    z: Tensor
+    tasks: Sequence[int]
+    grads: Tensor
 
 
 class Overflow(Exception):
@@ -149,10 +158,10 @@ class Ways:
 
         Tasks with inputs of their own have representations of different samples, hence orthogonal gradients there.
         """
-        size, partition = len(self.names), self.partition
+        partition = self.partition
         g = TaskGradients.empty(partition)
-        at_z: list[tuple[Tensor, list[int], list[Tensor]]] = []
-        k = torch.zeros(size, size, dtype=torch.float64, device=self.device)
+        at_z: list[AtRepresentation] = []
+        k = self.by_task(self.ones().new_zeros(0, 0), [])
         extra: Tensor | None = None
         factors, sizes = self.factors(asked)
         for losses in asked.micros[0]:
@@ -164,40 +173,48 @@ class Ways:
                 raise UserError(
                     f"{self.balancer.name} needs an architecture with one shared representation, such as hps"
                 )
-            grads = at_representation(g.own, losses, partition, factors)
-            at_z.append((losses.representation, losses.tasks, grads))
-            flat = torch.stack([grad.reshape(-1) for grad in grads])
+            grads = torch.stack(at_representation(g.own, losses, partition, factors))
+            at_z.append(AtRepresentation(losses.representation, losses.tasks, grads))
+            flat = grads.flatten(1)
             flat = flat if flat.dtype == torch.float64 else flat.float()  # squares of scaled halves would overflow
-            products = (flat @ flat.T).to(torch.float64)
-            if losses.tasks == list(range(size)):
-                k += products
-            else:
-                index = torch.tensor(losses.tasks).to(self.device, non_blocking=True)
-                k[index[:, None], index] += products
+            k += self.by_task((flat @ flat.T).to(torch.float64), losses.tasks)
         table = self.table(g)
         self.workers.sum_many([table, k])
         means = self.means(asked, table, k)
         per_sum = means.per_sum * sizes
-        assert means.k is not None
-        weights, state = self.balance(asked, means, means.k * per_sum[:, None] * per_sum / asked.loss_scale**2)
+        weights, state = self.balance(asked, means, means.gramian(per_sum / asked.loss_scale))
+        finite = self.through(asked, g, at_z, extra, weights, per_sum, means.present)
+        return Draft(means.losses, weights, state, finite)
+
+    def through(
+        self,
+        asked: Asked,
+        g: TaskGradients,
+        at_z: Sequence[AtRepresentation],
+        extra: Tensor | None,
+        weights: Tensor,
+        per_sum: Tensor,
+        present: Tensor,
+    ) -> bool:
+        """One backward pass of the weighted losses from the representation on, with an objective's terms; the tasks'
+        own gradients are in `g`. weights, per_sum, present: [T]. Returns whether all is finite."""
         self.zero()
-        self.assign_own(g.own, self._head_weights(weights, means.present) * per_sum)
-        outputs_z, grads_z, along = [], [], (weights * per_sum).tolist()
-        for z, tasks, grads in at_z:
-            total = torch.zeros_like(z)
-            for task, grad in zip(tasks, grads, strict=True):
-                total += grad * along[task]
-            outputs_z.append(z)
-            grads_z.append(total)
+        self.assign_own(g.own, self._head_weights(weights, present) * per_sum)
+        along = (weights * per_sum).to(self.device, non_blocking=True)
+        outputs, grads = [], []
+        for each in at_z:
+            factors = along if len(each.tasks) == len(along) else along[each.tasks]
+            outputs.append(each.z)
+            grads.append((factors.to(each.grads.dtype) @ each.grads.flatten(1)).view_as(each.z))
         if extra is not None and extra.requires_grad:
-            outputs_z.append(extra * asked.loss_scale)
-            grads_z.append(torch.ones_like(extra))
-        targets = [*partition.shared, *partition.extra]
-        _assign(targets, torch.autograd.grad(outputs_z, targets, grads_z, allow_unused=True))
+            outputs.append(extra * asked.loss_scale)
+            grads.append(torch.ones_like(extra))
+        targets = [*self.partition.shared, *self.partition.extra]
+        _assign(targets, torch.autograd.grad(outputs, targets, grads, allow_unused=True))
         penalty = self._shared_penalty(asked)
         if penalty is not None:
-            (penalty * asked.loss_scale).backward(inputs=partition.all if partition.partial else None)
-        return Draft(means.losses, weights, state, self._finish(asked))
+            (penalty * asked.loss_scale).backward(inputs=self.partition.all if self.partition.partial else None)
+        return self._finish(asked)
 
     def _by_query(
         self, balancer: ValidationBalancer, asked: Asked, g: TaskGradients, per_sum: Tensor, means: Means
@@ -261,6 +278,17 @@ class Ways:
         if infinite and means.k is not None:
             raise bad_gradient(self.balancer, means.k, self.names, asked.step)
         return means
+
+    def by_task(self, products: Tensor, tasks: Sequence[int]) -> Tensor:
+        """[T, T] from the products of some tasks' gradients."""
+        size = len(self.names)
+        if list(tasks) == list(range(size)):
+            return products
+        result = torch.zeros(size, size, dtype=torch.float64, device=self.device)
+        if tasks:
+            index = torch.tensor(list(tasks)).to(self.device, non_blocking=True)
+            result[index[:, None], index] = products
+        return result
 
     def zero(self) -> None:
         for parameter in self.partition.all:

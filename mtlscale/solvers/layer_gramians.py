@@ -1,0 +1,70 @@
+"""Products of the tasks' gradients of one layer, from what went into it and what came back to its output.
+
+The gradient of a linear layer's weight is G_t = Δ_tᵀ X, with X [n, i] the layer's inputs (a column of ones for the
+bias) and Δ_t [n, o] task t's gradient at its outputs. With X = L Q, Q's rows orthonormal and L [n, n],
+⟨G_s, G_t⟩ = ⟨Δ_sᵀ L, Δ_tᵀ L⟩: the same number from matrices that are smaller where n < i. The product form
+Σ (X Xᵀ) ∘ (Δ_s Δ_tᵀ) needs T times the multiplications of Δᵀ L, and loses digits where a gradient is small against
+its samples' parts; compressing by the deltas pays where T n < o and n > i, where multiplying out costs less still.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_CHUNK = 1 << 20  # entries of a block of gradients: 4 MiB in float32, so that it stays in the cache
+_FACTORISATION = 3  # multiplications of a QR factorisation count so many times: it runs that much slower
+_OVERHEAD = 200_000  # multiplications in the time in which one more operation is started
+
+
+def compressing_pays(rows: int, inputs: int, outputs: int, tasks: int) -> bool:
+    """Whether the products come cheaper from X = L Q than from the gradients, by counting multiplications.
+
+    By shapes alone, never by the clock: which way was taken decides over the last digits of a result.
+    """
+    compressed = _FACTORISATION * rows * rows * inputs + tasks * rows * rows * outputs + _OVERHEAD
+    return compressed < tasks * rows * inputs * outputs
+
+
+def layer_gramian(inputs: Tensor, deltas: Tensor) -> Tensor:
+    """[..., T, T] float64: products of the gradients of a linear layer's weight.
+
+    inputs: X [..., n, i]; deltas: [..., T, n, o]. No more than a block of the gradients exists at a time.
+    """
+    inputs, deltas = _at_least_single(inputs), _at_least_single(deltas)
+    (rows, fan_in), (tasks, _, fan_out) = inputs.shape[-2:], deltas.shape[-3:]
+    if rows and compressing_pays(rows, fan_in, fan_out, tasks):
+        inputs = torch.linalg.qr(inputs.mT, mode="r").R.mT
+    found = deltas.new_zeros(*deltas.shape[:-3], tasks, tasks, dtype=torch.float64)
+    turned = inputs.mT.unsqueeze(-3)
+    for part in deltas.split(_columns(tasks * inputs.shape[-1], fan_out), dim=-1):
+        found += _products(turned @ part)
+    return found
+
+
+def embedding_gramian(ids: Tensor, deltas: Tensor) -> Tensor:
+    """[T, T] float64: products of the gradients of an embedding's vectors. ids: [n]; deltas: [T, n, d]."""
+    deltas = _at_least_single(deltas)
+    tasks, _, size = deltas.shape
+    used, place = ids.unique(return_inverse=True)
+    found = deltas.new_zeros(tasks, tasks, dtype=torch.float64)
+    for part in deltas.split(_columns(tasks * len(used), size), dim=-1):
+        rows = part.new_zeros(tasks, len(used), part.shape[-1]).index_add_(1, place, part)
+        found += _products(rows)
+    return found
+
+
+def _products(gradients: Tensor) -> Tensor:
+    """[..., T, T] of [..., T, a, b]."""
+    flat = gradients.flatten(-2)
+    return (flat @ flat.mT).to(torch.float64)
+
+
+def _columns(each: int, columns: int) -> int:
+    """How many of the outputs' columns to take at a time, where one of them makes so many entries."""
+    return max(1, min(columns, _CHUNK // max(each, 1)))
+
+
+def _at_least_single(tensor: Tensor) -> Tensor:
+    """Squares of scaled halves would overflow."""
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
