@@ -16,6 +16,8 @@ from mtlscale.batched.network import BatchedNetwork
 from mtlscale.batched.parts import Part
 from mtlscale.batched.slots import Layout
 from mtlscale.batched.streams import Streams
+from mtlscale.batched.taps import Taps
+from mtlscale.solvers import layer_gramian
 
 Gradients = list[Tensor | None]  # one entry per slot; None where no loss reaches it
 
@@ -53,6 +55,43 @@ def forward(
         found = [network.losses_of_stream(part, train, leaves) for part in streams]
         sums, counts = (torch.cat(side, dim=1) for side in zip(*found, strict=True))
     return Graph(leaves, expanded, sums, counts)
+
+
+def tapped(
+    network: BatchedNetwork, train: Streams, values: Sequence[Tensor], part: Part, taps: Taps
+) -> tuple[Graph, Gradients, Tensor]:
+    """Where tasks share their input and no more than linear layers: the losses of a step, the gradients of what is a
+    task's own, and the products [B, T, T] of the tasks' gradients of what is shared, none of which is made."""
+    leaves = [value.detach().requires_grad_() for value in values]
+    size, rows = len(values[0]), part.indices.shape[-1]
+    zeros = [leaves[0].new_zeros(size, rows, layer.out_features).requires_grad_() for layer in taps.layers]
+    sums, counts, inputs = network.tapped_losses(part, train, leaves, taps, zeros)
+    result: Gradients = [None] * len(leaves)
+    columns = []
+    for task, total in enumerate(sums):
+        own = [i for i, slot in enumerate(network.layout.slots) if slot.task == task]
+        wanted = [*zeros, *(leaves[i] for i in own)]
+        found = torch.autograd.grad(total.sum(), wanted, allow_unused=True, retain_graph=True)
+        columns.append(found[: len(zeros)])
+        for i, gradient in zip(own, found[len(zeros) :], strict=True):
+            result[i] = gradient
+    k = leaves[0].new_zeros(size, len(sums), len(sums), dtype=torch.float64)
+    for place, (layer, before) in enumerate(zip(taps.layers, inputs, strict=True)):
+        deltas = torch.stack([column[place] for column in columns], dim=1)
+        if layer.bias is not None:
+            before = torch.cat([before, before.new_ones(*before.shape[:-1], 1)], dim=-1)
+        k += layer_gramian(before, deltas)
+    return Graph(leaves, False, torch.stack(sums, 1), counts), result, k
+
+
+def joined(graph: Graph, layout: Layout, own: Gradients, along: Tensor, of_own: Tensor) -> Gradients:
+    """What is shared by one backward pass of the sums times `along` [B, T]; the tasks' own times `of_own` [B, T]."""
+    total = (graph.sums * along.to(graph.sums, non_blocking=True)).sum()
+    trunk = torch.autograd.grad(total, [graph.leaves[i] for i in layout.shared], allow_unused=True)
+    result = [None if g is None else g * fit(s.of_task(of_own), g) for s, g in zip(layout.slots, own, strict=True)]
+    for i, gradient in zip(layout.shared, trunk, strict=True):
+        result[i] = gradient
+    return result
 
 
 def weighted(graph: Graph, layout: Layout, factors: Tensor, of_heads: Tensor | None) -> Gradients:

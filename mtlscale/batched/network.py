@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from mtlscale.architectures import MultiTaskModule
 from mtlscale.batched.parts import Part
 from mtlscale.batched.slots import Layout
 from mtlscale.batched.streams import Streams
+from mtlscale.batched.taps import Taps
 from mtlscale.data import Batch, Samples
 from mtlscale.encoders import drawn
 from mtlscale.metrics import pooled, pooled_sums
@@ -27,6 +29,7 @@ class BatchedNetwork:
 
     def __init__(self, model: MultiTaskModule, suite: TaskSuite, layout: Layout, rates: Mapping[str, Tensor]) -> None:
         self.model, self.suite, self.layout, self.rates = model, suite, layout, dict(rates)
+        self.taps = Taps.of(model, suite)
         self._task = {task.name: task for task in suite.tasks}
 
     def keep(self, trials: Tensor) -> None:
@@ -51,6 +54,14 @@ class BatchedNetwork:
 
     def losses_of_stream(self, part: Part, train: Streams, values: Sequence[Tensor]) -> Loss:
         """Sums and counts [B, tasks] of the losses of a stream's tasks; values: of all slots."""
+        sums, counts, _ = self.tapped_losses(part, train, values, None, ())
+        return torch.stack(sums, 1), counts
+
+    def tapped_losses(
+        self, part: Part, train: Streams, values: Sequence[Tensor], taps: Taps | None, zeros: Sequence[Tensor]
+    ) -> tuple[list[Tensor], Tensor, list[Tensor]]:
+        """Sums [B] task by task, each with a graph of its own from the heads on, counts [B, tasks], and the inputs
+        [B, n, i] of the tapped layers. zeros: [B, n, o] for each of these."""
         assert isinstance(part.stream, str)
         stream, each = part.stream, 0 if part.per_trial else None
         tasks = self.suite.streams[stream]
@@ -59,16 +70,18 @@ class BatchedNetwork:
         batch = train.by_name[stream].take(part.indices)
         weighted = {} if batch.weights is None else {"weights": batch.weights}
 
-        def one(values: Any, rates: Any, inputs: Tensor, targets: Any, weighted: Any, uniform: Any) -> Loss:
-            found = self.predict(names, values, rates, stream, Samples(inputs, targets), uniform)
+        def one(values: Any, rates: Any, inputs: Tensor, targets: Any, weighted: Any, uniform: Any, zeros: Any) -> Any:
+            opened: AbstractContextManager[list[Tensor]] = nullcontext([]) if taps is None else taps.opened(zeros)
+            with opened as seen:
+                found = self.predict(names, values, rates, stream, Samples(inputs, targets), uniform)
             pairs = [task_loss(self._task[t].loss, found[t], targets[t], weighted.get("weights")) for t in tasks]
-            return torch.stack([p[0] for p in pairs]), torch.stack([p[1] for p in pairs])
+            return [p[0] for p in pairs], torch.stack([p[1] for p in pairs]), [x.detach() for x in seen]
 
-        trials = vmap(one, in_dims=(0, 0, each, each, each, each))
-        sums, counts = trials(
-            [values[i] for i in slots], self.rates, batch.inputs, batch.targets, weighted, part.uniform
+        trials = vmap(one, in_dims=(0, 0, each, each, each, each, 0))
+        sums, counts, seen = trials(
+            [values[i] for i in slots], self.rates, batch.inputs, batch.targets, weighted, part.uniform, list(zeros)
         )
-        return sums if part.factors is None else sums * part.factors, counts
+        return [each if part.factors is None else each * part.factors for each in sums], counts, seen
 
     def losses_of_group(self, part: Part, train: Streams, values: Sequence[Tensor], expanded: bool) -> Loss:
         """Sums and counts [B, tasks] of the losses of a group's tasks. values: of the slots, cut to these tasks;

@@ -72,6 +72,13 @@ class BatchedUpdate:
         Raises `Leaving` where a trial has diverged; nothing has moved then."""
         layout = self.layout
         by_losses = self._one.needs == "losses" or not layout.shared or len(self.names) == 1
+        if self.network.taps is not None and not by_losses:
+            graph, rows, k = differentiate.tapped(self.network, self.train, values, parts[0], self.network.taps)
+            means = self._means(graph, step, k)
+            per_sum = means.per_sum
+            weights = self._balance(means, means.gramian(per_sum))
+            own = head_weights(self._one, weights, means.present) * per_sum
+            return StepResult(means.losses, weights), differentiate.joined(graph, layout, rows, weights * per_sum, own)
         expanded = layout.joined and not by_losses
         graph = differentiate.forward(self.network, self.train, values, parts, expanded=expanded)
         if by_losses:
