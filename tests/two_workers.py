@@ -16,22 +16,25 @@ _HERE = Path(__file__).parent
 PLUGINS = sorted([*(_HERE / "plugins").glob("*.py"), *(_HERE.parent / "docs" / "examples").glob("*.py")])
 
 
-def two_workers(task: Callable[[Any, Workers], Any], jobs: list[Any], folder: Path) -> list[list[Any]]:
-    """What each of two processes finds for every job: `[rank][job]`, as `task(job, workers)` gave it."""
-    torch.multiprocessing.spawn(_worker, (task, jobs, str(folder)), nprocs=2)
-    return [torch.load(folder / f"found_{rank}.pt", weights_only=True) for rank in range(2)]
+def two_workers(
+    task: Callable[[Any, Workers], Any], jobs: list[Any], folder: Path, *, count: int = 2
+) -> list[list[Any]]:
+    """What each of two processes, or of so many, finds for every job: `[rank][job]`, as `task(job, workers)` gave
+    it."""
+    torch.multiprocessing.spawn(_worker, (count, task, jobs, str(folder)), nprocs=count)
+    return [torch.load(folder / f"found_{rank}.pt", weights_only=True) for rank in range(count)]
 
 
-def _worker(rank: int, task: Callable[[Any, Workers], Any], jobs: list[Any], folder: str) -> None:
+def _worker(rank: int, count: int, task: Callable[[Any, Workers], Any], jobs: list[Any], folder: str) -> None:
     for plugin in PLUGINS:
         load_plugin(plugin)
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=count)
     found = []
     for number, job in enumerate(jobs):
         try:
-            found.append(task(job, Workers(rank, 2)))
+            found.append(task(job, Workers(rank, count)))
         except Exception as error:
             raise RuntimeError(f"job {number}: {getattr(job, 'method', job)}") from error
     torch.save(found, f"{folder}/found_{rank}.pt")

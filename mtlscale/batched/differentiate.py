@@ -58,14 +58,19 @@ def forward(
 
 
 def tapped(
-    network: BatchedNetwork, train: Streams, values: Sequence[Tensor], part: Part, taps: Taps
-) -> tuple[Graph, Gradients, Tensor]:
+    network: BatchedNetwork, train: Streams, values: Sequence[Tensor], part: Part, taps: Taps, *, check: bool
+) -> tuple[Graph, Gradients, Tensor] | None:
     """Where tasks share their input and no more than linear layers: the losses of a step, the gradients of what is a
-    task's own, and the products [B, T, T] of the tasks' gradients of what is shared, none of which is made."""
+    task's own, and the products [B, T, T] of the tasks' gradients of what is shared, none of which is made.
+
+    None where a `check` finds that the layers were not used as the taps read them.
+    """
     leaves = [value.detach().requires_grad_() for value in values]
     size, rows = len(values[0]), part.indices.shape[-1]
     zeros = [leaves[0].new_zeros(size, rows, layer.out_features).requires_grad_() for layer in taps.layers]
     sums, counts, inputs = network.tapped_losses(part, train, leaves, taps, zeros)
+    if check and not taps.hold(inputs, sums, [leaves[i] for i in network.layout.shared]):
+        return None
     result: Gradients = [None] * len(leaves)
     columns = []
     for task, total in enumerate(sums):

@@ -72,8 +72,9 @@ class BatchedUpdate:
         Raises `Leaving` where a trial has diverged; nothing has moved then."""
         layout = self.layout
         by_losses = self._one.needs == "losses" or not layout.shared or len(self.names) == 1
-        if self.network.taps is not None and not by_losses:
-            graph, rows, k = differentiate.tapped(self.network, self.train, values, parts[0], self.network.taps)
+        found = None if by_losses else self._tapped(values, parts, step)
+        if found is not None:
+            graph, rows, k = found
             means = self._means(graph, step, k)
             per_sum = means.per_sum
             weights = self._balance(means, means.gramian(per_sum))
@@ -94,6 +95,18 @@ class BatchedUpdate:
         weights = self._balance(means, means.gramian(per_sum))
         own = head_weights(self._one, weights, means.present) * per_sum
         return StepResult(means.losses, weights), differentiate.combine(rows, layout, weights * per_sum, own)
+
+    def _tapped(
+        self, values: Sequence[Tensor], parts: Sequence[Part], step: int
+    ) -> tuple[differentiate.Graph, Gradients, Tensor] | None:
+        """The losses, the tasks' own gradients and the products of the others, where they come without these."""
+        taps = self.network.taps
+        if taps is None:
+            return None
+        found = differentiate.tapped(self.network, self.train, values, parts[0], taps, check=step == 1)
+        if found is None:
+            self.network.taps = None
+        return found
 
     @torch.no_grad()
     def look_again(self, values: Sequence[Tensor], parts: Sequence[Part], step: int) -> None:

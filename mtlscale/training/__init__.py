@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mtlscale.training.augment import Augment
     from mtlscale.training.batches import Batches, made_ahead, on_device
     from mtlscale.training.evaluate import TaskTable, as_measured, evaluate, tables
+    from mtlscale.training.graph import uses
     from mtlscale.training.items import ItemBootstrap
     from mtlscale.training.loop import Progress, Trainer, finish, train
     from mtlscale.training.losses import task_loss
@@ -41,6 +42,7 @@ _HOMES = {
     "mtlscale.training.augment": ["Augment"],
     "mtlscale.training.batches": ["Batches", "made_ahead", "on_device"],
     "mtlscale.training.evaluate": ["TaskTable", "as_measured", "evaluate", "tables"],
+    "mtlscale.training.graph": ["uses"],
     "mtlscale.training.items": ["ItemBootstrap"],
     "mtlscale.training.loop": ["Progress", "Trainer", "finish", "train"],
     "mtlscale.training.tally": ["Tally", "furthest"],
@@ -113,6 +115,7 @@ __all__ = [
     "told",
     "traced",
     "train",
+    "uses",
 ]
 
 __getattr__ = lazily(__name__, _HOMES)

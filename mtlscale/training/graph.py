@@ -160,6 +160,15 @@ def read_layers(root: Tensor, shared: Sequence[Tensor]) -> list[Layer]:
     return layers
 
 
+def uses(root: Tensor, leaves: Sequence[Tensor]) -> list[int]:
+    """How many nodes of the graph above `root` take each leaf."""
+    place, found = {id(leaf): index for index, leaf in enumerate(leaves)}, [0] * len(leaves)
+    for node, users in _consumers(root.grad_fn).items():
+        if node.name() == _ACCUMULATE and id(node.variable) in place:
+            found[place[id(node.variable)]] = len(users)
+    return found
+
+
 def _consumers(root: Node) -> dict[Node, list[tuple[Node, int]]]:
     """Each node above the root with the nodes that use its output, and the places of their inputs where they do; empty
     where there are too many."""
