@@ -78,7 +78,7 @@ class Workers:
             places = [place for place, t in enumerate(tensors) if t.dtype == dtype]
             flat = torch.cat([tensors[place].reshape(-1) for place in places])
             there = flat.new_empty(self.size * len(flat))
-            torch.distributed.all_gather_into_tensor(there, flat)
+            torch.distributed.all_gather_single(there, flat)
             parts = there.view(self.size, -1).split([tensors[place].numel() for place in places], dim=1)
             for place, part in zip(places, parts, strict=True):
                 found[place] = part.reshape(self.size, *tensors[place].shape)

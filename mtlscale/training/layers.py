@@ -24,6 +24,7 @@ from mtlscale.training.rows import Partition, TaskGradients, at_representation, 
 from mtlscale.training.ways import Asked, AtRepresentation, Draft, Ways
 
 _MOST_LAYERS = 255  # of which workers tell each other the sizes
+_FEW = 1 << 16  # entries of the tasks' gradients that are made and multiplied while a graph is read
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,8 @@ def _chosen(losses: Losses | None, ways: Ways) -> list[_Chosen]:
             continue
         if vectorised or layer.embedding or compressing_pays(count, layer.fan_in, layer.fan_out, tasks):
             chosen.append(_Chosen(layer, count))
-    return chosen
+    small = sum(tasks * each.layer.fan_in * each.layer.fan_out for each in chosen) < _FEW
+    return [] if small and vectorised else chosen
 
 
 def _told(rows: list[int], workers: Workers, device: torch.device) -> list[int]:

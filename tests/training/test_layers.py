@@ -240,6 +240,12 @@ def by_gradients(ways: Ways, asked: Asked) -> Draft:
     return ways.by_gradients(asked)
 
 
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These layers are small: the tasks' gradients would be cheaper."""
+    monkeypatch.setattr(layers, "compressing_pays", lambda *shape: True)
+    monkeypatch.setattr(layers, "_FEW", 0)
+
+
 def both(monkeypatch: pytest.MonkeyPatch, run: Callable[[], dict[str, Tensor]]) -> list[dict[str, Tensor]]:
     """Of the same step without the tasks' gradients, and with them."""
     found = []
@@ -276,7 +282,7 @@ def test_random_networks(names: list[str], kind: str, count: int, rank: int, vec
     vectorised = vectorised and kind == "vectors" and not {"hooked", "batch norm", "norm", "block"} & set(names)
     data = samples(kind, max(count, 2) if "batch norm" in names else count, rank, seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layers, "compressing_pays", lambda *shape: True)  # of small layers it would not
+        always(patch)
         fast, slow = both(patch, lambda: step(net, [data], Noting(), vectorised=vectorised))
     assert apart(fast, slow) <= 1e-11
 
@@ -286,7 +292,7 @@ def test_random_networks(names: list[str], kind: str, count: int, rank: int, vec
 def test_random_networks_of_pictures(names: list[str], seed: int) -> None:
     net, data = network("pictures", ["1x1", *names], seed), samples("pictures", 3, 3, seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layers, "compressing_pays", lambda *shape: True)
+        always(patch)
         fast, slow = both(patch, lambda: step(net, [data], Noting()))
     assert apart(fast, slow) <= 1e-11
 
@@ -294,7 +300,7 @@ def test_random_networks_of_pictures(names: list[str], seed: int) -> None:
 @pytest.mark.parametrize("balancer", GRAMIANS)
 @pytest.mark.parametrize("vectorised", [False, True])
 def test_every_balancer(balancer: str, vectorised: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layers, "compressing_pays", lambda *shape: True)
+    always(monkeypatch)
     for seed, count in ((0, 4), (1, 30)):
         net, data = network("vectors", ["linear", "relu", "no bias", "twice"], seed), samples("vectors", count, 3, seed)
         fast, slow = both(monkeypatch, lambda: step(net, [data], balancer, vectorised=vectorised))  # noqa: B023
@@ -312,7 +318,7 @@ def test_no_tasks_gradient_is_made(kind: str, monkeypatch: pytest.MonkeyPatch) -
         return grad(outputs, inputs, *rest, **options)
 
     monkeypatch.setattr(torch.autograd, "grad", noting)
-    monkeypatch.setattr(layers, "compressing_pays", lambda *shape: True)
+    always(monkeypatch)
     names = ["1x1", "relu", "conv"] if kind == "pictures" else ["linear", "relu", "twice"]
     net = network(kind, names, 0)
     step(net, [samples(kind, 3, 3, 0)])
@@ -390,7 +396,7 @@ def test_in_single_precision_it_errs_no_more_than_twice_as_much(monkeypatch: pyt
         for place, way in enumerate((by_layers, by_gradients)):
             with monkeypatch.context() as patch:
                 patch.setattr(update, "by_layers", way)
-                patch.setattr(layers, "compressing_pays", lambda *shape: True)
+                always(patch)
                 net = network("vectors", ["linear", "relu", "linear"], seed, torch.float32)
                 found = step(net, [data], Noting(), vectorised=True)["gramian"]
             errors[place].append(float((found - exact).norm() / exact.norm()))
@@ -411,6 +417,7 @@ JOBS: list[dict[str, Any]] = [
 def _of_worker(job: dict[str, Any], workers: Workers) -> dict[str, Tensor]:
     """The gradients of a step whose samples are cut at two places, for two workers at the first."""
     layers.compressing_pays = lambda *shape: True  # type: ignore[assignment]
+    layers._FEW = 0
     inputs, targets = samples(job["kind"], 24, 3, 0)
     cuts = [0, *job["cuts"][: workers.size - 1], 24] if workers.size > 1 else [0, 24]
     mine = slice(cuts[workers.rank], cuts[workers.rank + 1])
@@ -422,6 +429,7 @@ def _of_worker(job: dict[str, Any], workers: Workers) -> dict[str, Tensor]:
 def test_workers(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unequal numbers of samples, of which a worker may have none."""
     monkeypatch.setattr(layers, "compressing_pays", layers.compressing_pays)
+    monkeypatch.setattr(layers, "_FEW", layers._FEW)
     found = two_workers(_of_worker, JOBS, tmp_path, count=count)
     for job, *ranks in zip(JOBS, *found, strict=True):
         one = _of_worker(job, Workers())
