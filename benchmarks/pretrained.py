@@ -79,26 +79,20 @@ def trained(label: str, settings: tuple[str, ...], folder: Path) -> Found:
     data = load_prepared(folder)
     trainer = Trainer(_run(label, settings, data.manifest.fingerprint), data)
     learning = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
-    steps, before, rates = trainer.train(), 0, []
-    while True:
-        started = time.process_time()
+    steps, rates, record = trainer.train(), [], None
+    while record is None:
+        seen, started = trainer.at.samples, time.process_time()
         try:
             epoch = next(steps)
         except StopIteration as stop:
             record = stop.value
-            break
-        if not epoch.val:  # an epoch whose processor's time is that of its steps
-            samples = record_samples(trainer) - before
-            rates.append((samples / epoch.seconds, samples / (time.process_time() - started)))
-        before = record_samples(trainer)
+        else:
+            if not epoch.val:  # the processor's time is that of the steps alone
+                samples = trainer.at.samples - seen
+                rates.append((samples / epoch.seconds, samples / (time.process_time() - started)))
     wall, cpu = (statistics.median(its) for its in zip(*rates, strict=True))
     accuracy = {task: found["accuracy"] for task, found in record.metrics["test"].items()}
     return Found(wall, cpu, record.peak_memory_mb, learning, accuracy, record.hardware)
-
-
-def record_samples(trainer: Any) -> int:
-    """Training samples seen so far."""
-    return int(trainer.at.samples)
 
 
 def _run(label: str, settings: tuple[str, ...], fingerprint: str) -> Run:
