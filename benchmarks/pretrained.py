@@ -114,17 +114,19 @@ def main() -> int:
     )
     parser.add_argument("--source", type=Path, help="folder with the sentence tasks; default: $MTLSCALE_DATA's")
     parser.add_argument("--set", action="append", default=[], help="another setting of the experiment, KEY=VALUE")
+    parser.add_argument("--home", type=Path, help="folder that keeps the prepared sets; default: none does")
     arguments = parser.parse_args()
     folder = arguments.checkpoint.absolute()
     named = [f"datasets.{place}.options.tokenizer={folder}" for place in (0, 1)]
     settings = (f"model.encoder.checkpoint={folder}", *named, *arguments.set)
-    with tempfile.TemporaryDirectory() as home:
+    with tempfile.TemporaryDirectory() as empty:
+        home = arguments.home or Path(empty)
         try:
             load_experiment(EXPERIMENT, settings)
             folders = {}
             for label in (TOKENS, FEATURES):
-                folders[label], first = alone(prepared, label, settings, arguments.source, Path(home))
-                again, second = alone(prepared, label, settings, arguments.source, Path(home))
+                folders[label], first = alone(prepared, label, settings, arguments.source, home)
+                again, second = alone(prepared, label, settings, arguments.source, home)
                 assert again == folders[label]
                 print(f"{label}: prepared in {first:.1f} s, found again in {second:.2f} s", flush=True)
             table(settings, folders)
