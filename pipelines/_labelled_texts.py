@@ -92,7 +92,8 @@ class TextPipeline(VectorPipeline):
         tokens = tokenize(self.name, folder, texts, seconds, self.length)
         inputs = pa.FixedSizeListArray.from_arrays(tokens.ids.ravel(), tokens.ids.shape[1])
         encoded = rows.select(["id", "split", "stream", "label"]).append_column("input", inputs)
-        notes |= _counted("texts_cut", encoded, pc.greater(pa.array(tokens.counts, pa.int64()), tokens.most))
+        if cut := _counted("texts_cut", encoded, pc.greater(pa.array(tokens.counts, pa.int64()), tokens.most)):
+            notes |= cut | {"tokens_kept": tokens.most}
         told = {"sha256": files.tokenizer_hash(folder), "padding": tokens.padding, "separator": tokens.separator}
         suite = text_suite(self.name, tuple(tasks), (), tokens.ids.shape[1])
         suite = replace(suite, vocabulary_size=tokens.size, extras={"tokenizer": told})

@@ -20,7 +20,9 @@ def with_features(encoded: pa.Table, suite: TaskSuite, folder: Path, pooling: st
     """Rows whose `input` are token ids of the suite -> the same with features instead, and how many these are."""
     size = _module(folder, pooling, suite).features
     function = partial(_featured, suite=suite, folder=folder, pooling=pooling)
-    return work.blocks(encoded).map(function, "features").collect(), size
+    found = work.blocks(encoded).map(function, "features").collect()
+    _HELD.clear()
+    return found, size
 
 
 def _module(folder: Path, pooling: str, suite: TaskSuite) -> Any:

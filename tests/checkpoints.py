@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
 
 from mtlscale.torchvision_ops import declare
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "the", "no", "one", "a", "##s", ".", "!", ":", "##0", "##1"]
 
+NEEDED = ("transformers", "peft")
+needs_transformers = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, NEEDED)), reason=f"{' and '.join(NEEDED)} are not installed"
+)
+
+
+def where_installed(names: Iterable[str]) -> list[Any]:
+    """Names of cases as parameters of a test: those of pretrained models are skipped where nothing loads these."""
+    return [pytest.param(name, marks=needs_transformers if "pretrained" in name else ()) for name in names]
+
 
 def write_checkpoint(folder: Path, *, padding: int = 0, seed: int = 0) -> Path:
-    """A BERT with two layers of eight numbers that takes 32 tokens; its padding has that id."""
+    """A BERT with two layers of eight numbers that takes 32 tokens; its padding has that id.
+
+    Its weights are numpy's, so that they are the same whatever `transformers` begins with.
+    """
     import torch
 
     declare()  # transformers imports torchvision
@@ -20,7 +39,9 @@ def write_checkpoint(folder: Path, *, padding: int = 0, seed: int = 0) -> Path:
     from tokenizers.pre_tokenizers import BertPreTokenizer
     from tokenizers.processors import BertProcessing
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     words = [*WORDS[1 : padding + 1], WORDS[0], *WORDS[padding + 1 :]]
     tokenizer = Tokenizer(WordPiece({word: n for n, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = Lowercase(), BertPreTokenizer()
@@ -31,10 +52,13 @@ def write_checkpoint(folder: Path, *, padding: int = 0, seed: int = 0) -> Path:
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
         **{f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep")},
     ).save_pretrained(folder)
-    torch.manual_seed(seed)
     config = BertConfig(
         vocab_size=len(words), hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
         max_position_embeddings=32, pad_token_id=padding,
     )  # fmt: skip
-    BertModel(config).save_pretrained(folder)
+    model, rng = BertModel(config), np.random.default_rng(seed)
+    for name, value in sorted(model.named_parameters()):
+        begin = 1.0 if name.endswith("LayerNorm.weight") else 0.0
+        value.data = torch.from_numpy(begin + 0.1 * rng.normal(size=value.shape)).float()
+    model.save_pretrained(folder)
     return folder

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import importlib.util
 from pathlib import Path
 from typing import Any, ClassVar
@@ -44,7 +46,11 @@ class Pretrained(Encoder):
         where = f"{self.name}: {folder}"
         checkpoints.check_folder(folder, where, weights=True)
         self._check_tokens(suite, folder, where)
-        model = _loaded(folder, where)
+        if torch.get_default_device().type == "meta":  # nothing but whether method, model and data go together is asked
+            content = files.known(str(folder))["sha256"]
+            model = copy.deepcopy(_without_values(folder, where, content, torch.get_default_dtype()))
+        else:
+            model = _loaded(folder, where)
         told = suite.extras["tokenizer"]
         size = int(model.get_input_embeddings().num_embeddings)
         if (suite.vocabulary_size or 0) > size + (told["padding"] >= size):
@@ -72,8 +78,15 @@ class Pretrained(Encoder):
             raise UserError(f"{where} takes {most} tokens, {suite.name} has {suite.input_shape[0]}; lower its `length`")
 
 
+@functools.lru_cache(maxsize=2)
+def _without_values(folder: Path, where: str, content: str, dtype: torch.dtype) -> Any:
+    """The model of a folder with this content, loaded for real, since its weights may be what is wrong."""
+    with torch.device("cpu"):
+        return _loaded(folder, where).to("meta")
+
+
 def _loaded(folder: Path, where: str) -> Any:
-    """The model in float32, without a pooling layer of its own; `UserError` where its files do not make one."""
+    """The model in the default type, without a pooling layer of its own; `UserError` where its files make none."""
     declare()  # transformers imports torchvision
     from transformers import AutoModel
     from transformers.utils import logging
@@ -86,8 +99,9 @@ def _loaded(folder: Path, where: str) -> Any:
             local_files_only=True,
             use_safetensors=True,
             trust_remote_code=False,
-            dtype=torch.float32,
+            dtype=torch.get_default_dtype(),
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # told below, in one line
         )
     except Exception as error:  # whatever its readers of files raise
         text = (str(error).splitlines() or [""])[0]
@@ -100,7 +114,25 @@ def _loaded(folder: Path, where: str) -> Any:
         model = model.get_encoder()
     if isinstance(getattr(model, "pooler", None), nn.Module):
         model.pooler = None
+    if model.config._attn_implementation == "sdpa":
+        model.set_attn_implementation(_attention())
     return model
+
+
+@functools.cache
+def _attention() -> str:
+    """A name for torch's attention with the mask given, padding or not: `transformers` asks the device first whether
+    there is any, for which the host has to wait once a batch."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.masking_utils import sdpa_mask
+
+    def mask(**given: Any) -> Any:
+        return sdpa_mask(**{**given, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False})
+
+    AttentionInterface.register("masked_sdpa", sdpa_attention_forward)
+    AttentionMaskInterface.register("masked_sdpa", mask)
+    return "masked_sdpa"
 
 
 def _adapt(model: nn.Module, rank: int, alpha: float) -> None:
@@ -163,5 +195,5 @@ class PretrainedModule(EncoderModule):
 
 
 def _narrowed(tokens: Tensor) -> Tensor:
-    """Without the places that are padding in every text: attention costs the square of the length."""
-    return tokens[:, : max(1, int(lengths(tokens).max()))]
+    """Without the places that are padding in every text; not on a device, for whose lengths the host had to wait."""
+    return tokens[:, : max(1, int(lengths(tokens).max()))] if tokens.is_cpu else tokens

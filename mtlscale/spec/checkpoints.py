@@ -10,10 +10,12 @@ from mtlscale.spec.errors import UserError
 
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"
+ADAPTERS = "adapter_config.json"
 COUNTED = (".json", ".model", ".safetensors", ".txt")  # what is said of the rest, READMEs say, changes nothing
 _OLDER_TOKENIZERS = ("vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
 _WITH_OLDER = ("merges.txt", "added_tokens.json", "special_tokens_map.json", "tokenizer_config.json")
 _PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+_ATTENTION = ("attn_implementation", "_attn_implementation")
 # Models that count places from after their padding's id.
 _PLACES_AFTER_PADDING = frozenset({"camembert", "data2vec-text", "mpnet", "roberta", "xlm-roberta", "xmod"})
 
@@ -40,6 +42,8 @@ def check_folder(folder: Path, where: str, *, weights: bool) -> None:
     if not (folder / CONFIG).is_file():
         raise UserError(f"{where} has no {CONFIG}; name a folder that save_pretrained of transformers wrote")
     read_config(folder, where)
+    if (folder / ADAPTERS).is_file():
+        raise UserError(f"{where} holds adapters ({ADAPTERS}); merge them into the model and save that")
     if weights and not any(path.suffix == ".safetensors" for path in counted_files(folder)):
         pickled = next((name for name in _PICKLED if (folder / name).is_file()), None)
         told = f"has only pickled weights ({pickled}), which are never loaded" if pickled else "has no weights"
@@ -56,6 +60,9 @@ def read_config(folder: Path, where: str) -> dict[str, Any]:
         raise UserError(f"{where}: {CONFIG} cannot be read ({error}); save the model again") from None
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise UserError(f"{where}: {CONFIG} names no model_type; save the model with save_pretrained of transformers")
+    for key in _ATTENTION:  # another name is that of a repository, whose code would be fetched and run
+        if config.get(key) not in (None, "eager", "sdpa"):
+            raise UserError(f"{where}: {CONFIG} wants {key} = {config[key]!r}; drop this line")
     return config
 
 

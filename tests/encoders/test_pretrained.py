@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from checkpoints import WORDS, write_checkpoint
 from mtlscale.encoders.pretrained import Pretrained, PretrainedModule
 from mtlscale.spec import Task, TaskSuite, UserError, files
 from mtlscale.torchvision_ops import declare
+from pipelines._tokenizer import tokenize
 
 declare()  # transformers imports torchvision
 transformers = pytest.importorskip("transformers")
@@ -83,6 +85,68 @@ def test_the_second_text_of_a_pair_has_its_type(tmp_path: Path) -> None:
     assert not torch.allclose(plain(told["input_ids"]), hidden[:, 0])
 
 
+SMALL = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12}
+OTHERS: dict[str, dict[str, Any]] = {
+    "roberta": SMALL,
+    "albert": {**SMALL, "embedding_size": 6},
+    "deberta-v2": SMALL,
+    "qwen2": {**SMALL, "num_key_value_heads": 2},  # looks back alone
+    "t5": {"d_model": 8, "d_kv": 4, "d_ff": 12, "num_layers": 2, "num_heads": 2},  # its encoder
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_models_have_their_own_features(kind: str, tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "model")
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(kind, vocab_size=len(WORDS), pad_token_id=0, **OTHERS[kind])
+    transformers.AutoModel.from_config(config).save_pretrained(folder)
+    tokens, told = stored(folder)
+    model = transformers.AutoModel.from_pretrained(folder)
+    model = model.get_encoder() if config.is_encoder_decoder else model
+    with torch.no_grad():
+        hidden = model(input_ids=told["input_ids"], attention_mask=told["attention_mask"]).last_hidden_state
+    mask = told["attention_mask"][..., None]
+    expected = (hidden * mask).sum(1) / mask.sum(1)
+    for module in (built(folder), built(folder, tune="lora")):
+        torch.testing.assert_close(module(tokens), expected)
+        torch.testing.assert_close(module.read(module.embed(tokens), tokens), expected)
+
+
+def test_a_text_without_padding_is_read_alike(folder: Path) -> None:
+    tokens, _ = stored(folder)
+    module = built(folder)
+    words = int((tokens[0] != 0).sum())
+    torch.testing.assert_close(module(tokens[:1, :words]), module(tokens)[:1])
+
+
+@pytest.mark.parametrize("tune", ["frozen", "full", "lora"])
+def test_it_has_the_type_of_training_and_no_values_where_none_are_asked_for(folder: Path, tune: str) -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        module = built(folder, tune=tune)
+        with torch.device("meta"):
+            empty = built(folder, tune=tune)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    tokens, _ = stored(folder)
+    assert module(tokens).dtype == torch.float64
+    torch.testing.assert_close(module(tokens).float(), built(folder)(tokens))
+    assert {value.device.type for value in empty.parameters()} == {"meta"}
+    shapes = [[(name, v.shape, v.dtype, v.requires_grad) for name, v in m.named_parameters()] for m in (module, empty)]
+    assert shapes[0] == shapes[1]
+
+
+def test_nothing_is_fetched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reached(*_: Any) -> None:
+        raise AssertionError("the network was asked")
+
+    for owner, name in ((socket.socket, "connect"), (socket, "getaddrinfo")):
+        monkeypatch.setattr(owner, name, reached)
+    assert built(folder, tune="lora").features == 8
+    assert len(tokenize("x", folder, TEXTS, [None] * len(TEXTS), 12).counts) == len(TEXTS)
+
+
 def test_an_empty_text_has_finite_features(folder: Path) -> None:
     assert built(folder)(torch.zeros(2, 12, dtype=torch.int32)).isfinite().all()
 
@@ -124,6 +188,8 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
     kept = {path: path.read_bytes() for path in (weights, config, tokenizer)}
     weights.write_bytes(kept[weights][:1000])
     refused("cannot be loaded")
+    with torch.device("meta"):
+        refused("cannot be loaded")
     weights.rename(folder / "pytorch_model.bin")
     refused(r"has only pickled weights \(pytorch_model.bin\), which are never loaded")
     (folder / "pytorch_model.bin").unlink()
@@ -134,6 +200,12 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
     tokenizer.write_bytes(kept[tokenizer])
     config.write_text(kept[config].decode().replace('"num_hidden_layers": 2', '"num_hidden_layers": 3'))
     refused("its weights lack encoder.layer.2")
+    config.write_text(json.dumps({**json.loads(kept[config]), "_attn_implementation": "someone/kernel"}))
+    refused("config.json wants _attn_implementation = 'someone/kernel'; drop this line")
+    config.write_bytes(kept[config])
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "someone/model"}')
+    refused(r"holds adapters \(adapter_config.json\); merge them into the model")
+    (folder / "adapter_config.json").unlink()
     config.write_text("{")
     refused("config.json cannot be read")
     config.unlink()

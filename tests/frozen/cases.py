@@ -207,6 +207,13 @@ add("encoder/textcnn_mlp", "text", "mgda", SGD, encoder={**TEXTCNN, "name": "tex
 add("encoder/averaged", "text", "mgda", SGD, encoder={"name": "averaged", "dimensions": 5, "hidden": [4]})
 attentive = {"name": "transformer", "dimensions": 6, "layers": 2, "heads": 2, "inner": 5}
 add("encoder/transformer", "text", "mgda", SGD, encoder=attentive)
+for name, more in (
+    ("equal", {}),
+    ("mgda", {"tune": "full"}),
+    ("pcgrad", {"tune": "lora", "rank": 2, "pooling": "first"}),
+):
+    encoder = {"name": "pretrained", **more}  # on a tiny model that is made for it
+    add(f"encoder/pretrained {name}", "text", name, SGD, options={"words": 16}, encoder=encoder)
 add("encoder/resnet18 mgda", "images", "mgda", IMAGES, encoder=RESNET)
 imagenet = {**RESNET, "stem": "imagenet"}
 add("encoder/resnet18, stem of imagenet", "images", "equal", IMAGES, options={"size": 64}, encoder=imagenet)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import tempfile
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from checkpoints import WORDS, write_checkpoint
 from frozen.cases import Case
 from frozen.data import BUILDERS, Data
 from torch import Tensor
@@ -18,7 +20,7 @@ from two_workers import two_workers
 from mtlscale.batched.trainer import BatchedTrainer
 from mtlscale.data import PreparedData, Samples, Workers
 from mtlscale.records import RunRecord
-from mtlscale.spec import Experiment, Run, Task, TaskSuite
+from mtlscale.spec import Experiment, Run, Task, TaskSuite, files
 from mtlscale.training import Trainer
 
 Result = dict[str, Any]
@@ -74,7 +76,7 @@ def in_memory(case: Case) -> PreparedData:
         input_kind=data.kind,
         input_shape=data.shape,
         vocabulary_size=data.vocabulary,
-        extras=data.extras,
+        extras={**data.extras, **(_tokenizer() if _pretrained(case) else {})},
     )
     splits = {
         split: {
@@ -95,11 +97,36 @@ def run_of(case: Case, seed: int | None = None) -> Run:
             "methods": [case.method],
             "floors": [],
             "seeds": [case.seed if seed is None else seed],
-            "model": {"encoder": case.encoder, "dropout": case.dropout},
+            "model": {
+                "encoder": {**case.encoder, **(_checkpoint() if _pretrained(case) else {})},
+                "dropout": case.dropout,
+            },
             "training": case.training,
         }
     )
     return next(experiment.runs({"digits": case.data}))
+
+
+def _pretrained(case: Case) -> bool:
+    return bool(case.encoder["name"] == "pretrained")
+
+
+@functools.cache
+def _model() -> tempfile.TemporaryDirectory[str]:
+    """A folder with a tiny pretrained model, as long as this process."""
+    folder = tempfile.TemporaryDirectory()
+    write_checkpoint(Path(folder.name))
+    return folder
+
+
+def _checkpoint() -> dict[str, str]:
+    return {"checkpoint": _model().name}
+
+
+def _tokenizer() -> dict[str, Any]:
+    """What a set that this model's tokenizer has prepared says of it; the texts need not be its own."""
+    told = {"sha256": files.tokenizer_hash(Path(_model().name)), "padding": 0, "separator": WORDS.index("[SEP]")}
+    return {"tokenizer": told}
 
 
 def trials_of(case: Case) -> list[Run]:

@@ -71,6 +71,9 @@ MENDED: dict[str, str] = {
     "encoder/transformer": _LATER,
     "architecture, images/mtl_nas": _LATER,
     "architecture/tag": _LATER,
+    "encoder/pretrained equal": _LATER,
+    "encoder/pretrained mgda": _LATER,
+    "encoder/pretrained pcgrad": _LATER,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from checkpoints import where_installed
 from frozen import compare
 from frozen.cases import CASES
 from frozen.compute import compute, compute_with_two_workers
@@ -29,7 +30,7 @@ def assert_as_frozen(name: str, results: list[dict[str, Any]], frozen: dict[str,
     assert found.largest <= compare.TOLERANCE, f"differs by {found.largest:.1e} in {found.where}"
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in WITH_TWO])
+@pytest.mark.parametrize("name", where_installed(name for name in CASES if name not in WITH_TWO))
 def test_a_run_ends_as_it_was_frozen(name: str, frozen: dict[str, list[dict[str, Any]]]) -> None:
     assert_as_frozen(name, compute(CASES[name]), frozen)
 

@@ -133,6 +133,9 @@ def test_features_are_those_of_the_frozen_encoder(load: Load, folder: Path) -> N
         for task in ("single", "pairs"):
             expected = module(tokens.splits[split][task].inputs)
             torch.testing.assert_close(vectors.splits[split][task].inputs, expected, rtol=1e-5, atol=1e-6)
+    written = {path: path.stat().st_mtime_ns for path in vectors.folder.rglob("*")}
+    assert load(length=16, features="mean").folder == vectors.folder
+    assert {path: path.stat().st_mtime_ns for path in vectors.folder.rglob("*")} == written  # computed once
     write_checkpoint(folder, padding=int(tokens.suite.extras["tokenizer"]["padding"]), seed=1)
     assert load(length=16).folder == tokens.folder  # the tokenizer is the same, the model another
     again = load(length=16, features="mean").splits["val"]["single"].inputs
