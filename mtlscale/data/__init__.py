@@ -28,6 +28,7 @@ __all__ = [
     "carve_validation",
     "halves",
     "hash_split",
+    "labelled",
     "load_prepared",
     "read_manifest",
     "slice_for",
