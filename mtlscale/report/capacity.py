@@ -119,7 +119,7 @@ def capacity_rows(of: Capacity) -> Iterator[tuple[str, ...]]:
 def gains(of: Capacity, method: str) -> pd.Series[float]:
     """By size, the mean over seeds on validation of what the method is better than the baseline of that size."""
     rows = of.frame[of.frame["task"] == ALL].pivot_table(index=["size", "seed"], columns="method", values="val")
-    difference = rows[method] - rows[of.baseline]
+    difference = (rows[method] - rows[of.baseline]).dropna()
     return (difference if of.higher else -difference).groupby("size").mean()
 
 
@@ -127,11 +127,14 @@ def sentence(of: Capacity, method: str) -> str:
     """What came out for one method that has one size for all tasks."""
     total = sum(best_size(of, of.baseline, task) for task in of.tasks)
     best, gain = best_size(of, method), gains(of, method)
-    return (
+    text = (
         f"{method} is best with {of.knob} {best} for all tasks ({at(of, method, best):.2f} on test); the best sizes of "
-        f"{of.baseline}, one for each task, add up to {total}; {method} gains most over {of.baseline} of the same size "
-        f"with {_best(gain)} ({signed(float(gain.max()), '+.2f')} on validation)."
+        f"{of.baseline}, one for each task, add up to {total}"
     )
+    if len(gain):
+        most = f"{_best(gain)} ({signed(float(gain.max()), '+.2f')} on validation)"
+        text += f"; its gain over {of.baseline} of the same size is largest with {most}"
+    return f"{text}."
 
 
 def curves(of: Capacity) -> pd.DataFrame:

@@ -59,11 +59,12 @@ def scores(record: RunRecord) -> tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def similarity_rows(records: Sequence[RunRecord]) -> Iterator[tuple[str, ...]]:
-    """Of one data set: method, two tasks, their score before and after, and seeds."""
+    """Of one data set: method, two tasks, their score before and after, and seeds; methods that turn nothing are left
+    out."""
     of_method: dict[str, list[tuple[NDArray[np.float64], NDArray[np.float64]]]] = {}
     names: dict[str, Sequence[str]] = {}
     for record in records:
-        if (found := scores(record)) is not None:
+        if (found := scores(record)) is not None and not np.array_equal(*found, equal_nan=True):
             of_method.setdefault(record.method, []).append(found)
             names[record.method] = record.structure.get("tasks") or list(record.main_metrics)
     for method, tables in of_method.items():
