@@ -101,6 +101,10 @@ class MultiTaskModule(nn.Module):
         with the record: `tree` (stage -> task -> node), say."""
         return {}
 
+    def look_back(self, train: Iterator[Batch], sum: Callable[[Tensor], Tensor]) -> None:
+        """When all is trained, with the parameters that were chosen, on every worker: what the network finds out for
+        `structure`. train: this worker's share of the training samples; `sum` over workers, in place."""
+
     def learned(self) -> int:
         """Numbers that are learned but are no parameters, to be counted with these."""
         return 0

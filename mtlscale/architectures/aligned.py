@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mtlscale.architectures._base import Architecture, MultiTaskModule
 from mtlscale.architectures._phases import Found, Phase
 from mtlscale.architectures.hps import HPSModule
-from mtlscale.data import Batch, Outputs
+from mtlscale.data import Batch, Outputs, labelled
 from mtlscale.encoders import EncoderModule
+from mtlscale.solvers import similarities_of_covariances
 from mtlscale.spec import TaskSuite, UserError, knob
 
 
 class AlignedModule(HPSModule):
     """Hard sharing in which task t's embeddings E_t [.., d] are read as E_t R_t, R_t [d, d] the identity at first.
 
-    frozen: the encoder stays as it is, alignments and heads learn.
+    frozen: the encoder stays as it is, alignments and heads learn. turning: False holds R_t at the identity.
     """
 
-    def __init__(self, suite: TaskSuite, encoder: EncoderModule, dropout: float, *, frozen: bool) -> None:
+    def __init__(
+        self, suite: TaskSuite, encoder: EncoderModule, dropout: float, *, frozen: bool, turning: bool = True
+    ) -> None:
         super().__init__(suite, encoder, dropout)
         self.vectorised = False
         self.alignments = nn.ParameterList(nn.Parameter(torch.eye(embedding_size(encoder))) for _ in suite.tasks)
+        self.alignments.requires_grad_(turning)
         self.independent = frozen
+        self.tasks = suite.tasks
+        self.similarity: dict[str, list[list[float | None]]] = {}  # of the embeddings, "before" and "after" they turn
         self.encoder.requires_grad_(not frozen)
 
     def train(self, mode: bool = True) -> AlignedModule:
@@ -50,6 +57,35 @@ class AlignedModule(HPSModule):
 
     def task_parameters(self, task: str) -> list[nn.Parameter]:
         return [self.alignments[self.names.index(task)], *super().task_parameters(task)]
+
+    def look_back(self, train: Iterator[Batch], sum: Callable[[Tensor], Tensor]) -> None:
+        covariances = [torch.zeros_like(turn, dtype=torch.float64) for turn in self.alignments]
+        for batch in train:
+            embedded = self.encoder.embed(batch.inputs)
+            for place, task in enumerate(self.tasks):
+                if task.name in batch.tasks:
+                    kept = labelled(task, batch.samples.targets[task.name])
+                    rows = _rows(embedded[kept], batch.inputs[kept]).to(torch.float64)
+                    covariances[place] += rows.T @ rows
+        whole = [sum(covariance).cpu() for covariance in covariances]
+        turns = [turn.detach().to("cpu", torch.float64) for turn in self.alignments]
+        turned = [turn.T @ covariance @ turn for covariance, turn in zip(whole, turns, strict=True)]
+        self.similarity = {
+            "before": _plain(similarities_of_covariances(whole)),
+            "after": _plain(similarities_of_covariances(turned)),
+        }
+
+    def structure(self) -> dict[str, Any]:
+        return {"tasks": list(self.names), "covariance_similarity": self.similarity} if self.similarity else {}
+
+
+def _rows(embedded: Tensor, inputs: Tensor) -> Tensor:
+    """[rows, d] of embedded [B, d], or [B, L, d] without padding."""
+    return embedded if embedded.ndim == 2 else embedded[inputs != 0]
+
+
+def _plain(table: Tensor) -> list[list[float | None]]:
+    return [[None if math.isnan(value) else value for value in row] for row in table.tolist()]
 
 
 def embedding_size(encoder: EncoderModule) -> int:
@@ -77,6 +113,9 @@ class Aligned(Architecture):
     first, and its head learn, so that tasks whose data lie in different directions can use the same module. R_t is not
     held orthogonal. With `freeze_shared: false` everything learns together from the start, as in the paper's LSTM
     experiments. Sequences are turned token by token.
+
+    The record keeps the covariance similarity of every two tasks' embedded training samples, of sequences that of their
+    tokens, before and after they are turned.
     """
 
     name: ClassVar[str] = "aligned"
@@ -84,6 +123,8 @@ class Aligned(Architecture):
 
     freeze_shared: bool = knob(True, help="learn alignments and heads on a shared module that is trained already")
     align_epochs: int | None = knob(None, low=1, help="epochs of that second phase; none: the run's")
+
+    turning: bool = knob(True, help="false: R stays the identity, the control that tells what it adds")
 
     def phases(self) -> tuple[Phase, ...]:
         if not self.freeze_shared:
@@ -95,11 +136,11 @@ class Aligned(Architecture):
             first = encoder()
             embedding_size(first)  # before anything is trained in vain
             return _SharedModule(suite, first, dropout)
-        return AlignedModule(suite, encoder(), dropout, frozen=False)
+        return AlignedModule(suite, encoder(), dropout, frozen=False, turning=self.turning)
 
     def build_next(
         self, phase: str, found: Found, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
-        model = AlignedModule(suite, encoder(), dropout, frozen=True)
+        model = AlignedModule(suite, encoder(), dropout, frozen=True, turning=self.turning)
         model.load_state_dict(found["state"], strict=False)
         return model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mtlscale.data.batches import Batch, Losses, Outputs, Samples
+from mtlscale.data.batches import Batch, Losses, Outputs, Samples, labelled
 from mtlscale.data.prepared import Manifest, PreparedData, SourceInfo, load_prepared, read_manifest
 from mtlscale.data.splits import carve_validation, hash_split, uniform_hash
 from mtlscale.lazy import lazily
@@ -28,6 +28,7 @@ __all__ = [
     "carve_validation",
     "halves",
     "hash_split",
+    "labelled",
     "load_prepared",
     "read_manifest",
     "slice_for",

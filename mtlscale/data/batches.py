@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mtlscale.spec import MISSING_CLASS, Task
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -85,3 +87,9 @@ class Losses:
     representation: Tensor | None = None
     branches: list[Tensor] = field(default_factory=list)
     keep: bool = False
+
+
+def labelled(task: Task, target: Tensor) -> Tensor:
+    """[N] whether a sample has a label of the task. target: [N, ...]."""
+    there = target != MISSING_CLASS if task.loss == "cross_entropy" else ~target.isnan()
+    return there.reshape(len(there), -1).any(1)

@@ -12,6 +12,7 @@ import pandas as pd
 from mtlscale.records import RunRecord
 from mtlscale.report.conflicts import conflict_ratios, conflict_texts
 from mtlscale.report.layout import markdown_cell
+from mtlscale.report.similarity import similarity_rows
 from mtlscale.report.traces import last_values, trace_values
 
 MOST_EDGES = 40  # of a method
@@ -65,6 +66,10 @@ def facts(records: Sequence[RunRecord]) -> list[Facts]:
     if edges:
         header, what = ["method", "from", "to", "weight", "seeds"], "What a task takes from another's stage."
         found.append(Facts("Edges between tasks", what, tuple(header), edges))
+    similar = tuple(similarity_rows(finished))
+    if similar:
+        what = "Of the embeddings of two tasks' training samples, before and after a matrix of each task turns them."
+        found.append(Facts("Covariance similarity", what, ("method", "tasks", "before", "after", "seeds"), similar))
     return found
 
 

@@ -19,13 +19,21 @@ from mtlscale.report.facts import facts
 from mtlscale.report.frames import by_dataset, newest
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.statistics import BETTER, FEW, SAME, WORSE
+from mtlscale.report.studies import Study, studies
 from mtlscale.report.table import Table
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _HERE = Path(__file__).parent
-_WIDE = ("weight", "Branch points", "Learned tree", "Gate", "Probability")  # in titles of figures with many panels
+_WIDE = (
+    "weight",
+    "Branch points",
+    "Learned tree",
+    "Gate",
+    "Probability",
+    "Covariance",
+)  # in titles of figures with many panels
 _PILLS = {BETTER: "better", WORSE: "worse", SAME: "same", FEW: "few"}
 
 
@@ -42,6 +50,9 @@ def page(records: Iterable[RunRecord], board: Leaderboard, name: str) -> str:
         beside += "".join(found.to_html() for found in facts(runs[dataset]))
         sections.append(_dataset(table, number, [(title, what) for title, what, _ in drawn], beside))
         drawings += [drawing(f"figure-{number}-{index}", figure) for index, (_, _, figure) in enumerate(drawn)]
+    for number, study in enumerate(studies(everything, board), len(board.tables)):
+        sections.append(_study(study, number))
+        drawings.append(drawing(f"figure-{number}-0", study.plot()))
     return filled(
         f"{name} · mtlscale",
         {
@@ -107,17 +118,27 @@ def _dataset(table: Table, number: int, drawn: Sequence[tuple[str, str]], beside
         for caption, block in zip(captions, layout.by_block(layout.columns(table)), strict=True)
         if block
     )
-    plots = "".join(
-        f'<figure class="{"wide" if any(word in title for word in _WIDE) else ""}">'
-        f"<figcaption><b>{_text(title)}</b> {_text(what)}</figcaption>"
-        f'<div class="plot" id="figure-{number}-{index}" role="img" aria-label="{_text(title)}"></div>'
-        "</figure>"
-        for index, (title, what) in enumerate(drawn)
-    )
+    plots = "".join(_figure(number, index, title, what) for index, (title, what) in enumerate(drawn))
     return (
         f'<section id="data-{number}"><h2>{_text(table.dataset)}</h2>'
         f'<p class="summary">{_text(layout.summary(table))}</p>{tables}'
         f'<p class="legend">{_text(legend)}</p>{beside}<div class="figures">{plots}</div></section>'
+    )
+
+
+def _study(study: Study, number: int) -> str:
+    return (
+        f'<section id="data-{number}"><h2>{_text(study.title)}</h2>{study.to_html()}'
+        f'<div class="figures">{_figure(number, 0, study.title, "")}</div></section>'
+    )
+
+
+def _figure(number: int, index: int, title: str, what: str) -> str:
+    return (
+        f'<figure class="{"wide" if any(word in title for word in _WIDE) else ""}">'
+        f"<figcaption><b>{_text(title)}</b> {_text(what)}</figcaption>"
+        f'<div class="plot" id="figure-{number}-{index}" role="img" aria-label="{_text(title)}"></div>'
+        "</figure>"
     )
 
 

@@ -35,10 +35,11 @@ _PLAIN = "#44608a"
 
 def pictures(records: Sequence[RunRecord], board: Leaderboard) -> Iterator[tuple[str, Figure]]:
     """(file name without suffix, figure) of all there is to draw besides the leaderboard: weights that move, the
-    variance over tasks of their losses, a radar chart, every number and matrix that was traced, and what was
-    learned of networks."""
+    variance over tasks of their losses, a radar chart, every number and matrix that was traced, what was learned of
+    networks, and what all data sets say together."""
     from mtlscale.report.heatmaps import heat_figure, matrices
     from mtlscale.report.searched import searched_pictures
+    from mtlscale.report.studies import studies
 
     for number, (dataset, runs) in enumerate(by_dataset(newest(records)).items(), 1):
         table = board.tables[dataset]
@@ -57,6 +58,8 @@ def pictures(records: Sequence[RunRecord], board: Leaderboard) -> Iterator[tuple
             yield f"heatmap_{trace}{suffix}", heat_figure(runs, trace)
         for name, figure in searched_pictures(table, runs):
             yield f"{name}{suffix}", figure
+    for study in studies(records, board):
+        yield study.name, study.draw()
 
 
 def leaderboard_figure(board: Leaderboard) -> Figure:

@@ -11,6 +11,7 @@ from mtlscale.report.facts import facts
 from mtlscale.report.frames import by_dataset, newest
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.published import Published
+from mtlscale.report.studies import studies
 
 
 def write_report(
@@ -39,8 +40,9 @@ def write_report(
         for dataset, runs in by_dataset(newest(records)).items()
         for one in facts(runs)
     )
+    said = "".join(study.to_markdown() for study in studies(records, board))
     texts = {
-        "markdown": ("leaderboard.md", f"# {name}\n\n{board.to_markdown()}{learned}"),
+        "markdown": ("leaderboard.md", f"# {name}\n\n{board.to_markdown()}{learned}{said}"),
         "csv": ("leaderboard.csv", board.to_csv()),
         "html": ("leaderboard.html", page(records, board, name)),
     }

@@ -18,7 +18,13 @@ from mtlscale.solvers.min_norm import min_norm_weights, solve_min_norm
 from mtlscale.solvers.pcgrad import pcgrad_weights
 from mtlscale.solvers.prox import prox_element, prox_exclusive
 from mtlscale.solvers.simplex import kl_ball_log_softmax, project_simplex
-from mtlscale.solvers.transfer import covariance_similarities, covariance_similarity, subspace_norms, svd_task_weights
+from mtlscale.solvers.transfer import (
+    covariance_similarities,
+    covariance_similarity,
+    similarities_of_covariances,
+    subspace_norms,
+    svd_task_weights,
+)
 from mtlscale.solvers.upgrad import upgrad_weights
 
 __all__ = [
@@ -49,6 +55,7 @@ __all__ = [
     "project_simplex",
     "prox_element",
     "prox_exclusive",
+    "similarities_of_covariances",
     "solve_cagrad",
     "solve_getmtl",
     "solve_min_norm",

@@ -35,7 +35,16 @@ def covariance_similarity(X1: Tensor, X2: Tensor, energy: float = 0.99) -> float
 
 def covariance_similarities(inputs: Sequence[Tensor], energy: float = 0.99) -> Tensor:
     """inputs: one [N_t, d] per task -> [T, T] float64: the score of every pair; each is decomposed once."""
-    leading = [_leading(X.to(torch.float64), energy) for X in inputs]
+    return _overlaps([_of_rows(X.to(torch.float64), energy) for X in inputs])
+
+
+def similarities_of_covariances(covariances: Sequence[Tensor], energy: float = 0.99) -> Tensor:
+    """covariances: one XᵀX [d, d] per task -> [T, T] float64: the same scores, where X itself is too large to keep."""
+    return _overlaps([_of_covariance(C.to(torch.float64), energy) for C in covariances])
+
+
+def _overlaps(leading: Sequence[Tensor]) -> Tensor:
+    """leading: U D^½ [d, r_t] per task -> [T, T]; NaN with a task that is all zero."""
     result = torch.full((len(leading), len(leading)), math.nan, dtype=torch.float64)
     for i, first in enumerate(leading):
         for j, second in enumerate(leading[: i + 1]):
@@ -45,13 +54,24 @@ def covariance_similarities(inputs: Sequence[Tensor], energy: float = 0.99) -> T
     return result
 
 
-def _leading(data: Tensor, energy: float) -> Tensor:
+def _of_rows(data: Tensor, energy: float) -> Tensor:
     """U D^½ [d, r] of the covariance dataᵀdata: its leading eigenvectors times their singular values."""
     largest = data.abs().max()
     _, values, vectors = torch.linalg.svd(data / largest if largest > 0 else data, full_matrices=False)
-    spectrum = values**2
+    return _leading(values**2, vectors.T, energy)
+
+
+def _of_covariance(covariance: Tensor, energy: float) -> Tensor:
+    """The same of the covariance itself."""
+    largest = covariance.abs().max()
+    spectrum, vectors = torch.linalg.eigh(covariance / largest if largest > 0 else covariance)
+    return _leading(spectrum.flip(0).clamp(min=0), vectors.flip(1), energy)
+
+
+def _leading(spectrum: Tensor, vectors: Tensor, energy: float) -> Tensor:
+    """Of eigenvalues [n], descending, and their vectors [d, n]: those that reach `energy`, times the values' roots."""
     reached = spectrum.cumsum(0) >= energy * spectrum.sum() * (1.0 - 1e-12)
     cut = spectrum[reached.int().argmax()]
     kept = spectrum >= cut * (1.0 - 1e-9)
-    found: Tensor = vectors[kept].T * values[kept]
+    found: Tensor = vectors[:, kept] * spectrum[kept].sqrt()
     return found

@@ -14,11 +14,11 @@ from torch.nn import functional
 
 from mtlscale.architectures import MultiTaskModule, Source
 from mtlscale.architectures.tag import AffinityModule
-from mtlscale.data import Batch, PreparedData, Samples
+from mtlscale.data import Batch, PreparedData, Samples, labelled
 from mtlscale.encoders import Encoder
 from mtlscale.records import Diagnosis, Matrix
 from mtlscale.solvers import best_groups, covariance_similarities
-from mtlscale.spec import MISSING_CLASS, Run, Task, TaskSuite, TrainingSpec, UserError, build
+from mtlscale.spec import Run, TaskSuite, TrainingSpec, UserError, build
 from mtlscale.spec.parts import Parts
 from mtlscale.training.advice import estimated, groups_of, merges, sentence, symmetric
 from mtlscale.training.gradients import gramian
@@ -211,7 +211,7 @@ def _covariances(suite: TaskSuite, taken: dict[str, Samples], left_out: dict[str
     """[T, T]; None where it says nothing, and why into `left_out`."""
     if suite.inputs == "shared":
         inputs, targets = _features(suite, [taken["all"].inputs])[0], taken["all"].targets
-        rows = [_labelled(task, targets[task.name]) for task in suite.tasks]
+        rows = [labelled(task, targets[task.name]) for task in suite.tasks]
         if all(torch.equal(row, rows[0]) for row in rows):
             left_out["covariance"] = "all tasks have the same labelled samples, so that all pairs have the same score"
             return None
@@ -250,12 +250,6 @@ def _labels(suite: TaskSuite, taken: dict[str, Samples], left_out: dict[str, str
         left_out["labels"] = f"maps, and labels of several numbers, have no correlation: {', '.join(others)}"
     table = correlations(suite, targets)
     return table if len(known) > 1 else None
-
-
-def _labelled(task: Task, target: Tensor) -> Tensor:
-    """[N] whether a sample has a label of the task."""
-    there = target != MISSING_CLASS if task.loss == "cross_entropy" else ~target.isnan()
-    return there.reshape(len(there), -1).any(1)
 
 
 def _plain(table: Tensor) -> list[list[float | None]]:

@@ -262,6 +262,8 @@ class Trainer:
         with self.session.chosen():
             # An epoch is chosen on validation before test is looked at; test of the choice is computed once.
             metrics = {split: self.evaluate(split, items if split == "test" else None) for split in self.data.splits}
+            with torch.no_grad():
+                self.model.look_back(self.batches.of_split("train"), self.workers.sum)
             self.chosen_state = {name: value.clone() for name, value in self.model.state_dict().items()}
         self.at.seconds += time.perf_counter() - started
         return self._record(metrics=metrics, last=last, items=items.results(self.workers)[0])

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from mtlscale.data import Batch, Samples
-from mtlscale.spec import Task, TaskSuite, UserError, components
+from mtlscale.solvers import covariance_similarities
+from mtlscale.spec import MISSING_CLASS, Task, TaskSuite, UserError, components
 
 TASKS = ("a", "b")
 ENCODERS: dict[str, dict[str, Any]] = {
@@ -86,3 +87,49 @@ def test_an_encoder_without_embeddings_is_refused() -> None:
             components.build("architectures", "aligned", {"freeze_shared": freeze}).build(
                 of, lambda: recipe.build(of), 0.0
             )
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_it_measures_how_alike_embeddings_are_before_and_after(encoder: str) -> None:
+    """Of all training samples, in whatever batches they come; tokens without padding, samples without a label not."""
+    model, batches = build("aligned", encoder, freeze_shared=False).eval(), [batch(encoder), batch(encoder)]
+    for number, given in enumerate(batches):
+        given.samples.targets["b"][number:3] = MISSING_CLASS
+        if encoder != "mlp":
+            given.inputs[:, 5:] = 0
+
+    def expected(turns: list[torch.Tensor]) -> torch.Tensor:
+        embedded = []
+        for place, turn in enumerate(turns):
+            rows = [(given.inputs[3 * place :], model.encoder.embed(given.inputs)[3 * place :]) for given in batches]
+            if place:  # of the second batch task b has a label of its first sample
+                extra = batches[1].inputs[:1]
+                rows.append((extra, model.encoder.embed(extra)))
+            embedded.append(torch.cat([e if e.ndim == 2 else e[i != 0] for i, e in rows]).detach().double() @ turn)
+        return covariance_similarities(embedded)
+
+    def measured() -> dict[str, torch.Tensor]:
+        with torch.no_grad():
+            model.look_back(iter(batches), lambda tensor: tensor)
+        found = model.structure()["covariance_similarity"]
+        return {when: torch.tensor(rows, dtype=torch.float64) for when, rows in found.items()}
+
+    same = [torch.eye(len(turn), dtype=torch.float64) for turn in model.alignments]
+    found = measured()
+    torch.testing.assert_close(found["before"], expected(same), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(found["after"], found["before"], rtol=0, atol=0)
+    with torch.no_grad():
+        model.alignments[1].normal_()
+    found = measured()
+    torch.testing.assert_close(found["before"], expected(same), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(
+        found["after"], expected([t.detach().double() for t in model.alignments]), rtol=1e-6, atol=1e-7
+    )
+    assert (found["after"] - found["before"]).abs().max() > 1e-3
+
+
+def test_without_turning_heads_alone_learn() -> None:
+    model = build("aligned", "mlp", freeze_shared=False, turning=False)
+    assert not any(turn.requires_grad for turn in model.alignments)
+    sum(p.sum() for p in model(batch("mlp")).predictions.values()).backward()
+    assert all(turn.grad is None for turn in model.alignments)

@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mtlscale.solvers import covariance_similarity, svd_task_weights
+from mtlscale.solvers import (
+    covariance_similarities,
+    covariance_similarity,
+    similarities_of_covariances,
+    svd_task_weights,
+)
 
 
 def randn(seed: int, *shape: int) -> Tensor:
@@ -62,3 +67,16 @@ def test_similarity_is_symmetric_and_invariant(seed: int) -> None:
     rows, columns = torch.linalg.qr(randn(seed + 2, 12, 12))[0], torch.linalg.qr(randn(seed + 3, 5, 5))[0]
     assert covariance_similarity(rows @ one, other) == pytest.approx(score)
     assert covariance_similarity(one @ columns, other @ columns) == pytest.approx(score)
+
+
+@given(seed=st.integers(0, 999))
+@few
+def test_covariances_have_the_scores_of_their_data(seed: int) -> None:
+    inputs = [
+        randn(seed, 12, 5),
+        1e-9 * randn(seed + 1, 3, 5),
+        randn(seed + 2, 9, 5) @ torch.diag(torch.arange(5.0)).double(),
+    ]
+    found = similarities_of_covariances([X.T @ X for X in inputs])
+    torch.testing.assert_close(found, covariance_similarities(inputs), rtol=1e-7, atol=1e-9)
+    assert similarities_of_covariances([torch.zeros(3, 3), torch.eye(3)])[0].isnan().all()

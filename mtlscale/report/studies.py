@@ -1,0 +1,116 @@
+"""What an experiment says over all its data sets together, where these make up a study."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mtlscale.records import RunRecord
+from mtlscale.report import capacity as sizes
+from mtlscale.report import similarity
+from mtlscale.report.facts import Facts
+from mtlscale.report.frames import by_dataset, newest
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+    from plotly.graph_objects import Figure
+
+    from mtlscale.report.leaderboard import Leaderboard
+
+
+@dataclass(frozen=True)
+class Study:
+    """name: of its picture; sentences: what came out; draw, plot: the picture as a file and on the page."""
+
+    name: str
+    title: str
+    sentences: tuple[str, ...]
+    tables: tuple[Facts, ...]
+    draw: Callable[[], Drawing]
+    plot: Callable[[], Figure]
+
+    def to_markdown(self) -> str:
+        said = "".join(f"- {sentence}\n" for sentence in self.sentences)
+        return f"## {self.title}\n\n{said}\n{''.join(table.to_markdown() for table in self.tables)}"
+
+    def to_html(self) -> str:
+        said = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in self.sentences)
+        return f"<ul>{said}</ul>{''.join(table.to_html() for table in self.tables)}"
+
+
+def studies(records: Sequence[RunRecord], board: Leaderboard) -> list[Study]:
+    """Those that the data sets of these records make up."""
+    runs, found = newest(records), []
+    baseline = next((table.baseline for table in board.tables.values() if table.baseline), None)
+    reference = next((table.reference for table in board.tables.values() if table.reference), None)
+    if reference is not None and (pairs := similarity.pairs(runs, reference)):
+        found.append(_similarity(runs, pairs, reference))
+    if baseline is not None and (of := sizes.capacity(runs, baseline)) is not None:
+        found.append(_capacity(of))
+    return found
+
+
+def _similarity(records: Sequence[RunRecord], pairs: dict[str, list[similarity.Pair]], reference: str) -> Study:
+    correlations = [(method, *row) for method, of in pairs.items() for row in similarity.correlation_rows(of)]
+    what = (
+        f"Of a method's covariance similarity with its gain over {reference}, over the pairs. In brackets the 95 % "
+        "interval of drawing pairs with replacement; pairs share tasks, so that it is, if anything, too narrow."
+    )
+    return Study(
+        "similarity",
+        "Covariance similarity and improvement",
+        tuple(similarity.sentence(method, reference, of) for method, of in pairs.items()),
+        (
+            _scores(records, pairs),
+            Facts(
+                "Correlation with the gain", what, ("method", "similarity", "Pearson", "Spearman"), tuple(correlations)
+            ),
+        ),
+        partial(similarity.similarity_figure, pairs, reference),
+        partial(similarity.similarity_plot, pairs, reference),
+    )
+
+
+def _scores(records: Sequence[RunRecord], pairs: dict[str, list[similarity.Pair]]) -> Facts:
+    """A row for each pair: every method's score, and the similarities of those that turn something."""
+    methods = list(dict.fromkeys(record.method for record in records))
+    turning = {method: {pair.dataset: pair for pair in of} for method, of in pairs.items() if similarity.turned(of)}
+    rows = []
+    for dataset, runs in by_dataset(records).items():
+        done = [run for run in runs if run.status == "finished"]
+        means = {
+            method: [abs(similarity.mean_score(run)) for run in done if run.method == method] for method in methods
+        }
+        if any(dataset in of for of in turning.values()):
+            similar = [
+                similarity.number(getattr(of[dataset], when)) if dataset in of else "–"
+                for of in turning.values()
+                for when in ("before", "after")
+            ]
+            shown = [f"{np.mean(values):.2f}" if values else "–" for values in means.values()]
+            rows.append((dataset, *shown, *similar))
+    header = ("pair", *methods, *(f"{method}: {when}" for method in turning for when in ("before", "after")))
+    what = (
+        "Main metric on test, mean over both tasks and the seeds, and the covariance similarity of the tasks' embedded "
+        "training samples before and after they are turned."
+    )
+    return Facts("Pairs of tasks", what, header, tuple(rows))
+
+
+def _capacity(of: sizes.Capacity) -> Study:
+    shared = [method for method in sizes.methods(of) if method != of.baseline]
+    header = ("task", *(f"{method}: {what}" for method in sizes.methods(of) for what in (of.knob, of.metric)))
+    what = f"The size with the best {of.metric} on validation, and what it reaches on test, mean over seeds."
+    return Study(
+        "capacity",
+        "Capacity",
+        tuple(sizes.sentence(of, method) for method in shared),
+        (Facts("Best sizes", what, header, tuple(sizes.capacity_rows(of))),),
+        partial(sizes.capacity_figure, of),
+        partial(sizes.capacity_plot, of),
+    )
