@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mtlscale.training.affinity import task_affinity
     from mtlscale.training.augment import Augment
     from mtlscale.training.batches import Batches, made_ahead, on_device
-    from mtlscale.training.evaluate import TaskTable, as_measured, evaluate, tables
+    from mtlscale.training.evaluate import TaskTable, as_asked, evaluate, tables
     from mtlscale.training.items import ItemBootstrap
     from mtlscale.training.loop import Progress, Trainer, finish, train
     from mtlscale.training.losses import task_loss
@@ -40,7 +40,7 @@ _HOMES = {
     "mtlscale.training.affinity": ["task_affinity"],
     "mtlscale.training.augment": ["Augment"],
     "mtlscale.training.batches": ["Batches", "made_ahead", "on_device"],
-    "mtlscale.training.evaluate": ["TaskTable", "as_measured", "evaluate", "tables"],
+    "mtlscale.training.evaluate": ["TaskTable", "as_asked", "evaluate", "tables"],
     "mtlscale.training.items": ["ItemBootstrap"],
     "mtlscale.training.loop": ["Progress", "Trainer", "finish", "train"],
     "mtlscale.training.tally": ["Tally", "furthest"],
@@ -84,7 +84,7 @@ __all__ = [
     "TaskTable",
     "Trainer",
     "Update",
-    "as_measured",
+    "as_asked",
     "bad_gradient",
     "bad_loss",
     "begin",
