@@ -9,12 +9,18 @@ import pytest
 import torch
 
 from mtlscale.batched import planning
-from mtlscale.data import PreparedData
+from mtlscale.data import PreparedData, load_prepared
+from mtlscale.execution.prepare import prepare
 from mtlscale.spec import Experiment, Run, UserError, load_experiment
 from mtlscale.training import Trainer
 
 Small = Callable[..., Experiment]
 RunOf = Callable[[Experiment, PreparedData], Run]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+    return load_prepared(prepare("digits", {}, None, tmp_path_factory.mktemp("home")))
 
 
 def weights(experiment: Experiment, data: PreparedData, run_of: RunOf) -> torch.Tensor:
