@@ -7,9 +7,10 @@
 A gain is the method's test metric less the reference's of the same data set, task and seed, in points, and the other
 way round where lower is better. A set's gain is the mean over its tasks and seeds. The mean over sets has a 95 %
 t-interval over the sets' gains, with as many values as there are sets: seeds of one set, which has one draw of wrong
-labels, count as one. Where sets have noise in the labels of some tasks, those tasks and the others have a mean of their
-own. Whether sets are like a random draw is for the reader to judge: pairs of attributes no two of which share one are,
-sets with the same rows are not. Tables in Markdown; the picture has the sets in order with intervals over their seeds.
+labels, count as one. Sets with noise in no, some or all tasks have means of their own, and where some tasks have it
+those and the others. An interval over sets takes them for independent draws: pairs of attributes of which no two share
+one come close, sets that differ in which label is wrong do not. Tables in Markdown; the picture has the sets in order
+with intervals over their seeds.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from mtlscale.execution.plan import records_of
 from mtlscale.records import Home, RunRecord
 from mtlscale.report.canvas import new_figure, save, style
 from mtlscale.report.statistics import half_width, t_test
-from mtlscale.spec import Experiment, UserError, load_experiment
+from mtlscale.spec import DatasetSpec, Experiment, UserError, load_experiment
 
 Part = Callable[[str, str], bool]  # data set, task -> whether it counts
 FLOORS = ("constant", "linear")
@@ -70,21 +71,28 @@ def gains(records: Iterable[RunRecord], method: str, reference: str, metric: str
 
 
 def parts(experiment: Experiment) -> dict[str, Part]:
-    """All tasks, and, where some have noise and others not, both sides."""
-    noisy = {
-        dataset.label: dataset.noise.tasks if dataset.noise is not None and dataset.noise.share > 0 else ()
-        for dataset in experiment.datasets
-    }
+    """What has a mean of its own: sets by how many of their tasks have noise, and, where some have, both sides."""
+    noisy = {dataset.label: _noisy(dataset) for dataset in experiment.datasets}
+    kinds = {label: "all" if names is None else "some" if names else "no" for label, names in noisy.items()}
 
-    def has_noise(dataset: str, task: str) -> bool:
-        named = noisy[dataset]
-        return named is None or task in named
+    def of_kind(kind: str) -> Part:
+        return lambda dataset, task: kinds[dataset] == kind
 
-    found: dict[str, Part] = {"all": lambda dataset, task: True}
-    if any(noisy.values()):
-        found["with noise"] = has_noise
-        found["without"] = lambda dataset, task: not has_noise(dataset, task)
+    found = {f"sets with noise in {kind} tasks": of_kind(kind) for kind in dict.fromkeys(kinds.values())}
+    if "some" in kinds.values():
+        found["of these, the tasks with noise"] = lambda dataset, task: task in (noisy[dataset] or ())
+        found["and the tasks without"] = lambda dataset, task: (
+            kinds[dataset] == "some" and task not in (noisy[dataset] or ())
+        )
     return found
+
+
+def _noisy(dataset: DatasetSpec) -> tuple[str, ...] | None:
+    """The tasks whose labels have noise; None: all."""
+    noise = dataset.noise
+    if noise is None or noise.share == 0:
+        return ()
+    return None if noise.tasks is None or set(noise.tasks) == set(dataset.tasks or ()) else noise.tasks
 
 
 def summary(found: Sequence[Gain]) -> str:
@@ -131,19 +139,17 @@ def main() -> int:
         raise UserError(f"{experiment.name} has no method {unknown[0]} beside {reference}; it has {', '.join(known)}")
     measured = arguments.metric or "the main metric"
     print(f"Gain in {measured} over {reference}, test, points; mean over data sets ± 95 % over their gains\n")
-    print("| method | tasks | gain | sets | gain > 0 | p |\n| --- | --- | --- | --- | --- | --- |")
+    print("| method | mean over | gain | sets | gain > 0 | p |\n| --- | --- | --- | --- | --- | --- |")
     tables: dict[str, list[Gain]] = {}
     for method in methods:
+        tables[method] = gains(records, method, reference, arguments.metric, lambda dataset, task: True)
+        if not tables[method]:
+            raise UserError(
+                f"no data set in {home.root} has finished runs of {method} and {reference} with {measured}; start them "
+                f"with `mtlscale run {experiment.name}`"
+            )
         for name, part in parts(experiment).items():
-            found = gains(records, method, reference, arguments.metric, part)
-            if name == "all":
-                if not found:
-                    raise UserError(
-                        f"no data set in {home.root} has finished runs of {method} and {reference} with {measured}; "
-                        f"start them with `mtlscale run {experiment.name}`"
-                    )
-                tables[method] = found
-            print(f"| {method} | {name} {summary(found)}")
+            print(f"| {method} | {name} {summary(gains(records, method, reference, arguments.metric, part))}")
     for method, found in tables.items():
         print(f"\n{method}, by data set, ± 95 % over seeds\n\n| set | gain | seeds |\n| --- | --- | --- |")
         for one in sorted(found, key=lambda one: -one.mean):
