@@ -80,8 +80,8 @@ def parts(experiment: Experiment) -> dict[str, Part]:
 
     found = {f"sets with noise in {kind} tasks": of_kind(kind) for kind in dict.fromkeys(kinds.values())}
     if "some" in kinds.values():
-        found["of these, the tasks with noise"] = lambda dataset, task: task in (noisy[dataset] or ())
-        found["and the tasks without"] = lambda dataset, task: (
+        found["of some: the tasks with noise"] = lambda dataset, task: task in (noisy[dataset] or ())
+        found["of some: the tasks without"] = lambda dataset, task: (
             kinds[dataset] == "some" and task not in (noisy[dataset] or ())
         )
     return found
@@ -137,17 +137,18 @@ def main() -> int:
     methods = arguments.method or known
     if unknown := [method for method in methods if method not in known]:
         raise UserError(f"{experiment.name} has no method {unknown[0]} beside {reference}; it has {', '.join(known)}")
+    if arguments.picture and len(methods) > 1:
+        raise UserError(f"one picture is of one method; name it by --method: {', '.join(methods)}")
     measured = arguments.metric or "the main metric"
+    tables = {m: gains(records, m, reference, arguments.metric, lambda dataset, task: True) for m in methods}
+    if missing := [method for method, found in tables.items() if not found]:
+        raise UserError(
+            f"no data set in {home.root} has finished runs of {missing[0]} and {reference} with {measured}; start them "
+            f"with `mtlscale run {experiment.name}`"
+        )
     print(f"Gain in {measured} over {reference}, test, points; mean over data sets ± 95 % over their gains\n")
     print("| method | mean over | gain | sets | gain > 0 | p |\n| --- | --- | --- | --- | --- | --- |")
-    tables: dict[str, list[Gain]] = {}
     for method in methods:
-        tables[method] = gains(records, method, reference, arguments.metric, lambda dataset, task: True)
-        if not tables[method]:
-            raise UserError(
-                f"no data set in {home.root} has finished runs of {method} and {reference} with {measured}; start them "
-                f"with `mtlscale run {experiment.name}`"
-            )
         for name, part in parts(experiment).items():
             print(f"| {method} | {name} {summary(gains(records, method, reference, arguments.metric, part))}")
     for method, found in tables.items():
