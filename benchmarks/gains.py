@@ -102,7 +102,13 @@ def summary(found: Sequence[Gain]) -> str:
         return "| – | 0 | – | – |"
     half = float(half_width(means.std(ddof=1), len(means))) if len(means) > 1 else math.nan
     p = float(t_test(means[:, None])[0])
-    return f"| {means.mean():+.3f} ± {half:.3f} | {len(means)} | {(means > 0).sum()} | {p:.2g} |"
+    return (
+        f"| {_told(float(means.mean()), half)} | {len(means)} | {(means > 0).sum()} | {'–' if p != p else f'{p:.2g}'} |"
+    )
+
+
+def _told(mean: float, half: float) -> str:
+    return f"{mean:+.3f}" if math.isnan(half) else f"{mean:+.3f} ± {half:.3f}"
 
 
 def picture(found: Sequence[Gain], title: str, path: Path) -> Path:
@@ -154,7 +160,7 @@ def main() -> int:
     for method, found in tables.items():
         print(f"\n{method}, by data set, ± 95 % over seeds\n\n| set | gain | seeds |\n| --- | --- | --- |")
         for one in sorted(found, key=lambda one: -one.mean):
-            print(f"| {one.dataset} | {one.mean:+.3f} ± {one.half:.3f} | {len(one.seeds)} |")
+            print(f"| {one.dataset} | {_told(one.mean, one.half)} | {len(one.seeds)} |")
         path = arguments.picture or home.experiment(experiment.name) / f"gains_{method}.png"
         print(f"\n{picture(found, f'{method} over {reference}: gain in {measured}', path)}")
     return 0
