@@ -64,6 +64,11 @@ class Balancer(Component):
         """losses [..., T]: training losses averaged over the epoch, as the tasks have them (no `task_scale`)."""
         return state
 
+    @property
+    def looks_at_features(self) -> bool:
+        """Whether its `from_data` is handed what the heads read before the first step, in place of the inputs."""
+        return False
+
     @classmethod
     def check_class(cls) -> None:
         bases = {"jacobian": JacobianBalancer, "validation": ValidationBalancer, "modules": ModuleBalancer}

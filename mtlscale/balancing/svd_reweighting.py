@@ -23,8 +23,15 @@ class SVDReweighting(Balancer):
     per_task: ClassVar[tuple[str, ...]] = ("weights",)
     batchable: ClassVar[bool] = True
 
-    rank: int = knob(2, low=1, search=(1, 2, 4, 8), help="dimension of the common subspace")
+    rank: int = knob(2, low=1, search=(1, 2, 4, 8), help="dimension of the common subspace; at most all there is")
+    inputs: str = knob(
+        "raw", choices=("raw", "features"), help="the inputs, or what a pretrained encoder makes of them"
+    )
     center: bool = knob(True, help="subtract the mean from numeric labels")
+
+    @property
+    def looks_at_features(self) -> bool:
+        return self.inputs == "features"
 
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
         raise UserError(f"{self.name}: computes its weights from training data; call from_data, or train with a loop")

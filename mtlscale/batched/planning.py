@@ -68,6 +68,8 @@ def obstacle(run: Run, suite: TaskSuite) -> str | None:
         component = getattr(parts, kind)
         if component is not None and not component.batchable:
             return f"{kind} {component.name} is not batchable"
+    if parts.balancer.looks_at_features:
+        return f"balancer {parts.balancer.name} looks at the features of each network before its first step"
     if not _trains_plainly(parts.phases):
         return f"architecture {parts.architecture.name} has phases or turns of its own"
     return None

@@ -28,7 +28,7 @@ from mtlscale.training import (
     ItemBootstrap,
     Progress,
     Selection,
-    as_measured,
+    as_asked,
     furthest,
     now,
     run_record,
@@ -51,7 +51,7 @@ class BatchedTrainer:
         keep_states: bool = False,
         processes: int = 1,
     ) -> None:
-        data = as_measured(data, runs[0])
+        data = as_asked(data, runs[0])
         self.suite, self.spec, self.device = data.suite, runs[0].training, torch.device(device)
         check_declared(runs, data, self.device)
         self.session = BatchedSession(runs, data, self.device, processes)

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from mtlscale.data.noise import NoisyLabels
+
 __all__ = [
     "MANIFEST",
     "SPECIAL_WORDS",
@@ -47,6 +49,7 @@ __all__ = [
     "Manifest",
     "PreparedData",
     "SourceInfo",
+    "SplitsOnDisk",
     "as_stored",
     "damage",
     "load_prepared",
@@ -67,12 +70,13 @@ class PreparedData:
     folder: Path
     manifest: Manifest
     suite: TaskSuite
-    splits: Mapping[str, Mapping[str, Samples]]  # split -> stream -> samples
+    splits: Mapping[str, Mapping[str, Samples]]  # split -> stream -> samples, of the files
+    noise: NoisyLabels | None = None  # what readers make of the training labels
 
     @property
     def on_disk(self) -> bool:
         """Whether it has files; else `splits` is all there is, and nobody looks at folder and manifest."""
-        return isinstance(self.splits, _Splits)
+        return isinstance(self.splits, SplitsOnDisk)
 
 
 def read_vocabulary(folder: Path, manifest: Manifest) -> list[str]:
@@ -108,7 +112,11 @@ def load_prepared(folder: Path, splits: Sequence[str] | None = None) -> Prepared
     )
 
 
-class _Splits(Mapping[str, Mapping[str, Samples]]):
+class SplitsOnDisk(Mapping[str, Mapping[str, Samples]]):
+    """Splits in files."""
+
+
+class _Splits(SplitsOnDisk):
     """The splits in the files of a folder; kept once they are read."""
 
     def __init__(self, folder: Path, manifest: Manifest, names: tuple[str, ...]) -> None:

@@ -25,6 +25,7 @@ from mtlscale.data.batches import Samples
 from mtlscale.data.cache import CachedSet
 from mtlscale.data.choice import Choice, choose
 from mtlscale.data.encoded import EncodedSamples
+from mtlscale.data.noise import with_noise
 from mtlscale.data.prepared import PreparedData, as_stored, tensors_of
 from mtlscale.data.streamed import Pieces, StreamReader
 from mtlscale.spec import UserError
@@ -211,17 +212,18 @@ def open_reader(
     pieces: who reads for `stream`."""
     choice = choose(data, setting, str(dtype).removeprefix("torch."), processes, gpu=device.type == "cuda")
     if choice.reader == "device":
-        return DeviceReader(data.splits, device, dtype), choice
+        return DeviceReader(with_noise(data.splits, data.noise), device, dtype), choice
     if not data.on_disk:
         if choice.reader in ("mapped", "stream"):
             raise UserError(
                 f"reader {choice.reader} reads files, and {data.suite.name} has none; set training.reader to memory"
             )
-        return HostReader("memory", data.splits, device, dtype, held=True), choice
+        return HostReader("memory", with_noise(data.splits, data.noise), device, dtype, held=True), choice
     if choice.reader == "stream":
         return StreamReader(data, device, dtype, pieces), choice
     held = choice.reader == "memory"
-    return HostReader(choice.reader, _Cached(data, held), device, dtype, held=held), choice
+    splits = with_noise(_Cached(data, held), data.noise)
+    return HostReader(choice.reader, splits, device, dtype, held=held), choice
 
 
 def placed(samples: Samples, device: torch.device, dtype: torch.dtype) -> Samples:

@@ -98,6 +98,14 @@ class Shards:
             found[column.name] = flat.reshape(-1, *column.shape)
         return found
 
+    def ids(self) -> list[str]:
+        """The stable id of every row."""
+        found: list[str] = []
+        for name in self.files:
+            with _opened(self.folder, self.url, name) as file:
+                found += file.read(columns=["id"], use_threads=False)["id"].to_pylist()
+        return found
+
     def read(self, rows: Rows, group: Callable[[int], Columns] | None = None) -> Columns:
         """The columns at these rows, in this order; one row group at a time beside them. group: where those come from
         that may have been read already."""

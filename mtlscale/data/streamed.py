@@ -127,12 +127,13 @@ class StreamReader:
     def take(self, split: str, stream: str, index: Tensor) -> Samples:
         """For indices in order, or a few: a row group is read for each of them."""
         columns = self._of(split)[stream].read(index.numpy(), lambda place: self._group(split, stream, place))
-        return self.samples(stream, columns)
+        return self.samples(split, stream, index, columns)
 
-    def samples(self, stream: str, columns: Columns) -> Samples:
-        """Columns of their own as samples."""
+    def samples(self, split: str, stream: str, index: Tensor, columns: Columns) -> Samples:
+        """The samples at these indices, whose columns these are."""
         tensors = {name: torch.from_numpy(values) for name, values in columns.items()}
-        return as_stored(tensors, self._data.manifest, self._data.suite.streams[stream])
+        samples = as_stored(tensors, self._data.manifest, self._data.suite.streams[stream])
+        return samples if self._data.noise is None else self._data.noise.of(split, stream, samples, index)
 
     def targets(self, split: str, who: str) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
@@ -143,7 +144,10 @@ class StreamReader:
             groups = [shards.group(place, names) for place in range(len(shards.number) if names else 0)]
             labels = {name: torch.from_numpy(np.concatenate([group[name] for group in groups])) for name in names}
             found |= {name.removeprefix("target."): self._label(label) for name, label in labels.items()}
-        return found
+        noise, streams = self._data.noise, self._data.suite.streams
+        if noise is None:
+            return found
+        return {name: label for s in streams for name, label in noise.labels(split, s, found, streams[s]).items()}
 
     def whole(self, split: str, who: str) -> Mapping[str, Samples]:
         raise self._refusal(who, "the whole training set at once", "memory or device")

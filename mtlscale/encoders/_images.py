@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from mtlscale.encoders._base import MapStagedModule
 from mtlscale.encoders._batch_norm import BatchNorm2d
+from mtlscale.encoders._pixels import add_pixels, normalised
 from mtlscale.spec import Task, TaskSuite, UserError, files
 from mtlscale.torchvision_ops import declare
 
 RESNET_STAGES = 5  # the stem and four layers
 BLOCKS = {18: ("BasicBlock", (2, 2, 2, 2)), 50: ("Bottleneck", (3, 4, 6, 3))}
 WEIGHTS_HELP = "file of torchvision's weights (a state dictionary) to start from; none: random"
-_MEAN, _STD = 127.5, 64.0  # where a data set says nothing
 _CLASSIFIERS = ("fc.", "classifier.", "aux_classifier.")  # heads that torchvision's files bring along
 _OF_MAPS = {"miou", "pixel_accuracy", "pixel_error", "abs_err", "rel_err", "max_f"}
 
@@ -35,16 +35,10 @@ class ImageModule(MapStagedModule):
 
     def __init__(self, suite: TaskSuite) -> None:
         super().__init__()
-        channels = suite.input_shape[0]
-        for name, default in (("mean", _MEAN), ("std", _STD)):
-            values = torch.tensor(suite.extras.get(name) or [default] * channels)
-            # Data, not state: a checkpoint goes with its data set.
-            self.register_buffer(name, values.reshape(-1, 1, 1), persistent=False)
+        add_pixels(self, suite)
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        if inputs.is_floating_point():
-            return inputs
-        return (inputs.to(self.mean.dtype) - self.mean) / self.std
+        return normalised(inputs, self.mean, self.std)
 
 
 class ResNetModule(ImageModule):

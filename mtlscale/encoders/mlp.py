@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from mtlscale.encoders._base import Encoder, EncoderModule, Memory, StagedModule
 from mtlscale.encoders._dropout import Dropout
+from mtlscale.encoders._pixels import add_pixels, normalised
 from mtlscale.spec import TaskSuite, UserError, knob
 
 _LAYERS = 3  # linear, activation, dropout: of a stage
@@ -37,20 +38,29 @@ class MLP(Encoder):
     def build(self, suite: TaskSuite) -> EncoderModule:
         if suite.input_kind not in self.inputs:
             raise UserError(f"mlp reads vectors or images, {suite.name} has {suite.input_kind}; choose another encoder")
-        return MLPModule(
-            math.prod(suite.input_shape), self.hidden, ACTIVATIONS[self.activation], self.dropout, self.input_dropout
-        )
+        return MLPModule(suite, self.hidden, ACTIVATIONS[self.activation], self.dropout, self.input_dropout)
 
 
 class MLPModule(StagedModule):
-    """[B, *input_shape] -> [B, last hidden size]."""
+    """[B, *input_shape] -> [B, last hidden size]; bytes of images are normalised first."""
 
     vectorised = True
+    mean: Tensor
+    std: Tensor
 
     def __init__(
-        self, size: int, hidden: tuple[int, ...], activation: type[nn.Module], dropout: float, input_dropout: float
+        self,
+        suite: TaskSuite,
+        hidden: tuple[int, ...],
+        activation: type[nn.Module],
+        dropout: float,
+        input_dropout: float,
     ) -> None:
         super().__init__()
+        size = math.prod(suite.input_shape)
+        if suite.input_kind == "image":
+            add_pixels(self, suite)
+        self.of_images = suite.input_kind == "image"
         self.dropped = Dropout(input_dropout)
         layers: list[nn.Module] = [nn.Flatten()]
         for before, after in itertools.pairwise((size, *hidden)):
@@ -64,8 +74,11 @@ class MLPModule(StagedModule):
         return [self.layers[first : first + _LAYERS] for first in range(1, len(self.layers), _LAYERS)]
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        flat: Tensor = self.layers[0](self.dropped(inputs))
+        flat: Tensor = self.layers[0](self.dropped(self._numbers(inputs)))
         return flat
+
+    def _numbers(self, inputs: Tensor) -> Tensor:
+        return normalised(inputs, self.mean, self.std) if self.of_images else inputs
 
     def stage(self, index: int, features: Tensor, memory: Memory) -> Tensor:
         for layer in range(1 + index * _LAYERS, 1 + (index + 1) * _LAYERS):
@@ -89,5 +102,5 @@ class MLPModule(StagedModule):
                 self.layers[layer] = nn.Identity()
 
     def forward(self, inputs: Tensor) -> Tensor:
-        features: Tensor = self.layers(self.dropped(inputs))
+        features: Tensor = self.layers(self.dropped(self._numbers(inputs)))
         return features

@@ -26,17 +26,18 @@ def check_goes_together(plan: Plan, runs: Iterable[Run]) -> None:
             continue
         seen.add((run.dataset, run.method))
         if run.data not in suites:
-            suites[run.data] = _suite(plan.folders[run.data])
+            suites[run.data] = _suite(plan.folders[run.data], run)
         try:
             _check(run, suites[run.data], shared=plan.home is None or plan.home.storage is None)
         except UserError as error:
             raise UserError(f"{run.method} on {run.dataset}: {error}") from None
 
 
-def _suite(folder: Path) -> TaskSuite:
+def _suite(folder: Path, run: Run) -> TaskSuite:
     from mtlscale.data import load_prepared
+    from mtlscale.data.views import narrowed
 
-    return load_prepared(folder).suite
+    return narrowed(load_prepared(folder).suite, run.tasks)
 
 
 def _check(run: Run, suite: TaskSuite, *, shared: bool) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from mtlscale.data.prepared import Manifest, read_manifest
+from mtlscale.data.views import check_noise, narrowed
 from mtlscale.metrics import check_task, measured
 from mtlscale.records import Home, Ledger, RunRecord, read_record
 from mtlscale.spec import DatasetSpec, Experiment, Run, UserError, check_batches, check_delta, fingerprint_with
@@ -108,7 +109,7 @@ class Datasets:
         """`prepare`: name of the prepared data -> their folder. `UserError` for metrics that tasks cannot have."""
         wanted = experiment.data()
         folders = {name: prepare(name) for name in wanted}
-        manifests = {name: _as_measured(read_manifest(folders[name]), dataset) for name, (dataset, _) in wanted.items()}
+        manifests = {name: _as_asked(read_manifest(folders[name]), dataset) for name, (dataset, _) in wanted.items()}
         reported = {
             dataset.label: [(task.name, metric) for task in manifests[name].suite.tasks for metric in task.metrics]
             for name, (dataset, _) in wanted.items()
@@ -124,13 +125,16 @@ class Datasets:
         }
 
 
-def _as_measured(manifest: Manifest, dataset: DatasetSpec) -> Manifest:
-    """With the metrics that the experiment asks for."""
+def _as_asked(manifest: Manifest, dataset: DatasetSpec) -> Manifest:
+    """With the tasks and metrics that the experiment asks for. `UserError` where they, or its noise, cannot be had."""
+    suite = narrowed(manifest.suite, dataset.tasks)
+    check_noise(suite, dataset.noise, manifest.target_shapes)
     if dataset.metrics:
-        manifest = manifest.model_copy(update={"suite": measured(manifest.suite, dataset.metrics)})
-    for task in manifest.suite.tasks:
+        suite = measured(suite, dataset.metrics)
+    for task in suite.tasks:
         check_task(task)
-    return manifest
+    counts = {task.name: manifest.counts[task.name] for task in suite.tasks}
+    return manifest.model_copy(update={"suite": suite, "counts": counts})
 
 
 def make_plan(experiment: Experiment, runs: Iterable[Run], ledger: Path, home: Home, data: Datasets) -> Plan:

@@ -12,7 +12,7 @@ from torch import Tensor
 def svd_task_weights(X: Tensor, Y: Tensor, rank: int) -> Tensor:
     """X [N, d], Y [N, T] -> [T]: the norm of each XᵀY_t in the span of their `rank` leading left singular vectors.
 
-    Raw norms: they scale with N and the labels. Wu et al., Algorithm 2.
+    Raw norms: they scale with N and the labels; from rank T on those of the whole XᵀY_t. Wu et al., Algorithm 2.
     """
     correlation = X.to(torch.float64).T @ Y.to(torch.float64)
     return subspace_norms(list(correlation.unsqueeze(-1).unbind(1)), rank).to(X)
@@ -20,7 +20,9 @@ def svd_task_weights(X: Tensor, Y: Tensor, rank: int) -> Tensor:
 
 def subspace_norms(directions: Sequence[Tensor], rank: int) -> Tensor:
     """directions: one [d, c_t] per task -> [T]: the Frobenius norm of each in the leading `rank`-dimensional subspace
-    of all their columns."""
+    of all their columns, or in all of it where it has fewer dimensions."""
+    if rank < 1:
+        raise ValueError(f"rank: {rank} is not positive")
     basis = torch.linalg.svd(torch.cat(list(directions), dim=1), full_matrices=False).U[:, :rank]
     return torch.stack([torch.linalg.matrix_norm(basis.T @ direction) for direction in directions])
 

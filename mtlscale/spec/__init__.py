@@ -23,6 +23,7 @@ from mtlscale.spec.measures import check_delta, entering, fingerprint_with, suit
 from mtlscale.spec.models import (
     ComponentSpec,
     DatasetSpec,
+    LabelNoise,
     MethodSpec,
     ModelSpec,
     ResourceSpec,
@@ -49,6 +50,7 @@ __all__ = [
     "Experiment",
     "Knob",
     "Knobs",
+    "LabelNoise",
     "MethodSpec",
     "ModelSpec",
     "ResourceSpec",

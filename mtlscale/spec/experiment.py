@@ -149,5 +149,11 @@ def _pipeline(dataset: DatasetSpec, seed: int) -> dict[str, Any]:
     options = dataset.build(seed)
     knobs = {knob: getattr(options, knob) for knob in options.knobs()}
     names = measures.names_of(dataset.metrics)
-    own = {"task_metrics": [dataset.metrics, measures.plugin_hashes(names)]} if names else {}
+    own: dict[str, Any] = {}
+    if names:
+        own["task_metrics"] = [dataset.metrics, measures.plugin_hashes(names)]
+    if dataset.tasks is not None:
+        own["only_tasks"] = dataset.tasks
+    if dataset.noise is not None and dataset.noise.share > 0:
+        own["label_noise"] = dataset.noise.model_dump()
     return as_json({"name": dataset.name, **knobs, **own})

@@ -32,6 +32,20 @@ class ComponentSpec(Model):
         return components.build(kind, self.name, self.options, where)
 
 
+class LabelNoise(Model):
+    """Training labels that are made wrong: a share of each of these tasks' (default: every task's), drawn anew for
+    another seed. `0.2` is short for `{share: 0.2}`."""
+
+    share: float = Field(ge=0, le=1)
+    tasks: tuple[str, ...] | None = Field(None, min_length=1)
+    seed: int = Field(0, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any) -> Any:
+        return {"share": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
 class DatasetSpec(Model):
     """A data set, the options of its pipeline, and overrides of model and training for it."""
 
@@ -39,6 +53,8 @@ class DatasetSpec(Model):
     label: Annotated[str, Label] = ""
     options: dict[str, Any] = Field(default_factory=dict)
     source: str | None = None  # its raw data, relative to the experiment file; --source comes before it
+    tasks: tuple[str, ...] | None = Field(None, min_length=1)  # of the prepared ones, those that are trained
+    noise: LabelNoise | None = None  # in training labels
     splits: int = Field(1, ge=1)  # random splits: the run of seed s has split s modulo this, as the option `split`
     # What tasks report, the first chooses the epoch: a list of which each takes what it can, or task -> list; default:
     # what the pipeline says.

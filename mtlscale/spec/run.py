@@ -15,7 +15,7 @@ from mtlscale.spec import components
 from mtlscale.spec.dimensions import PARTS, Knobs, split_path
 from mtlscale.spec.files import identity
 from mtlscale.spec.measures import Chosen
-from mtlscale.spec.models import ModelSpec, TrainingSpec
+from mtlscale.spec.models import LabelNoise, ModelSpec, TrainingSpec
 from mtlscale.spec.parts import IDENTITY, Parts, as_json, settings
 from mtlscale.spec.validation import Model, override
 
@@ -128,6 +128,18 @@ class Run(Model):
         """What its tasks report instead of what the pipeline says."""
         told: list[Any] | None = self.spec["dataset"].get("task_metrics")
         return None if told is None else told[0]
+
+    @property
+    def tasks(self) -> list[str] | None:
+        """The prepared tasks that it trains; None: all."""
+        told: list[str] | None = self.spec["dataset"].get("only_tasks")
+        return told
+
+    @property
+    def noise(self) -> LabelNoise | None:
+        """How many of its training labels are wrong, and whose."""
+        told = self.spec["dataset"].get("label_noise")
+        return None if told is None else LabelNoise.model_validate(told)
 
     @property
     def epochs(self) -> int:

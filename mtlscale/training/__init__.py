@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mtlscale.training.affinity import task_affinity
     from mtlscale.training.augment import Augment
     from mtlscale.training.batches import Batches, made_ahead, on_device
-    from mtlscale.training.evaluate import TaskTable, as_measured, evaluate, tables
+    from mtlscale.training.evaluate import TaskTable, as_asked, evaluate, tables
     from mtlscale.training.graph import uses
     from mtlscale.training.items import ItemBootstrap
     from mtlscale.training.loop import Progress, Trainer, finish, train
@@ -41,7 +41,7 @@ _HOMES = {
     "mtlscale.training.affinity": ["task_affinity"],
     "mtlscale.training.augment": ["Augment"],
     "mtlscale.training.batches": ["Batches", "made_ahead", "on_device"],
-    "mtlscale.training.evaluate": ["TaskTable", "as_measured", "evaluate", "tables"],
+    "mtlscale.training.evaluate": ["TaskTable", "as_asked", "evaluate", "tables"],
     "mtlscale.training.graph": ["uses"],
     "mtlscale.training.items": ["ItemBootstrap"],
     "mtlscale.training.loop": ["Progress", "Trainer", "finish", "train"],
@@ -86,7 +86,7 @@ __all__ = [
     "TaskTable",
     "Trainer",
     "Update",
-    "as_measured",
+    "as_asked",
     "bad_gradient",
     "bad_loss",
     "begin",

@@ -105,7 +105,7 @@ class Batches:
 
     def _fed(self, feed: Feed, stream: str, index: Tensor) -> Samples:
         assert isinstance(self.reader, StreamReader)
-        return self._placed(self.reader.samples(stream, feed.take(stream, index)))
+        return self._placed(self.reader.samples("train", stream, index, feed.take(stream, index)))
 
     def steps(
         self,

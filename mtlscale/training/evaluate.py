@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule
 from mtlscale.data import Batch, PreparedData, Workers, slice_for
+from mtlscale.data.views import viewed
 from mtlscale.metrics import TaskMetrics, measured, pooled, pooled_metrics
 from mtlscale.records import Metrics
 from mtlscale.spec import Run, Task, TaskSuite
@@ -60,8 +61,9 @@ class TaskTable:
         return [{**values, "loss": loss} for values, loss in zip(found, losses, strict=True)]
 
 
-def as_measured(data: PreparedData, run: Run) -> PreparedData:
-    """The data with the metrics that the run's experiment asks for, and a copy of no sample."""
+def as_asked(data: PreparedData, run: Run) -> PreparedData:
+    """The data with the tasks, noise and metrics that the run's experiment asks for, and a copy of no sample."""
+    data = viewed(data, run.tasks, run.noise)
     return data if run.metrics is None else replace(data, suite=measured(data.suite, run.metrics))
 
 

@@ -26,7 +26,7 @@ from mtlscale.spec import Run
 from mtlscale.training import checkpoint
 from mtlscale.training.augment import Augment
 from mtlscale.training.batches import Batches
-from mtlscale.training.evaluate import as_measured, evaluate, mean_losses
+from mtlscale.training.evaluate import as_asked, evaluate, mean_losses
 from mtlscale.training.items import ItemBootstrap
 from mtlscale.training.means import Diverged
 from mtlscale.training.phases import begin, following, found_for, phase_id
@@ -74,7 +74,7 @@ class Trainer:
         processes: int | None = None,
         pieces: Pieces | None = None,
     ) -> None:
-        data = as_measured(data, run)
+        data = as_asked(data, run)
         self.run, self.data, self.suite, self.spec = run, data, data.suite, run.parts.training
         self.workers, self.device = workers or Workers.current(), torch.device(device)
         self.path = None if folder is None else folder / "checkpoint.pt"

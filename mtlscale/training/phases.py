@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from mtlscale.encoders import needs_every_worker
 from mtlscale.objectives import ObjectiveModule
 from mtlscale.spec import MISSING_CLASS, Run, TaskSuite, TrainingSpec, UserError, check_batches, files, no_result
 from mtlscale.training.batches import Batches
+from mtlscale.training.features import features
 from mtlscale.training.rows import Partition
 from mtlscale.training.seeds import derive_seed
 from mtlscale.training.session import Mover, Session, make_optimizer
@@ -175,7 +177,13 @@ def begin(
             gramian_every=spec.gramian_every,
             overlap=not batches.together,
             everywhere=spec.batches == "pooled",
-            state=first_state(balancer, source.names, suite, batches.whole, derive_seed("balancer", seed, *name)),
+            state=first_state(
+                balancer,
+                source.names,
+                suite,
+                partial(features, model, suite, batches) if balancer.looks_at_features else batches.whole,
+                derive_seed("balancer", seed, *name),
+            ),
         )
         parameters = partition.all if turn.groups else _all(model, objective if turn.objective else None)
         share, query = _shares(turn, balancer, suite, batches, seed)
@@ -325,7 +333,8 @@ def first_state(
     whole: Callable[[str], Mapping[str, Samples]],
     seed: int,
 ) -> State:
-    """A balancer's state before the first step, from the training samples of every stream where it looks at them.
+    """A balancer's state before the first step, from the training samples of every labelled stream where it looks at
+    them.
     whole: who asks -> these samples."""
     look = getattr(balancer, "from_data", None)
     if look is None:

@@ -104,6 +104,18 @@ def test_svd_reweighting_by_hand() -> None:
     torch.testing.assert_close(state["weights"], tensor(1.5, 0.5))
 
 
+def test_a_rank_above_the_number_of_tasks_is_that_of_all_of_them() -> None:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(30, 6, generator=generator)
+    targets = {name: torch.randn(30, generator=generator) for name in "ab"}
+    found = [
+        build("balancers", "svd_reweighting", {"rank": rank}).from_data(dict.fromkeys("ab", inputs), targets)
+        for rank in (1, 2, 8)
+    ]
+    torch.testing.assert_close(found[1], found[2])
+    assert not torch.allclose(found[0]["weights"], found[1]["weights"])
+
+
 def test_svd_reweighting_of_classes_is_that_of_centred_signs() -> None:
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(30, 6, generator=generator)

@@ -143,6 +143,21 @@ def test_tasks_of_different_lengths_share_passes_in_groups(
         assert_same(run, digits, records, trainer)
 
 
+@pytest.mark.parametrize("method", ["equal", "svd_reweighting"])
+def test_noise_and_chosen_tasks_are_the_same_batched(method: str, experiment_file: File, digits: PreparedData) -> None:
+    tasks = [task.name for task in digits.suite.tasks[:3]]
+    path = experiment_file(
+        datasets=f"[{{name: digits, tasks: [{', '.join(tasks)}], noise: {{share: 0.4, tasks: [{tasks[0]}]}}}}]",
+        methods=f"[{method}]",
+        training="{epochs: 2, batch_size: 64, dtype: float64}",
+        search=search_of(4, "{}", method),
+    )
+    runs = batch_of(load_experiment(path), digits)
+    records, trainer = together(runs, digits)
+    assert_same(runs[0], digits, records, trainer)
+    assert set(records[runs[0].run_id].metrics["test"]) == set(tasks)
+
+
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("method", ["stl", "uncertainty", "famo", "mgda", "pcgrad", "cagrad"])
 def test_tasks_of_different_kinds_with_missing_labels_go_stream_by_stream(

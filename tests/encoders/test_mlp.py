@@ -17,6 +17,26 @@ def test_flattens_any_input(shape, hidden):
     assert encoder.features == (hidden[-1] if hidden else inputs[0].numel())
 
 
+def test_bytes_of_images_are_normalised_as_the_data_set_says():
+    images = TaskSuite(
+        name="numbers",
+        tasks=(),
+        inputs="shared",
+        input_kind="image",
+        input_shape=(2, 3, 3),
+        extras={"mean": [10.0, 20.0], "std": [2.0, 4.0]},
+    )
+    encoder = build("encoders", "mlp", {"hidden": []}).build(images)
+    pixels = torch.randint(0, 256, (5, 2, 3, 3), dtype=torch.uint8)
+    expected = (pixels.float() - torch.tensor([10.0, 20.0]).reshape(2, 1, 1)) / torch.tensor([2.0, 4.0]).reshape(
+        2, 1, 1
+    )
+    torch.testing.assert_close(encoder(pixels), expected.flatten(1))
+    torch.testing.assert_close(encoder.read(encoder.embed(pixels), pixels), encoder(pixels))
+    torch.testing.assert_close(encoder(expected), expected.flatten(1))  # numbers are taken as they are
+    assert not encoder.state_dict()
+
+
 def test_is_linear_activation_linear_activation():
     encoder = build("encoders", "mlp", {"hidden": [4, 3], "activation": "tanh"}).build(suite("vector", 6)).double()
     inputs = torch.randn(5, 6, dtype=torch.float64)

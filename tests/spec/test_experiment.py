@@ -59,6 +59,7 @@ def test_a_run_id_follows_what_changes_results_and_nothing_else(small: Small) ->
         small(resources="{workers: 2, start_minutes: 1}"),
         small(tracking="{enabled: false}"),
         small(name="other"),
+        small(datasets="[{name: uneven, noise: 0}]"),
         small(methods="[{name: stl, label: alone}, equal, {name: mgda, normalize: none}]"),
         small(training="{epochs: 3, batch_size: 16, lr: 0.01, dtype: float64, checkpoint_seconds: 1}"),
     ]
@@ -69,10 +70,21 @@ def test_a_run_id_follows_what_changes_results_and_nothing_else(small: Small) ->
         small(seeds="[1]"),
         small(model="{encoder: {name: mlp, hidden: [9]}}"),
         small(datasets="[{name: uneven, label: uneven, options: {shared: true}}]"),
+        small(datasets="[{name: uneven, tasks: [a]}]"),
+        small(datasets="[{name: uneven, noise: 0.2}]"),
     ]
     for experiment in different:
         assert not set(ids(experiment)) & set(base)
     assert not set(ids(small(), "g")) & set(base)
+
+
+def test_every_setting_of_the_noise_is_part_of_the_run(small: Small) -> None:
+    forms = ["0.2", "{share: 0.1}", "{share: 0.2, seed: 1}", "{share: 0.2, tasks: [a]}", "{share: 0.2, tasks: [b]}"]
+    found = [ids(small(datasets=f"[{{name: uneven, noise: {form}}}]")) for form in forms]
+    assert len({one for run_ids in found for one in run_ids}) == sum(map(len, found))
+    run = next(small(datasets="[{name: uneven, tasks: [b, a], noise: 0.2}]").runs({"uneven": "f"}))
+    assert run.tasks == ["b", "a"] and run.noise is not None and run.noise.share == 0.2
+    assert found[0] == ids(small(datasets="[{name: uneven, noise: {share: 0.2, seed: 0}}]"))
 
 
 def test_a_default_that_changes_is_another_run(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:

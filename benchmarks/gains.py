@@ -1,0 +1,174 @@
+"""What a method gains over the reference on many data sets: the mean, its interval, and every set's own gain.
+
+    mtlscale run svd_noise_celeba_cpu --home HOME
+    python benchmarks/gains.py svd_noise_celeba_cpu --home HOME
+    python benchmarks/gains.py svd_noise_celeba_cpu --home HOME --metric accuracy --method svd_reweighting
+
+A gain is the method's test metric less the reference's of the same data set, task and seed, in points, and the other
+way round where lower is better. A set's gain is the mean over its tasks and seeds. The mean over sets has a 95 %
+t-interval over the sets' gains, with as many values as there are sets: seeds of one set, which has one draw of wrong
+labels, count as one. Sets with noise in no, some or all tasks have means of their own, and where some tasks have it
+those and the others. An interval over sets takes them for independent draws: pairs of attributes of which no two share
+one come close, sets that differ in which label is wrong do not. Tables in Markdown; the picture has the sets in order
+with intervals over their seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mtlscale.execution.plan import records_of
+from mtlscale.records import Home, RunRecord
+from mtlscale.report.canvas import new_figure, save, style
+from mtlscale.report.statistics import half_width, t_test
+from mtlscale.spec import DatasetSpec, Experiment, UserError, load_experiment
+
+Part = Callable[[str, str], bool]  # data set, task -> whether it counts
+FLOORS = ("constant", "linear")
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Of one data set: the mean gain of each seed, in points."""
+
+    dataset: str
+    seeds: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.seeds))
+
+    @property
+    def half(self) -> float:
+        return float(half_width(np.std(self.seeds, ddof=1), len(self.seeds))) if len(self.seeds) > 1 else math.nan
+
+
+def gains(records: Iterable[RunRecord], method: str, reference: str, metric: str | None, part: Part) -> list[Gain]:
+    """Of every data set that has both with some seed. metric: None: each task's main one."""
+    done = {(r.dataset, r.method, r.seed): r for r in records if r.status == "finished"}
+    found: dict[str, list[float]] = {}
+    for (dataset, label, seed), record in done.items():
+        beside = done.get((dataset, reference, seed))
+        if label != method or beside is None:
+            continue
+        mine, theirs = record.metrics["test"], beside.metrics["test"]
+        values = []
+        for task in mine:
+            name = metric or record.main_metrics[task]
+            if name in mine[task] and part(dataset, task):
+                sign = 1.0 if record.higher_is_better[name] else -1.0
+                values.append(sign * (mine[task][name] - theirs[task][name]))
+        if values and not np.isnan(values).any():
+            found.setdefault(dataset, []).append(float(np.mean(values)))
+    return [Gain(dataset, tuple(seeds)) for dataset, seeds in found.items()]
+
+
+def parts(experiment: Experiment) -> dict[str, Part]:
+    """What has a mean of its own: sets by how many of their tasks have noise, and, where some have, both sides."""
+    noisy = {dataset.label: _noisy(dataset) for dataset in experiment.datasets}
+    kinds = {label: "all" if names is None else "some" if names else "no" for label, names in noisy.items()}
+
+    def of_kind(kind: str) -> Part:
+        return lambda dataset, task: kinds[dataset] == kind
+
+    found = {f"sets with noise in {kind} tasks": of_kind(kind) for kind in dict.fromkeys(kinds.values())}
+    if "some" in kinds.values():
+        found["of some: the tasks with noise"] = lambda dataset, task: task in (noisy[dataset] or ())
+        found["of some: the tasks without"] = lambda dataset, task: (
+            kinds[dataset] == "some" and task not in (noisy[dataset] or ())
+        )
+    return found
+
+
+def _noisy(dataset: DatasetSpec) -> tuple[str, ...] | None:
+    """The tasks whose labels have noise; None: all."""
+    noise = dataset.noise
+    if noise is None or noise.share == 0:
+        return ()
+    return None if noise.tasks is None or set(noise.tasks) == set(dataset.tasks or ()) else noise.tasks
+
+
+def summary(found: Sequence[Gain]) -> str:
+    """Mean with interval, sets, those that gain, p."""
+    means = np.array([one.mean for one in found])
+    if not len(means):
+        return "| – | 0 | – | – |"
+    half = float(half_width(means.std(ddof=1), len(means))) if len(means) > 1 else math.nan
+    p = float(t_test(means[:, None])[0])
+    return (
+        f"| {_told(float(means.mean()), half)} | {len(means)} | {(means > 0).sum()} | {'–' if p != p else f'{p:.2g}'} |"
+    )
+
+
+def _told(mean: float, half: float) -> str:
+    return f"{mean:+.3f}" if math.isnan(half) else f"{mean:+.3f} ± {half:.3f}"
+
+
+def picture(found: Sequence[Gain], title: str, path: Path) -> Path:
+    ordered = sorted(found, key=lambda one: one.mean)
+    means, places = np.array([one.mean for one in ordered]), np.arange(len(ordered))
+    with style():
+        figure = new_figure(6.4, 1.2 + 0.2 * len(ordered))
+        axes = figure.subplots()
+        halves = np.nan_to_num([one.half for one in ordered])
+        axes.errorbar(means, places, xerr=halves, fmt="o", color="#2f6fb3", ecolor="#9dbfe0", markersize=4)
+        if len(ordered) > 1:
+            half = float(half_width(means.std(ddof=1), len(means)))
+            axes.axvspan(means.mean() - half, means.mean() + half, color="#f0c36d", alpha=0.4, lw=0)
+        axes.axvline(means.mean(), color="#c0821a", lw=1.2)
+        axes.axvline(0.0, color="#4a4f57", lw=0.8)
+        axes.set_yticks(places, [one.dataset for one in ordered])
+        axes.set(title=title, xlabel="points; bars: 95 % over seeds; band: mean and 95 % over sets")
+    return save(figure, path)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiment", help="name or file")
+    parser.add_argument("--home", type=Path, default=Path("outputs"))
+    parser.add_argument("--method", action="append", help="may be given several times; default: all but the floors")
+    parser.add_argument("--metric", help="default: each task's main one")
+    parser.add_argument("--picture", type=Path, help="default: gains_METHOD.png beside the leaderboard")
+    arguments = parser.parse_args()
+    experiment, home = load_experiment(arguments.experiment), Home.at(arguments.home)
+    records, reference = records_of(experiment, home, epochs=False), experiment.reference
+    known = [method.label for method in experiment.methods if method.label not in (reference, *FLOORS)]
+    methods = arguments.method or known
+    if unknown := [method for method in methods if method not in known]:
+        raise UserError(f"{experiment.name} has no method {unknown[0]} beside {reference}; it has {', '.join(known)}")
+    if arguments.picture and len(methods) > 1:
+        raise UserError(f"one picture is of one method; name it by --method: {', '.join(methods)}")
+    measured = arguments.metric or "the main metric"
+    tables = {m: gains(records, m, reference, arguments.metric, lambda dataset, task: True) for m in methods}
+    if missing := [method for method, found in tables.items() if not found]:
+        raise UserError(
+            f"no data set in {home.root} has finished runs of {missing[0]} and {reference} with {measured}; start them "
+            f"with `mtlscale run {experiment.name}`"
+        )
+    print(f"Gain in {measured} over {reference}, test, points; mean over data sets ± 95 % over their gains\n")
+    print("| method | mean over | gain | sets | gain > 0 | p |\n| --- | --- | --- | --- | --- | --- |")
+    for method in methods:
+        for name, part in parts(experiment).items():
+            print(f"| {method} | {name} {summary(gains(records, method, reference, arguments.metric, part))}")
+    for method, found in tables.items():
+        print(f"\n{method}, by data set, ± 95 % over seeds\n\n| set | gain | seeds |\n| --- | --- | --- |")
+        for one in sorted(found, key=lambda one: -one.mean):
+            print(f"| {one.dataset} | {_told(one.mean, one.half)} | {len(one.seeds)} |")
+        path = arguments.picture or home.experiment(experiment.name) / f"gains_{method}.png"
+        print(f"\n{picture(found, f'{method} over {reference}: gain in {measured}', path)}")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UserError as error:
+        print(f"gains: {error}", file=sys.stderr)
+        sys.exit(2)

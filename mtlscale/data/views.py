@@ -1,0 +1,110 @@
+"""Prepared data as a run asks for them: some of their tasks, and noise in their training labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mtlscale.data.prepared import PreparedData, SplitsOnDisk
+from mtlscale.spec import LabelNoise, Task, TaskSuite, UserError, nearest
+
+if TYPE_CHECKING:
+    from mtlscale.data.batches import Samples
+    from mtlscale.data.noise import NoisyLabels
+
+_FLIPPED = ("cross_entropy", "bce")  # losses of tasks whose labels are classes
+
+
+def narrowed(suite: TaskSuite, tasks: Sequence[str] | None) -> TaskSuite:
+    """The suite of these of its tasks, in this order (None: as it is). `UserError` for one that it has not."""
+    if tasks is None:
+        return suite
+    known = {task.name: task for task in suite.tasks}
+    _check_known(f"tasks of {suite.name}", tasks, list(known))
+    return replace(suite, tasks=tuple(known[name] for name in tasks))
+
+
+def check_noise(suite: TaskSuite, noise: LabelNoise | None, maps: Mapping[str, object]) -> None:
+    """`UserError` for noise in labels that are no classes, in tasks that are not there, or beyond chance. maps: the
+    tasks with many labels to a sample."""
+    if noise is None:
+        return
+    known = {task.name: task for task in suite.tasks}
+    _check_known(f"noise in {suite.name}", noise.tasks or (), list(known))
+    for task in (known[name] for name in noise.tasks or known):
+        if task.loss not in _FLIPPED or (task.loss == "bce" and task.outputs > 1) or task.name in maps:
+            raise UserError(
+                f"noise in {suite.name}: task {task.name} has no classes, one to a sample; name those that have in "
+                "`noise: {tasks: [...]}`"
+            )
+        chance = 1.0 - 1.0 / _classes(task)
+        if noise.share > chance:
+            raise UserError(
+                f"noise in {suite.name}: share {noise.share:g} is more than the {chance:.3g} that makes the labels of "
+                f"{task.name} pure chance; lower it"
+            )
+
+
+def viewed(data: PreparedData, tasks: Sequence[str] | None, noise: LabelNoise | None) -> PreparedData:
+    """The data with these of their tasks and this noise; nothing is read or copied for it. `UserError` where they
+    cannot be had."""
+    if tasks is not None:
+        suite = narrowed(data.suite, tasks)
+        kind = _ChosenOnDisk if data.on_disk else _Chosen
+        data = replace(data, suite=suite, splits=kind(data.splits, suite.streams))
+    if noise is None:
+        return data
+    check_noise(data.suite, noise, data.manifest.target_shapes if data.on_disk else {})
+    return replace(data, noise=_noisy(data, noise))
+
+
+def _noisy(data: PreparedData, noise: LabelNoise) -> NoisyLabels:
+    from mtlscale.data.noise import NoisyLabels
+    from mtlscale.data.shards import Shards
+    from mtlscale.data.shared import origin_of
+
+    def ids(stream: str) -> list[str]:
+        if not data.on_disk:  # which have none
+            return [str(place) for place in range(len(data.splits["train"][stream]))]
+        return Shards.of(data.folder, data.manifest, "train", stream, origin_of(data.folder)).ids()
+
+    return NoisyLabels(noise, data.suite.tasks, ids)
+
+
+class _Chosen(Mapping[str, Mapping[str, "Samples"]]):
+    """The splits with the streams and tasks of a narrower suite."""
+
+    def __init__(self, splits: Mapping[str, Mapping[str, Samples]], streams: Mapping[str, Sequence[str]]) -> None:
+        self._splits, self._streams = splits, streams
+
+    def __getitem__(self, split: str) -> Mapping[str, Samples]:
+        from mtlscale.data.noise import with_targets
+
+        whole = self._splits[split]
+        return {
+            stream: with_targets(whole[stream], {task: whole[stream].targets[task] for task in tasks})
+            for stream, tasks in self._streams.items()
+        }
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._splits)
+
+    def __len__(self) -> int:
+        return len(self._splits)
+
+
+class _ChosenOnDisk(_Chosen, SplitsOnDisk):
+    """The same of splits in files."""
+
+
+def _classes(task: Task) -> int:
+    return max(2, task.outputs)
+
+
+def _check_known(where: str, names: Sequence[str], known: list[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise UserError(f"{where}: unknown task {name!r}: {nearest(name, known)}")
+    if len(set(names)) < len(names):
+        raise UserError(f"{where}: a task is named twice; name it once")

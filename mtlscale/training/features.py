@@ -1,0 +1,36 @@
+"""What the heads read of every training sample, before the first step."""
+
+from __future__ import annotations
+
+import torch
+
+from mtlscale.architectures import MultiTaskModule
+from mtlscale.data import Batch, Samples
+from mtlscale.spec import TaskSuite, UserError
+from mtlscale.training.batches import Batches
+
+
+@torch.no_grad()
+def features(model: MultiTaskModule, suite: TaskSuite, batches: Batches, who: str) -> dict[str, Samples]:
+    """Stream -> its training samples with the shared representation [N, ...] in place of the inputs, for `who` looks at
+    them; labels as training has them. Leaves the network in evaluation mode."""
+    model.eval()
+    found = {}
+    for stream, size in batches.sizes.items():
+        names = suite.streams[stream]
+        read: list[torch.Tensor] = []
+        labels: dict[str, list[torch.Tensor]] = {name: [] for name in names}
+        for index in torch.arange(size).split(batches.eval_batch_size) if names else ():
+            samples = batches.take("train", stream, index)
+            representation = model(Batch(stream, samples, size)).representation
+            if representation is None:
+                raise UserError(
+                    f"{who} looks at the features that all heads read, and this architecture has none; set its "
+                    "`inputs` to raw, or share the encoder as hps does"
+                )
+            read.append(representation.flatten(1))
+            for name in names:
+                labels[name].append(samples.targets[name])
+        if names:
+            found[stream] = Samples(torch.cat(read), {name: torch.cat(parts) for name, parts in labels.items()})
+    return found
