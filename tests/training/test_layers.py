@@ -79,6 +79,30 @@ class Shifted(nn.Module):
         return torch.tanh(self.layer(x)) + self.layer.bias
 
 
+class SameBias(nn.Module):
+    """Two layers that have their bias in common."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.second.bias = self.first.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(torch.tanh(self.first(x)))
+
+
+class Scaled(nn.Module):
+    """The function below a linear layer, with factors of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = torch.addmm(self.layer.bias, x.reshape(-1, WIDTH), self.layer.weight.T, beta=0.5, alpha=2.0)
+        return rows.view_as(x)
+
+
 class Product(nn.Module):
     """No layer: parameters of which nothing is known."""
 
@@ -155,6 +179,8 @@ FLAT: dict[str, Callable[[], nn.Module]] = {
     "turned": lambda: Tied(turned=True),
     "shifted": Shifted,
     "product": Product,
+    "same bias": SameBias,
+    "scaled": Scaled,
     "in place": InPlace,
     "hooked": Hooked,
     "block": Block,
@@ -339,6 +365,8 @@ def test_no_tasks_gradient_is_made(kind: str, monkeypatch: pytest.MonkeyPatch) -
         ("turned", 0),
         ("shifted", 0),
         ("product", 0),
+        ("same bias", 0),
+        ("scaled", 0),
         ("norm", 0),
     ],
 )
@@ -348,8 +376,16 @@ def test_what_is_known(name: str, known: int) -> None:
     assert len(read_layers(z, list(net["body"].parameters()))) == known
 
 
+@pytest.mark.parametrize(("option", "known"), [({}, 1), ({"padding_idx": 0}, 1), ({"scale_grad_by_freq": True}, 0)])
+def test_which_embeddings_are_known(option: dict[str, Any], known: int) -> None:
+    table = nn.Embedding(9, WIDTH, **option)
+    z = table(samples("words", 3, 3, 0)[0]).sum(1)
+    assert len(read_layers(z, [table.weight])) == known
+
+
 def test_a_hook_on_a_parameter_sees_every_tasks_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is what its user asked for: as many as tasks, and what it makes of them counts."""
+    always(monkeypatch)
     net, data = network("vectors", ["linear", "relu", "linear"], 0), samples("vectors", 5, 3, 0)
     seen: list[Tensor] = []
 
