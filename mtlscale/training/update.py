@@ -76,7 +76,8 @@ class Update:
                 f"this architecture combines the tasks' gradients itself; use a balancer that weights losses (equal, "
                 f"uncertainty, dwa) instead of {balancer.name}"
             )
-        if not (partition.shared or partition.independent or len(names) == 1) and balancer.needs in _OF_SHARED:
+        balances = not (partition.independent or partition.partial or len(names) == 1)  # a turn may move heads alone
+        if balances and not partition.shared and balancer.needs in _OF_SHARED:
             raise UserError(
                 f"{balancer.name} balances the tasks' gradients at what they share, and nothing of that learns here; "
                 "use a balancer that weights losses (equal, uncertainty, dwa)"
