@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from mtlscale.data.prepared import PreparedData, load_prepared
 from mtlscale.execution.prepare import prepare
@@ -20,6 +23,38 @@ torch.set_num_threads(1)
 # A machine that is busy is no failure of what is tested.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+MOST_PROCESSES = 4  # a process holds a gigabyte, and one of them has all tests that start Ray
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One process a core; none besides this one where a single file or test was named, which is sooner done."""
+    alone = len(config.args) == 1 and Path(config.args[0].split("::")[0]).is_file()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 0 if alone or cores == 1 else min(cores, MOST_PROCESSES)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where tests are spread over processes, files that start Ray come first: they take longest."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: not starts_ray(item.path))
+
+
+class FilesAndRay(LoadFileScheduling):
+    """A file's tests share a process and so its fixtures; one process has all that start a Ray cluster."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "ray" if starts_ray(self.config.rootpath / file) else file
+
+
+@functools.cache
+def starts_ray(file: Path) -> bool:
+    return "mark.ray" in file.read_text(encoding="utf-8")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    return FilesAndRay(config, log) if config.getvalue("dist") == "load" else None
 
 
 @pytest.fixture(scope="session")
