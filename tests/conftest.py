@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import os
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ from mtlscale.spec import Experiment, Run, load_experiment
 PLUGIN = Path(__file__).parent / "plugins" / "uneven.py"
 
 torch.set_num_threads(1)
+if "PYTEST_XDIST_WORKER" in os.environ:  # so do the processes that tests start: each core has a process already
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A machine that is busy is no failure of what is tested.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
@@ -35,22 +38,38 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where tests are spread over processes, files that start Ray come first: they take longest."""
+    """Where tests are spread over processes, those that start Ray come first: they take longest."""
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: not starts_ray(item.path))
+        items.sort(key=lambda item: item.get_closest_marker("ray") is None)
 
 
 class FilesAndRay(LoadFileScheduling):
     """A file's tests share a process and so its fixtures; one process has all that start a Ray cluster."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = super()._split_scope(nodeid)
-        return "ray" if starts_ray(self.config.rootpath / file) else file
+        file, test = nodeid.split("::", 1)
+        return "ray" if starts_ray(self.config.rootpath / file, test.partition("[")[0]) else file
+
+
+def starts_ray(file: Path, test: str) -> bool:
+    """As its marks say, read from the file: who gives out the tests has their names alone."""
+    return not {test, "pytestmark"}.isdisjoint(_marked_ray(file))
 
 
 @functools.cache
-def starts_ray(file: Path) -> bool:
-    return "mark.ray" in file.read_text(encoding="utf-8")
+def _marked_ray(file: Path) -> set[str]:
+    """Functions with the mark `ray`, and `pytestmark` where it has that."""
+    found = set()
+    for node in ast.parse(file.read_bytes()).body:
+        if isinstance(node, ast.FunctionDef):
+            marked, name = node.decorator_list, node.name
+        elif isinstance(node, ast.Assign):
+            marked, name = [node.value], ast.unparse(node.targets[0])
+        else:
+            continue
+        if any("pytest.mark.ray" in ast.unparse(mark) for mark in marked):
+            found.add(name)
+    return found
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
