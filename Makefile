@@ -14,7 +14,7 @@ test: install lint
 	$(BIN)/python -m pytest
 
 test-all: install lint
-	$(BIN)/python -m pytest -m ''
+	$(BIN)/python -m pytest -n 0 -m ''
 
 lint: install
 	$(BIN)/ruff check .

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from mtlscale.data.prepared import PreparedData, load_prepared
 from mtlscale.execution.prepare import prepare
@@ -17,9 +21,59 @@ from mtlscale.spec import Experiment, Run, load_experiment
 PLUGIN = Path(__file__).parent / "plugins" / "uneven.py"
 
 torch.set_num_threads(1)
+if "PYTEST_XDIST_WORKER" in os.environ:  # so do the processes that tests start: each core has a process already
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A machine that is busy is no failure of what is tested.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+MOST_PROCESSES = 4  # a process holds a gigabyte, and one of them has all tests that start Ray
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One process a core; none besides this one where a single file or test was named, which is sooner done."""
+    alone = len(config.args) == 1 and Path(config.args[0].split("::")[0]).is_file()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 0 if alone or cores == 1 else min(cores, MOST_PROCESSES)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where tests are spread over processes, those that start Ray come first: they take longest."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.get_closest_marker("ray") is None)
+
+
+class FilesAndRay(LoadFileScheduling):
+    """A file's tests share a process and so its fixtures; one process has all that start a Ray cluster."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file, test = nodeid.split("::", 1)
+        return "ray" if starts_ray(self.config.rootpath / file, test.partition("[")[0]) else file
+
+
+def starts_ray(file: Path, test: str) -> bool:
+    """As its marks say, read from the file: who gives out the tests has their names alone."""
+    return not {test, "pytestmark"}.isdisjoint(_marked_ray(file))
+
+
+@functools.cache
+def _marked_ray(file: Path) -> set[str]:
+    """Functions with the mark `ray`, and `pytestmark` where it has that."""
+    found = set()
+    for node in ast.parse(file.read_bytes()).body:
+        if isinstance(node, ast.FunctionDef):
+            marked, name = node.decorator_list, node.name
+        elif isinstance(node, ast.Assign):
+            marked, name = [node.value], ast.unparse(node.targets[0])
+        else:
+            continue
+        if any("pytest.mark.ray" in ast.unparse(mark) for mark in marked):
+            found.add(name)
+    return found
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    return FilesAndRay(config, log) if config.getvalue("dist") == "load" else None
 
 
 @pytest.fixture(scope="session")

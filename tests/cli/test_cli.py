@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from command import mtlscale
 
 
-def mtlscale(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def in_a_process(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "mtlscale.cli", *arguments], capture_output=True, text=True, cwd=cwd, timeout=120
     )
@@ -18,7 +19,7 @@ def mtlscale(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPr
 @pytest.mark.parametrize("command", ["list", "prepare", "diagnose", "run", "leaderboard", "report", "doctor"])
 def test_every_command_shows_an_example(command: str) -> None:
     done = mtlscale(command, "--help")
-    assert done.returncode == 0
+    assert done.code == 0
     assert f"Example: mtlscale {command}" in " ".join(done.stdout.split())
 
 
@@ -34,7 +35,7 @@ def test_help_and_import_touch_no_heavy_library() -> None:
 @pytest.mark.parametrize("what", ["methods", "balancers", "architectures", "encoders", "datasets", "experiments"])
 def test_everything_can_be_listed(what: str) -> None:
     done = mtlscale("list", what)
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.stderr
     expected = {"methods": "getmtl", "balancers": "cagrad", "architectures": "hps", "encoders": "mlp"}
     assert expected.get(what, "digits" if what == "datasets" else "quickstart") in done.stdout
 
@@ -53,22 +54,31 @@ def test_everything_can_be_listed(what: str) -> None:
         (["report", "quickstart"], "no runs of quickstart"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_status_two(arguments: list[str], expected: str, tmp_path: Path) -> None:
-    done = mtlscale(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
+def test_a_mistake_is_one_line_and_exit_status_two(
+    arguments: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = mtlscale(*arguments)
+    assert done.code == 2
     assert expected in done.stderr and len(done.stderr.strip().splitlines()) == 1
     assert not list(tmp_path.rglob("*.json*"))
 
 
+def test_a_process_ends_with_that_line_and_status(tmp_path: Path) -> None:
+    done = in_a_process("prepare", "newsgroup", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "did you mean newsgroups" in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
 def test_a_dry_run_shows_the_plan_and_starts_nothing(tmp_path: Path) -> None:
-    done = mtlscale("run", "quickstart", "--dry-run", "--set", "seeds=[0]", cwd=tmp_path)
+    done = in_a_process("run", "quickstart", "--dry-run", "--set", "seeds=[0]", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "9 runs: 9 new" in done.stdout and "getmtl" in done.stdout
     assert not (tmp_path / "outputs" / "runs").exists()
 
 
 def test_doctor_finds_this_machine_fit(tmp_path: Path) -> None:
-    done = mtlscale("doctor", cwd=tmp_path)
+    done = in_a_process("doctor", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     for what in ("python", "torch", "ray", "mlflow", "free memory", "home folder", "GPU", "loopback sockets"):
         assert what in done.stdout

@@ -27,7 +27,6 @@ import torch
 from torch import Tensor
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 
 class _Backend(backend_registration._DummyBackendModule):
@@ -166,7 +165,7 @@ class Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        tensors = [*_tensors_in(args), *_tensors_in(kwargs)]
         mine = [tensor for tensor in tensors if isinstance(tensor, OnDevice)]
         device = kwargs.get("device")
         here = bool(mine) if device is None else torch.device(device).type == NAME
@@ -174,7 +173,7 @@ class Watch(TorchDispatchMode):
             return func(*args, **kwargs)
         self._note(func, args, kwargs, tensors, mine, here)
         known = {id(t.inner if isinstance(t, OnDevice) else t): t for t in tensors}
-        args, kwargs = tree_map_only(OnDevice, lambda t: t.inner, (args, kwargs))
+        args, kwargs = _with(_inner, args), _with(_inner, kwargs)
         kernel = _KERNELS.get(func.name(), func)
         found = kernel(*args, **({**kwargs, "device": HOST} if device is not None else kwargs))
 
@@ -185,7 +184,7 @@ class Watch(TorchDispatchMode):
 
         if func.name() == "aten::_to_copy" and not here:
             return found.clone() if any(found is t.inner for t in mine) else found
-        return tree_map_only(Tensor, wrapped, found)
+        return _with(wrapped, found)
 
     def _note(
         self,
@@ -244,6 +243,32 @@ class Watch(TorchDispatchMode):
         path, line = frame.f_code.co_filename, frame.f_lineno
         shown = Path(path).relative_to(ROOT) if _is_own(path) else path.rpartition("site-packages/")[2]
         return f"{shown}:{line} `{linecache.getline(path, line).strip()}`"
+
+
+# torch's own trees know every kind of container, and took longer than everything else together.
+def _tensors_in(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _tensors_in(part)
+    elif isinstance(value, dict):
+        yield from _tensors_in(list(value.values()))
+
+
+def _with(change: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """What an operation takes or gives, with every tensor in it changed."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)([_with(change, part) for part in value])
+    if isinstance(value, dict):
+        return {key: _with(change, part) for key, part in value.items()}
+    return value
+
+
+def _inner(tensor: Tensor) -> Tensor:
+    return tensor.inner if isinstance(tensor, OnDevice) else tensor
 
 
 class _Generator(torch.Generator):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
@@ -45,10 +43,10 @@ def _share(share: int, workers: Workers) -> dict[str, torch.Tensor]:
     return through(reference(BatchNorm2d), inputs[mine], target[mine])
 
 
-def test_two_workers_normalise_as_torch_does_on_the_whole_batch(tmp_path: Path) -> None:
+def test_two_workers_normalise_as_torch_does_on_the_whole_batch() -> None:
     """Uneven shares, and one where worker 1 has nothing."""
     expected = through(reference(nn.BatchNorm2d), *batch())
-    for first, second in zip(*two_workers(_share, [4, 6, 7], tmp_path), strict=True):
+    for first, second in zip(*two_workers(_share, [4, 6, 7]), strict=True):
         for key in ("output", "inputs"):
             torch.testing.assert_close(torch.cat([first[key], second[key]]), expected[key], rtol=1e-10, atol=1e-12)
         for key in ("weight", "bias"):

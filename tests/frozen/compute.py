@@ -41,9 +41,8 @@ def compute(case: Case) -> list[Result]:
 
 
 def compute_with_two_workers(cases: Sequence[Case]) -> list[list[Result]]:
-    """The results of these cases, all in one pair of processes, since these take seconds to start."""
-    with tempfile.TemporaryDirectory() as folder:
-        first, second = two_workers(_on_this_worker, list(cases), Path(folder))
+    """The results of these cases in a pair of processes."""
+    first, second = two_workers(_on_this_worker, list(cases))
     for case, one, other in zip(cases, first, second, strict=True):
         assert str(one) == str(other), f"the workers disagree on {case}"
     return first

@@ -171,10 +171,10 @@ def _figures(job: tuple[str, int], workers: Workers) -> dict[str, float]:
     return metrics.compute()
 
 
-def test_two_workers_agree_on_one_workers_figures(tmp_path):
+def test_two_workers_agree_on_one_workers_figures():
     """Unequal shares, and one where worker 1 has no image at all."""
     jobs = [(name, share) for name in TASKS for share in (5, IMAGES)]
-    for rank in two_workers(_figures, jobs, tmp_path):
+    for rank in two_workers(_figures, jobs):
         for (name, _), found in zip(jobs, rank, strict=True):
             same(found, compute(TASKS[name], maps(TASKS[name])))
 

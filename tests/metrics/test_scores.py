@@ -182,9 +182,9 @@ def _figures(job: tuple[str, int], workers: Workers) -> dict[str, float]:
 
 
 @pytest.mark.timeout(120)
-def test_two_workers_agree_on_one_workers_figures(tmp_path):
+def test_two_workers_agree_on_one_workers_figures():
     jobs = [(name, share) for name in TASKS for share in (0, 23, 120)]
-    first, second = two_workers(_figures, jobs, tmp_path)
+    first, second = two_workers(_figures, jobs)
     for job, one, other in zip(jobs, first, second, strict=True):
         same(one, compute(TASKS[job[0]], samples(job[0])))
         assert one == pytest.approx(other, nan_ok=True)

@@ -186,9 +186,9 @@ def _figures(share: int, workers: Workers) -> dict[str, float]:
     return metrics.compute()
 
 
-def test_workers_without_a_common_share_agree_on_one_workers_figures(tmp_path):
+def test_workers_without_a_common_share_agree_on_one_workers_figures():
     """Unequal shares, and one where worker 1 has no sample at all: both know the whole."""
     alone = compute(SHARED_TASK, logits_and_target())
-    for figures in two_workers(_figures, [13, 30], tmp_path):
+    for figures in two_workers(_figures, [13, 30]):
         for found in figures:
             same(found, alone)

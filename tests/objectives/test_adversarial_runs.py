@@ -58,10 +58,10 @@ def _trained(job: tuple[Run, PreparedData], workers: Workers) -> dict[str, Tenso
     return state_after(*job, workers)
 
 
-def test_two_workers_end_where_one_does(small: Small, uneven: Uneven, run_of: RunOf, tmp_path: Path) -> None:
+def test_two_workers_end_where_one_does(small: Small, uneven: Uneven, run_of: RunOf) -> None:
     data = uneven()
     jobs = [(run_of(small(methods=f"[{method}]", training=EXACT % ""), data), data) for method in ADVERSARIAL]
-    for (run, _), found in zip(jobs, two_workers(_trained, jobs, tmp_path)[0], strict=True):
+    for (run, _), found in zip(jobs, two_workers(_trained, jobs)[0], strict=True):
         assert_close(found, state_after(run, data), run.method)
 
 

@@ -50,7 +50,7 @@ def _trained(job: tuple[Run, PreparedData], workers: Workers) -> dict[str, Tenso
     return state_after(*job, workers)
 
 
-def test_two_workers_end_where_one_does(small: Small, uneven: Uneven, run_of: RunOf, tmp_path: Path) -> None:
+def test_two_workers_end_where_one_does(small: Small, uneven: Uneven, run_of: RunOf) -> None:
     """Gradients are averaged first, then every worker takes the same proximal step."""
     jobs = []
     for shared, methods in ((False, RIVALS), (True, RIVALS[:2])):
@@ -60,7 +60,7 @@ def test_two_workers_end_where_one_does(small: Small, uneven: Uneven, run_of: Ru
             training = SGD.replace("epochs: 4", "epochs: 3") % ", clip: 1.0, evaluate_every: 3"
             run = run_of(small(methods=f"[{method}]", training=training, datasets=datasets), data)
             jobs.append((run, data))
-    for (run, data), found in zip(jobs, two_workers(_trained, jobs, tmp_path)[0], strict=True):
+    for (run, data), found in zip(jobs, two_workers(_trained, jobs)[0], strict=True):
         for key, value in state_after(run, data).items():
             error = (value.double() - found[key].double()).norm() / value.double().norm().clamp(min=1e-12)
             assert error <= 1e-9, f"{run.method}: {key} differs by {error:.1e}"

@@ -109,7 +109,7 @@ def test_looking_changes_nothing_that_is_trained(every: int, job: Callable[..., 
     assert all(bool(table.isfinite().all()) and bool((table.diagonal() > 0).any()) for table in found)
 
 
-def test_two_workers_and_micro_batches_find_what_one_finds(job: Callable[..., Job], tmp_path: Path) -> None:
+def test_two_workers_and_micro_batches_find_what_one_finds(job: Callable[..., Job]) -> None:
     jobs = [
         job("watched"),
         job("watched", shared=False),
@@ -117,7 +117,7 @@ def test_two_workers_and_micro_batches_find_what_one_finds(job: Callable[..., Jo
         job("watched", more=", accumulate: 2"),
     ]
     alone = [tables(one, Workers()) for one in jobs]
-    for rank in two_workers(tables, jobs, tmp_path):
+    for rank in two_workers(tables, jobs):
         for one, other in zip(alone, rank, strict=True):
             torch.testing.assert_close(torch.stack(other), torch.stack(one), rtol=1e-9, atol=1e-12, equal_nan=True)
     torch.testing.assert_close(torch.stack(alone[3]), torch.stack(alone[0]), rtol=1e-9, atol=1e-12, equal_nan=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from frozen.cases import Case
@@ -54,8 +52,8 @@ def test_without_turning_before_is_after() -> None:
     assert torch.equal(found["before"], found["after"])
 
 
-def test_two_workers_leave_what_one_leaves(tmp_path: Path) -> None:
-    alone, both = left(case()), two_workers(left, [case()], tmp_path)
+def test_two_workers_leave_what_one_leaves() -> None:
+    alone, both = left(case()), two_workers(left, [case()])
     for rank in (0, 1):
         for when in ("before", "after"):
             torch.testing.assert_close(both[rank][0][when], alone[when], rtol=1e-9, atol=1e-12)

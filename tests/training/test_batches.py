@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,11 +43,11 @@ def _ended(job: tuple[Run, PreparedData], workers: Workers) -> dict[str, Tensor]
     return ended(Trainer(*job, workers=workers))
 
 
-def test_two_workers_end_alike_whatever_reads(load: Callable[[str], PreparedData], tmp_path: Path) -> None:
+def test_two_workers_end_alike_whatever_reads(load: Callable[[str], PreparedData]) -> None:
     cases = ("vectors", "tokens with weights", "maps", "unlabelled")
     readers = ("device", "memory", "mapped")
     jobs = [(run_of(case, reader), load(case)) for case in cases for reader in readers]
-    both = two_workers(_ended, jobs, tmp_path)
+    both = two_workers(_ended, jobs)
     for rank in both:
         for place, case in enumerate(cases):
             device, memory, mapped = rank[3 * place : 3 * place + 3]

@@ -280,8 +280,8 @@ RUNS = (
 )
 
 
-def test_two_workers_end_as_one(tmp_path: Path) -> None:
-    for one, found in zip(RUNS, two_workers(ended, list(RUNS), tmp_path)[0], strict=True):
+def test_two_workers_end_as_one() -> None:
+    for one, found in zip(RUNS, two_workers(ended, list(RUNS))[0], strict=True):
         assert_close(ended(one), found)
 
 

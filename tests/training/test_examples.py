@@ -87,9 +87,9 @@ def test_an_example_is_one_short_file() -> None:
     assert all(len(file.read_text().splitlines()) <= 120 for file in files)
 
 
-def test_two_workers_end_as_one(job: Callable[..., Job], tmp_path: Path) -> None:
+def test_two_workers_end_as_one(job: Callable[..., Job]) -> None:
     jobs = [job(name) for name in METHODS]
-    for one, found in zip(jobs, two_workers(end_of, jobs, tmp_path)[0], strict=True):
+    for one, found in zip(jobs, two_workers(end_of, jobs)[0], strict=True):
         assert_close(end_of(one), found)
 
 

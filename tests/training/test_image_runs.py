@@ -93,13 +93,13 @@ def _trained(job: tuple[Run, PreparedData], workers: Workers) -> dict[str, Tenso
     return state
 
 
-def test_two_workers_end_with_the_parameters_of_one(make: Any, tmp_path: Path) -> None:
+def test_two_workers_end_with_the_parameters_of_one(make: Any) -> None:
     """Workers do not matter with batch normalisation: four steps in float64, the last batch has one sample,
     so one worker has none; running statistics included."""
     cases = [("hps", False), ("pcgrad", True), ("mtan", True), ("stl", False), ("rotograd", False), ("mgda_ub", False)]
     cases += [("conal", True), ("conal_pro", False)]
     jobs = [make(method, maps, EXACT + ", augment: scale_crop" * maps) for method, maps in cases]
-    for (method, _), job, found in zip(cases, jobs, two_workers(_trained, jobs, tmp_path)[0], strict=True):
+    for (method, _), job, found in zip(cases, jobs, two_workers(_trained, jobs)[0], strict=True):
         one = _trained(job, Workers())
         assert one.keys() == found.keys()
         for key, value in one.items():

@@ -4,7 +4,6 @@ what models do that no layer's formula covers."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -452,21 +451,20 @@ JOBS: list[dict[str, Any]] = [
 
 def _of_worker(job: dict[str, Any], workers: Workers) -> dict[str, Tensor]:
     """The gradients of a step whose samples are cut at two places, for two workers at the first."""
-    layers.compressing_pays = lambda *shape: True  # type: ignore[assignment]
-    layers._FEW = 0
     inputs, targets = samples(job["kind"], 24, 3, 0)
     cuts = [0, *job["cuts"][: workers.size - 1], 24] if workers.size > 1 else [0, 24]
     mine = slice(cuts[workers.rank], cuts[workers.rank + 1])
     net = network(job["kind"], job["names"], 0)
-    return step(net, [(inputs[mine], targets[mine])], vectorised=job.get("vectorised", False), workers=workers)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layers, "compressing_pays", lambda *shape: True)
+        patch.setattr(layers, "_FEW", 0)
+        return step(net, [(inputs[mine], targets[mine])], vectorised=job.get("vectorised", False), workers=workers)
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_workers(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers(count: int) -> None:
     """Unequal numbers of samples, of which a worker may have none."""
-    monkeypatch.setattr(layers, "compressing_pays", layers.compressing_pays)
-    monkeypatch.setattr(layers, "_FEW", layers._FEW)
-    found = two_workers(_of_worker, JOBS, tmp_path, count=count)
+    found = two_workers(_of_worker, JOBS, count=count)
     for job, *ranks in zip(JOBS, *found, strict=True):
         one = _of_worker(job, Workers())
         for rank in ranks:

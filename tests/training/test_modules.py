@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,7 +135,7 @@ def close(one: Any, other: Any) -> None:
             assert (value - other[0][name]).norm() <= 1e-9 * value.norm().clamp(min=1e-12), name
 
 
-def test_workers_and_micro_batches_do_not_matter(job: Jobs, tmp_path: Path) -> None:
+def test_workers_and_micro_batches_do_not_matter(job: Jobs) -> None:
     """With batch normalisation, too, but for micro-batches; with clipping, and steps that lack a task."""
     jobs = []
     for shared in (False, True):
@@ -144,7 +143,7 @@ def test_workers_and_micro_batches_do_not_matter(job: Jobs, tmp_path: Path) -> N
         jobs += [job(shared, SGD % ", clip: 0.5"), job(shared, sparse, "module"), job(shared, noticed=1, norm=True)]
         jobs += [job(shared, ADAM % "", norm=True), job(shared, SGD % ", accumulate: 2", "module", noticed=2)]
     alone = [finished(one) for one in jobs]
-    for rank in two_workers(finished, jobs, tmp_path):
+    for rank in two_workers(finished, jobs):
         for one, other in zip(alone, rank, strict=True):
             close(one, other)
     assert any(0.0 < ratio < 1.0 for _, traces in alone for ratios in traces for ratio in ratios)

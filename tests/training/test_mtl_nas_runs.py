@@ -81,9 +81,9 @@ def test_the_entropy_term_settles_the_edges(job: Callable[..., Job]) -> None:
     assert pushed < 0.9 * plain
 
 
-def test_two_workers_end_as_one(job: Callable[..., Job], tmp_path: Path) -> None:
+def test_two_workers_end_as_one(job: Callable[..., Job]) -> None:
     one = job("search_epochs: 1, arch_lr: 0.1", epochs=1)
-    assert_same(end_of(one), two_workers(end_of, [one], tmp_path)[0][0])
+    assert_same(end_of(one), two_workers(end_of, [one])[0][0])
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 3])

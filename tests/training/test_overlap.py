@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -46,18 +45,18 @@ def gradients(job: dict[str, Any], workers: Workers) -> dict[str, Tensor]:
     return {**found, "early": torch.tensor(early[-1:])}
 
 
-def test_sums_are_those_of_one_message_after_the_pass(tmp_path: Path) -> None:
+def test_sums_are_those_of_one_message_after_the_pass() -> None:
     limits = (None, 1, 80, 1 << 20)
     jobs = [{"all": every, "limit": limit} for every in (True, False) for limit in limits]
-    first, second = two_workers(gradients, jobs, tmp_path)
+    first, second = two_workers(gradients, jobs)
     for job, found, other in zip(jobs, first, second, strict=True):
         expected = first[jobs.index({"all": job["all"], "limit": None})]
         for place, value in expected.items():
             assert torch.equal(found[place], value) and torch.equal(other[place], value), (job, place)
 
 
-def test_messages_leave_while_the_pass_goes_on(tmp_path: Path) -> None:
+def test_messages_leave_while_the_pass_goes_on() -> None:
     """When the gradient of the words comes, the last one, those of the layers above are on their way."""
     jobs = [{"all": True, "limit": limit} for limit in (1, 80, 1 << 20)]
-    one_each, some, one_in_all = (int(found["early"][0]) for found in two_workers(gradients, jobs, tmp_path)[0])
+    one_each, some, one_in_all = (int(found["early"][0]) for found in two_workers(gradients, jobs)[0])
     assert one_each == 14 and 1 < some < 14 and one_in_all == 0

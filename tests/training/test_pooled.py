@@ -65,15 +65,18 @@ def test_the_steps_of_an_epoch_add_up_to_a_tasks_mean_loss(small: Small, uneven:
         torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_neither_workers_nor_micro_batches_matter(small: Small, uneven: Uneven, run_of: RunOf, tmp_path: Path) -> None:
-    data, runs = uneven(), {}
+def test_neither_workers_nor_micro_batches_matter(small: Small, uneven: Uneven, run_of: RunOf) -> None:
+    data, runs, some = uneven(), {}, ", steps_per_epoch: 12"
     for name in BALANCERS:
         at = components.component("balancers", name).at
         for parts in (1, 3) if at == "parameters" else (1,):
-            runs[name, parts] = run_of(small(methods=method(name), training=POOLED % f", accumulate: {parts}"), data)
+            training = POOLED % f"{some}, accumulate: {parts}"
+            runs[name, parts] = run_of(small(methods=method(name), training=training), data)
+    sampler = Trainer(runs["equal", 1], data).session.main.sampler
+    assert any(len(indices) == 0 for step in sampler.epoch(1) for indices in step.values())  # of a task that is absent
     jobs = [(run, data) for (_, parts), run in runs.items() if parts == 1]
     one = {key: parameters_after(run, data) for key, run in runs.items()}
-    for (run, _), found in zip(jobs, two_workers(_trained, jobs, tmp_path)[0], strict=True):
+    for (run, _), found in zip(jobs, two_workers(_trained, jobs)[0], strict=True):
         close(one[run.method, 1], found, f"{run.method}, two workers")
     for (name, parts), state in one.items():
         if parts > 1:

@@ -71,9 +71,9 @@ def assert_close(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
         assert (value - right[key]).norm() <= 1e-9 * value.norm().clamp(min=1e-12), key
 
 
-def test_two_workers_end_as_one(job: Callable[..., Job], tmp_path: Path) -> None:
+def test_two_workers_end_as_one(job: Callable[..., Job]) -> None:
     jobs = [job(name) for name in METHODS]
-    for one, found in zip(jobs, two_workers(end_of, jobs, tmp_path)[0], strict=True):
+    for one, found in zip(jobs, two_workers(end_of, jobs)[0], strict=True):
         assert_close(end_of(one), found)
 
 

@@ -164,9 +164,9 @@ def test_a_process_killed_in_any_phase_is_made_up_for(
     assert_close(end_of(one), end_of(one, folder=tmp_path / "run"))
 
 
-def test_two_workers_end_as_one(job: Callable[..., Job], tmp_path: Path) -> None:
+def test_two_workers_end_as_one(job: Callable[..., Job]) -> None:
     jobs = [job(name) for name in METHODS]
-    for one, found in zip(jobs, two_workers(end_of, jobs, tmp_path)[0], strict=True):
+    for one, found in zip(jobs, two_workers(end_of, jobs)[0], strict=True):
         assert_close(end_of(one), found)
 
 

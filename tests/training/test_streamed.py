@@ -65,10 +65,10 @@ def _ended(job: tuple[Run, PreparedData], workers: Workers) -> dict[str, Tensor]
     return ended(Trainer(*job, workers=workers))
 
 
-def test_two_workers_end_like_one(load: Load, tmp_path: Path) -> None:
+def test_two_workers_end_like_one(load: Load) -> None:
     cases = ("vectors", "maps")
     jobs = [(streamed(case, dtype="float64"), load(case)) for case in cases]
-    both = two_workers(_ended, jobs, tmp_path)
+    both = two_workers(_ended, jobs)
     for place, job in enumerate(jobs):
         for name, value in ended(Trainer(*job)).items():
             torch.testing.assert_close(both[0][place][name], value, rtol=1e-9, atol=1e-12)

@@ -70,9 +70,9 @@ def test_the_groups_are_the_best_of_the_affinities_measured(make: Make) -> None:
     assert [[task for task in range(3) if nodes[task] == node] for node in range(max(nodes) + 1)] == groups
 
 
-def test_two_workers_end_as_one(make: Make, tmp_path: Path) -> None:
+def test_two_workers_end_as_one(make: Make) -> None:
     jobs = [make(shared=shared) for shared in (True, False)]
-    for one, found in zip(jobs, two_workers(end_of, jobs, tmp_path)[0], strict=True):
+    for one, found in zip(jobs, two_workers(end_of, jobs)[0], strict=True):
         assert_same(end_of(one), found)
 
 

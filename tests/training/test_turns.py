@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,10 +131,10 @@ def _trained(work: Job, workers: Workers) -> dict[str, Any]:
     return trainer.model.state_dict()
 
 
-def test_two_workers_end_as_one(job: Callable[..., Job], tmp_path: Path) -> None:
+def test_two_workers_end_as_one(job: Callable[..., Job]) -> None:
     work = job()
     one = _trained(work, Workers())
-    for (other,) in two_workers(_trained, [work], tmp_path):
+    for (other,) in two_workers(_trained, [work]):
         for name, value in one.items():
             torch.testing.assert_close(other[name], value, rtol=1e-9, atol=1e-12)
     assert one["logits"].tolist() != [-1.0, 0.0, 1.0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -99,7 +98,7 @@ def _trained(job: tuple[Run, PreparedData], workers: Workers) -> dict[str, Tenso
 
 
 def test_two_workers_end_with_the_parameters_of_one_for_every_balancer(
-    small: Small, uneven: Uneven, run_of: RunOf, tmp_path: Path
+    small: Small, uneven: Uneven, run_of: RunOf
 ) -> None:
     """Workers do not matter: float64, 16 steps, unequal tasks, missing labels, inputs per task and shared."""
     jobs = []
@@ -109,7 +108,7 @@ def test_two_workers_end_with_the_parameters_of_one_for_every_balancer(
         for name in BALANCERS:
             experiment = small(methods=method(name), datasets=options, training=EXACT % ", clip: 0.5")
             jobs.append((run_of(experiment, data), data))
-    for (run, data), found in zip(jobs, two_workers(_trained, jobs, tmp_path)[0], strict=True):
+    for (run, data), found in zip(jobs, two_workers(_trained, jobs)[0], strict=True):
         one = parameters_after(run, data)
         for key, value in one.items():
             error = (value - found[key]).norm() / value.norm().clamp(min=1e-12)
