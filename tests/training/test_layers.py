@@ -400,6 +400,7 @@ def test_a_hook_on_a_parameter_sees_every_tasks_gradient(monkeypatch: pytest.Mon
 
 def test_several_streams_and_steps_of_one_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks that come from streams of their own, one of which several tasks share, are differentiated one by one."""
+    always(monkeypatch)
     net = network("vectors", ["linear", "relu", "linear"], 0)
     one, other = samples("vectors", 5, 3, 0), samples("vectors", 7, 3, 1)
 
