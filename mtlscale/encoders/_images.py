@@ -35,16 +35,26 @@ class ImageModule(MapStagedModule):
 
     def __init__(self, suite: TaskSuite) -> None:
         super().__init__()
-        channels = suite.input_shape[0]
-        for name, default in (("mean", _MEAN), ("std", _STD)):
-            values = torch.tensor(suite.extras.get(name) or [default] * channels)
+        for name, values in pixel_statistics(suite).items():
             # Data, not state: a checkpoint goes with its data set.
-            self.register_buffer(name, values.reshape(-1, 1, 1), persistent=False)
+            self.register_buffer(name, values, persistent=False)
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        if inputs.is_floating_point():
-            return inputs
-        return (inputs.to(self.mean.dtype) - self.mean) / self.std
+        return normalised(inputs, self.mean, self.std)
+
+
+def pixel_statistics(suite: TaskSuite) -> dict[str, Tensor]:
+    """`mean` and `std` [channels, 1, 1] of the data set's pixels."""
+    channels = suite.input_shape[0]
+    return {
+        name: torch.tensor(suite.extras.get(name) or [default] * channels).reshape(-1, 1, 1)
+        for name, default in (("mean", _MEAN), ("std", _STD))
+    }
+
+
+def normalised(inputs: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """uint8 pixels by mean and deviation; floating-point inputs as they are."""
+    return inputs if inputs.is_floating_point() else (inputs.to(mean.dtype) - mean) / std
 
 
 class ResNetModule(ImageModule):

@@ -1,12 +1,13 @@
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from torch import Tensor, nn
 
 from mtlscale.encoders._base import Encoder, EncoderModule, Memory, StagedModule
 from mtlscale.encoders._dropout import Dropout
+from mtlscale.encoders._images import normalised, pixel_statistics
 from mtlscale.spec import TaskSuite, UserError, knob
 
 _LAYERS = 3  # linear, activation, dropout: of a stage
@@ -17,7 +18,7 @@ class MLP(Encoder):
     """Fully connected layers over the flattened input.
 
     Every hidden layer is linear, activation, dropout, and a stage; `hidden = []` passes the flattened input through.
-    Reads vectors and images.
+    Reads vectors and images; of images, uint8 pixels are normalised by the data set's mean and deviation per channel.
     """
 
     name: ClassVar[str] = "mlp"
@@ -37,8 +38,10 @@ class MLP(Encoder):
     def build(self, suite: TaskSuite) -> EncoderModule:
         if suite.input_kind not in self.inputs:
             raise UserError(f"mlp reads vectors or images, {suite.name} has {suite.input_kind}; choose another encoder")
+        pixels = pixel_statistics(suite) if len(suite.input_shape) == 3 else {}
         return MLPModule(
-            math.prod(suite.input_shape), self.hidden, ACTIVATIONS[self.activation], self.dropout, self.input_dropout
+            *(math.prod(suite.input_shape), self.hidden, ACTIVATIONS[self.activation]),
+            *(self.dropout, self.input_dropout, pixels),
         )
 
 
@@ -48,9 +51,19 @@ class MLPModule(StagedModule):
     vectorised = True
 
     def __init__(
-        self, size: int, hidden: tuple[int, ...], activation: type[nn.Module], dropout: float, input_dropout: float
+        self,
+        size: int,
+        hidden: tuple[int, ...],
+        activation: type[nn.Module],
+        dropout: float,
+        input_dropout: float,
+        pixels: Mapping[str, Tensor],
     ) -> None:
         super().__init__()
+        self.statistics = tuple(pixels)
+        for name, values in pixels.items():
+            # Data, not state: a checkpoint goes with its data set.
+            self.register_buffer(name, values, persistent=False)
         self.dropped = Dropout(input_dropout)
         layers: list[nn.Module] = [nn.Flatten()]
         for before, after in itertools.pairwise((size, *hidden)):
@@ -64,8 +77,11 @@ class MLPModule(StagedModule):
         return [self.layers[first : first + _LAYERS] for first in range(1, len(self.layers), _LAYERS)]
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        flat: Tensor = self.layers[0](self.dropped(inputs))
+        flat: Tensor = self.layers[0](self.dropped(self.numbers(inputs)))
         return flat
+
+    def numbers(self, inputs: Tensor) -> Tensor:
+        return normalised(inputs, *(self.get_buffer(name) for name in self.statistics)) if self.statistics else inputs
 
     def stage(self, index: int, features: Tensor, memory: Memory) -> Tensor:
         for layer in range(1 + index * _LAYERS, 1 + (index + 1) * _LAYERS):
@@ -89,5 +105,5 @@ class MLPModule(StagedModule):
                 self.layers[layer] = nn.Identity()
 
     def forward(self, inputs: Tensor) -> Tensor:
-        features: Tensor = self.layers(self.dropped(inputs))
+        features: Tensor = self.layers(self.dropped(self.numbers(inputs)))
         return features
