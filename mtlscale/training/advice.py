@@ -74,6 +74,34 @@ def groups_of(found: Sequence[tuple[int, int, float, int]]) -> list[list[int]]:
     return sorted(nodes[node] for node in apart)
 
 
+def across(tables: Tensor) -> Estimate | None:
+    """tables [P, T, T]: what tasks of different groups do to each other, where the groups were chosen by one half of
+    the measurements and are looked at in the other; None where neither half makes more than one group."""
+    both = symmetric(tables)
+    found = []
+    for half in (0, 1):
+        groups = groups_of(merges(both[half::2].nanmean(0)))
+        if len(groups) > 1:
+            place = torch.zeros(both.shape[-1], dtype=torch.long)
+            for number, group in enumerate(groups):
+                place[group] = number
+            apart = place[:, None] != place
+            found.append(both[1 - half :: 2][:, apart].nanmean(1))
+    return estimated(torch.cat(found), 1) if found else None
+
+
+def verdict(groups: int, held_out: Estimate | None) -> str:
+    """Whether the groups are more than a guess."""
+    if groups == 1:
+        return "One group of all tasks: nothing here speaks against sharing everything."
+    if held_out is not None and float(held_out.high) < 0:
+        return "The groups hold up: in batches that they were not chosen by, steps across them do harm on average."
+    return (
+        "The groups are a guess, and sharing everything is not contradicted: in batches that groups were not chosen "
+        "by, steps across them do no harm beyond chance."
+    )
+
+
 def sentence(names: Sequence[str], tables: Tensor) -> str:
     """tables [P, T, T]: how much row helps column, measured P times. What is said holds beyond the spread of the
     measurements, with `LEVEL` shared among all pairs and tasks; sizes are in percent of what tasks do for themselves.
@@ -110,7 +138,4 @@ def sentence(names: Sequence[str], tables: Tensor) -> str:
         return "; ".join(said) + "."
     if bool((pairs.low[upper] > 0).all()):
         return "All tasks help each other, none of them clearly more than the others: share everything."
-    return (
-        "Nothing stands out: what pairs of tasks do to each other differs as much from batch to batch; the groups may "
-        "be chance."
-    )
+    return "Nothing stands out: what pairs of tasks do to each other differs as much from batch to batch."
