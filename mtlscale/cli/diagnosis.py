@@ -92,7 +92,7 @@ def _diagnosed(
     data: PreparedData, encoder: Encoder | None, name: str, *, samples: int, lr: float, seed: int, quiet: bool
 ) -> Diagnosis:
     from mtlscale.cli.terminal import epochs_bar
-    from mtlscale.training.diagnosis import diagnose
+    from mtlscale.training.diagnosis import PARTS, diagnose
 
     console = console_of()
     tasks = len(data.suite.tasks)
@@ -102,7 +102,8 @@ def _diagnosed(
         work = bar.add_task("inputs and labels", total=None)
 
         def tell(done: int, total: int) -> None:
-            bar.update(work, completed=done, total=total, description=STEPS[min(done * 3 // total, 2)])
+            step = STEPS[done // PARTS % len(STEPS)]
+            bar.update(work, completed=done, total=total, description=step)
 
         return diagnose(
             data,

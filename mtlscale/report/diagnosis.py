@@ -60,7 +60,6 @@ def page(found: Diagnosis, trial: str | None = None) -> str:
         f"<pre>{_text(trial)}</pre></details>"
     )
     items = [f"{len(found.tasks)} tasks", f"encoder {found.settings.get('encoder', {}).get('name', '')}"]
-    items.append(f"{found.settings.get('measurements', '')} measurements")
     chips = "".join(f"<li>{_text(item)}</li>" for item in items)
     return filled(
         f"{found.dataset}: which tasks belong together · mtlscale",

@@ -28,7 +28,8 @@ from mtlscale.training.replay import random_state, replayed, statistics_kept
 from mtlscale.training.rows import Partition, collect, scatter
 from mtlscale.training.seeds import derive_seed
 
-FEW, MANY = 8, 32  # measurements of the affinities, and batches that gradients are compared on
+PARTS = 8  # measurements of a network's affinities, and batches that its gradients are compared on
+NETWORKS = 8  # where they cost next to nothing
 STEPS = 32  # of an epoch, at least
 FEATURES = 1024  # numbers of an image; larger ones are averaged down
 WORDS = 64  # numbers of a word's random vector
@@ -58,9 +59,13 @@ def diagnose(
     encoder = encoder or _default(data)
     sizes = data.manifest.counts
     largest = max(sizes[task.name].get("train", 0) for task in suite.tasks)
-    parts = parts_of(suite)
-    steps = -(-max(STEPS, -(-min(samples, largest) // batch_size)) // parts)
-    trainer = Trainer(run_of(data, encoder, name or suite.name, parts, steps, batch_size, lr, seed), data)
+    steps = -(-max(STEPS, -(-min(samples, largest) // batch_size)) // PARTS)
+    networks = networks_of(suite)
+    trainers = (
+        Trainer(run_of(data, encoder, name or suite.name, steps, batch_size, lr, own), data)
+        for own in (seed, *(derive_seed("network", seed, number) for number in range(1, networks)))
+    )
+    trainer = next(trainers)
     if not trainer.session.main.update.partition.shared:
         raise UserError(f"encoder {encoder.name} shares no parameters: nothing to compare; give it a hidden layer")
     taken = {stream: _taken(trainer, stream, samples, seed) for stream, tasks in suite.streams.items() if tasks}
@@ -72,11 +77,22 @@ def diagnose(
     if (table := _labels(suite, taken, left_out)) is not None:
         about = "Pearson's r or phi, from -1 to 1; Cramér's V, from 0 to 1, where a task has more than two classes"
         matrices["labels"] = Matrix("correlation of the labels", about, _plain(table))
-    before, affinities, after = _measured(trainer, parts, tell or (lambda done, total: None))
-    about = f"cosine of the tasks' gradients, mean over {parts} batches; below 0 they conflict"
+    told, each = tell or (lambda done, total: None), 3 * PARTS
+    measured = [
+        _measured(own, steps, each * number, each * networks, told)
+        for number, own in enumerate(itertools.chain([trainer], trainers))
+    ]
+    # Of several networks each is a measurement: their heads' initial signs differ as those of batches do not.
+    before, affinities, after = (
+        parts[0] if networks == 1 else torch.stack([part.nanmean(0) for part in parts])
+        for parts in zip(*measured, strict=True)
+    )
+    unit = "networks" if networks > 1 else "batches"
+    over = f"{PARTS} batches" + (f" and {networks} networks" if networks > 1 else "")
+    about = f"cosine of the tasks' gradients, mean over {over}; below 0 they conflict"
     matrices["conflict_before"] = Matrix("gradient cosine at initialisation", about, _plain(before.nanmean(0)))
     matrices["conflict_after"] = Matrix("gradient cosine after an epoch", about, _plain(after.nanmean(0)))
-    about = "by what share a step for the row's task lowers the loss of the column's, mean over an epoch"
+    about = f"by what share a step for the row's task lowers the loss of the column's, mean over {over} of an epoch"
     matrices["affinity"] = Matrix("affinity (TAG)", about, _plain(affinities.nanmean(0)))
     known = bool(symmetric(affinities).isfinite().any())
     tables, summary = (affinities, "affinity") if known else (after, "conflict_after")
@@ -92,8 +108,8 @@ def diagnose(
             "encoder": trainer.run.spec["encoder"],
             "samples": samples,
             "batch_size": batch_size,
-            "steps": steps * parts,
-            "measurements": parts,
+            "steps": steps * PARTS,
+            "networks": networks,
             "lr": lr,
             "seed": seed,
         },
@@ -104,8 +120,8 @@ def diagnose(
         merges=linked,
         groups=groups,
         two_groups=best_groups(both.mean, 2),
-        sentence=sentence(names, tables),
-        verdict=verdict(len(groups), held_out),
+        sentence=sentence(names, tables, unit),
+        verdict=verdict(len(groups), held_out, unit),
         across=None if held_out is None else [float(held_out.mean), _number(float(held_out.margin))],
         left_out=left_out,
         seconds=time.perf_counter() - started,
@@ -131,49 +147,45 @@ def cosines(
     return torch.where(found.isfinite(), found.clamp(-1, 1), math.nan)
 
 
-def _measured(trainer: Trainer, parts: int, tell: Tell) -> tuple[Tensor, Tensor, Tensor]:
-    """[parts, T, T] each: cosines at first, affinities on the way, cosines in the end, on the batches of the first."""
-    total = 3 * parts
+def _measured(trainer: Trainer, steps: int, done: int, total: int, tell: Tell) -> tuple[Tensor, Tensor, Tensor]:
+    """[PARTS, T, T] each: cosines at first, affinities on the way, cosines in the end, on the batches of the first."""
 
     def compared(done: int) -> Tensor:
         main, found = trainer.session.main, []
         trainer.model.train()
         epochs = (main.steps(epoch) for epoch in itertools.count(1))
-        for indices, _ in itertools.islice(itertools.chain.from_iterable(epochs), parts):
+        for indices, _ in itertools.islice(itertools.chain.from_iterable(epochs), PARTS):
             micros = trainer.batches.micros(indices, 1)
             found.append(cosines(trainer.model, main.update.partition, main.source, micros, trainer.device))
             tell(done + len(found), total)
         return torch.stack(found)
 
-    before = compared(0)
+    before = compared(done)
     model = trainer.model
     assert isinstance(model, AffinityModule)
     epochs, affinities = trainer.train(), []
-    for part in range(parts):
+    for part in range(PARTS):
         sums, counts = model.affinity_sum.clone(), model.affinity_count.clone()
         try:
             next(epochs)
         except StopIteration as stop:
             raise UserError(f"training came to an end: {stop.value.error}; try a smaller --lr") from None
         affinities.append((model.affinity_sum - sums) / (model.affinity_count - counts))
-        tell(parts + part + 1, total)
-    return before, torch.stack(affinities).cpu(), compared(2 * parts)
+        tell(done + PARTS + part + 1, total)
+    return before, torch.stack(affinities).cpu(), compared(done + 2 * PARTS)
 
 
-def parts_of(suite: TaskSuite) -> int:
-    """As many measurements as a minute has room for: each costs a pass for every task."""
-    most = {"vector": 16, "tokens": 8, "image": 0}[suite.input_kind]
-    return MANY if len(suite.tasks) <= most else FEW
+def networks_of(suite: TaskSuite) -> int:
+    """As many as a minute has room for: each trains an epoch, with a pass for every task in each measurement."""
+    return NETWORKS if suite.input_kind == "vector" and len(suite.tasks) <= 2 * NETWORKS else 1
 
 
-def run_of(
-    data: PreparedData, encoder: Encoder, name: str, parts: int, steps: int, batch_size: int, lr: float, seed: int
-) -> Run:
+def run_of(data: PreparedData, encoder: Encoder, name: str, steps: int, batch_size: int, lr: float, seed: int) -> Run:
     """The affinity phase of TAG, an epoch of it in parts, so that each is measured once; one more would validate."""
-    options = {"every": steps, "search_epochs": parts + 1, "search_seed": None}
+    options = {"every": steps, "search_epochs": PARTS + 1, "search_seed": None}
     training = TrainingSpec(
-        epochs=parts + 1,
-        evaluate_every=parts + 1,
+        epochs=PARTS + 1,
+        evaluate_every=PARTS + 1,
         steps_per_epoch=steps,
         batch_size=batch_size,
         lr=lr,
