@@ -63,8 +63,8 @@ def diagnose(
     with console.status(f"preparing {dataset}"):
         folder = prepare(dataset, options, source, place.root, download=download)
     found = _diagnosed(load_prepared(folder), chosen, dataset, samples=samples, lr=lr, seed=seed, quiet=json)
-    local = source is not None and Path(source).exists()
-    trial = experiment(found, options, str(Path(source).absolute()) if source is not None and local else source)
+    given = None if source is None else str(source.absolute() if source.exists() else source)
+    trial = experiment(found, options, given)
     files = write_diagnosis(found, output or place.root / "diagnoses" / dataset, trial)
     if json:
         print(found.to_json(), end="")
