@@ -51,6 +51,12 @@ def tree_of_points(points: Sequence[int], stages: int) -> Tree:
     return checked([[0 if stage + 1 < p else task + 1 for task, p in enumerate(points)] for stage in range(stages)])
 
 
+def tree_of_groups(groups: Sequence[Sequence[int]], stages: int) -> Tree:
+    """The tree in which the tasks of a group share all stages, and no others."""
+    place = {task: number for number, group in enumerate(groups) for task in group}
+    return checked([[place[task] for task in range(len(place))] for _ in range(stages)])
+
+
 def checked(tree: Sequence[Sequence[int]]) -> Tree:
     """The tree with nodes of a stage numbered in the order of tasks. `UserError` where tasks that are apart meet
     again."""

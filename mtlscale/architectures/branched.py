@@ -6,9 +6,17 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from mtlscale.architectures._base import Architecture, MultiTaskModule
-from mtlscale.architectures._tree import BranchedModule, Tree, checked, stages_of, tree_of_points
+from mtlscale.architectures._tree import (
+    BranchedModule,
+    Tree,
+    checked,
+    in_stages,
+    stages_of,
+    tree_of_groups,
+    tree_of_points,
+)
 from mtlscale.encoders import EncoderModule
-from mtlscale.spec import TaskSuite, UserError, knob
+from mtlscale.spec import TaskSuite, UserError, knob, nearest
 
 
 class Branched(Architecture):
@@ -16,8 +24,9 @@ class Branched(Architecture):
 
     `points`: for each task in the suite's order its branch point p in 1..P, as in tables of learned branch points:
     stages 1..p - 1 are shared, p..P - 1 the task's own; P, the number of stages + 1, shares everything. `tree` says
-    more: for each stage, input side first, a node per task, "0 0 1" where the first two tasks share it. Neither:
-    everything is shared.
+    more: for each stage, input side first, a node per task, "0 0 1" where the first two tasks share it. `groups` names
+    tasks: those of a group share all stages, and no others; the encoder needs no stages. None of them: everything is
+    shared.
     """
 
     name: ClassVar[str] = "branched"
@@ -26,9 +35,28 @@ class Branched(Architecture):
 
     points: tuple[int, ...] = knob((), low=1, help="branch point of each task, 1..stages + 1")
     tree: tuple[str, ...] = knob((), help='for each stage a node per task, such as "0 0 1"')
+    groups: tuple[str, ...] = knob((), help='tasks that share an encoder, such as "books, dvd"')
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        if self.groups:
+            return self._grouped(suite, lambda: in_stages(encoder()), dropout)
         return BranchedModule(suite, encoder, self._tree(suite, stages_of(encoder, self.name)), dropout, self.name)
+
+    def _grouped(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        if self.points or self.tree:
+            raise UserError(f"{self.name}: groups and points or tree both say where tasks branch; drop one of them")
+        names = [task.name for task in suite.tasks]
+        named = [[name.strip() for name in group.split(",")] for group in self.groups]
+        given = [name for group in named for name in group]
+        for name in given:
+            if name not in names:
+                raise UserError(f"{self.name}: groups name {name!r}, which is no task; {nearest(name, names)}")
+            if given.count(name) > 1:
+                raise UserError(f"{self.name}: groups name {name} twice; leave it in one of them")
+        if missing := [name for name in names if name not in given]:
+            raise UserError(f"{self.name}: groups leave out {', '.join(missing)}; each task needs one, if of its own")
+        places = [[names.index(name) for name in group] for group in named]
+        return BranchedModule(suite, encoder, tree_of_groups(places, stages_of(encoder, self.name)), dropout, self.name)
 
     def _tree(self, suite: TaskSuite, stages: int) -> Tree:
         if self.points and self.tree:

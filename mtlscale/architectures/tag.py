@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mtlscale.architectures._base import Architecture, MultiTaskModule
 from mtlscale.architectures._phases import Found, Phase, Turn
-from mtlscale.architectures._tree import BranchedModule, Tree, checked, in_stages, stages_of
+from mtlscale.architectures._tree import BranchedModule, in_stages, stages_of, tree_of_groups
 from mtlscale.architectures.hps import HPSModule
 from mtlscale.balancing.equal import Equal
 from mtlscale.encoders import EncoderModule
@@ -99,9 +99,3 @@ class TAG(Architecture):
             raise UserError(f"{self.name} groups tasks, {suite.name} has one; use hps")
         if self.groups > tasks:
             raise UserError(f"{self.name}: groups is {self.groups}, {suite.name} has {tasks} tasks; ask for fewer")
-
-
-def tree_of_groups(groups: list[list[int]], stages: int) -> Tree:
-    """The tree in which the tasks of a group share all stages, and no others."""
-    place = {task: number for number, group in enumerate(groups) for task in group}
-    return checked([[place[task] for task in range(len(place))] for _ in range(stages)])

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mtlscale.encoders import Encoder
     from mtlscale.records import Diagnosis
 
+STEPS = ("gradients at initialisation", "affinities on the way", "gradients after the epoch")
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
@@ -48,6 +50,7 @@ def diagnose(
     from mtlscale.execution.prepare import prepare
     from mtlscale.report.diagnosis import write_diagnosis
     from mtlscale.report.diagnosis_tables import tables
+    from mtlscale.report.diagnosis_trial import experiment
     from mtlscale.spec import parse_override
 
     if not (lr > 0 and math.isfinite(lr)):
@@ -60,12 +63,16 @@ def diagnose(
     with console.status(f"preparing {dataset}"):
         folder = prepare(dataset, options, source, place.root, download=download)
     found = _diagnosed(load_prepared(folder), chosen, dataset, samples=samples, lr=lr, seed=seed, quiet=json)
-    files = write_diagnosis(found, output or place.root / "diagnoses" / dataset)
+    given = None if source is None else str(source.absolute() if source.exists() else source)
+    trial = experiment(found, options, given)
+    files = write_diagnosis(found, output or place.root / "diagnoses" / dataset, trial)
     if json:
         print(found.to_json(), end="")
     for table in tables(found):
         console.print(table)
     console.print(f"{files['html']}  ({found.seconds:.1f} s)", soft_wrap=True, highlight=False)
+    if "trial" in files:
+        console.print(f"to try the groups: mtlscale run {files['trial']}", soft_wrap=True, highlight=False)
 
 
 def _encoder(text: str) -> Encoder:
@@ -85,11 +92,19 @@ def _diagnosed(
     data: PreparedData, encoder: Encoder | None, name: str, *, samples: int, lr: float, seed: int, quiet: bool
 ) -> Diagnosis:
     from mtlscale.cli.terminal import epochs_bar
-    from mtlscale.training.diagnosis import diagnose
+    from mtlscale.training.diagnosis import PARTS, diagnose
 
     console = console_of()
+    tasks = len(data.suite.tasks)
+    if not quiet:
+        console.print(f"{name}: {tasks} task{'s' * (tasks > 1)}, inputs, labels, gradients and affinities")
     with epochs_bar(console, disable=quiet or not console.is_terminal, unit="measurements") as bar:
-        work = bar.add_task(f"diagnosing {name}", total=None)
+        work = bar.add_task("inputs and labels", total=None)
+
+        def tell(done: int, total: int) -> None:
+            step = STEPS[done // PARTS % len(STEPS)]
+            bar.update(work, completed=done, total=total, description=step)
+
         return diagnose(
             data,
             encoder,
@@ -97,5 +112,5 @@ def _diagnosed(
             samples=samples,
             lr=lr,
             seed=seed,
-            tell=lambda done, total: bar.update(work, completed=done, total=total),
+            tell=tell,
         )

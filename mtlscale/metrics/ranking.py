@@ -38,7 +38,8 @@ class AgainstRest(Gathered):
 
     def score(self, prediction: Tensor, classes: bool) -> Tensor:
         """[n, classes] from logits; `classes`: whether they exclude each other."""
-        return prediction.softmax(-1) if classes else prediction.sigmoid()
+        # No sigmoid: of equal logits it makes probabilities that differ in the last bit, by their place in the tensor.
+        return prediction.softmax(-1) if classes else prediction
 
     def figure(self, scores: Tensor, labels: Tensor) -> float:
         areas = []
@@ -53,11 +54,11 @@ class Auroc(AgainstRest):
     """Exact area under the ROC curve.
 
     torchmetrics' own class scores a class without positives as 0 and guesses from each batch whether it holds logits;
-    this one leaves such classes out and always turns logits into probabilities.
+    this one leaves such classes out and has nothing to guess.
     """
 
     def __init__(self, task: Task) -> None:
-        super().__init__(lambda scores, truth: binary_auroc(scores, truth, validate_args=False).item())
+        super().__init__(area_under_roc)
 
 
 class Aupr(AgainstRest):
@@ -77,6 +78,12 @@ class Aupr(AgainstRest):
             prediction = prediction[:, 1:].double() - prediction[:, :1].double()
             target = torch.where(target == MISSING_CLASS, math.nan, target.double()).unsqueeze(-1)
         super().update(prediction, target)
+
+
+def area_under_roc(scores: Tensor, truth: Tensor) -> float:
+    """scores [n], truth [n] of 0 and 1; samples of one score are half right about each other."""
+    values, place = scores.unique(return_inverse=True)
+    return binary_auroc(place.double() / len(values), truth, validate_args=False).item()
 
 
 def average_precision(scores: Tensor, truth: Tensor) -> float:

@@ -26,7 +26,8 @@ class Diagnosis:
 
     similarity: the summary made symmetric; margin: by how much it may be off, None where that is unknown. merges: the
     dendrogram, (node, node, mean similarity between them, tasks below): tasks come first, then the merges in their
-    order. groups and two_groups: places of tasks. left_out: what -> why.
+    order. groups and two_groups: places of tasks. verdict: whether the groups are more than a guess; across: what steps
+    do to tasks of other groups in batches that the groups were not chosen by, and its margin. left_out: what -> why.
     """
 
     dataset: str
@@ -41,6 +42,8 @@ class Diagnosis:
     groups: list[list[int]]
     two_groups: list[list[int]]
     sentence: str
+    verdict: str = ""
+    across: list[float | None] | None = None
     left_out: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,37 +20,54 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 JOINED = "#4c78a8"
+LONGEST = 26  # letters of a task's name
+EXTREME = 99  # percent of the pairs have their colour, the others that of the last of these
 
 
-def write_diagnosis(found: Diagnosis, folder: Path) -> dict[str, Path]:
-    """`diagnosis.json` and `diagnosis.html`."""
+def write_diagnosis(found: Diagnosis, folder: Path, trial: str | None = None) -> dict[str, Path]:
+    """`diagnosis.json`, `diagnosis.html` and, where groups are to be tried, the experiment `groups.yaml`."""
     files = {name: folder / f"diagnosis.{name}" for name in ("json", "html")}
     write_atomically(files["json"], found.to_json().encode())
-    write_atomically(files["html"], page(found).encode())
+    write_atomically(files["html"], page(found, trial).encode())
+    (folder / "groups.yaml").unlink(missing_ok=True)  # of an earlier diagnosis
+    if trial is not None:
+        files["trial"] = folder / "groups.yaml"
+        write_atomically(files["trial"], trial.encode())
     return files
 
 
-def page(found: Diagnosis) -> str:
+def page(found: Diagnosis, trial: str | None = None) -> str:
     """The HTML, which needs nothing else."""
-    drawn = [(matrix.title, f"{matrix.about}.", heat_plot(found, matrix)) for matrix in found.matrices.values()]
-    about = f"average linkage of {found.matrices[found.summary].title}, mean of both directions; joined where it is > 0"
-    drawn.insert(0, ("Suggested groups", f"{about}.", dendrogram_plot(found)))
+    order = leaves(found)
+    drawn = [(matrix.title, f"{matrix.about}.", heat_plot(found, matrix, order)) for matrix in found.matrices.values()]
+    about = (
+        f"average linkage of {found.matrices[found.summary].title}, mean of both directions; joined where it is above 0"
+    )
+    drawn.insert(0, ("Dendrogram", f"{about}.", dendrogram_plot(found)))
     figures = "".join(
         f'<figure class="wide"><figcaption><b>{_text(title)}</b> {_text(what)}</figcaption>'
         f'<div class="plot" id="figure-{place}" role="img" aria-label="{_text(title)}"></div></figure>'
         for place, (title, what, _) in enumerate(drawn)
     )
-    left = "".join(f"<p>No {_text(name)}: {_text(why)}.</p>" for name, why in found.left_out.items())
+    left = "".join(f'<p class="legend">No {_text(name)}: {_text(why)}.</p>' for name, why in found.left_out.items())
     facts = {"data": found.fingerprint, **found.settings, "seconds": f"{found.seconds:.1f}"}
     told = "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in facts.items())
-    items = [f"{len(found.tasks)} tasks", *(", ".join(group) for group in found.named(found.groups))]
+    grouped = "".join(f"<li>{_text(', '.join(group))}</li>" for group in found.named(found.groups))
+    tried = (
+        ""
+        if trial is None
+        else "<details><summary>Try the groups: groups.yaml, beside this page, for mtlscale run</summary>"
+        f"<pre>{_text(trial)}</pre></details>"
+    )
+    items = [f"{len(found.tasks)} tasks", f"encoder {found.settings.get('encoder', {}).get('name', '')}"]
     chips = "".join(f"<li>{_text(item)}</li>" for item in items)
     return filled(
         f"{found.dataset}: which tasks belong together · mtlscale",
         {
             "HEADER": f'<h1>{_text(found.dataset)}: which tasks belong together</h1><ul class="facts">{chips}</ul>',
-            "SECTIONS": f'<section id="diagnosis"><p class="summary">{_text(found.sentence)}</p>'
-            f'<p class="legend">{_text(two_groups(found))}</p>{left}<div class="figures">{figures}</div></section>',
+            "SECTIONS": f'<section id="diagnosis"><p class="summary">{_text(found.sentence)} {_text(found.verdict)}</p>'
+            f'<h2>Suggested groups</h2><ol>{grouped}</ol><p class="legend">{_text(two_groups(found))}</p>{tried}{left}'
+            f'<div class="figures">{figures}</div></section>',
             "FAILURES": "",
             "PROVENANCE": f'<section id="provenance"><h2>Provenance</h2><dl>{told}</dl></section>',
             "FIGURES": "".join(drawing(f"figure-{place}", figure) for place, (_, _, figure) in enumerate(drawn)),
@@ -64,13 +82,14 @@ def two_groups(found: Diagnosis) -> str:
     return f"Two groups at most: {' | '.join(', '.join(group) for group in groups)}."
 
 
-def heat_plot(found: Diagnosis, matrix: Matrix) -> Figure:
-    """The diagonal left out where what a task does to itself would hide the rest."""
+def heat_plot(found: Diagnosis, matrix: Matrix, order: Sequence[int]) -> Figure:
+    """Tasks in the order of the dendrogram, so that groups are blocks; the diagonal left out, where what a task does to
+    itself would hide the rest."""
     table = as_table(matrix)
-    off = np.where(np.eye(len(table), dtype=bool), np.nan, table)
+    off = np.where(np.eye(len(table), dtype=bool), np.nan, table)[np.ix_(order, order)]
     low, high = bounds(off)
-    names = [label(shortened(task)) for task in found.tasks]
-    figure = new_plot(140 + 26 * max(6, len(names)))
+    names = [label(shortened(found.tasks[task], LONGEST)) for task in order]
+    figure = new_plot(160 + 26 * max(6, len(names)))
     figure.add_heatmap(
         z=grid(off),
         x=names,
@@ -78,35 +97,55 @@ def heat_plot(found: Diagnosis, matrix: Matrix) -> Figure:
         zmin=low,
         zmax=high,
         colorscale="RdBu" if low < 0 else "Blues",
+        colorbar={"exponentformat": "power", "thickness": 14},
         xgap=1,
         ygap=1,
         hovertemplate="%{y}, %{x}: %{z:.3g}<extra></extra>",
     )
-    figure.update_yaxes(autorange="reversed")
+    figure.update_xaxes(tickangle=-60 if len(names) > 8 else 0, tickmode="array", tickvals=names, showgrid=False)
+    figure.update_yaxes(autorange="reversed", tickmode="array", tickvals=names, showgrid=False)
     return figure
+
+
+def leaves(found: Diagnosis) -> list[int]:
+    """Tasks in the order in which the dendrogram has them."""
+    from scipy.cluster.hierarchy import dendrogram
+
+    return list(dendrogram(_linked(found)[0], no_plot=True)["leaves"] or ())
+
+
+def _linked(found: Diagnosis) -> tuple[NDArray[np.float64], float]:
+    """scipy's linkage, of distances from the largest similarity, and that."""
+    top = max(0.0, *(merge[2] for merge in found.merges))
+    linked = np.array([(a, b, max(0.0, top - value), size) for a, b, value, size in found.merges], dtype=float)
+    linked[:, 2] = np.maximum.accumulate(linked[:, 2])
+    return linked, top
 
 
 def dendrogram_plot(found: Diagnosis) -> Figure:
     """Tasks below each other; to the right the less alike. The line is 0: what joins left of it is a group."""
     from scipy.cluster.hierarchy import dendrogram
 
-    top = max(0.0, *(merge[2] for merge in found.merges))
-    linked = np.array([(a, b, max(0.0, top - value), size) for a, b, value, size in found.merges], dtype=float)
-    linked[:, 2] = np.maximum.accumulate(linked[:, 2])
+    linked, top = _linked(found)
     tree = dendrogram(linked, no_plot=True)
     figure = new_plot(100 + 22 * max(5, len(found.tasks)))
+    start = top * 1.02  # the first merge would stand at the very edge
     for ys, xs in zip(tree["icoord"], tree["dcoord"], strict=True):
         joined = max(xs) < top
         figure.add_scatter(
-            x=[top - x if x > 0 else top * 1.02 for x in xs],
+            x=[top - x if x > 0 else start for x in xs] if max(xs) > 0 else [start, top, top, start],
             y=ys,
             mode="lines",
             line={"color": JOINED if joined else GREY, "width": 2},
             hovertemplate=f"{top - max(xs):.3g}<extra></extra>",
         )
-    names = [label(shortened(found.tasks[task])) for task in tree["leaves"] or ()]
-    figure.update_xaxes(autorange="reversed", title={"text": "mean similarity between what is joined", "standoff": 6})
-    figure.update_yaxes(tickvals=[5 + 10 * place for place in range(len(names))], ticktext=names, showgrid=False)
+    names = [label(shortened(found.tasks[task], LONGEST)) for task in tree["leaves"] or ()]
+    title = {"text": "mean similarity between what is joined", "standoff": 6}
+    figure.update_xaxes(autorange="reversed", title=title, exponentformat="power")
+    ticks = [5 + 10 * place for place in range(len(names))]
+    # From top to bottom, as in the heat maps.
+    edges = [10 * len(names), 0]
+    figure.update_yaxes(tickvals=ticks, ticktext=names, showgrid=False, range=edges)
     figure.add_vline(x=0, line={"color": GREY, "dash": "dot", "width": 1})
     return figure
 
@@ -116,12 +155,12 @@ def as_table(matrix: Matrix) -> NDArray[np.float64]:
 
 
 def bounds(off: NDArray[np.float64]) -> tuple[float, float]:
-    """Of the colours: about 0 where there are negative numbers, else of what there is."""
+    """Of the colours: about 0 where there are negative numbers, without the few largest; else of what there is."""
     known = off[np.isfinite(off)]
     if not len(known):
         return 0.0, 1.0
     if known.min() < 0:
-        size = float(np.abs(known).max())
+        size = float(np.percentile(np.abs(known), EXTREME)) or float(np.abs(known).max())
         return -size, size
     return float(known.min()), float(known.max())
 

@@ -26,10 +26,11 @@ def tables(found: Diagnosis) -> Iterator[RenderableType]:
     for name, why in found.left_out.items():
         yield Text(f"no {name}: {why}")
     groups = found.named(found.groups)
-    together = " | ".join(", ".join(group) for group in groups)
-    yield Text(f"suggested groups: {together}" if len(groups) > 1 else "suggested groups: one, of all tasks")
+    yield Text("suggested groups:" if len(groups) > 1 else "suggested groups: one, of all tasks")
+    for number, group in enumerate(groups if len(groups) > 1 else (), 1):
+        yield Text(f"  {number}. {', '.join(group)}")
     yield Text(two_groups(found))
-    yield Text(found.sentence, style="bold")
+    yield Text(f"{found.sentence} {found.verdict}", style="bold")
 
 
 def power_of(values: np.ndarray) -> int:

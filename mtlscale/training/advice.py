@@ -74,7 +74,36 @@ def groups_of(found: Sequence[tuple[int, int, float, int]]) -> list[list[int]]:
     return sorted(nodes[node] for node in apart)
 
 
-def sentence(names: Sequence[str], tables: Tensor) -> str:
+def across(tables: Tensor) -> Estimate | None:
+    """tables [P, T, T]: what tasks of different groups do to each other, where the groups were chosen by one half of
+    the measurements and are looked at in the other; None where neither half makes more than one group."""
+    both = symmetric(tables)
+    found = []
+    for half in (0, 1):
+        groups = groups_of(merges(both[half::2].nanmean(0)))
+        if len(groups) > 1:
+            place = torch.zeros(both.shape[-1], dtype=torch.long)
+            for number, group in enumerate(groups):
+                place[group] = number
+            apart = place[:, None] != place
+            found.append(both[1 - half :: 2][:, apart].nanmean(1))
+    return estimated(torch.cat(found), 1) if found else None
+
+
+def verdict(groups: int, held_out: Estimate | None, unit: str) -> str:
+    """Whether the groups are more than a guess. unit: what was measured several times, networks or batches."""
+    if groups == 1:
+        return "One group of all tasks: nothing here speaks against sharing everything."
+    if held_out is not None and float(held_out.high) < 0:
+        caution = "" if unit == "networks" else " (of one network: try another --seed)"
+        return f"The groups hold up: in {unit} they were not chosen by, steps across them do harm on average{caution}."
+    return (
+        f"The groups are a guess, and sharing everything is not contradicted: in {unit} that groups were not chosen "
+        "by, steps across them do no harm beyond chance."
+    )
+
+
+def sentence(names: Sequence[str], tables: Tensor, unit: str = "batches") -> str:
     """tables [P, T, T]: how much row helps column, measured P times. What is said holds beyond the spread of the
     measurements, with `LEVEL` shared among all pairs and tasks; sizes are in percent of what tasks do for themselves.
     """
@@ -110,7 +139,5 @@ def sentence(names: Sequence[str], tables: Tensor) -> str:
         return "; ".join(said) + "."
     if bool((pairs.low[upper] > 0).all()):
         return "All tasks help each other, none of them clearly more than the others: share everything."
-    return (
-        "Nothing stands out: what pairs of tasks do to each other differs as much from batch to batch; the groups may "
-        "be chance."
-    )
+    one = unit.removesuffix("s" if unit == "networks" else "es")
+    return f"Nothing stands out: what pairs of tasks do to each other differs as much from {one} to {one}."

@@ -20,7 +20,7 @@ from mtlscale.records import Diagnosis, Matrix
 from mtlscale.solvers import best_groups, covariance_similarities
 from mtlscale.spec import Run, TaskSuite, TrainingSpec, UserError, build
 from mtlscale.spec.parts import Parts
-from mtlscale.training.advice import estimated, groups_of, merges, sentence, symmetric
+from mtlscale.training.advice import across, estimated, groups_of, merges, sentence, symmetric, verdict
 from mtlscale.training.gradients import gramian
 from mtlscale.training.labels import comparable, correlations
 from mtlscale.training.loop import Trainer
@@ -28,7 +28,8 @@ from mtlscale.training.replay import random_state, replayed, statistics_kept
 from mtlscale.training.rows import Partition, collect, scatter
 from mtlscale.training.seeds import derive_seed
 
-PARTS = 8  # measurements of the affinities, and batches that gradients are compared on
+PARTS = 8  # measurements of a network's affinities, and batches that its gradients are compared on
+NETWORKS = 8  # where they cost next to nothing
 STEPS = 32  # of an epoch, at least
 FEATURES = 1024  # numbers of an image; larger ones are averaged down
 WORDS = 64  # numbers of a word's random vector
@@ -59,7 +60,12 @@ def diagnose(
     sizes = data.manifest.counts
     largest = max(sizes[task.name].get("train", 0) for task in suite.tasks)
     steps = -(-max(STEPS, -(-min(samples, largest) // batch_size)) // PARTS)
-    trainer = Trainer(run_of(data, encoder, name or suite.name, steps, batch_size, lr, seed), data)
+    networks = networks_of(suite)
+    trainers = (
+        Trainer(run_of(data, encoder, name or suite.name, steps, batch_size, lr, own), data)
+        for own in (seed, *(derive_seed("network", seed, number) for number in range(1, networks)))
+    )
+    trainer = next(trainers)
     if not trainer.session.main.update.partition.shared:
         raise UserError(f"encoder {encoder.name} shares no parameters: nothing to compare; give it a hidden layer")
     taken = {stream: _taken(trainer, stream, samples, seed) for stream, tasks in suite.streams.items() if tasks}
@@ -71,16 +77,28 @@ def diagnose(
     if (table := _labels(suite, taken, left_out)) is not None:
         about = "Pearson's r or phi, from -1 to 1; Cramér's V, from 0 to 1, where a task has more than two classes"
         matrices["labels"] = Matrix("correlation of the labels", about, _plain(table))
-    before, affinities, after = _measured(trainer, steps, tell or (lambda done, total: None))
-    about = f"cosine of the tasks' gradients, mean over {PARTS} batches; below 0 they conflict"
+    told, each = tell or (lambda done, total: None), 3 * PARTS
+    measured = [
+        _measured(own, steps, each * number, each * networks, told)
+        for number, own in enumerate(itertools.chain([trainer], trainers))
+    ]
+    # Of several networks each is a measurement: their heads' initial signs differ as those of batches do not.
+    before, affinities, after = (
+        parts[0] if networks == 1 else torch.stack([part.nanmean(0) for part in parts])
+        for parts in zip(*measured, strict=True)
+    )
+    unit = "networks" if networks > 1 else "batches"
+    over = f"{PARTS} batches" + (f" and {networks} networks" if networks > 1 else "")
+    about = f"cosine of the tasks' gradients, mean over {over}; below 0 they conflict"
     matrices["conflict_before"] = Matrix("gradient cosine at initialisation", about, _plain(before.nanmean(0)))
     matrices["conflict_after"] = Matrix("gradient cosine after an epoch", about, _plain(after.nanmean(0)))
-    about = "by what share a step for the row's task lowers the loss of the column's, mean over an epoch"
+    about = f"by what share a step for the row's task lowers the loss of the column's, mean over {over} of an epoch"
     matrices["affinity"] = Matrix("affinity (TAG)", about, _plain(affinities.nanmean(0)))
     known = bool(symmetric(affinities).isfinite().any())
     tables, summary = (affinities, "affinity") if known else (after, "conflict_after")
     both = estimated(symmetric(tables), len(suite.tasks) * (len(suite.tasks) - 1) // 2)
     linked = merges(both.mean)
+    groups, held_out = groups_of(linked), across(tables)
     names = tuple(task.name for task in suite.tasks)
     return Diagnosis(
         dataset=name or suite.name,
@@ -91,6 +109,7 @@ def diagnose(
             "samples": samples,
             "batch_size": batch_size,
             "steps": steps * PARTS,
+            "networks": networks,
             "lr": lr,
             "seed": seed,
         },
@@ -99,9 +118,11 @@ def diagnose(
         similarity=_plain(both.mean),
         margin=_plain(both.margin),
         merges=linked,
-        groups=groups_of(linked),
+        groups=groups,
         two_groups=best_groups(both.mean, 2),
-        sentence=sentence(names, tables),
+        sentence=sentence(names, tables, unit),
+        verdict=verdict(len(groups), held_out, unit),
+        across=None if held_out is None else [float(held_out.mean), _number(float(held_out.margin))],
         left_out=left_out,
         seconds=time.perf_counter() - started,
     )
@@ -126,9 +147,8 @@ def cosines(
     return torch.where(found.isfinite(), found.clamp(-1, 1), math.nan)
 
 
-def _measured(trainer: Trainer, steps: int, tell: Tell) -> tuple[Tensor, Tensor, Tensor]:
+def _measured(trainer: Trainer, steps: int, done: int, total: int, tell: Tell) -> tuple[Tensor, Tensor, Tensor]:
     """[PARTS, T, T] each: cosines at first, affinities on the way, cosines in the end, on the batches of the first."""
-    total = 3 * PARTS
 
     def compared(done: int) -> Tensor:
         main, found = trainer.session.main, []
@@ -140,7 +160,7 @@ def _measured(trainer: Trainer, steps: int, tell: Tell) -> tuple[Tensor, Tensor,
             tell(done + len(found), total)
         return torch.stack(found)
 
-    before = compared(0)
+    before = compared(done)
     model = trainer.model
     assert isinstance(model, AffinityModule)
     epochs, affinities = trainer.train(), []
@@ -151,21 +171,26 @@ def _measured(trainer: Trainer, steps: int, tell: Tell) -> tuple[Tensor, Tensor,
         except StopIteration as stop:
             raise UserError(f"training came to an end: {stop.value.error}; try a smaller --lr") from None
         affinities.append((model.affinity_sum - sums) / (model.affinity_count - counts))
-        tell(PARTS + part + 1, total)
-    return before, torch.stack(affinities).cpu(), compared(2 * PARTS)
+        tell(done + PARTS + part + 1, total)
+    return before, torch.stack(affinities).cpu(), compared(done + 2 * PARTS)
+
+
+def networks_of(suite: TaskSuite) -> int:
+    """As many as a minute has room for: each trains an epoch, with a pass for every task in each measurement."""
+    return NETWORKS if suite.input_kind == "vector" and len(suite.tasks) <= 2 * NETWORKS else 1
 
 
 def run_of(data: PreparedData, encoder: Encoder, name: str, steps: int, batch_size: int, lr: float, seed: int) -> Run:
     """The affinity phase of TAG, an epoch of it in parts, so that each is measured once; one more would validate."""
     options = {"every": steps, "search_epochs": PARTS + 1, "search_seed": None}
-    # In float32 affinities of texts, 1e-7, would be rounding.
     training = TrainingSpec(
         epochs=PARTS + 1,
         evaluate_every=PARTS + 1,
         steps_per_epoch=steps,
         batch_size=batch_size,
         lr=lr,
-        dtype="float64",
+        # In float32 affinities of texts, 1e-7, would be rounding; convolutions in float64 take three times as long.
+        dtype="float32" if data.suite.input_kind == "image" else "float64",
     )
     parts = Parts(
         build("architectures", "tag", options, "diagnose"),
@@ -191,7 +216,8 @@ def run_of(data: PreparedData, encoder: Encoder, name: str, steps: int, batch_si
 def _default(data: PreparedData) -> Encoder:
     """A small one of the kind of the inputs."""
     name = {"vector": "mlp", "tokens": "averaged", "image": "resnet18"}[data.suite.input_kind]
-    options: dict[str, object] = {}
+    # A word's vector of 300 numbers would take most of the time.
+    options: dict[str, object] = {"dimensions": 64, "hidden": [64]} if name == "averaged" else {}
     if any(len(shape) > 1 for shape in data.manifest.target_shapes.values()):
         name, options = "segnet", {"width": 16}
     elif name == "resnet18":
@@ -253,4 +279,8 @@ def _labels(suite: TaskSuite, taken: dict[str, Samples], left_out: dict[str, str
 
 
 def _plain(table: Tensor) -> list[list[float | None]]:
-    return [[value if math.isfinite(value) else None for value in row] for row in table.tolist()]
+    return [[_number(value) for value in row] for row in table.tolist()]
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

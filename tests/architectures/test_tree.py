@@ -103,6 +103,10 @@ def test_parameters_are_those_of_the_stages_in_use(points: list[int]) -> None:
         ({"tree": ["0 0 0"] * 4}, "tree has 4 stages, the encoder 5"),
         ({"tree": ["0 0 x"] * 5}, "should be whole numbers"),
         ({"tree": ["0 0 1"] + ["0 1 1"] * 4}, "apart at stage 1 share stage 2"),
+        ({"groups": ["a, b, d"]}, "groups name 'd', which is no task"),
+        ({"groups": ["a, b", "b, c"]}, "groups name b twice"),
+        ({"groups": ["a, b"]}, "groups leave out c"),
+        ({"groups": ["a, b, c"], "points": [1, 1, 1]}, "drop one of them"),
     ],
 )
 def test_mistakes_are_named(options: dict[str, Any], mistake: str) -> None:

@@ -8,9 +8,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from mtlscale.records import Diagnosis, Matrix
 from mtlscale.report.diagnosis import page
+from mtlscale.report.diagnosis_trial import experiment
+from mtlscale.spec import load_experiment
 
 
 def test_digits_from_nothing_to_a_page(tmp_path: Path) -> None:
@@ -19,7 +24,7 @@ def test_digits_from_nothing_to_a_page(tmp_path: Path) -> None:
     done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=240)
     assert done.returncode == 0, done.stderr
     assert "suggested groups" in done.stdout and "covariance similarity" in done.stdout
-    tables = done.stdout.split("no labels:")[0].splitlines()  # four, of a title, a header and ten rows
+    tables = done.stdout.split("no labels:")[0].splitlines()[1:]  # four, of a title, a header and ten rows
     assert len(tables) == 4 * 12 and max(map(len, tables)) <= 80
     content = json.loads((tmp_path / "found" / "diagnosis.json").read_text())
     assert content["schema"] == 1 and content["tasks"] == [f"digit{digit}" for digit in range(10)]
@@ -33,6 +38,30 @@ def test_digits_from_nothing_to_a_page(tmp_path: Path) -> None:
     tree, first = (json.loads(figure)["data"] for _, figure in figures[:2])
     assert len(tree) == 9 and first[0]["type"] == "heatmap" and len(first[0]["z"]) == 10
     assert not re.search(r'(src|href)="http', text.split("<footer>")[0])
+    trial = load_experiment(tmp_path / "found" / "groups.yaml")
+    assert [method.label for method in trial.methods][:3] == ["stl", "everything", "groups"]
+    given = trial.methods[2].architecture.options["groups"]
+    assert [group.split(", ") for group in given] == content["groups"] and content["verdict"] in text
+
+
+def test_what_is_tried() -> None:
+    settings = {"encoder": {"name": "mlp", "results_version": 1, "hidden": [64], "dropout": 0.1}}
+    found = diagnosis(["a", "b", "c"], {**settings, "batch_size": 64, "lr": 1e-3}, [[0, 1], [2]], [[0], [1, 2]])
+    content = yaml.safe_load(experiment(found, {"set": "yeast"}, "/raw") or "")
+    assert content["datasets"] == [{"name": "set", "options": {"set": "yeast"}, "source": "/raw"}]
+    assert content["model"] == {"encoder": {"name": "mlp", "dropout": 0.1}}
+    assert [method["groups"] for method in content["methods"][2:]] == [["a, b", "c"], ["a", "b, c"]]
+    assert experiment(diagnosis(["a", "b"], found.settings, [[0, 1]], [[0, 1]]), {}) is None
+    assert experiment(diagnosis(["a", "b"], found.settings, [[0], [1]], [[0, 1]]), {}) is None  # that is stl
+
+
+def diagnosis(
+    tasks: list[str], settings: dict[str, Any], groups: list[list[int]], two_groups: list[list[int]]
+) -> Diagnosis:
+    rows: list[list[float | None]] = [[None] * len(tasks)] * len(tasks)
+    return Diagnosis(
+        *("set", "", tuple(tasks), settings, {}, "affinity", rows, rows, [], groups, two_groups, "One sentence.")
+    )
 
 
 def test_the_page_escapes_what_users_name() -> None:

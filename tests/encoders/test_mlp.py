@@ -4,8 +4,8 @@ import torch
 from mtlscale.spec import TaskSuite, UserError, build
 
 
-def suite(kind: str, *shape: int) -> TaskSuite:
-    return TaskSuite(name="numbers", tasks=(), inputs="shared", input_kind=kind, input_shape=shape)
+def suite(kind: str, *shape: int, **extras: object) -> TaskSuite:
+    return TaskSuite(name="numbers", tasks=(), inputs="shared", input_kind=kind, input_shape=shape, extras=extras)
 
 
 @pytest.mark.parametrize("shape", [(6,), (3, 4, 5)])
@@ -43,6 +43,18 @@ def test_is_linear_activation_linear_activation():
     first, first_bias, second, second_bias = encoder.parameters()
     expected = ((inputs @ first.T + first_bias).tanh() @ second.T + second_bias).tanh()
     torch.testing.assert_close(encoder(inputs), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_pixels_are_normalised_by_channel(dtype):
+    of = suite("image", 2, 3, 4, mean=[100.0, 120.0], std=[50.0, 60.0])
+    encoder = build("encoders", "mlp", {"hidden": [5]}).build(of).to(dtype)
+    pixels = torch.randint(0, 256, (6, 2, 3, 4), dtype=torch.uint8)
+    mean, std = (torch.tensor(of.extras[name], dtype=dtype).reshape(2, 1, 1) for name in ("mean", "std"))
+    numbers = (pixels.to(dtype) - mean) / std
+    torch.testing.assert_close(encoder(pixels), encoder(numbers), rtol=0, atol=0)
+    torch.testing.assert_close(encoder.embed(pixels), numbers.flatten(1), rtol=0, atol=0)
+    assert set(encoder.state_dict()) == {"layers.1.weight", "layers.1.bias"}
 
 
 def test_dropout_acts_in_training_only():

@@ -68,6 +68,13 @@ def test_binary_labels_against_scikit_learn():
     assert found["auroc"] == pytest.approx(100 * sklearn.metrics.roc_auc_score(truth, scores), rel=1e-6)
 
 
+def test_a_constant_has_half_the_area():
+    _, target = samples(TASKS["bce"], 917, seed=3)
+    for logit in (1.3372520208358765, -0.7, 60.0):  # sigmoid of the first differs in the last bit from place to place
+        batches = [(torch.full((len(part), 1), logit), part) for part in target.split(256)]
+        assert compute(TASKS["bce"], *batches)["auroc"] == 50
+
+
 def test_several_binary_labels_with_single_ones_missing():
     logits, target = samples(TASKS["multilabel"], 120, seed=2)
     target[::3, 1] = math.nan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Callable
@@ -17,8 +18,8 @@ from mtlscale.execution.prepare import prepare
 from mtlscale.solvers import covariance_similarities, covariance_similarity
 from mtlscale.spec import MISSING_CLASS, Task, TaskSuite, UserError, build, load_plugin
 from mtlscale.training import Trainer
-from mtlscale.training.advice import groups_of, merges, sentence
-from mtlscale.training.diagnosis import PARTS, cosines, diagnose, run_of
+from mtlscale.training.advice import across, groups_of, merges, sentence, verdict
+from mtlscale.training.diagnosis import NETWORKS, PARTS, cosines, diagnose, networks_of, run_of
 from mtlscale.training.labels import correlations
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "planted.py"
@@ -74,13 +75,20 @@ def test_a_diagnosis_of_planted_tasks(planted: Callable[..., PreparedData]) -> N
     affinity = np.array(found.matrices["affinity"].values)
     assert (affinity.diagonal() > 0).all()
     np.testing.assert_allclose(np.array(found.similarity, dtype=float)[0, 1], (affinity[0, 1] + affinity[1, 0]) / 2)
-    assert told == [(done, 3 * PARTS) for done in range(1, 3 * PARTS + 1)]
+    total = 3 * PARTS * NETWORKS
+    assert told == [(done, total) for done in range(1, total + 1)]
     content = json.loads(found.to_json())
     assert content["schema"] == 1 and content["tasks"] == ["a", "b", "c"] and content["summary"] == "affinity"
     assert sorted(name for group in content["groups"] for name in group) == ["a", "b", "c"]
     assert len(content["merges"]) == 2 and content["merges"][-1][3] == 3
     again = diagnose(planted(), lr=1e-2)
     assert again.matrices == found.matrices and again.sentence == found.sentence
+
+
+def test_many_tasks_are_measured_on_one_network(planted: Callable[..., PreparedData]) -> None:
+    suite = planted().suite
+    many = tuple(dataclasses.replace(suite.tasks[0], name=f"t{number}") for number in range(17))
+    assert networks_of(suite) == NETWORKS and networks_of(dataclasses.replace(suite, tasks=many)) == 1
 
 
 def test_tasks_with_inputs_of_their_own(uneven: Callable[..., PreparedData]) -> None:
@@ -163,3 +171,23 @@ def test_the_sentence_says_what_is_beyond_the_noise() -> None:
     assert "share everything" in sentence(["a", "b", "c"], planted_tables([[0.3] * 3] * 3, 0.01))
     assert sentence(["a", "b", "c"], planted_tables([[-0.3] * 3] * 3, 0.01)).endswith("each task is best alone.")
     assert "Nothing can be said" in sentence(["a", "b"], torch.full((8, 2, 2), math.nan))
+
+
+def test_groups_are_judged_by_measurements_they_were_not_chosen_by() -> None:
+    effects = [[1.0, 0.5, -0.3, -0.3], [0.5, 1.0, -0.3, -0.3], [-0.3, -0.3, 1.0, 0.5], [-0.3, -0.3, 0.5, 1.0]]
+    held_out = across(planted_tables(effects, 0.05))
+    assert held_out is not None and float(held_out.mean) == pytest.approx(-0.3, abs=0.05)
+    assert verdict(2, held_out, "networks").startswith("The groups hold up")
+    chance = planted_tables([[0.0] * 4] * 4, 1.0)
+    assert len(groups_of(merges((chance + chance.transpose(1, 2)).mean(0)))) > 1
+    assert "sharing everything is not contradicted" in verdict(2, across(chance), "batches")
+    assert across(planted_tables([[0.5] * 4] * 4, 0.05)) is None
+    assert "nothing here speaks against sharing everything" in verdict(1, None, "batches")
+
+
+def test_chance_seldom_looks_like_groups() -> None:
+    generator, held = torch.Generator().manual_seed(1), 0
+    for _ in range(200):
+        found = across(torch.randn(8, 6, 6, generator=generator, dtype=torch.float64))
+        held += found is not None and float(found.high) < 0
+    assert held <= 16  # 5 of 200 are expected of a level of 5 % on both sides

@@ -1,0 +1,56 @@
+"""An experiment that tries suggested groups against sharing everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mtlscale.records import Diagnosis
+from mtlscale.spec import components
+from mtlscale.spec.parts import IDENTITY
+
+
+def experiment(found: Diagnosis, options: Mapping[str, Any], source: str | None = None) -> str | None:
+    """The file that `mtlscale run` takes; None where no groups are suggested."""
+    groupings = {
+        label: [", ".join(group) for group in found.named(groups)]
+        for label, groups in (("groups", found.groups), ("two_groups", found.two_groups))
+        if 1 < len(groups) < len(found.tasks)
+    }
+    if groupings.get("two_groups") == groupings.get("groups"):
+        groupings.pop("two_groups", None)
+    if not groupings:
+        return None
+    dataset = {"name": found.dataset, "options": dict(options), "source": source}
+    content = {
+        "name": f"groups_{found.dataset}",
+        "description": "Groups that mtlscale diagnose suggests, against sharing everything and nothing.",
+        "datasets": [{key: value for key, value in dataset.items() if value}],
+        "methods": [
+            "stl",
+            {"label": "everything", "name": "hps"},
+            *({"label": label, "name": "branched", "groups": groups} for label, groups in groupings.items()),
+        ],
+        "seeds": [0, 1, 2],
+        "model": {"encoder": _encoder(found.settings["encoder"])},
+        "training": {"epochs": 20, "batch_size": found.settings["batch_size"], "lr": found.settings["lr"]},
+    }
+    return _yaml(content)
+
+
+def _encoder(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What is not the default."""
+    knobs = components.component("encoders", settings["name"]).knobs()
+    given = {"name": settings["name"]}
+    for key, value in settings.items():
+        plain = value["file"] if isinstance(value, Mapping) and "file" in value else value
+        default = knobs[key][0] if key in knobs else None
+        if key not in IDENTITY and plain != (list(default) if isinstance(default, tuple) else default):
+            given[key] = plain
+    return given
+
+
+def _yaml(content: Mapping[str, Any]) -> str:
+    import yaml
+
+    return str(yaml.safe_dump(dict(content), sort_keys=False, width=110, allow_unicode=True))
