@@ -7,7 +7,8 @@
 For every experiment: its command and what each method was given, the whole leaderboard (every row, seeds, both kinds of
 intervals, floors, failures), which methods are better than the linear floor by the leaderboard's own test, how far the
 weights of balancers were from equal ones, what searches of where to share found and where gradients conflicted, and the
-published numbers with a sentence for every sign that differs. What `benchmarks/tomato.py --recovery --home HOME` left
+published numbers with a sentence for every sign that differs. Of experiments on many data sets what these say together.
+What `benchmarks/tomato.py --recovery --home HOME` left
 there is taken in, too.
 """
 
@@ -19,20 +20,24 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import gains
 import structures
 
 from mtlscale.execution.plan import records_of
 from mtlscale.records import Home, Ledger, RunRecord, write_atomically
 from mtlscale.report import Leaderboard, read_published
+from mtlscale.report.studies import studies
 from mtlscale.spec import Experiment, UserError, load_experiment
 from mtlscale.spec.loading import shipped
 from mtlscale.version import __version__
 
 ORDER = (
     *("getmtl_", "aamtrl_", "tomato_", "conal_", "dsmtl_"),
+    *("transfer_", "capacity_", "sentences_", "svd_", "groups_"),
     *("celeba9_", "nyuv2_", "cityscapes_", "pascal_", "taskonomy_"),
 )
 FLOOR = "linear"
+MANY = 6  # data sets of one experiment, above which what they say together is shown instead of each one's table
 WIDEST = 30  # columns of a table that anybody reads; the tasks of School are in leaderboard.html
 PAGES = {"tomato_recovery": "python benchmarks/tomato.py --recovery"}  # what leaves a page instead of records
 HEAD = """\
@@ -106,11 +111,19 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
     published = None if experiment.published is None else read_published(experiment.published)
     board = Leaderboard.from_records(records, experiment.baseline, experiment.reference, published)
     yield f"## {experiment.name}\n"
-    against = Leaderboard.from_records(records, experiment.baseline, FLOOR)
-    yield from (f"{line}\n" for line in floors(against))
+    many = len(experiment.datasets) > MANY
+    if not many:
+        against = Leaderboard.from_records(records, experiment.baseline, FLOOR)
+        yield from (f"{line}\n" for line in floors(against))
     yield f"{experiment.description}\n"
     yield f"```sh\nmtlscale run {experiment.name}\n```\n"
     yield given(experiment, records, home)
+    if many:
+        yield from (re.sub(r"^(##+) ", r"#\1 ", s.to_markdown(), flags=re.MULTILINE) for s in studies(records, board))
+        if any(dataset.noise is not None for dataset in experiment.datasets):
+            yield from gained(experiment, records)
+        yield f"The tables of its {len(experiment.datasets)} data sets are in the home's leaderboard.html.\n"
+        return
     lines = [line for line in board.to_markdown().splitlines() if line.count(" | ") < WIDEST]
     yield re.sub(r"^(##+) ", r"#\1 ", "\n".join([*lines, ""]), flags=re.MULTILINE)
     yield from acted(records)
@@ -118,6 +131,20 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
     for comparisons in board.comparisons.values():
         yield from (f"- {sentence}" for comparison in comparisons for sentence in comparison.opposite)
     yield ""
+
+
+def gained(experiment: Experiment, records: tuple[RunRecord, ...]) -> Iterator[str]:
+    """What the methods gain over the reference on average over the data sets, as `benchmarks/gains.py` tells it."""
+    reference = experiment.reference
+    others = [m.label for m in experiment.methods if m.label not in (reference, *gains.FLOORS)]
+    yield f"Gain over {reference} in the main metric, test, points; mean over data sets ± 95 % over their gains:\n"
+    rows = ["| method | mean over | gain | sets | gain > 0 | p |", "| --- | --- | --- | --- | --- | --- |"]
+    for method in others:
+        for name, part in gains.parts(experiment).items():
+            rows.append(
+                f"| {method} | {name} {gains.summary(gains.gains(records, method, str(reference), None, part))}"
+            )
+    yield "\n".join([*rows, ""])
 
 
 def given(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) -> str:

@@ -12,7 +12,7 @@ from mtlscale.solvers.fairness import fair_weights, nash_weights
 from mtlscale.solvers.getmtl import LARGEST_KAPPA, GetMTLSolution, getmtl_weights, solve_getmtl
 from mtlscale.solvers.gradvac import gradvac_weights
 from mtlscale.solvers.grouping import best_groups, grouping_score
-from mtlscale.solvers.layer_gramians import compressing_pays, embedding_gramian, layer_gramian
+from mtlscale.solvers.layer_gramians import embedding_gramian, gramian_cost, layer_gramian
 from mtlscale.solvers.linear_plus_norm import linear_plus_norm
 from mtlscale.solvers.min_norm import min_norm_weights, solve_min_norm
 from mtlscale.solvers.pcgrad import pcgrad_weights
@@ -34,7 +34,6 @@ __all__ = [
     "aligned_weights",
     "best_groups",
     "cagrad_weights",
-    "compressing_pays",
     "conflict_mask",
     "conflicting_pairs",
     "covariance_similarities",
@@ -43,6 +42,7 @@ __all__ = [
     "fair_weights",
     "getmtl_weights",
     "gradvac_weights",
+    "gramian_cost",
     "grouping_score",
     "imtl_g_weights",
     "kl_ball_log_softmax",

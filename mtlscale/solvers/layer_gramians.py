@@ -17,13 +17,16 @@ _FACTORISATION = 3  # multiplications of a QR factorisation count so many times:
 _OVERHEAD = 200_000  # multiplications in the time in which one more operation is started
 
 
-def compressing_pays(rows: int, inputs: int, outputs: int, tasks: int) -> bool:
-    """Whether the products come cheaper from X = L Q than from the gradients, by counting multiplications.
+def gramian_cost(rows: int, inputs: int, outputs: int, tasks: int) -> int:
+    """Multiplications of the cheaper of both forms: from X = L Q, or from the gradients in blocks.
 
-    By shapes alone, never by the clock: which way was taken decides over the last digits of a result.
+    From shapes alone, never by the clock: which form was taken decides over the last digits of a result.
     """
-    compressed = _FACTORISATION * rows * rows * inputs + tasks * rows * rows * outputs + _OVERHEAD
-    return compressed < tasks * rows * inputs * outputs
+    return min(_compressed(rows, inputs, outputs, tasks), tasks * rows * inputs * outputs)
+
+
+def _compressed(rows: int, inputs: int, outputs: int, tasks: int) -> int:
+    return _FACTORISATION * rows * rows * inputs + tasks * rows * rows * outputs + _OVERHEAD
 
 
 def layer_gramian(inputs: Tensor, deltas: Tensor) -> Tensor:
@@ -33,7 +36,7 @@ def layer_gramian(inputs: Tensor, deltas: Tensor) -> Tensor:
     """
     inputs, deltas = _at_least_single(inputs), _at_least_single(deltas)
     (rows, fan_in), (tasks, _, fan_out) = inputs.shape[-2:], deltas.shape[-3:]
-    if rows and compressing_pays(rows, fan_in, fan_out, tasks):
+    if rows and _compressed(rows, fan_in, fan_out, tasks) < tasks * rows * fan_in * fan_out:
         inputs = torch.linalg.qr(inputs.mT, mode="r").R.mT
     found = deltas.new_zeros(*deltas.shape[:-3], tasks, tasks, dtype=torch.float64)
     turned = inputs.mT.unsqueeze(-3)

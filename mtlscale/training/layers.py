@@ -17,14 +17,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from mtlscale.data import Losses, Workers
-from mtlscale.solvers import compressing_pays, embedding_gramian, layer_gramian
+from mtlscale.solvers import embedding_gramian, gramian_cost, layer_gramian
 from mtlscale.training.gradients import Gradients, gramian
 from mtlscale.training.graph import Layer, read_layers, targets_of
 from mtlscale.training.rows import Partition, TaskGradients, at_representation, dense_everywhere
 from mtlscale.training.ways import Asked, AtRepresentation, Draft, Ways
 
 _MOST_LAYERS = 255  # of which workers tell each other the sizes
-_FEW = 1 << 16  # entries of the tasks' gradients that are made and multiplied while a graph is read
+_OVERHEAD = 4_000_000  # multiplications in the time in which a graph is read and another backward pass started
+_AS_CHEAP = 1.25  # gradients by task cost more than their multiplications: they are laid side by side, and combined
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,15 @@ def _at_once(ways: Ways, asked: Asked, losses: Losses, layers: list[_Chosen]) ->
             targets = [partition.shared[place] for place in others]
             workers.sum_many([dense for row in rows for dense in dense_everywhere(row, targets)])
         k += gramian(rows, k.new_ones(len(rows)))
-        rows.clear()
+    # Workers add up what they leave, and these are sums already; an objective's terms reach every parameter.
+    combined = workers.size == 1 and losses.extra is None
+    made = dict(zip(others, zip(*rows, strict=True), strict=True)) if combined and others else {}
+    rows.clear()
     means = ways.means(asked, workers.sum(ways.table(g)), ways.by_task(k, losses.tasks))
     per_sum = means.per_sum * sizes
     weights, state = ways.balance(asked, means, means.gramian(per_sum / asked.loss_scale))
     shared = AtRepresentation(losses.representation, losses.tasks, at_z)
-    finite = ways.through(asked, g, [shared], losses.extra, weights, per_sum, means.present)
+    finite = ways.through(asked, g, [shared], losses.extra, weights, per_sum, means.present, made)
     return Draft(means.losses, weights, state, finite)
 
 
@@ -93,20 +97,36 @@ def _known(losses: Losses, partition: Partition) -> list[Layer]:
 def _chosen(losses: Losses | None, ways: Ways) -> list[_Chosen]:
     """Those for which this way is cheaper, the same on every worker."""
     workers, vectorised = ways.workers, ways.partition.vectorised
+    shape = _shape(losses, ways)
+    if shape in ways.dear:
+        return []
     layers, tasks = ([], 0) if losses is None else (_known(losses, ways.partition), len(losses.tasks))
     rows = [layer.rows for layer in layers[:_MOST_LAYERS]]
     if workers.size > 1:
         rows = _told(rows, workers, ways.device)
-    chosen = []
+    chosen, with_gradients, without = [], 0, _OVERHEAD
     for layer, count in zip(layers, rows, strict=False):
         gradients = tasks * layer.fan_in * layer.fan_out
         sent = count * ((1 if layer.embedding else layer.fan_in) + tasks * layer.fan_out)
         if workers.size > 1 and sent >= 2 * gradients:  # these go around twice
             continue
-        if vectorised or layer.embedding or compressing_pays(count, layer.fan_in, layer.fan_out, tasks):
+        cost = gramian_cost(count, layer.fan_in, layer.fan_out, tasks)
+        if vectorised or layer.embedding or cost < count * gradients:
             chosen.append(_Chosen(layer, count))
-    small = sum(tasks * each.layer.fan_in * each.layer.fan_out for each in chosen) < _FEW
-    return [] if small and vectorised else chosen
+            with_gradients += count * gradients
+            without += cost + 2 * count * layer.fan_in * layer.fan_out  # of the pass with the weighted losses
+    pays = workers.size > 1 or without <= _AS_CHEAP * with_gradients or any(each.layer.embedding for each in chosen)
+    if not pays and shape is not None:
+        ways.dear.add(shape)
+    return chosen if pays else []
+
+
+def _shape(losses: Losses | None, ways: Ways) -> tuple[int, ...] | None:
+    """What the answer depends on, where it is known without reading the graph: one worker, layers of as many rows as
+    the representation has."""
+    if losses is None or losses.representation is None or ways.workers.size > 1 or not ways.partition.vectorised:
+        return None
+    return (len(losses.tasks), *losses.representation.shape)
 
 
 def _told(rows: list[int], workers: Workers, device: torch.device) -> list[int]:

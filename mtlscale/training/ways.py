@@ -3,9 +3,10 @@ or the tasks' gradients at a shared representation. Two more are in `layers` and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -70,7 +71,8 @@ class Overflow(Exception):
 
 @dataclass(frozen=True)
 class Ways:
-    """How a step's gradients come about, for one partition and balancer; leaves them in `.grad`, and holds no state.
+    """How a step's gradients come about, for one partition and balancer; leaves them in `.grad`, and holds no state but
+    what it can tell anew.
 
     precision: relative rounding error of the gradients.
     """
@@ -83,6 +85,7 @@ class Ways:
     amp: Amp
     precision: float
     overlap: Overlap | None = None  # sums gradients over workers while the backward pass of weighted losses goes on
+    dear: set[tuple[int, ...]] = field(default_factory=set)  # tasks and shapes for which layer by layer is no cheaper
 
     def by_losses(self, asked: Asked) -> Draft:
         """One backward pass of the weighted losses."""
@@ -195,9 +198,11 @@ class Ways:
         weights: Tensor,
         per_sum: Tensor,
         present: Tensor,
+        made: Mapping[int, Sequence[Tensor | None]] = MappingProxyType({}),
     ) -> bool:
         """One backward pass of the weighted losses from the representation on, with an objective's terms; the tasks'
-        own gradients are in `g`. weights, per_sum, present: [T]. Returns whether all is finite."""
+        own gradients are in `g`. weights, per_sum, present: [T]. made: by their places among what is shared, parameters
+        whose gradients by task are there already. Returns whether all is finite."""
         self.zero()
         self.assign_own(g.own, self._head_weights(weights, present) * per_sum)
         along = (weights * per_sum).to(self.device, non_blocking=True)
@@ -209,8 +214,13 @@ class Ways:
         if extra is not None and extra.requires_grad:
             outputs.append(extra * asked.loss_scale)
             grads.append(torch.ones_like(extra))
-        targets = [*self.partition.shared, *self.partition.extra]
+        shared = self.partition.shared
+        targets = [*(p for place, p in enumerate(shared) if place not in made), *self.partition.extra]
         _assign(targets, torch.autograd.grad(outputs, targets, grads, allow_unused=True))
+        if made:
+            rows = [list(row) for row in zip(*made.values(), strict=True)]
+            parameters = [shared[place] for place in made]
+            _assign(parameters, combine(rows, (weights * per_sum)[list(at_z[0].tasks)], parameters))
         penalty = self._shared_penalty(asked)
         if penalty is not None:
             (penalty * asked.loss_scale).backward(inputs=self.partition.all if self.partition.partial else None)

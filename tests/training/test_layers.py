@@ -267,8 +267,8 @@ def by_gradients(ways: Ways, asked: Asked) -> Draft:
 
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """These layers are small: the tasks' gradients would be cheaper."""
-    monkeypatch.setattr(layers, "compressing_pays", lambda *shape: True)
-    monkeypatch.setattr(layers, "_FEW", 0)
+    monkeypatch.setattr(layers, "gramian_cost", lambda *shape: 0)
+    monkeypatch.setattr(layers, "_AS_CHEAP", float("inf"))
 
 
 def both(monkeypatch: pytest.MonkeyPatch, run: Callable[[], dict[str, Tensor]]) -> list[dict[str, Tensor]]:
@@ -457,8 +457,7 @@ def _of_worker(job: dict[str, Any], workers: Workers) -> dict[str, Tensor]:
     mine = slice(cuts[workers.rank], cuts[workers.rank + 1])
     net = network(job["kind"], job["names"], 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layers, "compressing_pays", lambda *shape: True)
-        patch.setattr(layers, "_FEW", 0)
+        always(patch)
         return step(net, [(inputs[mine], targets[mine])], vectorised=job.get("vectorised", False), workers=workers)
 
 
