@@ -63,6 +63,15 @@ def test_the_second_phase_moves_alignments_and_heads_alone(encoder: str) -> None
     assert not model.shared_parameters() and model.independent
 
 
+def test_the_second_phase_drops_nothing_of_what_stays_as_it_is() -> None:
+    recipe, of = components.build("encoders", "mlp", {"hidden": [5], "dropout": 0.5}), suite("mlp")
+    architecture = components.build("architectures", "aligned")
+    first, given = architecture.build(of, recipe_of := lambda: recipe.build(of), 0.0), batch("mlp")
+    model = architecture.build_next("alignment", first.hand_over(), of, recipe_of, 0.0)
+    for task, expected in model.eval()(given).predictions.items():
+        assert torch.equal(model.train()(given).predictions[task], expected)
+
+
 def test_a_rotation_of_a_task_is_undone() -> None:
     """Two tasks with one function of their inputs, those of the second rotated: on a frozen module, alignment alone
     reaches the loss of the first for both."""

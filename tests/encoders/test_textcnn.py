@@ -107,6 +107,15 @@ def test_dropout_acts_on_the_features_in_training_only():
     torch.testing.assert_close(kept[kept != 0], 2 * full[kept != 0])
 
 
+def test_layers_on_top_drop_in_training_only():
+    recipe = build("encoders", "textcnn_mlp", {"dimensions": 4, "filters": 3, "hidden": [50, 40], "dropout": 0.5})
+    for layer in recipe.build(suite()).stages[1:]:
+        given = torch.randn(32, layer[0].in_features)
+        full, kept = layer.eval()(given), layer.train()(given)
+        assert ((kept == 0) & (full != 0)).any()
+        torch.testing.assert_close(kept[kept != 0], 2 * full[kept != 0])
+
+
 def test_empty_batch():
     assert module()(torch.zeros(0, 64, dtype=torch.int64)).shape == (0, 48)
 
