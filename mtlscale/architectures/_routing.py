@@ -157,7 +157,8 @@ def tree_in(found: Found, name: str) -> Tree:
 
 def mixed(weights: Tensor, features: Sequence[Tensor]) -> Tensor:
     """weights [..., T], T features [B, ...] -> [..., B, ...] sums of them."""
-    found: Tensor = torch.tensordot(weights, torch.stack(list(features)), 1)
+    together = torch.stack(list(features))
+    found: Tensor = torch.tensordot(weights.to(together.dtype), together, 1)
     return found
 
 

@@ -68,7 +68,10 @@ def checked(tree: Sequence[Sequence[int]]) -> Tree:
             above = result[-2]
             for node in seen.values():
                 if len({above[task] for task, other in enumerate(result[-1]) if other == node}) > 1:
-                    raise UserError(f"tree: tasks that are apart at stage {number} share stage {number + 1}")
+                    raise UserError(
+                        f"tree: tasks that are apart at stage {number} share stage {number + 1}; give them different "
+                        f"nodes there, or the same one before"
+                    )
     return result
 
 

@@ -66,7 +66,9 @@ class Branched(Architecture):
             self._check_length("points", len(points), suite)
             return tree_of_points(points, stages)
         if len(self.tree) != stages:
-            raise UserError(f"{self.name}: tree has {len(self.tree)} stages, the encoder {stages}")
+            raise UserError(
+                f"{self.name}: tree has {len(self.tree)} stages, the encoder {stages}; write one entry for each"
+            )
         found = []
         for stage, text in enumerate(self.tree, 1):
             try:
@@ -78,4 +80,5 @@ class Branched(Architecture):
 
     def _check_length(self, what: str, given: int, suite: TaskSuite) -> None:
         if given != len(suite.tasks):
-            raise UserError(f"{self.name}: {what} has {given} entries, {suite.name} has {len(suite.tasks)} tasks")
+            names = ", ".join(task.name for task in suite.tasks)
+            raise UserError(f"{self.name}: {what} has {given} entries; give one to each task of {suite.name}: {names}")

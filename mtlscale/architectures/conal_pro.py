@@ -18,7 +18,7 @@ from mtlscale.architectures._tree import BranchedModule, Tree, checked
 from mtlscale.balancing.conflict_noticed import ConflictNoticed
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule, StagedModule
-from mtlscale.spec import TaskSuite, knob
+from mtlscale.spec import TaskSuite, UserError, knob
 
 TRUNK = "trunk"
 _PHASE = "stage "
@@ -227,4 +227,8 @@ class CoNALPro(Search):
         if phase.startswith(_PHASE):
             number = int(phase.removeprefix(_PHASE))
             return RoundModule(suite, encoder, dropout, self.name, number, found)
+        if self.found and "weights" in found:
+            raise UserError(
+                f"{self.name}: found is the result of a round with another after it; name the last one's file"
+            )
         return BranchedModule(suite, encoder, found["tree"], dropout, self.name)

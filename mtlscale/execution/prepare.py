@@ -63,6 +63,8 @@ def prepare(
     pipeline = build("datasets", name, options)
     with _of_plugin(pipeline):
         located = _find_source(pipeline, source, home) if pipeline.needs_source else None
+    if source is not None and not pipeline.needs_source:
+        _check_there(name, source)
     if located is None and pipeline.needs_source:
         if found := find_prepared(name, options, home):
             return found
@@ -83,6 +85,14 @@ def prepare(
         work = Work(_engine(pipeline, located, engine), skip_bad, progress or Work.progress)
         _prepare_into(folder, pipeline, located, info, work, storage)
     return folder
+
+
+def _check_there(name: str, source: Path | str) -> None:
+    """A source that is passed by, as another data set's, has to be right all the same."""
+    from pipelines import is_remote
+
+    if not is_remote(source) and not Path(source).exists():
+        raise UserError(f"source {source} does not exist; correct it, or drop it: {name} needs none")
 
 
 def find_prepared(name: str, options: dict[str, Any], home: Path) -> Path | None:

@@ -55,9 +55,7 @@ def plan(
     cluster.check_fits(experiment.resources, address)
     data = _prepare(experiment, home, source, download, Silent())
     if experiment.search is not None:
-        found = plan_sweep(experiment, home, data)
-        check_goes_together(found.plan, found.bases)
-        return found
+        return plan_sweep(experiment, home, data)
     return _plan_runs(experiment, list(experiment.runs(data.fingerprints)), home, data)
 
 
@@ -225,8 +223,6 @@ class _Services:
 def _search(experiment: Experiment, home: Home, data: Datasets, services: _Services) -> Sweep:
     """Run the trials that are not done, and put every record where it belongs as it comes."""
     the_plan = plan_sweep(experiment, home, data)
-    if not the_plan.complete:
-        check_goes_together(the_plan.plan, the_plan.bases)
     ledger = Ledger(home.trials(experiment.name, the_plan.search.ledger))
     for found in the_plan.plan.unlisted():
         ledger.append(found)

@@ -7,9 +7,10 @@ from its checkpoint. Records go to a ledger of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from mtlscale.execution.check import check_goes_together
 from mtlscale.execution.dispatch import execute_jobs
 from mtlscale.execution.events import Advanced, Event
 from mtlscale.execution.jobs import Batched, Job, Options
@@ -105,7 +106,8 @@ class SweepPlan:
 
 
 def plan_sweep(experiment: Experiment, home: Home, data: Datasets) -> SweepPlan:
-    """Draw the trials and say of each whether it is done. Raises `UserError` for what cannot be searched."""
+    """Draw the trials and say of each whether it is done. Raises `UserError` for what cannot be searched, or
+    trained."""
     search = experiment.search
     assert search is not None
     search.check_installed()
@@ -119,8 +121,11 @@ def plan_sweep(experiment: Experiment, home: Home, data: Datasets) -> SweepPlan:
         else _interleaved(search, bases, firsts)
     )
     the_plan = make_plan(experiment, runs, home.trials(experiment.name, search.ledger), home, data)
+    found = SweepPlan(the_plan, search, tuple(bases), (), firsts=firsts)
+    if not found.complete:
+        check_goes_together(the_plan, bases)
     items, reasons = ([], []) if search.adaptive else _items(the_plan, home, search)
-    return SweepPlan(the_plan, search, tuple(bases), tuple(items), tuple(reasons), firsts)
+    return replace(found, items=tuple(items), reasons=tuple(reasons))
 
 
 def _key(run: Run) -> Key:

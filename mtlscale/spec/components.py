@@ -173,7 +173,8 @@ def _shipped(kind: str) -> tuple[str, ...]:
 
 def nearest(name: str, candidates: Sequence[str]) -> str:
     """A clause with the most similar known names, for error messages."""
-    close = difflib.get_close_matches(name, candidates, n=3, cutoff=0.5)
+    same = [candidate for candidate in candidates if candidate.lower() == name.lower()]
+    close = same or difflib.get_close_matches(name, candidates, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(candidates)}"
 
 

@@ -36,8 +36,8 @@ class Named:
                     check_folder(path, f"{self.where}: {self.name}", weights=self.kind == "checkpoint")
                 return path.absolute()
         missing = "does not exist beside the experiment or here"
-        if what == "folder" and ((folder / self.name).is_file() or Path(self.name).is_file()):
-            missing = "is a file"
+        if (folder / self.name).exists() or Path(self.name).exists():
+            missing = "is a file" if what == "folder" else "is a folder"
         raise UserError(f"{self.where}: {self.name} {missing}; name a {what} or null")
 
 

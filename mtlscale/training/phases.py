@@ -113,16 +113,21 @@ def given_found(run: Run) -> Found | None:
         raise UserError(f"found: {path} is not what a phase has left; name a file of a home folder's `phases`")
     for what, value in found_for(run).items():
         if content["of"].get(what) != value:
-            before, now = _short(content["of"].get(what)), _short(value)
+            before, now = _differing(content["of"].get(what), value)
+            other = "version of the data" if what == "fingerprint" else what
             raise UserError(
-                f"found: {path} was found for another {what} ({before}, here {now}); drop it to search anew"
+                f"found: {path} was found for another {other} ({before}, here {now}); drop it to search anew"
             )
     found: Found = content["found"]
     return found
 
 
-def _short(value: Any) -> str:
-    return json.dumps(value, default=str)[:80]
+def _differing(*both: Any) -> list[str]:
+    """Both in short; of two with settings those that differ."""
+    if all(isinstance(one, Mapping) for one in both):
+        keys = [key for key in {**both[0], **both[1]} if both[0].get(key) != both[1].get(key)]
+        both = tuple({key: one[key] for key in keys if key in one} for one in both)
+    return [json.dumps(one, default=str)[:80] for one in both]
 
 
 def _told(balancer: Balancer) -> list[Any]:

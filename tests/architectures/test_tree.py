@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from staged import ENCODERS, TASKS, batch, suite
 
 from mtlscale.architectures._tree import BranchedModule, checked, tree_of_points
+from mtlscale.data import Batch, Samples
 from mtlscale.spec import Task, TaskSuite, UserError, components
 
 
@@ -78,6 +79,15 @@ def test_stages_run_once_for_all_who_share_them() -> None:
     assert sorted(calls) == [0, 1, 1, 2, 2, 3, 3, 3, 4, 4, 4]
 
 
+def test_what_a_stage_remembers_is_of_its_own_path() -> None:
+    """Here b passes stages of its own between a and c, who share some that remember places for later ones."""
+    model, given = build("branched", "segnet", points=[9, 2, 9]).eval(), batch("segnet")
+    together = model(given).predictions
+    for task in TASKS:
+        alone = Batch("all", Samples(given.inputs, {task: given.samples.targets[task]}), 9)
+        assert torch.equal(model(alone).predictions[task], together[task]), task
+
+
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=6))
 @settings(deadline=None, max_examples=50)
 def test_parameters_are_those_of_the_stages_in_use(points: list[int]) -> None:
@@ -98,11 +108,12 @@ def test_parameters_are_those_of_the_stages_in_use(points: list[int]) -> None:
     ("options", "mistake"),
     [
         ({"points": [1, 2, 7]}, r"branch point 7 is outside 1\.\.6"),
-        ({"points": [1, 2]}, "points has 2 entries, three has 3 tasks"),
+        ({"points": [1, 2]}, "points has 2 entries; give one to each task of three: a, b, c"),
         ({"points": [1, 1, 1], "tree": ["0 0 0"]}, "drop one of them"),
-        ({"tree": ["0 0 0"] * 4}, "tree has 4 stages, the encoder 5"),
+        ({"tree": ["0 0 0"] * 4}, "tree has 4 stages, the encoder 5; write one entry for each"),
+        ({"tree": ["0 0 0 1"] * 5}, "tree, stage 1 has 4 entries; give one to each task of three: a, b, c"),
         ({"tree": ["0 0 x"] * 5}, "should be whole numbers"),
-        ({"tree": ["0 0 1"] + ["0 1 1"] * 4}, "apart at stage 1 share stage 2"),
+        ({"tree": ["0 0 1"] + ["0 1 1"] * 4}, "apart at stage 1 share stage 2; give them different nodes there"),
         ({"groups": ["a, b, d"]}, "groups name 'd', which is no task"),
         ({"groups": ["a, b", "b, c"]}, "groups name b twice"),
         ({"groups": ["a, b"]}, "groups leave out c"),

@@ -108,6 +108,7 @@ def test_a_name_that_is_too_long_for_a_folder(experiment_file: File, home: Path)
         ),
         ({"datasets": "[{name: uneven, label: ../x}]"}, r"datasets.0.label: '../x' cannot be part of a file's name"),
         ({"methods": f"[{{name: equal, label: {'x' * 400}}}]"}, r"methods.0.label: has 400 characters"),
+        ({"methods": "[CoNAL]"}, r"unknown method 'CoNAL': did you mean conal\?$"),
         ({"methods": "[{name: getmtl, eps: .nan}]"}, r"getmtl: eps = nan is outside"),
         ({"methods": "[{name: getmtl, relative: 1}]"}, r"method getmtl: relative = 1 should be true or false"),
         ({"methods": "[{name: getmtl, eps: true}]"}, r"method getmtl: eps = True should be a number"),
@@ -141,6 +142,22 @@ def test_a_value_that_cannot_be(lines: dict[str, str], message: str, told: Calla
         (
             {"methods": "[{name: auto_lambda, primary: [7]}]"},
             r"auto_lambda: primary = \[7\] must name tasks from 0 to 2",
+        ),
+        (
+            {"methods": "[conal]", "model": "{encoder: {name: mlp, hidden: []}}"},
+            r"conal on uneven: conal branches between the stages of an encoder, this one has none; choose mlp with",
+        ),
+        (
+            {"methods": "[{name: branched, points: [1, 2, 9]}]"},
+            r"branched on uneven: branch point 9 is outside 1..2: the encoder has 1 stages",
+        ),
+        (
+            {"methods": "[tag]", "datasets": "[{name: activations, options: {activations: [sinc]}}]"},
+            r"tag on activations: tag groups tasks, activations has one; use hps",
+        ),
+        (
+            {"methods": "[{name: conal, found: small.yaml}]"},
+            r"conal on uneven: found: .*small.yaml is not what a phase has left; name a file of a home folder's",
         ),
         ({"methods": "[mtan]"}, r"mtan on uneven: .*works between the stages of an encoder"),
         ({"training": "{augment: flip}"}, r"training.augment: flip changes images, uneven has vectors; drop it"),
@@ -258,6 +275,11 @@ def test_a_home_that_cannot_be(experiment_file: File, tmp_path: Path) -> None:
         assert done.code == 1
         line = next(line for line in done.stdout.splitlines() if "home folder" in line)
         assert "✗" in line
+
+
+def test_a_source_that_no_data_set_needs(experiment_file: File, home: Path) -> None:
+    message = refused("run", experiment_file(), "--source", "/nowhere", "--home", home)
+    assert message == "source /nowhere does not exist; correct it, or drop it: uneven needs none" and not home.exists()
 
 
 def test_submit_looks_at_its_files_before_the_network(experiment_file: File, tmp_path: Path) -> None:

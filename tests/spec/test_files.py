@@ -72,6 +72,20 @@ def test_methods_and_data_sets_may_name_their_own(write: Callable[..., Path], tm
     assert named["stl"] == "a.pth" and named["mgda"] == "b.pth"
 
 
+def test_an_architecture_may_name_one(experiment_file: Callable[..., Path], tmp_path: Path) -> None:
+    """Alone as the method, or beside a balancer."""
+    (tmp_path / "search.pt").write_bytes(b"one")
+    methods = "[{name: conal, found: search.pt}, {architecture: {name: conal, found: search.pt}, balancer: mgda}]"
+    for run in load_experiment(experiment_file(datasets="[celeba]", methods=methods)).runs(FINGERPRINTS):
+        assert run.spec["architecture"]["found"]["file"] == str(tmp_path / "search.pt"), run.method
+    (tmp_path / "search.pt").unlink()
+    with pytest.raises(UserError, match=r"methods\.0\.found: search\.pt does not exist beside"):
+        load_experiment(experiment_file(datasets="[celeba]", methods=methods))
+    (tmp_path / "search.pt").mkdir()
+    with pytest.raises(UserError, match=r"methods\.0\.found: search\.pt is a folder; name a file or null"):
+        load_experiment(experiment_file(datasets="[celeba]", methods=methods))
+
+
 def test_a_file_that_changes_after_planning_is_not_used(write: Callable[..., Path], tmp_path: Path) -> None:
     path = tmp_path / "backbone.pth"
     path.write_bytes(b"planned")

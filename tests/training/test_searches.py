@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from frozen.cases import IMAGES, RESNET, Case
+from frozen.cases import DEEP, IMAGES, RESNET, SGD, Case
 from frozen.compute import in_memory, run_of
 from torch import Tensor
 from two_workers import PLUGINS, two_workers
 
 from mtlscale.architectures import conflict_mask
 from mtlscale.architectures._supernet import Supernet
+from mtlscale.architectures._tree import tree_of_points
 from mtlscale.data import PreparedData, Workers, load_prepared
 from mtlscale.execution.prepare import prepare
 from mtlscale.records import RunRecord
@@ -260,6 +261,35 @@ def test_the_ablations_do_what_they_say(knobs: str, job: Callable[..., Job]) -> 
     assert len(trainer.model.structure()["tree"]) == 3
 
 
+def test_a_search_hands_over_what_its_last_epoch_has_come_to(job: Callable[..., Job]) -> None:
+    """Of which tasks leave where no epoch before it says the same."""
+    record = finish(Trainer(*job("{architecture: {name: conal, search_epochs: 4, arch_lr: 0.5, search_lr: 0.3}}")))
+    trees = [
+        tree_of_points([shares.index(max(shares)) + 1 for shares in epoch.traces["branching"].values()], 3)
+        for epoch in record.epochs[:4]
+    ]
+    assert record.structure["tree"] == trees[-1] and trees[-1] not in trees[:-1]
+
+
+@pytest.mark.parametrize("method", ["conal", "conal_pro", "dsmtl_al"])
+def test_what_chooses_learns_on_other_samples_than_the_weights(method: str, job: Callable[..., Job]) -> None:
+    trainer = Trainer(*job(f"{{architecture: {method}}}"))
+    shares = [mover.share for mover in trainer.session.movers]
+    for stream, size in trainer.batches.sizes.items():
+        seen = [set(share[stream].tolist()) for share in shares if share is not None]
+        assert len(seen) == 2 and not seen[0] & seen[1] and seen[0] | seen[1] == set(range(size))
+
+
+def test_rounds_in_which_no_task_is_in_question_are_left_out(job: Callable[..., Job]) -> None:
+    trainer = Trainer(*job("conal_pro"))
+    for alpha in trainer.model.alpha:  # all tasks share the last stage
+        alpha.data = torch.tensor([60.0, 0.0], dtype=alpha.dtype)
+    record = finish(trainer)
+    assert record.status == "finished", record.error
+    assert [epoch.phase for epoch in record.epochs] == ["stage 1", "retrain", "retrain"]
+    assert record.structure["tree"] == [[0, 0, 0]] * 3
+
+
 def _search_file(job: Callable[..., Job], folder: Path, method: str = "conal", **lines: str) -> Path:
     """What a run's search leaves."""
     trainer = Trainer(*job(method, **lines), folder=folder)
@@ -279,28 +309,55 @@ def test_a_search_s_file_is_trained_at_once(job: Callable[..., Job], tmp_path: P
 @pytest.mark.parametrize(
     ("lines", "what"),
     [
-        ({"model": "{encoder: {name: mlp, hidden: [6, 5, 3]}}"}, "another encoder"),
-        ({"shared": False}, "another fingerprint"),
-        ({"method": "conal_pro"}, "another architecture"),
+        (
+            {"model": "{encoder: {name: mlp, hidden: [6, 5, 4], dropout: 0.5}}"},
+            r'another encoder \({"dropout": 0.0}, here {"dropout": 0.5}\)',
+        ),
+        ({"shared": False}, "another version of the data"),
+        ({"method": "conal_pro"}, r'another architecture \("conal", here "conal_pro"\)'),
     ],
 )
 def test_a_search_of_something_else_is_refused(
     lines: dict[str, Any], what: str, job: Callable[..., Job], tmp_path: Path
 ) -> None:
     file, method = _search_file(job, tmp_path), lines.pop("method", "conal")
-    with pytest.raises(UserError, match=f"was found for {what} .* drop it to search anew"):
+    with pytest.raises(UserError, match=f"was found for {what}.*; drop it to search anew"):
         Trainer(*job(f"{{architecture: {{name: {method}, found: {file}}}}}", **lines))
 
 
 def test_a_file_that_is_no_search_s_is_refused(job: Callable[..., Job], tmp_path: Path) -> None:
     file = tmp_path / "x.pt"
-    for content in (b"no checkpoint", None):
+    for content in (b"no checkpoint", b"junk", b"{}", b"", None):  # the reader has an error of its own for each
         if content is None:
             torch.save({"state": torch.ones(2)}, file)
         else:
             file.write_bytes(content)
         with pytest.raises(UserError, match="is not what a phase has left; name a file of a home folder's `phases`"):
             Trainer(*job(f"{{architecture: {{name: conal, found: {file}}}}}"))
+
+
+def test_a_round_that_others_follow_is_no_result(job: Callable[..., Job], tmp_path: Path) -> None:
+    trainer = Trainer(*job("conal_pro"), folder=tmp_path)
+    finish(trainer)
+    first, *_, last = trainer.phase_files()
+    Trainer(*job(f"{{architecture: {{name: conal_pro, found: {last}}}}}"))
+    with pytest.raises(UserError, match="the result of a round with another after it; name the last one's file"):
+        Trainer(*job(f"{{architecture: {{name: conal_pro, found: {first}}}}}"))
+
+
+@pytest.mark.parametrize("name", ["conal", "conal_pro", "ltb", "bmtas", "dsmtl_al", "tag"])
+def test_searches_mix_features_of_half_precision(name: str, job: Callable[..., Job]) -> None:
+    training = TRAINING.replace("float64", "float32").replace("}", ", amp: fp16}")
+    record = finish(Trainer(*job(f"{{architecture: {{name: {name}, search_epochs: 2}}}}", training=training)))
+    assert record.status == "finished", record.error
+
+
+@pytest.mark.parametrize("name", ["conal", "conal_pro", "dsmtl_al"])
+def test_a_search_of_one_task_has_little_to_find_and_ends(name: str) -> None:
+    case = Case("many", {"name": name}, {**SGD, "epochs": 1}, options={"sizes": [21]}, encoder=DEEP)
+    record = finish(Trainer(run_of(case), in_memory(case)))
+    assert record.status == "finished", record.error
+    assert record.epochs[-1].phase == "retrain" and len(record.structure["tasks"]) == 1
 
 
 def test_a_shared_search_sees_the_same_changed_images_whoever_does_it() -> None:
