@@ -107,8 +107,7 @@ def _chosen(losses: Losses | None, ways: Ways) -> list[_Chosen]:
     chosen, with_gradients, without = [], 0, _OVERHEAD
     for layer, count in zip(layers, rows, strict=False):
         gradients = tasks * layer.fan_in * layer.fan_out
-        sent = count * ((1 if layer.embedding else layer.fan_in) + tasks * layer.fan_out)
-        if workers.size > 1 and sent >= 2 * gradients:  # these go around twice
+        if workers.size > 1 and not _sends_less(layer, count, tasks):
             continue
         cost = gramian_cost(count, layer.fan_in, layer.fan_out, tasks)
         if vectorised or layer.embedding or cost < count * gradients:
@@ -119,6 +118,12 @@ def _chosen(losses: Losses | None, ways: Ways) -> list[_Chosen]:
     if not pays and shape is not None:
         ways.dear.add(shape)
     return chosen if pays else []
+
+
+def _sends_less(layer: Layer, rows: int, tasks: int) -> bool:
+    """Whether what went in and what came back is less than the tasks' gradients, which go around twice."""
+    sent = rows * ((1 if layer.embedding else layer.fan_in) + tasks * layer.fan_out)
+    return sent < 2 * tasks * layer.fan_in * layer.fan_out
 
 
 def _shape(losses: Losses | None, ways: Ways) -> tuple[int, ...] | None:

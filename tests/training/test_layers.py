@@ -269,6 +269,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """These layers are small: the tasks' gradients would be cheaper."""
     monkeypatch.setattr(layers, "gramian_cost", lambda *shape: 0)
     monkeypatch.setattr(layers, "_AS_CHEAP", float("inf"))
+    monkeypatch.setattr(layers, "_sends_less", lambda *shape: True)
 
 
 def both(monkeypatch: pytest.MonkeyPatch, run: Callable[[], dict[str, Tensor]]) -> list[dict[str, Tensor]]:
@@ -414,6 +415,26 @@ def test_several_streams_and_steps_of_one_task(monkeypatch: pytest.MonkeyPatch) 
 
     fast, slow = both(monkeypatch, run)
     assert apart(fast, slow) <= 1e-12
+
+
+@pytest.mark.parametrize("names", [["linear", "relu", "linear"], ["linear", "product"]])
+def test_an_objectives_term(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """On what is shared, in the same graph: added to what the balancer combined, and nothing it is told of."""
+    always(monkeypatch)
+    net, data = network("vectors", names, 0), samples("vectors", 5, 3, 0)
+    plain, change = step(net, [data], Noting()), losses_of
+
+    def with_term(*given: Any) -> Losses:
+        found = change(*given)
+        assert found.representation is not None
+        found.extra = found.representation.square().sum()
+        return found
+
+    monkeypatch.setitem(globals(), "losses_of", with_term)
+    fast, slow = both(monkeypatch, lambda: step(net, [data], Noting()))
+    assert apart(fast, slow) <= 1e-12
+    assert apart(fast, plain) > 0.01
+    assert torch.equal(fast["gramian"], plain["gramian"])
 
 
 @pytest.mark.parametrize("micros", [2, 3])
