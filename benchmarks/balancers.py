@@ -8,7 +8,8 @@
 Problems: `own4`, `own14`: 4 or 14 tasks with inputs of their own, TextCNN (20,000 x 300 embedding, 3 x 100 filters, 256
 tokens); `one10`, `one10wide`: 10 tasks on one input, MLPs of 2 x 64 and 2 x 512 units with batches of 64 and 256;
 `resnet3`: 3 tasks on one input, ResNet-18 at 64 x 64; `mlp:TxBxIxW`: T tasks on one input of I numbers, batches of B,
-an MLP of 2 x W units; `grid`: MLPs of 64 to 1,024 units, batches of 16 to 256, 3, 10 and 40 tasks.
+an MLP of 2 x W units; `grid`: MLPs of 64 to 1,024 units, batches of 16 to 256, 3, 10 and 40 tasks; `wide`: its first
+three.
 
 "one backward each" is the same step written down by hand as papers and libraries do it: the heads in one pass, one
 backward pass per task through the trunk, the Gramian of the gradients, our balancer's weights from it, Adam. "LibMTL's
@@ -50,7 +51,11 @@ from mtlscale.spec import Task, TaskSuite, TrainingSpec, components
 from mtlscale.torchvision_ops import declare
 from mtlscale.training import Mover, Session, SupervisedSource, Update, partition_of, sparse_embeddings
 
+OPTIMIZER = "adam"
 SEVEN = ("mgda", "pcgrad", "cagrad", "getmtl")
+WIDE = [f"mlp:10x{batch}x784x512" for batch in (32, 64, 256)]
+SQUARE = [f"mlp:{t}x{b}x{w}x{w}" for w in (64, 256, 1024) for b in (16, 64, 256) for t in (3, 10, 40)]
+GRIDS = {"wide": WIDE, "grid": [*WIDE, *SQUARE]}
 TORCHJD = {
     "mgda": "MGDA",
     "pcgrad": "PCGrad",
@@ -130,6 +135,9 @@ def problem(name: str, device: str) -> tuple[TaskSuite, MultiTaskModule, list[Ba
 
 
 def adam(model: nn.Module) -> torch.optim.Optimizer:
+    """Or, by --optimizer, SGD with momentum, whose step is a small part of what Adam's takes."""
+    if OPTIMIZER == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, foreach=True)
     return torch.optim.Adam(model.parameters(), lr=1e-3, foreach=True)
 
 
@@ -309,11 +317,9 @@ def by_hand(name: str, balancer: str, device: str, *, whole: bool = False) -> Ca
     return libmtl if whole else trunk_only
 
 
-def grid(balancers: Sequence[str], repeats: int, device: str, *, torchjd: bool) -> None:
+def grid(problems: Sequence[str], balancers: Sequence[str], repeats: int, device: str, *, torchjd: bool) -> None:
     """A line for each MLP and balancer: steps over those by hand, and over equal weighting."""
     table = Table("problem", "balancer", "/ one backward each", "/ LibMTL's loop", "/ TorchJD best", "/ equal")
-    problems = [f"mlp:{t}x{b}x784x512" for t in (10,) for b in (32, 64, 256)]
-    problems += [f"mlp:{t}x{b}x{w}x{w}" for w in (64, 256, 1024) for b in (16, 64, 256) for t in (3, 10, 40)]
     worst = 0.0
     for name in problems:
         for balancer in balancers:
@@ -372,18 +378,21 @@ def main() -> None:
     parser.add_argument("--balancers", default="", help="comma-separated; default: all")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--optimizer", choices=("adam", "sgd"), default="adam")
     parser.add_argument("--no-torchjd", action="store_true")
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    global OPTIMIZER
+    OPTIMIZER = arguments.optimizer
     torch.set_num_threads(1)
     if arguments.memory_of:
         measure_memory(arguments.problem, arguments.memory_of)
         return
     console = Console(width=110)
     chosen = arguments.balancers.split(",") if arguments.balancers else components.names("balancers")
-    if arguments.problem == "grid":
-        grid(chosen, arguments.repeats, arguments.device, torchjd=not arguments.no_torchjd)
+    if arguments.problem in GRIDS:
+        grid(GRIDS[arguments.problem], chosen, arguments.repeats, arguments.device, torchjd=not arguments.no_torchjd)
         return
     for name in arguments.problem.split(","):
         table = Table("balancer", "needs", "step / equal", "TorchJD", "TorchJD best", "ours / TorchJD", "/ best")
