@@ -15,7 +15,7 @@ from mtlscale.architectures.hps import HPSModule
 from mtlscale.data import Batch, Outputs, labelled
 from mtlscale.encoders import EncoderModule
 from mtlscale.solvers import similarities_of_covariances
-from mtlscale.spec import TaskSuite, UserError, knob
+from mtlscale.spec import TaskSuite, UserError, knob, nearest
 
 
 class AlignedModule(HPSModule):
@@ -100,7 +100,21 @@ def embedding_size(encoder: EncoderModule) -> int:
 
 
 class _SharedModule(HPSModule):
-    """Hard sharing that hands over what it has learned."""
+    """Hard sharing that hands over what it has learned.
+
+    source: the one task whose loss the encoder learns from; "": all tasks'.
+    """
+
+    def __init__(self, suite: TaskSuite, encoder: EncoderModule, dropout: float, source: str) -> None:
+        super().__init__(suite, encoder, dropout)
+        self.source = source
+
+    def forward(self, batch: Batch) -> Outputs:
+        if not self.source:
+            return super().forward(batch)
+        features = self.encoder(batch.inputs)
+        seen = {task: features if task == self.source else features.detach() for task in batch.tasks}
+        return Outputs({task: self.head(task)(seen[task]) for task in batch.tasks}, features, seen)
 
     def hand_over(self) -> Found:
         return {"state": {key: value.detach().clone() for key, value in self.state_dict().items()}}
@@ -112,7 +126,8 @@ class Aligned(Architecture):
     First `hps` is trained. Then the shared module stays as it is, and for each task a matrix R_t, the identity at
     first, and its head learn, so that tasks whose data lie in different directions can use the same module. R_t is not
     held orthogonal. With `freeze_shared: false` everything learns together from the start, as in the paper's LSTM
-    experiments. Sequences are turned token by token.
+    experiments. Sequences are turned token by token. With `source_task` the shared module learns from that task alone,
+    and `align_epochs`, 5 to 10 in the paper, fit the others to it: the variant for transfer.
 
     The record keeps the covariance similarity of every two tasks' embedded training samples, of sequences that of their
     tokens, before and after they are turned.
@@ -123,8 +138,13 @@ class Aligned(Architecture):
 
     freeze_shared: bool = knob(True, help="learn alignments and heads on a shared module that is trained already")
     align_epochs: int | None = knob(None, low=1, help="epochs of that second phase; none: the run's")
-
     turning: bool = knob(True, help="false: R stays the identity, the control that tells what it adds")
+    source_task: str | None = knob(None, help="the task that the shared module learns from; none: all of them")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.source_task is not None and not self.freeze_shared:
+            raise UserError(f"{self.name}: source_task comes with a shared module that stays as it is; drop one")
 
     def phases(self) -> tuple[Phase, ...]:
         if not self.freeze_shared:
@@ -135,7 +155,7 @@ class Aligned(Architecture):
         if self.freeze_shared:
             first = encoder()
             embedding_size(first)  # before anything is trained in vain
-            return _SharedModule(suite, first, dropout)
+            return _SharedModule(suite, first, dropout, self._source(suite))
         return AlignedModule(suite, encoder(), dropout, frozen=False, turning=self.turning)
 
     def build_next(
@@ -144,3 +164,12 @@ class Aligned(Architecture):
         model = AlignedModule(suite, encoder(), dropout, frozen=True, turning=self.turning)
         model.load_state_dict(found["state"], strict=False)
         return model
+
+    def _source(self, suite: TaskSuite) -> str:
+        names = [task.name for task in suite.tasks]
+        if self.source_task is not None and self.source_task not in names:
+            raise UserError(
+                f"{self.name}: source_task {self.source_task!r} is none of {suite.name}: "
+                f"{nearest(self.source_task, names)}"
+            )
+        return self.source_task or ""

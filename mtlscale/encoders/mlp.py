@@ -11,7 +11,13 @@ from mtlscale.encoders._pixels import add_pixels, normalised
 from mtlscale.spec import TaskSuite, UserError, knob
 
 _LAYERS = 3  # linear, activation, dropout: of a stage
-ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU, "elu": nn.ELU}
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "gelu": nn.GELU,
+    "elu": nn.ELU,
+    "identity": nn.Identity,
+}
 
 
 class MLP(Encoder):
@@ -27,7 +33,7 @@ class MLP(Encoder):
     batchable: ClassVar[bool] = True
 
     hidden: tuple[int, ...] = knob((64,), low=1, help="sizes of the hidden layers")
-    activation: str = knob("relu", choices=tuple(ACTIVATIONS), help="after every hidden layer")
+    activation: str = knob("relu", choices=tuple(ACTIVATIONS), help="after every hidden layer; identity: linear layers")
     dropout: float = knob(0.0, low=0.0, high=1.0, open_high=True, help="after every hidden layer")
     input_dropout: float = knob(0.0, low=0.0, high=1.0, open_high=True, help="of the inputs")
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from mtlscale.records import RunRecord
 from mtlscale.report import capacity as sizes
-from mtlscale.report import similarity
+from mtlscale.report import courses, similarity
 from mtlscale.report.facts import Facts
 from mtlscale.report.frames import by_dataset, newest
 
@@ -52,7 +52,7 @@ def studies(records: Sequence[RunRecord], board: Leaderboard) -> list[Study]:
         found.append(_similarity(runs, pairs, reference))
     if baseline is not None and (of := sizes.capacity(runs, baseline)) is not None:
         found.append(_capacity(of))
-    return found
+    return [*found, *map(_course, courses.courses(runs, board.tables))]
 
 
 def _similarity(records: Sequence[RunRecord], pairs: dict[str, list[similarity.Pair]], reference: str) -> Study:
@@ -113,4 +113,15 @@ def _capacity(of: sizes.Capacity) -> Study:
         (Facts("Best sizes", what, header, tuple(sizes.capacity_rows(of))),),
         partial(sizes.capacity_figure, of),
         partial(sizes.capacity_plot, of),
+    )
+
+
+def _course(of: courses.Course) -> Study:
+    return Study(
+        of.file,
+        of.title,
+        tuple(courses.sentences(of)),
+        (courses.course_table(of),),
+        partial(courses.course_figure, of),
+        partial(courses.course_plot, of),
     )

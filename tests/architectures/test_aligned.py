@@ -142,3 +142,29 @@ def test_without_turning_heads_alone_learn() -> None:
     assert not any(turn.requires_grad for turn in model.alignments)
     sum(p.sum() for p in model(batch("mlp")).predictions.values()).backward()
     assert all(turn.grad is None for turn in model.alignments)
+
+
+def test_with_a_source_task_the_encoder_learns_from_it_alone() -> None:
+    given, plain = batch("mlp"), build("aligned", "mlp")
+    model = build("aligned", "mlp", source_task="b")
+    predictions = model(given).predictions
+    for task, expected in plain(given).predictions.items():
+        torch.testing.assert_close(predictions[task], expected)
+    predictions["a"].sum().backward(retain_graph=True)
+    assert all(p.grad is None for p in model.shared_parameters()) and all(
+        p.grad is not None for p in model.heads[0].parameters()
+    )
+    predictions["b"].sum().backward()
+    assert all(p.grad is not None for p in model.shared_parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"source_task": "bb"}, "source_task 'bb' is none of two: did you mean b"),
+        ({"source_task": "b", "freeze_shared": False}, "comes with a shared module that stays as it is"),
+    ],
+)
+def test_a_source_task_that_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build("aligned", "mlp", **options)

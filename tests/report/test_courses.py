@@ -1,0 +1,125 @@
+"""Δ against a number that data sets of one pipeline differ in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from mtlscale.records import RunRecord
+from mtlscale.report import write_report
+from mtlscale.report.courses import Course, course_figure, course_plot, course_table, courses, sentences
+from mtlscale.report.leaderboard import Leaderboard
+
+Make = Callable[..., RunRecord]
+SIZES = (1000, 30, 300)
+
+
+def gain(kind: str, size: int) -> float:
+    return {"same": 1.0, "other": -1.0}[kind] * SIZES.index(size)
+
+
+@pytest.fixture
+def runs(record: Make) -> list[RunRecord]:
+    """Three sizes, two kinds, two links that go together with an activation, two seeds whose data is another."""
+    found = []
+    for link, activation in (("linear", "identity"), ("bent", "relu")):
+        for kind in ("same", "other"):
+            for size in SIZES:
+                for method, moved in (("stl", 0.0), ("equal", gain(kind, size))):
+                    for seed in range(2):
+                        options = {"name": "made", "few": len(link), "size": size, "kind": kind, "link": link}
+                        encoder = {"name": "mlp", "hidden": [1], "activation": activation}
+                        spec = {"dataset": {**options, "split": seed}, "encoder": encoder, "seed": seed}
+                        values = {"a": {"accuracy": 50.0 + moved + seed * (method == "equal")}}
+                        found.append(record(method, seed, values, dataset=f"{link} {kind} {size}", spec=spec))
+    return found
+
+
+def drawn(runs: list[RunRecord], **fields: Any) -> list[Course]:
+    return list(courses(runs, Leaderboard.from_records(runs, **fields).tables))
+
+
+def test_the_number_is_the_axis_methods_and_kinds_are_lines_and_the_last_option_panels(runs: list[RunRecord]) -> None:
+    (course,) = drawn(runs)
+    assert (course.over, course.baseline, course.pipeline) == ("size", "stl", "made") and course.logarithmic
+    assert list(course.panels) == ["link: linear", "link: bent"]
+    for lines in course.panels.values():
+        assert list(lines) == ["equal, kind: same", "equal, kind: other"]
+        for kind in ("same", "other"):
+            rows = lines[f"equal, kind: {kind}"]
+            assert list(rows["x"]) == sorted(SIZES)
+            # Accuracies 50 and 50 become 50 + gain and 51 + gain: in percent of 50, and 1 more in the mean.
+            assert list(rows["gain"]) == pytest.approx([2 * gain(kind, size) + 1 for size in sorted(SIZES)])
+            assert (rows["ci"] > 0).all()
+
+
+def test_the_table_has_a_row_for_each_line_and_a_column_for_each_value(runs: list[RunRecord]) -> None:
+    table = course_table(drawn(runs)[0])
+    assert table.header == ("size", "30", "300", "1000") and len(table.rows) == 4
+    assert table.rows[0][0] == "equal, kind: same, link: linear" and table.rows[0][1].startswith("+3.0 ± ")
+
+
+def test_it_says_where_intervals_lie_on_one_side_of_zero() -> None:
+    rows = pd.DataFrame(
+        {"x": [1.0, 2.0, 3.0, 4.0], "gain": [-3.0, -1.0, 1.5, 4.0], "ci": [1.0, 2.0, 1.0, float("nan")]}
+    )
+    course = Course("made", "stl", "size", {"link: bent": {"equal": rows, "mgda": rows.iloc[1:2]}})
+    assert list(sentences(course)) == [
+        "equal, link: bent: better than stl at 3 and worse than stl at 1.",
+        "mgda, link: bent: no interval lies on one side of 0.",
+    ]
+
+
+def test_pictures_and_page_show_every_line_once(runs: list[RunRecord], tmp_path: Path) -> None:
+    (course,) = drawn(runs)
+    figure = course_figure(course)
+    assert len(figure.axes) == 2 and figure.axes[0].get_xscale() == "log"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["equal, kind: same", "equal, kind: other"]
+    assert sum(bool(trace.showlegend) for trace in course_plot(course).data) == 2
+    few = [run for run in runs if run.dataset.startswith("linear same")]  # a page takes time for each data set
+    files = write_report(few, tmp_path, "made")
+    assert files["by_size_made"] == tmp_path / "pictures" / "by_size_made.png" and files["by_size_made"].exists()
+    text = files["markdown"].read_text()
+    assert "## Δ over stl, %, by size" in text and "- equal: no interval lies on one side of 0.\n" in text
+    page = files["html"].read_text()
+    assert 'id="figure-3-0"' in page and 'data-for="figure-3-0"' in page
+
+
+def test_the_width_of_the_encoder_is_such_a_number(record: Make) -> None:
+    runs = [
+        record(
+            method,
+            seed,
+            {"a": {"accuracy": 50.0 + width}},
+            dataset=f"width {width}",
+            spec={"dataset": {"name": "made"}, "encoder": {"hidden": [width]}, "seed": seed},
+        )
+        for width in (1, 2, 4)
+        for method in ("stl", "equal")
+        for seed in range(2)
+    ]
+    (course,) = drawn(runs)
+    assert course.over == "hidden" and not course.logarithmic and list(course.panels) == [""]
+
+
+@pytest.mark.parametrize("without", ["third value", "baseline", "numbers", "options"])
+def test_there_is_none_without(without: str, runs: list[RunRecord]) -> None:
+    if without == "third value":
+        runs = [run for run in runs if run.spec["dataset"]["size"] != 300]
+    elif without == "baseline":
+        runs = [run for run in runs if run.method != "stl"]
+    else:
+        for run in runs:
+            options = run.spec["dataset"]
+            run.spec["dataset"] = {} if without == "options" else {**options, "size": f"size {options['size']}"}
+    assert not drawn(runs)
+
+
+def test_draws_of_the_same_data_are_no_course(runs: list[RunRecord]) -> None:
+    for run in runs:
+        run.spec["dataset"]["seed"] = run.spec["dataset"].pop("size")
+    assert not drawn(runs)
