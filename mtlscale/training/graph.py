@@ -20,7 +20,7 @@ from torch.nn import functional
 Node = Any  # torch.autograd.graph.Node: what it saved are attributes that its type does not declare
 
 _MOST_NODES = 4000  # walking a graph of more (a recurrence) costs more than it can save
-_TURNED = ("TBackward0", "TransposeBackward0")  # between a parameter and its use
+_TURNED = ("TBackward0", "TransposeBackward0", "PermuteBackward0")  # between a parameter and its use
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 

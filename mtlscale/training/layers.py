@@ -20,7 +20,7 @@ from mtlscale.data import Losses, Workers
 from mtlscale.solvers import embedding_gramian, gramian_cost, layer_gramian
 from mtlscale.training.gradients import Gradients, gramian
 from mtlscale.training.graph import Layer, read_layers, targets_of
-from mtlscale.training.rows import Partition, TaskGradients, at_representation, dense_everywhere
+from mtlscale.training.rows import Partition, TaskGradients, at_representation, by_task, dense_everywhere
 from mtlscale.training.ways import Asked, AtRepresentation, Draft, Ways
 
 _MOST_LAYERS = 255  # of which workers tell each other the sizes
@@ -77,7 +77,7 @@ def _at_once(ways: Ways, asked: Asked, losses: Losses, layers: list[_Chosen]) ->
     combined = workers.size == 1 and losses.extra is None
     made = dict(zip(others, zip(*rows, strict=True), strict=True)) if combined and others else {}
     rows.clear()
-    means = ways.means(asked, workers.sum(ways.table(g)), ways.by_task(k, losses.tasks))
+    means = ways.means(asked, workers.sum(ways.table(g)), by_task(k, losses.tasks, len(ways.names)))
     per_sum = means.per_sum * sizes
     weights, state = ways.balance(asked, means, means.gramian(per_sum / asked.loss_scale))
     shared = AtRepresentation(losses.representation, losses.tasks, at_z)

@@ -93,6 +93,16 @@ def scatter(
     return result.index_add_(1, torch.tensor(list(tasks)).to(values.device, non_blocking=True), values)
 
 
+def by_task(products: Tensor, tasks: Sequence[int], size: int) -> Tensor:
+    """[T, T] from the products of some tasks' gradients, zeros elsewhere."""
+    if list(tasks) == list(range(size)):
+        return products
+    result = products.new_zeros(size, size)
+    index = torch.tensor(list(tasks)).to(products.device, non_blocking=True)
+    result[index[:, None], index] = products
+    return result
+
+
 def collect(
     micros: Iterable[Iterable[Losses]], partition: Partition, factors: Sequence[float] | None, extra_factor: float = 1.0
 ) -> TaskGradients:

@@ -18,7 +18,7 @@ from mtlscale.spec import UserError
 from mtlscale.training.gradients import Gradients, combine, cross_gramian, dense_jacobian, gramian
 from mtlscale.training.means import Diverged, Means, bad_gradient, bad_loss, head_weights, told
 from mtlscale.training.overlap import Overlap
-from mtlscale.training.rows import Partition, TaskGradients, at_representation, collect, reduce, scatter
+from mtlscale.training.rows import Partition, TaskGradients, at_representation, by_task, collect, reduce, scatter
 
 Micro = Iterable[Losses]  # the losses of one micro-batch, one per stream; differentiated as they come
 Penalty = Callable[[], Tensor | None]
@@ -164,7 +164,7 @@ class Ways:
         partition = self.partition
         g = TaskGradients.empty(partition)
         at_z: list[AtRepresentation] = []
-        k = self.by_task(self.ones().new_zeros(0, 0), [])
+        k = torch.zeros(len(self.names), len(self.names), dtype=torch.float64, device=self.device)
         extra: Tensor | None = None
         factors, sizes = self.factors(asked)
         for losses in asked.micros[0]:
@@ -180,7 +180,7 @@ class Ways:
             at_z.append(AtRepresentation(losses.representation, losses.tasks, grads))
             flat = grads.flatten(1)
             flat = flat if flat.dtype == torch.float64 else flat.float()  # squares of scaled halves would overflow
-            k += self.by_task((flat @ flat.T).to(torch.float64), losses.tasks)
+            k += by_task((flat @ flat.T).to(torch.float64), losses.tasks, len(self.names))
         table = self.table(g)
         self.workers.sum_many([table, k])
         means = self.means(asked, table, k)
@@ -288,17 +288,6 @@ class Ways:
         if infinite and means.k is not None:
             raise bad_gradient(self.balancer, means.k, self.names, asked.step)
         return means
-
-    def by_task(self, products: Tensor, tasks: Sequence[int]) -> Tensor:
-        """[T, T] from the products of some tasks' gradients."""
-        size = len(self.names)
-        if list(tasks) == list(range(size)):
-            return products
-        result = torch.zeros(size, size, dtype=torch.float64, device=self.device)
-        if tasks:
-            index = torch.tensor(list(tasks)).to(self.device, non_blocking=True)
-            result[index[:, None], index] = products
-        return result
 
     def zero(self) -> None:
         for parameter in self.partition.all:
