@@ -109,17 +109,20 @@ def _place(name: str) -> tuple[int, str]:
 
 def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) -> Iterator[str]:
     published = None if experiment.published is None else read_published(experiment.published)
-    board = Leaderboard.from_records(records, experiment.baseline, experiment.reference, published)
+    delta = experiment.delta_of()
+    board = Leaderboard.from_records(records, experiment.baseline, experiment.reference, published, delta)
     yield f"## {experiment.name}\n"
     many = len(experiment.datasets) > MANY
     if not many:
-        against = Leaderboard.from_records(records, experiment.baseline, FLOOR)
+        against = Leaderboard.from_records(records, experiment.baseline, FLOOR, delta=delta)
         yield from (f"{line}\n" for line in floors(against))
     yield f"{experiment.description}\n"
     yield f"```sh\nmtlscale run {experiment.name}\n```\n"
     yield given(experiment, records, home)
+    together = "\n".join(study.to_markdown() for study in studies(records, board))
+    if together:
+        yield re.sub(r"^(##+) ", r"#\1 ", together, flags=re.MULTILINE)
     if many:
-        yield from (re.sub(r"^(##+) ", r"#\1 ", s.to_markdown(), flags=re.MULTILINE) for s in studies(records, board))
         if any(dataset.noise is not None for dataset in experiment.datasets):
             yield from gained(experiment, records)
         yield f"The tables of its {len(experiment.datasets)} data sets are in the home's leaderboard.html.\n"
