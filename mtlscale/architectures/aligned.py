@@ -114,7 +114,7 @@ class _SharedModule(HPSModule):
             return super().forward(batch)
         features = self.encoder(batch.inputs)
         seen = {task: features if task == self.source else features.detach() for task in batch.tasks}
-        return Outputs({task: self.head(task)(seen[task]) for task in batch.tasks}, features, seen)
+        return Outputs({task: self.head(task)(seen[task]) for task in batch.tasks})  # what is detached has no gradient
 
     def hand_over(self) -> Found:
         return {"state": {key: value.detach().clone() for key, value in self.state_dict().items()}}

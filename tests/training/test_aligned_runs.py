@@ -57,3 +57,15 @@ def test_two_workers_leave_what_one_leaves() -> None:
     for rank in (0, 1):
         for when in ("before", "after"):
             torch.testing.assert_close(both[rank][0][when], alone[when], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("balancer", ["equal", "mgda"])
+def test_the_shared_module_learns_from_one_task_alone(balancer: str) -> None:
+    """Under every balancer, with one input for all tasks: what the others' labels are makes no difference to it."""
+    method = {"architecture": {"name": "aligned", "source_task": "b", "align_epochs": 2}, "balancer": balancer}
+    encoder = {"name": "mlp", "hidden": [5]}
+    one = Case("uneven", method, {**SGD, "optimizer": "adam"}, encoder=encoder, options={"shared": True})
+    trainer = Trainer(run_of(one), in_memory(one))
+    record = finish(trainer)
+    assert record.status == "finished", record.error
+    assert [epoch.phase for epoch in record.epochs].count("alignment") == 2
