@@ -205,10 +205,13 @@ class Ways:
         whose gradients by task are there already. Returns whether all is finite."""
         self.zero()
         self.assign_own(g.own, self._head_weights(weights, present) * per_sum)
-        along = (weights * per_sum).to(self.device, non_blocking=True)
+        along = weights * per_sum
+        there = along.to(self.device, non_blocking=True)
         outputs, grads = [], []
         for each in at_z:
-            factors = along if len(each.tasks) == len(along) else along[each.tasks]
+            first, last = each.tasks[0], each.tasks[-1]
+            together = list(each.tasks) == list(range(first, last + 1))  # as of one stream: nothing more is copied
+            factors = there[first : last + 1] if together else along[list(each.tasks)].to(there, non_blocking=True)
             outputs.append(each.z)
             grads.append((factors.to(each.grads.dtype) @ each.grads.flatten(1)).view_as(each.z))
         if extra is not None and extra.requires_grad:
@@ -220,7 +223,7 @@ class Ways:
         if made:
             rows = [list(row) for row in zip(*made.values(), strict=True)]
             parameters = [shared[place] for place in made]
-            _assign(parameters, combine(rows, (weights * per_sum)[list(at_z[0].tasks)], parameters))
+            _assign(parameters, combine(rows, along[list(at_z[0].tasks)], parameters))
         penalty = self._shared_penalty(asked)
         if penalty is not None:
             (penalty * asked.loss_scale).backward(inputs=self.partition.all if self.partition.partial else None)
