@@ -9,6 +9,8 @@ from frozen.cases import ADAM, BY_GRADIENTS, CASES, SGD, Case
 PLACES = ("balancer/", "balancer, shared", "architecture", "objective/", "encoder/", "training/")
 # Many parameters, some of them large: what is done for each of them, and for a large one by itself, shows.
 LARGE = {"name": "mlp", "hidden": [520, 520, 6, 6, 6, 6, 6]}
+# Layers so wide that the tasks' gradients of them are not made (mtlscale/training/layers.py).
+WIDE = {"name": "mlp", "hidden": [800, 800]}
 SHORT = {**SGD, "epochs": 1, "steps_per_epoch": 2}
 
 
@@ -22,6 +24,8 @@ def audited() -> dict[str, Case]:
     }
     for name in ("equal", "famo", *BY_GRADIENTS):
         cases[f"large/{name}"] = Case("uneven", {"name": name}, SHORT, encoder=LARGE)
+    for name in ("mgda", "getmtl"):
+        cases[f"wide/{name}"] = Case("uneven", {"name": name}, SHORT, encoder=WIDE, options={"shared": True})
     for name in ("equal", "famo", "mgda", "mgda_ub", "graddrop", "meta_weighting"):
         for amp in ("fp16", "bf16"):
             training = {**SHORT, "dtype": "float32", "amp": amp}
