@@ -213,7 +213,9 @@ class Ways:
             together = list(each.tasks) == list(range(first, last + 1))  # as of one stream: nothing more is copied
             factors = there[first : last + 1] if together else along[list(each.tasks)].to(there, non_blocking=True)
             outputs.append(each.z)
-            grads.append((factors.to(each.grads.dtype) @ each.grads.flatten(1)).view_as(each.z))
+            wide = each.grads.flatten(1)
+            wide = wide if wide.dtype == torch.float64 else wide.float()  # weights keep their digits
+            grads.append((factors.to(wide.dtype) @ wide).to(each.z.dtype).view_as(each.z))
         if extra is not None and extra.requires_grad:
             outputs.append(extra * asked.loss_scale)
             grads.append(torch.ones_like(extra))

@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 import torch
+from frozen.cases import Case
+from frozen.compute import in_memory
+from frozen.compute import run_of as frozen_run
 from torch import Tensor
 
 from mtlscale.data.prepared import PreparedData, load_prepared
 from mtlscale.execution.prepare import prepare
 from mtlscale.records import RunRecord
 from mtlscale.spec import Experiment, Run, UserError, components
-from mtlscale.training import Trainer, finish
+from mtlscale.training import Trainer, finish, layers, update
 
 TOLERANCE = {"fp16": 0.005, "bf16": 0.03}
 BALANCERS = components.names("balancers")
@@ -124,3 +127,22 @@ def test_a_run_finds_its_loss_scale_and_counts_what_it_skipped(balancer: str, di
 def test_tasks_at_a_representation_overflow_no_sooner_for_having_many_labels(digits: PreparedData) -> None:
     trainer = Trainer(run_of("mgda_ub", "fp16", batch_size=2048, steps_per_epoch=4), digits)
     assert finished(trainer).counters["skipped_steps"] == 0
+
+
+@pytest.mark.parametrize("amp", ["bf16", "fp16"])
+def test_without_the_tasks_gradients_halves_train_as_with_them(amp: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers so wide that the tasks' gradients of them are not made."""
+    training = {"epochs": 1, "steps_per_epoch": 3, "batch_size": 8, "lr": 1e-3, "dtype": "float32", "amp": amp}
+    wide = {"name": "mlp", "hidden": [800, 800]}
+    case = Case("uneven", {"name": "mgda"}, training, encoder=wide, options={"shared": True})
+    calls, ends = [], []
+    at_once = layers._at_once
+    monkeypatch.setattr(layers, "_at_once", lambda *given: calls.append(1) or at_once(*given))
+    for way in (update.by_layers, lambda ways, asked: ways.by_gradients(asked)):
+        monkeypatch.setattr(update, "by_layers", way)
+        trainer = Trainer(frozen_run(case), in_memory(case))
+        finish(trainer)
+        ends.append(trainer.model.state_dict())
+    assert len(calls) == 3
+    for key, value in ends[1].items():
+        assert (ends[0][key] - value).norm() <= 1e-3 * value.norm(), key
