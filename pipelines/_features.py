@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from mtlscale.data.splits import uniform_hash
-from mtlscale.spec import SPLITS, UserError
+from mtlscale.spec import SPLITS, Task, TaskSuite, UserError
+from pipelines._base import Prepared
 
 TEST, VALIDATION = 0.2, 0.2  # Zhang & Lee, CIKM 2020: 20 % test, 20 % of the rest validation
 
@@ -82,6 +83,18 @@ def principal_components(name: str, features: np.ndarray, train: np.ndarray, com
     pca = PCA(components, svd_solver="covariance_eigh").fit(features[train])
     # Rounded, because the last bits of a matrix product depend on the number of threads, and so would the fingerprint.
     return np.round(pca.transform(features), 4)
+
+
+def regressions(name: str, features: int, tasks: Mapping[str, Vectors]) -> Prepared:
+    """Tasks of one number each, on vectors of their own."""
+    suite = TaskSuite(
+        name=name,
+        tasks=tuple(Task(name=task, loss="mse", outputs=1, metrics=("rmse", "mae")) for task in tasks),
+        inputs="per_task",
+        input_kind="vector",
+        input_shape=(features,),
+    )
+    return Prepared(suite, vector_tables(tasks))
 
 
 def vector_tables(tasks: Mapping[str, Vectors]) -> dict[str, dict[str, pa.Table]]:

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from mtlscale.spec import SPLITS, Task, TaskSuite, UserError, knob, nearest
+from mtlscale.spec import SPLITS, UserError, knob, nearest
 from pipelines._base import Pipeline, Prepared, Work
-from pipelines._features import Vectors, vector_tables
+from pipelines._features import Vectors, regressions
 
 FEATURES = 200
 INPUT_VARIANCE, TASK_VARIANCE = 10.0, 2.0  # of x and of δ_t
@@ -53,16 +53,7 @@ class Activations(Pipeline):
             inputs = common + rng.normal(scale=np.sqrt(TASK_VARIANCE), size=common.shape)
             targets = scale * ACTIVATIONS[activation](inputs @ weights / self.divisor)
             samples[name] = Vectors(np.array([f"{name}/{row:06d}" for row in range(count)]), inputs, targets, rows)
-        return Prepared(
-            TaskSuite(
-                name=self.name,
-                tasks=tuple(Task(name=name, loss="mse", outputs=1, metrics=("rmse", "mae")) for name in samples),
-                inputs="per_task",
-                input_kind="vector",
-                input_shape=(FEATURES,),
-            ),
-            vector_tables(samples),
-        )
+        return regressions(self.name, FEATURES, samples)
 
     def _names(self) -> list[str]:
         """An activation's name, with a number where several tasks have it."""

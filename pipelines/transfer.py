@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from mtlscale.spec import SPLITS, Task, TaskSuite, UserError, knob
+from mtlscale.spec import SPLITS, UserError, knob
 from pipelines._base import Pipeline, Prepared, Work
-from pipelines._features import Vectors, vector_tables
+from pipelines._features import Vectors, regressions
 
 TARGET, SOURCE = "target", "source"
 
@@ -70,16 +70,7 @@ class Transfer(Pipeline):
             rng = self._rng(3, place)
             own = _at_cosine(rng, theta, self.cosine)
             samples[name] = self._task(name, rng, self.source_samples, own, deviations[:, None] * turn)
-        return Prepared(
-            TaskSuite(
-                name=self.name,
-                tasks=tuple(Task(name=name, loss="mse", outputs=1, metrics=("rmse", "mae")) for name in samples),
-                inputs="per_task",
-                input_kind="vector",
-                input_shape=(self.features,),
-            ),
-            vector_tables(samples),
-        )
+        return regressions(self.name, self.features, samples)
 
     def _rng(self, *stream: int) -> np.random.Generator:
         """Streams of their own, so that what one option changes leaves the rest of the data as it is."""

@@ -132,15 +132,8 @@ def test_tasks_at_a_representation_overflow_no_sooner_for_having_many_labels(dig
 @pytest.mark.parametrize("amp", ["bf16", "fp16"])
 def test_without_the_tasks_gradients_halves_train_as_with_them(amp: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers so wide that the tasks' gradients of them are not made."""
-    training = {
-        "epochs": 1,
-        "steps_per_epoch": 3,
-        "batch_size": 8,
-        "lr": 1e-2,
-        "dtype": "float32",
-        "amp": amp,
-        "optimizer": "sgd",
-    }
+    settings = {"epochs": 1, "steps_per_epoch": 3, "batch_size": 8, "lr": 1e-2, "optimizer": "sgd"}
+    training = {**settings, "dtype": "float32", "amp": amp}
     wide = {"name": "mlp", "hidden": [800, 800]}
     case = Case("uneven", {"name": "mgda"}, training, encoder=wide, options={"shared": True})
     calls, ends = [], []
