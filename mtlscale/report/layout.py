@@ -1,4 +1,4 @@
-"""A leaderboard's table in words: columns of texts, laid out for the terminal and as Markdown, and its summary."""
+"""A leaderboard's table in words: columns of texts, laid out for the terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ import pandas as pd
 
 from mtlscale.metrics import metric_info
 from mtlscale.report.statistics import BETTER, FEW, LEVEL, SAME, WORSE
+from mtlscale.report.takeaway import takeaway
+from mtlscale.report.texts import EMPTY as EMPTY
+from mtlscale.report.texts import decimals as decimals
+from mtlscale.report.texts import signed as signed
 from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
@@ -20,7 +24,6 @@ if TYPE_CHECKING:
 
 Block = Literal["quality", "tasks", "cost"]
 MOST_TASKS = 5  # beside the other columns of quality; more go to a table of their own
-EMPTY = "–"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,28 +109,9 @@ def by_block(found: Sequence[Column]) -> list[list[Column]]:
     return [[column for column in found if column.block == block] for block in blocks]
 
 
-def summary(table: Table) -> str:
-    """What the table says, in one line of plain words."""
-    rows = table.rows
-    total = int(rows[["finished", "failed", "diverged"]].to_numpy().sum())
-    unfinished = len(table.failures)
-    parts = []
-    if rows[table.order].notna().any():
-        parts.append(_best(table))
-    others = rows.iloc[1:].drop(index=table.reference or [], errors="ignore")  # of the best it is said already
-    also = "also " if rows["verdict"].iloc[0] == BETTER else ""
-    for verdict, adverb in ((BETTER, also), (WORSE, "")):
-        named = list(others.index[others["verdict"] == verdict])
-        if named:
-            parts.append(f"{adverb}{verdict} than {table.reference}: {_names(named)}")
-    if unfinished:
-        parts.append(f"{unfinished} of {total} runs did not finish ({_names(list(table.failures['method'].unique()))})")
-    return "; ".join(parts or ["no run has reported a metric"]) + "."
-
-
 def markdown(table: Table) -> str:
     """The data set's section of leaderboard.md."""
-    lines = [f"## {markdown_cell(table.dataset)}", "", markdown_cell(summary(table)), ""]
+    lines = [f"## {markdown_cell(table.dataset)}", "", markdown_cell(takeaway(table)), ""]
     quality, tasks, cost = by_block(columns(table))
     together = len(tasks) <= MOST_TASKS
     for block in filter(None, ([*tasks, *quality], cost) if together else (quality, tasks, cost)):
@@ -185,7 +169,7 @@ def terminal(table: Table, width: int) -> Iterator[RenderableType]:
             yield Text()
     for method, seed, status, error in failures(table):
         yield Text.assemble((f"{status} ", "red"), f"{method}, seed {seed}: {error}")
-    yield Text(summary(table), style="bold")
+    yield Text(takeaway(table), style="bold")
     yield Text(f"{legend(table)} {colour_key(table)}\n", style="dim")
 
 
@@ -249,32 +233,6 @@ def _fitting(block: Sequence[Column], width: int) -> Iterator[list[Column]]:
         yield part
 
 
-def _best(table: Table) -> str:
-    rows, order = table.rows, table.order
-    best = str(rows.index[0])
-    what = {"delta_i": "Δ", "average": "average", "mean_rank": "mean rank"}[order]
-    value = {"delta_i": f" ({signed(rows[order].iloc[0], '+.2f')} %)"}.get(order, f" ({rows[order].iloc[0]:.4g})")
-    sentence = f"{best} is best by {what}{value}"
-    reference, verdict = table.reference, rows["verdict"].iloc[0]
-    if reference is None:
-        return f"{sentence}; there is no row to test it against"
-    if best == reference:
-        return f"{sentence}; it is the reference of the tests"
-    pairs = rows["pairs"].iloc[0]
-    seeds = f"{pairs:.0f} seed{'s' if pairs != 1 else ''}"
-    if verdict in (SAME, BETTER, WORSE):
-        comparison = SAME + " from" if verdict == SAME else f"{verdict} than"
-        return f"{sentence}; {comparison} {reference} (Holm p = {rows['p_holm'].iloc[0]:.2g}, {seeds})"
-    if verdict == FEW:
-        return f"{sentence}; not tested against {reference}: {seeds} in common, 3 are needed"
-    return sentence
-
-
-def _names(names: Sequence[str], most: int = 6) -> str:
-    shown = ", ".join(map(str, names[:most]))
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
-
-
 def _shared_unit(table: Table) -> str:
     """ ", test accuracy in %" where all tasks share one main metric."""
     metrics = list(dict.fromkeys(table.main_metrics.values()))
@@ -287,14 +245,6 @@ def _unit(metric: str) -> str:
     except UserError:  # of a plugin that is not loaded
         return ""
     return f" in {unit}" if unit else ""
-
-
-def decimals(values: pd.Series[float], figures: int = 4, least: int = 2) -> int:
-    """Digits after the point that show so many figures of the column's largest value."""
-    largest = values.abs().max()
-    if not np.isfinite(largest) or largest == 0:
-        return least
-    return int(np.clip(figures - 1 - np.floor(np.log10(largest)), least, 6))
 
 
 def _measure(table: Table, name: str, header: str, help: str, *, sign: str = "", block: Block = "quality") -> Column:
@@ -416,14 +366,6 @@ def _events(rows: pd.DataFrame) -> Column:
         texts=texts,
         keys=events.sum(axis=1).astype(float).tolist(),
     )
-
-
-def signed(value: float, form: str) -> str:
-    """Formatted with a true minus sign, so that signs line up; no sign before a rounded zero, nothing for NaN."""
-    text = format(value, form)
-    if np.isnan(value):
-        return ""
-    return text.lstrip("+-") if float(text.replace(",", "")) == 0 else text.replace("-", "−")
 
 
 def markdown_cell(text: object) -> str:
