@@ -84,13 +84,15 @@ class Leaderboard:
             parts += [comparison.to_markdown() for comparison in self.comparisons.get(dataset, ())]
         return "\n".join(parts)
 
-    def to_rich(self, width: int = 100) -> RenderableType:
-        """Tables for a terminal of that width."""
+    def to_rich(self, *, wide: bool = False) -> RenderableType:
+        """Tables that fit the console that prints them; `wide`: details, too, which a narrow one leaves out."""
         from rich.console import Group
+
+        from mtlscale.report.terminal import Printed
 
         parts: list[RenderableType] = []
         for dataset, table in self.tables.items():
-            parts += layout.terminal(table, width)
+            parts.append(Printed(table, wide))
             parts += [comparison.to_rich() for comparison in self.comparisons.get(dataset, ())]
         return Group(*parts)
 
