@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mtlscale.report.columns import MOST_TASKS, by_block, columns
+from mtlscale.report.columns import MOST_TASKS, Column, by_block, columns
 from mtlscale.report.words import failures, legend, summary
 
 if TYPE_CHECKING:
@@ -17,15 +18,8 @@ def markdown(table: Table) -> str:
     quality, tasks, cost = by_block(columns(table))
     together = len(tasks) <= MOST_TASKS
     for block in filter(None, ([*tasks, *quality], cost) if together else (quality, tasks, cost)):
-        header = ["method", *(column.header for column in block)]
-        lines += ["| " + " | ".join(markdown_cell(text) for text in header) + " |"]
-        lines += ["| --- |" + " ---: |" * len(block)]
-        for index, method in enumerate(table.rows.index):
-            cells = [markdown_cell(table.name(method))]
-            for column in block:
-                text = markdown_cell(column.texts[index])
-                cells.append(f"**{text}**" if index in column.best else text)
-            lines.append("| " + " | ".join(cells) + " |")
+        names = [table.name(method) for method in table.rows.index]
+        lines += markdown_rows(names, block)
         lines.append("")
     if len(table.failures):
         lines += ["Runs that did not finish:", ""]
@@ -36,6 +30,18 @@ def markdown(table: Table) -> str:
         lines.append("")
     lines += [f"<sub>{markdown_cell(legend(table))}</sub>", ""]
     return "\n".join(lines)
+
+
+def markdown_rows(names: Sequence[str], block: Sequence[Column], first: str = "method") -> Iterator[str]:
+    """The lines of a table with these columns beside the names of their rows."""
+    yield "| " + " | ".join(markdown_cell(text) for text in (first, *(column.header for column in block))) + " |"
+    yield "| --- |" + " ---: |" * len(block)
+    for index, name in enumerate(names):
+        cells = [markdown_cell(name)]
+        for column in block:
+            text = markdown_cell(column.texts[index])
+            cells.append(f"**{text}**" if index in column.best else text)
+        yield "| " + " | ".join(cells) + " |"
 
 
 def markdown_cell(text: object) -> str:
