@@ -38,9 +38,9 @@ _SPECIAL = {
 _GREEK = (  # from α on; no letter of its own for omicron and the final sigma
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi - pi rho - sigma tau upsilon phi chi psi "
     "omega"
-).split()
+)
 _CAPITALS = "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega"
-_SPECIAL |= {chr(0x3B1 + place): f"$\\{name}$" for place, name in enumerate(_GREEK) if name != "-"}
+_SPECIAL |= {chr(0x3B1 + place): f"$\\{name}$" for place, name in enumerate(_GREEK.split()) if name != "-"}
 _SPECIAL |= {letter: f"$\\{name}$" for letter, name in zip("ΓΔΘΛΞΠΣΦΨΩ", _CAPITALS.split(), strict=True)}
 _ROW = r" \\"
 _MOST = 6  # columns of a usual width; more are scaled down to that of the text

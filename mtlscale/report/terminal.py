@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from mtlscale.report.table import Table
 
+MANY_TASKS = 20  # more are shown where somebody asks for all
 HINT = "`mtlscale leaderboard` shows all with --wide or --format csv."
 
 
@@ -33,8 +34,11 @@ class Printed:
         if table.dataset:
             yield Text(table.dataset, style="bold")
         names = [table.name(method) for method in table.rows.index]
-        grids = [grid(names, block, "" if self.wide else HINT) for block in _blocks(columns(table), names, width)]
-        gone: list[str] = []
+        found, gone = columns(table), []
+        if len(table.tasks) > MANY_TASKS and not self.wide:
+            found = [column for column in found if column.block != "tasks"]
+            gone = [f"each of the {len(table.tasks)} tasks"]
+        grids = [grid(names, block, "" if self.wide else HINT) for block in _blocks(found, names, width)]
         for one in grids:
             yield from one.table(console, width)
             gone += [field.header for field in one.left_out(width)]
