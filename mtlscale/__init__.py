@@ -8,15 +8,17 @@ from mtlscale.lazy import lazily
 from mtlscale.version import __version__
 
 if TYPE_CHECKING:
+    from mtlscale.execution.places import load_records
     from mtlscale.execution.runner import run
     from mtlscale.report.results import Results
     from mtlscale.spec import Experiment, UserError, load_experiment
 
-__all__ = ["Experiment", "Results", "UserError", "__version__", "load_experiment", "run"]
+__all__ = ["Experiment", "Results", "UserError", "__version__", "load_experiment", "load_records", "run"]
 
 __getattr__ = lazily(
     __name__,
     {
+        "mtlscale.execution.places": ["load_records"],
         "mtlscale.execution.runner": ["run"],
         "mtlscale.report.results": ["Results"],
         "mtlscale.spec": ["Experiment", "UserError", "load_experiment"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -50,5 +51,6 @@ def home_of(path: Path | None, storage: str | None = None) -> Home:
 def console_of() -> Console:
     from rich.console import Console
 
-    # Into a file or a pipe tables get room; a terminal has the width it has.
-    return Console(width=None if sys.stdout.isatty() else 120)
+    # Into a file or a pipe tables get room, unless $COLUMNS says how much; a terminal has the width it has.
+    told = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(width=None if told else 120)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from mtlscale.metrics import higher_is_better, relative_gain
 from mtlscale.report import statistics
-from mtlscale.report.layout import markdown_cell
+from mtlscale.report.markdown import markdown_cell
 from mtlscale.report.published import PublishedTable
 
 if TYPE_CHECKING:
@@ -56,18 +56,17 @@ class Comparison:
         )
 
     def to_rich(self) -> RenderableType:
-        from rich import box
         from rich.console import Group
-        from rich.markup import escape
-        from rich.table import Table
         from rich.text import Text
 
-        title = escape(f"beside {self.published.source}")
-        grid = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-        for index, header in enumerate(self.header):
-            grid.add_column(header, justify="left" if index < 2 else "right", no_wrap=True)
-        for row in self.rows:
-            grid.add_row(*(Text(cell, style="bold" if row[0] in self.far else "") for cell in row))
+        from mtlscale.report.grid import Field, Grid
+
+        far = ["bold" if row[0] in self.far else "" for row in self.rows]
+        fields = [
+            Field(header=header, texts=[row[place] for row in self.rows], right=place > 1, styles=far)
+            for place, header in enumerate(self.header)
+        ]
+        grid = Grid(names=fields[:1], fields=fields[1:], title=f"beside {self.published.source}")
         return Group(grid, Text(self.legend() + "\n", style="dim"))
 
     def legend(self) -> str:

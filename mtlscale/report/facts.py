@@ -11,7 +11,7 @@ import pandas as pd
 
 from mtlscale.records import RunRecord
 from mtlscale.report.conflicts import conflict_ratios, conflict_texts
-from mtlscale.report.layout import markdown_cell
+from mtlscale.report.markdown import markdown_cell
 from mtlscale.report.similarity import similarity_rows
 from mtlscale.report.traces import last_values, trace_values
 

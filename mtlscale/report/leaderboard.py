@@ -5,7 +5,7 @@ Definitions: docs/methods.md#deltas for Δ and η, docs/methods.md#which-differe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -40,24 +40,26 @@ class Leaderboard:
     def from_records(
         cls,
         records: Iterable[RunRecord],
-        baseline: str = "stl",
-        reference: str = "equal",
+        baseline: str | Mapping[str, str] = "stl",
+        reference: str | Mapping[str, str] = "equal",
         published: Published | None = None,
         delta: Mapping[str, Sequence[str]] | None = None,
+        notes: Mapping[str, Sequence[str]] | None = None,
     ) -> Leaderboard:
         """Of the newest record of every data set, method and seed. `baseline`: label of the method Δ is taken to;
-        `reference`: label of the method the paired tests and step times compare with; `delta`: data set (or "", for the
-        others) -> the metrics that enter Δ and η, default what its pipeline says. `UserError` for one that is not
-        measured."""
+        `reference`: label of the method the paired tests and step times compare with, either of all tables or by data
+        set; `delta`: data set (or "", for the others) -> the metrics that enter Δ and η, default what its pipeline
+        says; `notes`: data set -> what else its table says. `UserError` for a metric that is not measured."""
         groups = by_dataset(records)
         if not groups:
             raise UserError("there are no runs to report yet; start some with `mtlscale run`")
         delta = delta or {}
         check_delta(delta, {name: found for name, runs in groups.items() if (found := _measured(runs))})
-        tables = {
-            dataset: _table(dataset, runs, baseline, reference, delta.get(dataset, delta.get("", ())))
-            for dataset, runs in groups.items()
-        }
+        tables = {}
+        for dataset, runs in groups.items():
+            base, ref = (one if isinstance(one, str) else one[dataset] for one in (baseline, reference))
+            table = _table(dataset, runs, base, ref, delta.get(dataset, delta.get("", ())))
+            tables[dataset] = replace(table, notes=(*(notes or {}).get(dataset, ()), *table.notes))
         comparisons = {}
         for dataset, runs in groups.items():
             pipeline = runs[0].spec.get("dataset", {}).get("name", "")
@@ -70,6 +72,11 @@ class Leaderboard:
     def overall(self, rope: float = ROPE) -> Overall | None:
         """What the data sets say together; None below two. `rope`: the points that make no difference in practice."""
         return overall(self.tables, rope)
+
+    def only(self, rows: Collection[str]) -> Leaderboard:
+        """The tables with these rows alone; what they are compared with stays what it was."""
+        found = {dataset: table.only(rows) for dataset, table in self.tables.items()}
+        return replace(self, tables={dataset: table for dataset, table in found.items() if len(table.rows)})
 
     def to_pandas(self) -> pd.DataFrame:
         """All tables below each other, one row per data set and method, best first."""
@@ -90,13 +97,15 @@ class Leaderboard:
             parts += [comparison.to_markdown() for comparison in self.comparisons.get(dataset, ())]
         return "\n".join(parts)
 
-    def to_rich(self, width: int = 100) -> RenderableType:
-        """Tables for a terminal of that width."""
+    def to_rich(self, *, wide: bool = False) -> RenderableType:
+        """Tables that fit the console that prints them; `wide`: details, too, which a narrow one leaves out."""
         from rich.console import Group
+
+        from mtlscale.report.terminal import Printed
 
         parts: list[RenderableType] = []
         for dataset, table in self.tables.items():
-            parts += layout.terminal(table, width)
+            parts.append(Printed(table, wide))
             parts += [comparison.to_rich() for comparison in self.comparisons.get(dataset, ())]
         return Group(*parts)
 

@@ -90,22 +90,19 @@ class Sweep:
         return pd.DataFrame(rows)
 
     def to_rich(self) -> RenderableType:
-        from rich import box
-        from rich.table import Table
+        from mtlscale.report.grid import Field, Grid
 
-        table = self.table()
-        several = table["dataset"].nunique() > 1
-        grid = Table(title="search", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
-        for header in (*(["dataset"] if several else []), "method"):
-            grid.add_column(header, no_wrap=True)
-        for header in ("trials", "best validation"):
-            grid.add_column(header, justify="right")
-        grid.add_column("chosen", overflow="fold")
-        for row in table.to_dict("records"):
-            count = f"{row['finished']}/{row['trials']}"
-            cells = [row["method"], count, f"{row['best validation']:.4g}", row["chosen"]]
-            grid.add_row(*([row["dataset"]] if several else []), *cells)
-        return grid
+        rows = self.table().to_dict("records")
+        several = len({row["dataset"] for row in rows}) > 1
+        names = [Field(header=key, texts=[row[key] for row in rows]) for key in ("dataset", "method")]
+        counts = [f"{row['finished']}/{row['trials']}" for row in rows]
+        scores = [f"{row['best validation']:.4g}" for row in rows]
+        fields = [
+            Field(header="trials", texts=counts, right=True),
+            Field(header="best validation", texts=scores, right=True),
+            Field(header="chosen", texts=[row["chosen"] for row in rows], prose=True),
+        ]
+        return Grid(names=names if several else names[1:], fields=fields, title="search")
 
     def write_report(self) -> dict[str, Path]:
         """Write sweep.md, .csv, .html and one .png per data set into the folder: what -> its file."""

@@ -14,7 +14,8 @@ from mtlscale.records import Epoch, PhaseCost, RunRecord
 from mtlscale.spec import Run
 
 _LONGEST = 5000  # characters of a value; MLflow's limits are a little above
-_FILES = ("record.json", "model.pt", "pictures.png", "error.txt")
+RECORD, SETTINGS = "record.json", "experiment.json"  # of a run, and of the experiment's own
+_FILES = (RECORD, "model.pt", "pictures.png", "error.txt")
 
 
 @dataclass
@@ -42,6 +43,7 @@ class Entry:
     params: dict[str, str] = field(default_factory=dict)
     metrics: list[tuple[str, float, int]] = field(default_factory=list)  # key, value, step
     files: tuple[Path, ...] = ()
+    texts: dict[str, str] = field(default_factory=dict)  # file name -> content, of what lies in no folder
 
 
 def milliseconds(moment: str = "") -> int:
@@ -133,9 +135,12 @@ def end_tags(record: RunRecord) -> dict[str, str]:
     }
 
 
-def files_of(folder: Path | None) -> tuple[Path, ...]:
-    """What a run leaves in its folder and MLflow keeps."""
-    return () if folder is None else tuple(folder / name for name in _FILES if (folder / name).exists())
+def files_of(told: Told) -> tuple[tuple[Path, ...], dict[str, str]]:
+    """What a run leaves in its folder and MLflow keeps, and the record of one that failed before it had a folder."""
+    folder, record = told.folder, told.record
+    files = () if folder is None else tuple(folder / name for name in _FILES if (folder / name).exists())
+    there = any(file.name == RECORD for file in files)
+    return files, {} if there or record is None else {RECORD: record.model_dump_json()}
 
 
 def trial_entry(told: Told, parent: str) -> Entry:

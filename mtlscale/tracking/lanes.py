@@ -6,9 +6,11 @@ database, MLflow's own models of its tables take the same rows in bulk, at a six
 
 from __future__ import annotations
 
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from mtlscale.tracking.entries import Entry
@@ -61,6 +63,8 @@ class ClientLane:
             client.update_run(entry.mine, status="RUNNING")  # begun before, and now taken up again
         for file in entry.files:  # while the run is small: MLflow reads it whole for this
             client.log_artifact(entry.mine, str(file))
+        for name, text in entry.texts.items():
+            client.log_text(entry.mine, text, name)
         now = int(time.time() * 1000)
         metrics = [self._metric(key, value, now, step) for key, value, step in entry.metrics]
         first, rest = metrics[:_METRICS_PER_CALL], metrics[_METRICS_PER_CALL:]
@@ -112,8 +116,8 @@ class DatabaseLane:
     def _log_files(self, entries: Iterable[Entry], ids: dict[int, str], known: Sequence[Entry]) -> None:
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-        with_files = [entry for entry in entries if entry.files]
-        there = [entry.mine for entry in known if entry.files]
+        with_files = [entry for entry in entries if entry.files or entry.texts]
+        there = [entry.mine for entry in known if entry.files or entry.texts]
         places: dict[str, str] = {}
         if there:
             run = self._models.SqlRun
@@ -124,6 +128,10 @@ class DatabaseLane:
             repository = get_artifact_repository(places.get(mine) or self._location(mine))
             for file in entry.files:
                 repository.log_artifact(str(file))
+            for name, text in entry.texts.items():
+                with tempfile.TemporaryDirectory() as folder:
+                    Path(folder, name).write_text(text, encoding="utf-8")
+                    repository.log_artifact(str(Path(folder, name)))
 
     def _run(self, entry: Entry, mine: str) -> dict[str, Any]:
         """As the store's own `create_run` fills it."""

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
-import os
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
-from urllib.request import urlopen
 
 from mtlscale.records import Home, write_atomically
-from mtlscale.spec import Experiment, UserError
+from mtlscale.spec import Experiment
 from mtlscale.tracking.entries import (
+    SETTINGS,
     Entry,
     Told,
     end_metrics,
@@ -28,31 +24,10 @@ from mtlscale.tracking.entries import (
     trial_entry,
 )
 from mtlscale.tracking.lanes import lane_of
+from mtlscale.tracking.service import check_uri, client_of
 
 _RUNS_PER_PAGE = 1000
 _OURS = "tags.`mtlscale.run_id` != ''"
-
-
-def check_uri(uri: str) -> None:
-    """`UserError` within ten seconds where no MLflow server answers, or a scheme MLflow does not have."""
-    parts = urlsplit(uri)
-    if parts.scheme in ("http", "https"):
-        try:
-            with urlopen(f"{uri.rstrip('/')}/health", timeout=8) as answer:
-                answer.read()
-        except HTTPError as error:
-            if error.code in (401, 403):
-                return  # it is there; credentials come from MLflow's own environment variables
-            raise UserError(f"{uri} answers, but not as an MLflow server (HTTP {error.code})") from None
-        except (URLError, OSError, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            raise UserError(f"no MLflow answers at {uri} ({reason}); start it or correct tracking.uri") from None
-    elif parts.scheme in ("", "file"):
-        raise UserError(f"tracking.uri {uri!r}: MLflow keeps no plain folders any more; write sqlite:///PATH.db")
-    elif parts.scheme.split("+")[0] not in ("sqlite", "postgresql", "mysql", "mssql", "databricks"):
-        raise UserError(
-            f"tracking.uri {uri!r}: unknown scheme {parts.scheme!r}; use sqlite:///, http:// or postgresql://"
-        )
 
 
 class Writer:
@@ -69,18 +44,7 @@ class Writer:
         self._holes: set[str] = set()  # resumed runs some of whose epochs no driver wrote: their record has them
 
     def connect(self) -> None:
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
-        os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
-        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # two lines and two calls a run
-        logging.getLogger("alembic").setLevel(logging.ERROR)
-        from mlflow import MlflowClient
-
-        if self._uri.startswith("sqlite:///"):
-            Path(self._uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-        self._client = MlflowClient(tracking_uri=self._uri)
+        self._client = client_of(self._uri)
         name = self._experiment.name
         found = self._client.get_experiment_by_name(name)
         if found is None:
@@ -101,10 +65,10 @@ class Writer:
                 "mlflow.note.content": self._experiment.description,
             }
             self._parent = self._client.create_run(self._id, tags=tags).info.run_id
-            self._client.log_text(self._parent, self._experiment.model_dump_json(indent=2), "experiment.json")
         else:
             self._client.update_run(self._parent, status="RUNNING")
             self._adopt()
+        self._client.log_text(self._parent, self._experiment.model_dump_json(indent=2), SETTINGS)
         self._save_book()
 
     def _load_book(self) -> None:
@@ -221,7 +185,7 @@ class Writer:
             entry.status, entry.ended = outcome(record), milliseconds(record.finished)
             entry.tags |= end_tags(record)
             entry.metrics += end_metrics(run, record)
-            entry.files = files_of(told.folder)
+            entry.files, entry.texts = files_of(told)
         return entry
 
     def _last(self, mine: str) -> int:

@@ -30,7 +30,7 @@ def dense(record, method, seed, iou, error, depth):
 
 def printed(board, width):
     console = Console(width=width, file=io.StringIO())
-    console.print(board.to_rich(width))
+    console.print(board.to_rich())
     return console.file.getvalue()
 
 
@@ -252,7 +252,7 @@ def test_terminal_tables_fit_and_hold_every_task(record, width, tasks):
     text = printed(Leaderboard.from_records(records), width)
     assert max(map(len, text.splitlines())) <= width
     assert all(name in text for name in names)
-    assert "…" not in text.replace("a method with a fairly long…", "")
+    assert "…" not in text and "a method with a fairly long name" in text
 
 
 def test_few_tasks_stand_beside_the_average_and_many_apart(record):

@@ -1,0 +1,79 @@
+"""The way to an MLflow: is there one, of which version, and its client."""
+
+from __future__ import annotations
+
+import logging
+import os
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+from mtlscale.spec import UserError
+
+_SECONDS = 8  # that a server has to answer
+
+
+def check_uri(uri: str) -> str | None:
+    """`UserError` within ten seconds where no MLflow server answers, or a scheme MLflow does not have. What is to be
+    said of a server that answers, if anything: that its version is another."""
+    parts = urlsplit(uri)
+    if parts.scheme in ("http", "https"):
+        try:
+            with urlopen(f"{uri.rstrip('/')}/health", timeout=_SECONDS) as answer:
+                answer.read()
+        except HTTPError as error:
+            if error.code in (401, 403):
+                return None  # it is there; credentials come from MLflow's own environment variables
+            raise UserError(f"{uri} answers, but not as an MLflow server (HTTP {error.code})") from None
+        except (URLError, OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise UserError(f"no MLflow answers at {uri} ({reason}); start it or correct tracking.uri") from None
+        return _other_version(uri)
+    if parts.scheme in ("", "file"):
+        raise UserError(f"tracking.uri {uri!r}: MLflow keeps no plain folders any more; write sqlite:///PATH.db")
+    if parts.scheme.split("+")[0] not in ("sqlite", "postgresql", "mysql", "mssql", "databricks"):
+        raise UserError(
+            f"tracking.uri {uri!r}: unknown scheme {parts.scheme!r}; use sqlite:///, http:// or postgresql://"
+        )
+    return None
+
+
+def _other_version(uri: str) -> str | None:
+    """A word where the server's first number is not ours: what it does not understand it may leave out."""
+    try:
+        with urlopen(f"{uri.rstrip('/')}/version", timeout=2) as answer:
+            theirs = answer.read(100).decode().strip()
+    except (URLError, OSError, ValueError):
+        return None  # an old server, or one behind a gate, does not say
+    ours = version("mlflow")
+    if not theirs[:1].isdigit() or theirs.split(".")[0] == ours.split(".")[0]:
+        return None
+    return f"MLflow at {uri} is version {theirs}, and {ours} here: what one of them does not know may be missing"
+
+
+def client_of(uri: str) -> Any:
+    """MLflow's client, without its chatter and its minutes of trying again."""
+    for name, value in (
+        ("MLFLOW_DISABLE_TELEMETRY", "true"),
+        ("GIT_PYTHON_REFRESH", "quiet"),
+        ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2"),
+        ("MLFLOW_HTTP_REQUEST_TIMEOUT", "15"),
+        ("MLFLOW_LOGGING_LEVEL", "ERROR"),
+        ("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false"),
+        ("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"),  # two lines and two calls a run
+    ):
+        os.environ.setdefault(name, value)
+    logging.getLogger("alembic").setLevel(logging.ERROR)
+    from mlflow import MlflowClient
+
+    if (file := database_file(uri)) is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    return MlflowClient(tracking_uri=uri)
+
+
+def database_file(uri: str) -> Path | None:
+    """The file of an SQLite URI."""
+    return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
