@@ -35,7 +35,9 @@ class Column:
     help: str
     texts: list[str]
     keys: list[float]  # what sorting by this column goes by
+    name: str = ""  # of what it shows, whatever its header says: the column of the table's `rows`, `verdict` or `runs`
     measure: str = ""  # the column of the table's `rows` that this one shows, of measures with a test
+    higher: bool | None = None  # whether more is better, None where that is no question
     best: frozenset[int] = frozenset()  # rows to emphasise
     gains: frozenset[int] = frozenset()  # rows that a test of this column finds better than the reference
     losses: frozenset[int] = frozenset()  # … and worse
@@ -79,14 +81,16 @@ def columns(table: Table) -> list[Column]:
         header, help = task if unit else f"{task} {metric}", f"{task}: {metric}{_unit(metric)}"
         found.append(_measure(table, table.main_column(task), header, help, block="tasks"))
     what = "wall clock of a run, training and validation, in seconds"
-    found += [_number(rows, "seconds", "s/run", what, None, block="cost"), *_phases(rows)]
+    found += [_number(rows, "seconds", "s/run", what, False, block="cost"), *_phases(rows)]
     costs = (
         ("samples_per_second", "samples/s", "training samples per second of steps"),
         ("step_ratio", "step ×", f"median time of a step, as a ratio to {ref}"),
         ("peak_memory_mb", "MB", "peak memory"),
         ("parameters", "params", "number of parameters"),
     )
-    found += [_number(rows, name, header, help, None, block="cost") for name, header, help in costs]
+    found += [
+        _number(rows, name, header, help, name == "samples_per_second", block="cost") for name, header, help in costs
+    ]
     found.append(_events(rows))
     shown = [column for column in found if any(text != EMPTY for text in column.texts)]
     return _coloured(table, shown)
@@ -261,7 +265,9 @@ def _measure(table: Table, name: str, header: str, help: str, *, sign: str = "",
         help=help,
         texts=texts,
         keys=rows[name].tolist(),
+        name=name,
         measure=name,
+        higher=table.higher(name) if rows[name].notna().any() else None,
         best=_best_rows(rows[name], table.higher(name) if rows[name].notna().any() else None),
     )
 
@@ -272,7 +278,7 @@ def _items(table: Table) -> Iterator[Column]:
     texts = [EMPTY if np.isnan(width) else f"{width:.{digits}f}" for width in rows["average_items"]]
     help = "half the 95 % interval of the average over test items (bootstrap)"
     keys = rows["average_items"].tolist()
-    yield Column(block="quality", header="± items", help=help, texts=texts, keys=keys)
+    yield Column(block="quality", header="± items", help=help, texts=texts, keys=keys, higher=False)
     pairs = zip(rows["difference_average"], rows["difference_items"], strict=True)
     texts = [
         EMPTY if np.isnan(width) else f"{signed(difference, f'+.{digits}f')} ± {width:.{digits}f}"
@@ -280,7 +286,9 @@ def _items(table: Table) -> Iterator[Column]:
     ]
     help = f"difference of the average to {table.reference}, and half its 95 % interval over test items (bootstrap)"
     keys = rows["difference_average"].tolist()
-    yield Column(block="quality", header=f"− {table.reference} ± items", help=help, texts=texts, keys=keys)
+    higher = table.higher("average") if rows["difference_average"].notna().any() else None
+    header = f"− {table.reference} ± items"
+    yield Column(block="quality", header=header, help=help, texts=texts, keys=keys, higher=higher)
 
 
 def _number(
@@ -295,8 +303,9 @@ def _number(
 ) -> Column:
     digits = decimals(rows[name], figures=3, least=0) if digits is None else digits
     texts = [EMPTY if np.isnan(value) else signed(value, f",.{digits}f") for value in rows[name]]
-    best = _best_rows(rows[name], higher)
-    return Column(block=block, header=header, help=help, texts=texts, keys=rows[name].tolist(), best=best)
+    best = frozenset[int]() if block == "cost" else _best_rows(rows[name], higher)  # who is fast is not who is good
+    keys = rows[name].tolist()
+    return Column(block=block, header=header, help=help, texts=texts, keys=keys, name=name, higher=higher, best=best)
 
 
 def _best_rows(values: pd.Series[float], higher: bool | None) -> frozenset[int]:
@@ -318,6 +327,8 @@ def _runs(rows: pd.DataFrame) -> Column:
         help="finished of all",
         texts=texts,
         keys=rows["finished"].astype(float).tolist(),
+        name="runs",
+        higher=True,
     )
 
 
@@ -330,6 +341,8 @@ def _verdicts(table: Table) -> Column:
         help=f"by a paired t-test over seeds, Holm-corrected, level {LEVEL}",
         texts=texts,
         keys=[rank.get(text, np.nan) for text in texts],
+        name="verdict",
+        higher=True,
     )
 
 
@@ -337,7 +350,7 @@ def _p_values(table: Table) -> Column:
     values = table.rows["p_holm"]
     texts = [EMPTY if np.isnan(value) else f"{value:.2g}" for value in values]
     help = "two-sided p-value of that test, Holm-corrected over all methods"
-    return Column(block="quality", header="p", help=help, texts=texts, keys=values.tolist())
+    return Column(block="quality", header="p", help=help, texts=texts, keys=values.tolist(), name="p", higher=False)
 
 
 def _phases(rows: pd.DataFrame) -> list[Column]:
@@ -345,10 +358,10 @@ def _phases(rows: pd.DataFrame) -> list[Column]:
     if rows["phase_seconds"].isna().all():
         return []
     help = "seconds of the phases before the last, a search say; once: runs share it, counted as it cost once"
-    phases = _number(rows, "phase_seconds", "+ phases s", help, None, block="cost")
+    phases = _number(rows, "phase_seconds", "+ phases s", help, False, block="cost")
     once = rows["phases_shared"] > 0
     texts = [f"{text} once" if shared else text for text, shared in zip(phases.texts, once, strict=True)]
-    total = _number(rows, "total_seconds", "= total s", "seconds of all phases together", None, block="cost")
+    total = _number(rows, "total_seconds", "= total s", "seconds of all phases together", False, block="cost")
     return [replace(phases, texts=texts), total]
 
 
@@ -365,6 +378,8 @@ def _events(rows: pd.DataFrame) -> Column:
         help="solver failures, clamps and skipped steps, over all runs",
         texts=texts,
         keys=events.sum(axis=1).astype(float).tolist(),
+        name="events",
+        higher=False,
     )
 
 
