@@ -42,7 +42,8 @@ Looks = Mapping[str, Look]
 
 
 def looks(names: Sequence[str], baseline: str | None = None) -> dict[str, Look]:
-    """One look for each, by its place among them: 96 differ in colour and marker. The baseline is grey and takes no other's place."""
+    """One look for each, by its place among them: 96 differ in colour and marker. The baseline is grey and takes no
+    place."""
     others = [name for name in dict.fromkeys(names) if name != baseline]
     found = {name: _look(place) for place, name in enumerate(others)}
     return found if baseline is None else {**found, baseline: Look(GREY)}
