@@ -28,7 +28,7 @@ _TERMS = {
 }
 
 SEARCH = {
-    "score": "Of a trial on validation, at its best epoch: the mean over tasks of the metric that is searched for, with "
+    "score": "Of a trial on validation, at its best epoch: the mean over tasks of the metric searched for, with "
     "a minus sign where less is better, so that more always is; a mean of logarithms where metrics differ in kind.",
     "trial": "A run with settings that the search has drawn. All methods have the same number of them.",
     "chosen": "The trial with the best score; its settings are trained again on fresh seeds.",
