@@ -214,6 +214,8 @@ const visible = new IntersectionObserver((entries) => {
   }
 }, { rootMargin: "400px" });
 for (const place of figures.keys()) visible.observe(place);
+// Paper does not wait for it. (Safari has no idle callbacks.)
+if (figures.size) (window.requestIdleCallback ?? setTimeout)(() => { ready().catch(() => {}); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 
 // -- paper: everything unfolded and drawn -----------------------------------------------------------------------------
