@@ -82,7 +82,7 @@ class ExperimentBar:
         self._advance(run, run.epochs - epoch)
 
     def trial(self, run: Run, record: RunRecord, score: Score | None) -> None:
-        from mtlscale.report.sweeps import words
+        from mtlscale.report.search_study import words
 
         self._done += 1
         self._advance(run, 0)

@@ -15,7 +15,8 @@ import pandas as pd
 
 from mtlscale.records import RunRecord
 from mtlscale.report.canvas import MOST_LINES, new_figure, style
-from mtlscale.report.curves import GREY, colors, epoch_frame, over_seeds, trace_frame, traced, varying_weights
+from mtlscale.report.colors import GREY, Looks, looks, page_looks
+from mtlscale.report.curves import epoch_frame, over_seeds, trace_frame, traced, varying_weights
 from mtlscale.report.frames import by_dataset, newest
 from mtlscale.report.layout import colour_key, decimals, legend, signed
 from mtlscale.report.takeaway import takeaway
@@ -42,6 +43,7 @@ def pictures(records: Sequence[RunRecord], board: Leaderboard) -> Iterator[tuple
     from mtlscale.report.searched import searched_pictures
     from mtlscale.report.studies import studies
 
+    shown = page_looks(records, board.tables.values())
     for number, (dataset, runs) in enumerate(by_dataset(newest(records)).items(), 1):
         table = board.tables[dataset]
         suffix = "" if len(board.tables) == 1 else f"_{number}_{re.sub(r'[^0-9A-Za-z.-]+', '_', dataset)}"
@@ -50,14 +52,14 @@ def pictures(records: Sequence[RunRecord], board: Leaderboard) -> Iterator[tuple
         if varying_weights(epochs):
             yield f"weights{suffix}", weight_figure(runs)
         if alike and len(table.tasks) > 1 and epochs["train_loss"].notna().any():
-            yield f"loss_variance{suffix}", loss_variance_figure(runs, table.baseline)
+            yield f"loss_variance{suffix}", loss_variance_figure(runs, table.baseline, shown)
         if alike and 3 <= len(table.tasks) <= 2 * MOST_LINES and len(table.runs):
-            yield f"radar{suffix}", radar_figure(table)
+            yield f"radar{suffix}", radar_figure(table, shown)
         for trace in traced(runs):
-            yield f"trace_{trace}{suffix}", trace_figure(runs, trace, table.baseline)
+            yield f"trace_{trace}{suffix}", trace_figure(runs, trace, table.baseline, shown)
         for trace in matrices(runs):
             yield f"heatmap_{trace}{suffix}", heat_figure(runs, trace)
-        for name, figure in searched_pictures(table, runs):
+        for name, figure in searched_pictures(table, runs, shown):
             yield f"{name}{suffix}", figure
     for study in studies(records, board):
         yield study.name, study.draw()
@@ -75,17 +77,22 @@ def leaderboard_figure(board: Leaderboard) -> Figure:
     return figure
 
 
-def curve_figure(records: Sequence[RunRecord], quantity: str = "val", baseline: str | None = "stl") -> Figure:
+def curve_figure(
+    records: Sequence[RunRecord], quantity: str = "val", baseline: str | None = "stl", shown: Looks | None = None
+) -> Figure:
     """`train_loss`, or `val`, the main metric on validation, by epoch: mean over tasks, interval over seeds."""
     if len({metric for record in records for metric in record.main_metrics.values()}) > 1:
         raise UserError("the tasks have different main metrics, of which there is no mean to draw")
     label = "training loss" if quantity == "train_loss" else f"validation {_main_metric(records)}"
-    return _curves(records, quantity, "mean", f"{label}, mean over tasks", baseline)
+    return _curves(records, quantity, "mean", f"{label}, mean over tasks", baseline, shown)
 
 
-def loss_variance_figure(records: Sequence[RunRecord], baseline: str | None = "stl") -> Figure:
+def loss_variance_figure(
+    records: Sequence[RunRecord], baseline: str | None = "stl", shown: Looks | None = None
+) -> Figure:
     """Variance over tasks of the training losses by epoch (GetMTL's task variance)."""
-    return _curves(records, "train_loss", "variance", "variance over tasks of the training losses", baseline, log=True)
+    what = "variance over tasks of the training losses"
+    return _curves(records, "train_loss", "variance", what, baseline, shown, log=True)
 
 
 def weight_figure(records: Sequence[RunRecord]) -> Figure:
@@ -114,20 +121,27 @@ def weight_figure(records: Sequence[RunRecord]) -> Figure:
     return figure
 
 
-def radar_figure(table: Table) -> Figure:
+def radar_figure(table: Table, shown: Looks | None = None) -> Figure:
     """Radar chart of the main metric per task, one line per method; smaller is better.
 
     Accuracies are drawn as error rates, as in AAMTRL's charts.
     """
     values, label = _errors(table)
     angles = np.linspace(0, 2 * np.pi, len(table.tasks), endpoint=False)
-    shades = colors(list(table.rows.index), table.baseline)
+    shown = shown or looks(list(table.rows.index), table.baseline)
     with style():
         figure = new_figure(6.6 + 0.16 * max(map(len, table.tasks)), 5.4)
         panel: Any = figure.subplots(subplot_kw={"projection": "polar"})
         for method in values.dropna().index[:MOST_LINES]:
             ring = values.loc[method].to_numpy()
-            panel.plot(np.append(angles, angles[:1]), np.append(ring, ring[:1]), label=method, color=shades[method])
+            look = shown[str(method)]
+            panel.plot(
+                np.append(angles, angles[:1]),
+                np.append(ring, ring[:1]),
+                label=method,
+                color=look.color,
+                linestyle=look.line,
+            )
         panel.set_theta_offset(np.pi / 2)
         panel.set_theta_direction(-1)
         # Ticks' own labels would be centred on their place, across the chart.
@@ -141,10 +155,12 @@ def radar_figure(table: Table) -> Figure:
     return figure
 
 
-def trace_figure(records: Sequence[RunRecord], trace: str, baseline: str | None = "stl") -> Figure:
+def trace_figure(
+    records: Sequence[RunRecord], trace: str, baseline: str | None = "stl", shown: Looks | None = None
+) -> Figure:
     """A number that objectives or balancers recorded by epoch (`R_mean`, `lambda`, …), mean and interval over seeds."""
     lines = over_seeds(trace_frame(records, trace), "value")
-    return _lines(lines, trace, _methods(records), baseline)
+    return _lines(lines, trace, _methods(records), baseline, shown)
 
 
 def _draw_table(part: Any, table: Table) -> None:
@@ -241,25 +257,40 @@ def _heat(panel: Axes, table: Table, rows: pd.DataFrame) -> None:
 
 
 def _curves(
-    records: Sequence[RunRecord], value: str, reduce: str, label: str, baseline: str | None, log: bool = False
+    records: Sequence[RunRecord],
+    value: str,
+    reduce: str,
+    label: str,
+    baseline: str | None,
+    shown: Looks | None,
+    log: bool = False,
 ) -> Figure:
     methods = _methods(records)
-    return _lines(over_seeds(epoch_frame(records, methods), value, reduce), label, methods, baseline, log)
+    return _lines(over_seeds(epoch_frame(records, methods), value, reduce), label, methods, baseline, shown, log)
 
 
-def _lines(lines: pd.DataFrame, label: str, methods: Sequence[str], baseline: str | None, log: bool = False) -> Figure:
+def _lines(
+    lines: pd.DataFrame,
+    label: str,
+    methods: Sequence[str],
+    baseline: str | None,
+    shown: Looks | None,
+    log: bool = False,
+) -> Figure:
     """One line per method over epochs, with a band for the interval over seeds."""
-    shades = colors(methods, baseline if baseline in methods else None)
+    shown = shown or looks(methods, baseline if baseline in methods else None)
     with style():
         figure = new_figure(7.0, 3.6)
         panel = figure.subplots()
         for method, rows in lines.groupby("method", sort=False):
-            color = shades[str(method)]
-            dot = "o" if len(rows) == 1 else None  # one epoch makes no line
-            panel.plot(rows["epoch"], rows["mean"], label=str(method), color=color, marker=dot)
+            look = shown[str(method)]
+            dot = look.marker if len(rows) == 1 else None  # one epoch makes no line
+            panel.plot(
+                rows["epoch"], rows["mean"], label=str(method), color=look.color, linestyle=look.line, marker=dot
+            )
             if not log:  # an interval may reach below zero
                 low, high = rows["mean"] - rows["ci"], rows["mean"] + rows["ci"]
-                panel.fill_between(rows["epoch"], low, high, color=color, alpha=0.12, linewidth=0)
+                panel.fill_between(rows["epoch"], low, high, color=look.color, alpha=0.12, linewidth=0)
         if lines.empty:
             _say_nothing(panel, "nothing recorded")
         else:
