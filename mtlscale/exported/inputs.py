@@ -50,13 +50,14 @@ class Reader:
 
     def read(self, inputs: Any, *, skip_bad: bool = False) -> Read:
         """The inputs that can be read. `UserError` where there is none."""
-        found = self._read(inputs, skip_bad)
+        found = self.some(inputs, skip_bad=skip_bad)
         if not len(found.inputs):
             left = f": {found.skipped[0]}" if found.skipped else ""
             raise UserError(f"there is nothing to predict{left}; give at least one input")
         return found
 
-    def _read(self, inputs: Any, skip_bad: bool) -> Read:
+    def some(self, inputs: Any, *, skip_bad: bool = False, rows: Sequence[Any] | None = None) -> Read:
+        """The same, though there may be none. rows: how messages number the rows of a table; default: from 1."""
         if hasattr(inputs, "columns") and not isinstance(inputs, Tensor) and not hasattr(inputs, "schema"):
             import pyarrow as pa
 
@@ -66,7 +67,7 @@ class Reader:
 
             inputs = pa.table(dict(inputs))
         if hasattr(inputs, "schema"):
-            return self._table(inputs, skip_bad)
+            return self._table(inputs, skip_bad, range(1, len(inputs) + 1) if rows is None else rows)
         if isinstance(inputs, str | bytes | Path) or _is_image(inputs):
             inputs = [inputs]
         if isinstance(inputs, list | tuple):
@@ -84,7 +85,7 @@ class Reader:
         shape = ", ".join(map(str, self.told.shape))
         return f"[N, {shape}] of {self.told.dtype}"
 
-    def _numbers(self, inputs: Any) -> Tensor:
+    def _numbers(self, inputs: Any, rows: Sequence[Any] | None = None) -> Tensor:
         """An array or tensor, checked."""
         import numpy as np
 
@@ -110,7 +111,8 @@ class Reader:
         bad = ~torch.isfinite(found.to(torch.float64)).reshape(len(found), -1)
         if bad.any():
             row, place = bad.nonzero()[0].tolist()
-            raise UserError(f"row {row + 1} has no finite number in place {place + 1}; mend or leave out the row")
+            number = row + 1 if rows is None else rows[row]
+            raise UserError(f"row {number} has no finite number in place {place + 1}; mend or leave out the row")
         return found.to(torch.float32 if self.told.kind == "image" else wanted)
 
     # -- texts -----------------------------------------------------------------------------------------------------
@@ -172,33 +174,33 @@ class Reader:
 
     # -- tables ----------------------------------------------------------------------------------------------------
 
-    def _table(self, table: pa.Table, skip_bad: bool) -> Read:
+    def _table(self, table: pa.Table, skip_bad: bool, rows: Sequence[Any]) -> Read:
         """The prepared column `input`; or texts, pictures or features by the names of their columns."""
         names = table.column_names
         if "input" in names:
-            return self._prepared_column(table, skip_bad)
+            return self._prepared_column(table, skip_bad, rows)
         if self.told.kind == "tokens" and "text" in names:
             texts: list[Any] = table["text"].to_pylist()
             if "second" in names:
                 texts = list(zip(texts, table["second"].to_pylist(), strict=True))
             wrong = [row for row, text in enumerate(texts) if not _is_text(text)]
             if wrong and not skip_bad:
-                raise UserError(f"row {wrong[0] + 1} has no text; mend it, or pass --skip-bad")
+                raise UserError(f"row {rows[wrong[0]]} has no text; mend it, or pass --skip-bad")
             kept = [row for row in range(len(texts)) if row not in set(wrong)]
-            skipped = [f"row {row + 1} has no text" for row in wrong]
+            skipped = [f"row {rows[row]} has no text" for row in wrong]
             return Read(self._texts([texts[row] for row in kept]) if kept else torch.empty(0), kept, skipped)
         if self.told.kind == "image" and "image" in names:
             cells = [cell.get("bytes") if isinstance(cell, dict) else cell for cell in table["image"].to_pylist()]
             return self._images([b"" if cell is None else cell for cell in cells], skip_bad)
         if self.told.kind == "vector":
-            return self._features(table, skip_bad)
+            return self._features(table, skip_bad, rows)
         column = {"tokens": "text", "image": "image"}[self.told.kind]
         raise UserError(
             f"the table has columns {_listed(names)}, the model reads a column {column!r}, or the prepared {'input'!r} "
             f"{self._wanted()}"
         )
 
-    def _prepared_column(self, table: pa.Table, skip_bad: bool) -> Read:
+    def _prepared_column(self, table: pa.Table, skip_bad: bool, rows: Sequence[Any]) -> Read:
         import numpy as np
         import pyarrow as pa
 
@@ -218,9 +220,9 @@ class Reader:
         if len(flat) != size * len(table):
             each = f"{len(flat) / max(1, len(table)):g}"
             raise UserError(f"column 'input' has {each} numbers to a row, the model reads {self._wanted()}")
-        return _whole(self._numbers(flat.reshape(len(table), *self.told.shape)))
+        return _whole(self._numbers(flat.reshape(len(table), *self.told.shape), rows))
 
-    def _features(self, table: pa.Table, skip_bad: bool) -> Read:
+    def _features(self, table: pa.Table, skip_bad: bool, rows: Sequence[Any]) -> Read:
         import numpy as np
         import pyarrow as pa
 
@@ -243,7 +245,9 @@ class Reader:
             )
         values = np.column_stack([table[name].to_numpy().astype(np.float64) for name in names])
         wrong = np.argwhere(~np.isfinite(values))
-        problems = {int(row): f"row {row + 1} has no value in {names[column]}" for row, column in wrong[::-1].tolist()}
+        problems = {
+            int(row): f"row {rows[row]} has no value in {names[column]}" for row, column in wrong[::-1].tolist()
+        }
         if problems and not skip_bad:
             raise UserError(f"{problems[min(problems)]}; mend it, or pass --skip-bad")
         kept = [row for row in range(len(values)) if row not in problems]

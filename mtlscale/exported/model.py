@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule
-from mtlscale.data import Batch, Samples, Workers
-from mtlscale.data.readers import open_reader, placed
+from mtlscale.data import Batch, Samples
+from mtlscale.data.readers import placed
 from mtlscale.exported import nested
 from mtlscale.exported.description import (
     FOUND,
@@ -21,14 +21,12 @@ from mtlscale.exported.description import (
     read_description,
 )
 from mtlscale.exported.inputs import Reader
+from mtlscale.exported.measure import Tell, as_exported, measure
 from mtlscale.exported.network import network
 from mtlscale.exported.predictions import Prediction, prediction_of
-from mtlscale.exported.prepared import as_exported
 from mtlscale.records import Metrics
 from mtlscale.spec import Task, TaskSuite, UserError, load_plugin, nearest, source_hash
 from mtlscale.spec.components import component
-from mtlscale.training.batches import Batches
-from mtlscale.training.evaluate import evaluate
 
 
 class ExportedModel:
@@ -91,45 +89,16 @@ class ExportedModel:
                 raise UserError(f"the model has no task {name!r}: {nearest(str(name), known)}")
         return names
 
-    def evaluate(self, folder: Path | str, split: str = "test") -> Metrics:
+    def evaluate(self, folder: Path | str, split: str = "test", *, tell: Tell | None = None) -> Metrics:
         """Task -> metric -> value on a split of a prepared set, "loss" included, by what training measures with: on
         the set that it was trained on to the last digit what the run's record has.
 
-        That holds with as many threads as the run had (`description.run.threads`); others may change last digits.
+        That holds with as many threads as the run had (`description.run.threads`); others may change last digits. tell:
+        hears of every batch, and of the scores of its tasks.
         """
-        batches = self._batches(Path(folder), split)
-        return evaluate(self.module, batches.of_split(split), self.suite, self.device, Workers())
-
-    def predict_prepared(
-        self, folder: Path | str, split: str = "test", task: str | Sequence[str] | None = None
-    ) -> tuple[dict[str, Prediction], dict[str, Tensor]]:
-        """The predictions of a split of a prepared set, of all tasks or these, and what is true [N, …]."""
-        wanted = list(self.tasks) if task is None else self.named(task)
-        scores: dict[str, list[Tensor]] = {name: [] for name in wanted}
-        truth: dict[str, list[Tensor]] = {name: [] for name in wanted}
-        for batch in self._batches(Path(folder), split).of_split(split):
-            with torch.inference_mode():
-                found = self.module(batch).predictions
-            for name in set(wanted) & set(batch.tasks):
-                scores[name].append(found[name].cpu())
-                truth[name].append(batch.samples.targets[name].cpu())
-        tasks = self.tasks
-        return (
-            {name: prediction_of(tasks[name], torch.cat(parts)) for name, parts in scores.items()},
-            {name: torch.cat(parts) for name, parts in truth.items()},
-        )
-
-    def _batches(self, folder: Path, split: str) -> Batches:
-        data = as_exported(folder, split, self.description, self.reader)
-        reader, _ = open_reader(data, "auto", device=self.device, dtype=self.dtype)
-        return Batches(
-            reader,
-            self.suite,
-            device=self.device,
-            dtype=self.dtype,
-            workers=Workers(),
-            eval_batch_size=self.batch_size,
-        )
+        data = as_exported(Path(folder), split, self.description, self.reader)
+        place: dict[str, Any] = {"device": self.device, "dtype": self.dtype}
+        return measure(self.module, data, split, batch_size=self.batch_size, tell=tell, **place)
 
     @torch.inference_mode()
     def _predict(self, inputs: Tensor, names: Sequence[str], size: int) -> dict[str, Prediction]:

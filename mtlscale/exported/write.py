@@ -85,15 +85,15 @@ def _publish(temporary: Path, folder: Path) -> None:
 
 
 def _write(source: Source, folder: Path) -> None:
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     record = source.record
     state = {name: value.detach().cpu().contiguous().clone() for name, value in source.state.items()}
-    save_file(state, folder / MODEL)
+    (folder / MODEL).write_bytes(save(state))
     tensors: dict[str, Any] = {}
     found = None if source.found is None else nested.plain(source.found, tensors)
     if tensors:
-        save_file(tensors, folder / FOUND)
+        (folder / FOUND).write_bytes(save(tensors))
     if "vocabulary" in source.suite.extras:
         (folder / VOCABULARY).write_text("".join(f"{w}\n" for w in source.suite.extras["vocabulary"]), encoding="utf-8")
     tokenizer = tokenizer_of(record.spec, source.suite)

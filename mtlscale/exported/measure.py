@@ -1,15 +1,57 @@
-"""Prepared sets as an exported model measures them."""
+"""A prepared set through an exported model: its metrics, and what the network said on the way."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from mtlscale.data import PreparedData, load_prepared
+import torch
+from torch import Tensor, nn
+
+from mtlscale.architectures import MultiTaskModule
+from mtlscale.data import Batch, Outputs, PreparedData, Workers, load_prepared
+from mtlscale.data.readers import open_reader
 from mtlscale.data.views import viewed
 from mtlscale.exported.description import Description
 from mtlscale.exported.inputs import Reader
+from mtlscale.records import Metrics
 from mtlscale.spec import TaskSuite, UserError
+from mtlscale.training.batches import Batches
+from mtlscale.training.evaluate import evaluate
+
+Tell = Callable[[Batch, dict[str, Tensor]], None]  # a batch, and task -> scores on the host
+
+
+def measure(
+    module: MultiTaskModule,
+    data: PreparedData,
+    split: str,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    batch_size: int,
+    tell: Tell | None = None,
+) -> Metrics:
+    """Task -> metric -> value on a split, "loss" included, by what training measures with. tell: hears of all batches,
+    in the order of each stream's rows."""
+    reader, _ = open_reader(data, "auto", device=device, dtype=dtype)
+    batches = Batches(reader, data.suite, device=device, dtype=dtype, workers=Workers(), eval_batch_size=batch_size)
+    model = module if tell is None else _Heard(module, tell)
+    return evaluate(model, batches.of_split(split), data.suite, device, Workers())
+
+
+class _Heard(MultiTaskModule):
+    """A network of whose predictions somebody is told."""
+
+    def __init__(self, module: nn.Module, tell: Tell) -> None:
+        super().__init__()
+        self.module, self.tell = module, tell
+
+    def forward(self, batch: Batch) -> Outputs:
+        found: Outputs = self.module(batch)
+        self.tell(batch, {name: found.predictions[name].cpu() for name in batch.tasks})
+        return found
 
 
 def as_exported(folder: Path, split: str, description: Description, reader: Reader) -> PreparedData:
@@ -19,7 +61,7 @@ def as_exported(folder: Path, split: str, description: Description, reader: Read
     if split not in data.splits:
         raise UserError(f"{folder} has no split {split!r}; it has: {', '.join(data.splits)}")
     suite = description.suite
-    _check_inputs(folder, data.suite, description)
+    _check_inputs(folder, data.suite, suite)
     _check_words(folder, data, description, reader)
     known = {task.name: task for task in data.suite.tasks}
     for task in suite.tasks:
@@ -34,12 +76,11 @@ def as_exported(folder: Path, split: str, description: Description, reader: Read
     return replace(viewed(data, [task.name for task in suite.tasks], None), suite=suite)
 
 
-def _check_inputs(folder: Path, found: TaskSuite, description: Description) -> None:
-    wanted = description.suite
+def _check_inputs(folder: Path, found: TaskSuite, wanted: TaskSuite) -> None:
     for what, one, other in (
-        ("inputs", found.input_kind, wanted.input_kind),
-        ("input shape", list(found.input_shape), list(wanted.input_shape)),
-        ("inputs of tasks", found.inputs, wanted.inputs),
+        ("inputs of the kind", found.input_kind, wanted.input_kind),
+        ("inputs of shape", list(found.input_shape), list(wanted.input_shape)),
+        ("inputs", found.inputs, wanted.inputs),
     ):
         if one != other:
             raise UserError(
