@@ -48,9 +48,9 @@ def home_of(path: Path | None, storage: str | None = None) -> Home:
     return Home.at(path, storage)
 
 
-def console_of() -> Console:
+def console_of(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     # Into a file or a pipe tables get room, unless $COLUMNS says how much; a terminal has the width it has.
-    told = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return Console(width=None if told else 120)
+    told = (sys.stderr if stderr else sys.stdout).isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(width=None if told else 120, stderr=stderr)
