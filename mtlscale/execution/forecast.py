@@ -17,7 +17,7 @@ from mtlscale.execution.reading import processes_per_node
 from mtlscale.execution.sketch import Sketch
 from mtlscale.execution.sweep import SweepPlan
 from mtlscale.records import Home, Ledger, RunRecord
-from mtlscale.spec import Run
+from mtlscale.spec import Run, changed
 
 if TYPE_CHECKING:
     from mtlscale.data import PreparedData
@@ -29,6 +29,7 @@ _TRIED = 1 << 30  # bytes of data that are read to try a few steps
 _EACH = 0.3  # seconds that are timed of a method
 _STATES = {"adam": 2, "adamw": 2, "sgd": 1}  # numbers an optimiser keeps for each parameter
 _FORWARD = 1 / 3  # of the time of a step, what evaluating as many samples takes
+_NO_SIZE = ("split", "label_noise", "seed", "search_seed")
 _SHAPE = ("batch_size", "batches", "optimizer", "clip", "amp", "accumulate", "gramian_every", "dtype", "channels_last")
 
 
@@ -131,11 +132,17 @@ class _Past:
 
 
 def _shape(spec: Mapping[str, Any]) -> str:
-    """What has to be the same for runs to take the same time for a step, and the same memory."""
-    parts = {part: spec[part] for part in ("architecture", "encoder", "objective")}
+    """What has to be the same for runs to take the same time for a step, and the same memory: numbers with a point,
+    such as strengths and rates, change neither."""
+    kinds = {"architecture": "architectures", "encoder": "encoders", "objective": "objectives", "dataset": "datasets"}
+    parts = {part: spec[part] and (spec[part]["name"], _sizes(kind, spec[part])) for part, kind in kinds.items()}
     training = {key: spec["training"].get(key) for key in _SHAPE}
-    dataset = {key: value for key, value in spec["dataset"].items() if key not in ("split", "label_noise")}
-    return json.dumps([dataset, parts, spec["balancer"]["name"], training], sort_keys=True)
+    return json.dumps([parts, spec["balancer"]["name"], training], sort_keys=True)
+
+
+def _sizes(kind: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    options = changed(kind, entry)
+    return {key: value for key, value in options.items() if key not in _NO_SIZE and not isinstance(value, float)}
 
 
 def _of_records(run: Run, count: int, records: Sequence[RunRecord], steps: int | None) -> Forecast:

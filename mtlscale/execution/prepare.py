@@ -122,6 +122,8 @@ def look(name: str, options: dict[str, Any], source: Path | str | None, home: Pa
     from pipelines import is_remote
 
     pipeline = build("datasets", name, options)
+    if source is not None and not pipeline.needs_source:
+        _check_there(name, source)
     if pipeline.needs_source and source is not None and is_remote(source):
         return find_prepared(name, options, home) or f"{source} is fetched when it is prepared"
     with _of_plugin(pipeline):

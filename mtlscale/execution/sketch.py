@@ -13,7 +13,7 @@ from mtlscale.execution.plan import Datasets, Plan
 from mtlscale.execution.prepare import look
 from mtlscale.execution.runner import plan as make_plan
 from mtlscale.execution.sweep import SweepPlan
-from mtlscale.records import Home
+from mtlscale.records import Home, check_folder
 from mtlscale.spec import Experiment, Run
 
 
@@ -41,6 +41,7 @@ def sketch(
 
     `UserError` for all that a run would be refused for, as far as it can be known.
     """
+    check_folder(home.root)
     cluster.check_fits(experiment.resources, address)
     with tempfile.TemporaryDirectory(prefix=leftovers.prefix("sketch")) as scratch:
         folders: dict[str, Path] = {}
