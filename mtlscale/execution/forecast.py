@@ -17,7 +17,7 @@ from mtlscale.execution.reading import processes_per_node
 from mtlscale.execution.sketch import Sketch
 from mtlscale.execution.sweep import SweepPlan
 from mtlscale.records import Home, Ledger, RunRecord
-from mtlscale.spec import Run, changed
+from mtlscale.spec import Run, TrainingSpec, changed
 
 if TYPE_CHECKING:
     from mtlscale.data import PreparedData
@@ -136,7 +136,8 @@ def _shape(spec: Mapping[str, Any]) -> str:
     such as strengths and rates, change neither."""
     kinds = {"architecture": "architectures", "encoder": "encoders", "objective": "objectives", "dataset": "datasets"}
     parts = {part: spec[part] and (spec[part]["name"], _sizes(kind, spec[part])) for part, kind in kinds.items()}
-    training = {key: spec["training"].get(key) for key in _SHAPE}
+    known = {**TrainingSpec().model_dump(mode="json"), **spec["training"]}  # those of earlier versions name fewer
+    training = {key: known[key] for key in _SHAPE}
     return json.dumps([parts, spec["balancer"]["name"], training], sort_keys=True)
 
 
