@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 AddressOption = Annotated[
     str | None,
-    typer.Option(help="The cluster's job server [default: $RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265]"),
+    typer.Option(help="The cluster's job server", show_default="$RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265"),
 ]
 JobArgument = Annotated[str, typer.Argument(help="The id that `mtlscale submit` printed")]
 
@@ -42,7 +42,7 @@ def submit(
     home: Annotated[
         str | None,
         typer.Option(
-            help="Folder on the cluster that all its nodes see [default: $MTLSCALE_HOME there, else ~/mtlscale]"
+            help="Folder on the cluster that all its nodes see", show_default="$MTLSCALE_HOME there, else ~/mtlscale"
         ),
     ] = None,
     storage: Annotated[
@@ -142,7 +142,7 @@ def status(
     job: Annotated[str | None, typer.Argument(help="The id of a job; without one, the experiments of --home")] = None,
     address: AddressOption = None,
     home: Annotated[
-        Path | None, typer.Option(help="Folder of the results [default: $MTLSCALE_HOME or ./outputs]")
+        Path | None, typer.Option(help="Folder of the results", show_default="$MTLSCALE_HOME or ./outputs")
     ] = None,
 ) -> None:
     """How far a job is; all jobs with --address; without both, the runs done, left and failed of every experiment."""
@@ -218,7 +218,7 @@ def sync(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. tracking.uri=URI")
     ] = None,
     home: Annotated[
-        Path | None, typer.Option(help="Folder of the results [default: $MTLSCALE_HOME or ./outputs]")
+        Path | None, typer.Option(help="Folder of the results", show_default="$MTLSCALE_HOME or ./outputs")
     ] = None,
 ) -> None:
     """Write to MLflow what the ledger has and MLflow lacks, as after a time when no server answered."""

@@ -2,6 +2,7 @@
 
 from mtlscale.records.diagnosis import Diagnosis, Matrix
 from mtlscale.records.files import clear_temporaries, is_full, no_space, write_atomically
+from mtlscale.records.finding import FoundRun, find_run
 from mtlscale.records.home import Home, check_folder, new_folders
 from mtlscale.records.lease import Holder, Lease, holder_of, take
 from mtlscale.records.ledger import Ledger, Outcome
@@ -13,6 +14,7 @@ from mtlscale.records.storage_lease import StorageLease
 __all__ = [
     "Diagnosis",
     "Epoch",
+    "FoundRun",
     "Holder",
     "Home",
     "ItemErrors",
@@ -30,6 +32,7 @@ __all__ = [
     "best_so_far",
     "check_folder",
     "clear_temporaries",
+    "find_run",
     "holder_of",
     "is_full",
     "new_folders",

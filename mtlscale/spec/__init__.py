@@ -15,6 +15,7 @@ from mtlscale.spec.components import (
     plugin_error,
     source_hash,
 )
+from mtlscale.spec.differences import changed, differences
 from mtlscale.spec.dimensions import COMMON, PARTS, Dimension, Knobs, SearchSpec, split_path
 from mtlscale.spec.errors import UserError
 from mtlscale.spec.experiment import Experiment
@@ -62,11 +63,13 @@ __all__ = [
     "TrainingSpec",
     "UserError",
     "build",
+    "changed",
     "check_batches",
     "check_delta",
     "check_metric",
     "component",
     "default_space",
+    "differences",
     "entering",
     "find_experiment",
     "fingerprint_with",
