@@ -1,0 +1,1 @@
+def filled(m): return m
