@@ -13,6 +13,8 @@ DOCUMENTS = {
     "index.md": "README.md",
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
+    "releasing.md": "RELEASING.md",
+    "cluster.md": "cluster/README.md",
 }
 LINK = re.compile(r"(\]\()([^)\s#:]+)(#[^)\s]*)?(\))")
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".md": "markdown", ".sh": "sh"}
