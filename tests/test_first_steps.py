@@ -42,6 +42,15 @@ def test_what_is_no_code_is_packaged() -> None:
         assert any(name.parent == Path(p).parent and name.match(p) for p in shipped), f"no data-files have {name}"
 
 
+def run(*command: str | Path, folder: Path, path: Path | None = None) -> str:
+    """What a command prints, which knows nothing of the checkout that runs the tests; `path`: where programs are."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MTLSCALE"))}
+    environment |= {"COLUMNS": "160"} | ({"PATH": f"{path}:{environment['PATH']}"} if path else {})
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
 @dataclass(frozen=True)
 class Installed:
     """An environment that has nothing but the wheel and what it needs."""
@@ -50,11 +59,7 @@ class Installed:
     seconds: float  # from no environment to this
 
     def __call__(self, *command: str, folder: Path) -> str:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MTLSCALE"))}
-        environment |= {"PATH": f"{self.bin}:{environment['PATH']}", "COLUMNS": "160"}
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-        return done.stdout
+        return run(*command, folder=folder, path=self.bin)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +67,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a copy, so that nothing of an earlier build is in it; the wheel is made of the source distribution."""
     folder = tmp_path_factory.mktemp("wheel")
     shutil.copytree(ROOT, folder / "copy", ignore=shutil.ignore_patterns(*NOT_SHIPPED))
-    subprocess.run([sys.executable, "-m", "build", "--outdir", folder / "dist", folder / "copy"], check=True)
+    run(sys.executable, "-m", "build", "--outdir", folder / "dist", folder / "copy", folder=folder)
     [built] = (folder / "dist").glob("*.whl")
     return built
 
@@ -71,11 +76,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     folder = tmp_path_factory.mktemp("empty")
     begun = time.monotonic()
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
-    program = folder / "venv" / "bin"
-    constraints = ["--constraint", ROOT / "constraints.txt"]
-    subprocess.run([program / "python", "-m", "pip", "install", "--quiet", *constraints, wheel], check=True)
-    found = Installed(program, time.monotonic() - begun)
+    run(sys.executable, "-m", "venv", folder / "venv", folder=folder)
+    programs = folder / "venv" / "bin"
+    run(programs / "python", "-m", "pip", "install", "--constraint", ROOT / "constraints.txt", wheel, folder=folder)
+    found = Installed(programs, time.monotonic() - begun)
     print(f"\ninstalled in {found.seconds:.0f} s")
     return found
 

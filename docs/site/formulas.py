@@ -30,6 +30,7 @@ def mathml(formula: str, *, display: bool) -> str:
         known = pattern.sub(written, known)
     drawn = latex2mathml.converter.convert(known, display="block" if display else "inline")
     drawn = re.sub(r">\\([{}])<", r">\1<", drawn)
+    drawn = re.sub(r"<mo>(&#x02016;|‖|\|)</mo>", r'<mo stretchy="false">\1</mo>', drawn)  # a raised 2 would stretch it
     if left := re.findall(r"\\[A-Za-z]+", html.unescape(drawn)):
         raise ValueError(f"{left[0]} is not known, in the formula {formula}")
     return re.sub(r'<(m[in]) mathvariant="([\w-]+)">(\w)</\1>', _of_its_alphabet, drawn)

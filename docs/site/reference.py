@@ -49,19 +49,19 @@ def keys() -> str:
     return "\n\n".join(_section(path, model) for path, model in models())
 
 
-def models() -> Iterator[tuple[str, type[BaseModel]]]:
-    """(where in the file, model) of the experiment and of all that it holds."""
-    waiting: list[tuple[str, type[BaseModel]]] = [("", Experiment)]
-    seen = {Experiment}
-    while waiting:
-        path, model = waiting.pop(0)
-        yield path, model
-        for name, field in model.model_fields.items():
-            for inner in _mentioned(field.annotation):
-                if isinstance(inner, type) and issubclass(inner, BaseModel) and inner not in seen:
-                    seen.add(inner)
-                    many = get_origin(field.annotation) in (tuple, dict)
-                    waiting.append((f"{path}.{name}".lstrip(".") + ("[]" if many else ""), inner))
+def models() -> list[tuple[str, type[BaseModel]]]:
+    """(where in the file, model) of the experiment and of all that it holds, each behind what holds it first."""
+    return list(_models("", Experiment, set()))
+
+
+def _models(path: str, model: type[BaseModel], seen: set[Any]) -> Iterator[tuple[str, type[BaseModel]]]:
+    seen.add(model)
+    yield path, model
+    for name, field in model.model_fields.items():
+        for inner in _mentioned(field.annotation):
+            if isinstance(inner, type) and issubclass(inner, BaseModel) and inner not in seen:
+                many = "[]" if get_origin(field.annotation) in (tuple, dict) else ""
+                yield from _models(f"{path}.{name}{many}".lstrip("."), inner, seen)
 
 
 def _mentioned(annotation: Any) -> Iterator[Any]:
@@ -74,11 +74,11 @@ def _section(path: str, model: type[BaseModel]) -> str:
     title = "The file" if not path else "Components" if model is ComponentSpec else f"`{path}`"
     said = comments(model)
     rows = "\n".join(
-        f"| `{name}` | {_value(field)} | {_default(field, said.get(name, ''))} | {_cell(said.get(name, ''))} |"
+        f"| `{name}` | {_cell(said.get(name, ''))} | {_value(field)} | {_default(field, said.get(name, ''))} |"
         for name, field in model.model_fields.items()
     )
     intro = " ".join(inspect.cleandoc(model.__doc__ or "").split())
-    return f"## {title}\n\n{intro}\n\n| key | value | default | |\n| --- | --- | --- | --- |\n{rows}"
+    return f"## {title}\n\n{intro}\n\n| key | what it is | value | default |\n| --- | --- | --- | --- |\n{rows}"
 
 
 def _value(field: FieldInfo) -> str:
@@ -161,12 +161,12 @@ def components() -> str:
     parts = [f"## {kind.capitalize()}\n\n{what}\n\n{_named(kind)}" for kind, what in KINDS.items()]
     assert set(KINDS) == set(PACKAGES)
     rows = "\n".join(
-        f"| `{name}` | {'higher' if info.higher_is_better else 'lower'} | {', '.join(f'`{x}`' for x in info.losses)} | "
-        f"{info.unit} | {_cell(info.help)} |"
+        f"| `{name}` | {_cell(info.help)} | {'higher' if info.higher_is_better else 'lower'} | {info.unit} | "
+        f"{', '.join(f'`{x}`' for x in info.losses)} |"
         for name, info in METRICS.items()
     )
     metrics = "What tasks report; a data set's `metrics` choose among them, and its losses say which are defined."
-    head = "| name | better | for the losses | unit | |\n| --- | --- | --- | --- | --- |"
+    head = "| name | what it is | better | unit | for the losses |\n| --- | --- | --- | --- | --- |"
     return "\n\n".join([*parts, f"## Metrics\n\n{metrics}\n\n{head}\n{rows}"])
 
 
@@ -181,10 +181,10 @@ def _one(kind: str, cls: Any) -> str:
     if not cls.knobs():
         return text
     rows = "\n".join(
-        f"| `{name}` | {_shown(default)} | {_cell(spec.range()) or '–'} | {_searched(spec.search)} | {_cell(spec.help)} |"
+        f"| `{name}` | {_cell(spec.help)} | {_shown(default)} | {_cell(spec.range()) or '–'} | {_searched(spec.search)} |"
         for name, (default, spec) in cls.knobs().items()
     )
-    return f"{text}\n\n| setting | default | range | searched | |\n| --- | --- | --- | --- | --- |\n{rows}"
+    return f"{text}\n\n| setting | what it is | default | range | searched |\n| --- | --- | --- | --- | --- |\n{rows}"
 
 
 def _shown(default: Any) -> str:
