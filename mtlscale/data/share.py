@@ -27,7 +27,7 @@ def kept_places(ids: Sequence[str], share: float) -> Tensor:
 
 
 class TrainingShare:
-    """A share of the training samples of every stream that has labels. ids: stream -> of its samples, in their order."""
+    """A share of the training samples of every stream with labels. ids: stream -> of its samples, in their order."""
 
     def __init__(self, share: float, suite: TaskSuite, ids: Callable[[str], Sequence[str]]) -> None:
         self.share, self.suite = share, suite

@@ -180,7 +180,11 @@ def records_of(experiment: Experiment, home: Home, *, epochs: bool = True) -> tu
     the file stay in the ledger and are left out. `epochs`: whether anybody will look at the records' epochs; many
     records come without them in any case."""
     epochs = epochs and len(experiment.datasets) * len(experiment.methods) * len(experiment.seeds) <= MANY
-    known = Ledger(home.ledger(experiment.name)).latest(epochs=epochs)
+    return belonging(experiment, Ledger(home.ledger(experiment.name)).latest(epochs=epochs))
+
+
+def belonging(experiment: Experiment, known: Mapping[str, RunRecord]) -> tuple[RunRecord, ...]:
+    """Of these records by run_id the ones of the experiment's runs, on the data that the last of them were made on."""
     fingerprints = dict.fromkeys(experiment.data(), "")
     datasets = {dataset.label: dataset for dataset in experiment.datasets}
     for record in known.values():

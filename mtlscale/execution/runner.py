@@ -269,7 +269,7 @@ def _execute(
     experiment, observer, tracker = the_plan.experiment, services.observer, services.tracker
     todo = {planned.run.run_id: planned for planned in the_plan.todo}
     hopeless = {} if found is None else found.hopeless()
-    jobs = [_job(p, the_plan, home) for p in todo.values() if (p.run.dataset, p.run.method) not in hopeless]
+    jobs = [job_of(p, the_plan, home) for p in todo.values() if (p.run.dataset, p.run.method) not in hopeless]
     options = Options(
         experiment.resources,
         tuple(str(Path(plugin).absolute()) for plugin in experiment.plugins),
@@ -347,7 +347,7 @@ class Recorder:
             self._tracker.finished(run, record, self._home.run(run.run_id))
 
 
-def _job(planned: PlannedRun, the_plan: Plan, home: Home) -> Job | Batched:
+def job_of(planned: PlannedRun, the_plan: Plan, home: Home) -> Job | Batched:
     """What a worker takes from the queue: the run, batched by itself where that is far cheaper."""
     run = planned.run
     job = Job(run, the_plan.folders[run.data], home.run(run.run_id))

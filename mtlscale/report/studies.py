@@ -12,7 +12,7 @@ import numpy as np
 
 from mtlscale.records import RunRecord
 from mtlscale.report import capacity as sizes
-from mtlscale.report import courses, similarity
+from mtlscale.report import courses, learning, similarity
 from mtlscale.report.facts import Facts
 from mtlscale.report.frames import by_dataset, newest
 
@@ -52,6 +52,7 @@ def studies(records: Sequence[RunRecord], board: Leaderboard) -> list[Study]:
         found.append(_similarity(runs, pairs, reference))
     if baseline is not None and (of := sizes.capacity(runs, baseline)) is not None:
         found.append(_capacity(of))
+    found += [_learning(curves, board) for curves in learning.learning_curves(runs, board.tables)]
     return [*found, *map(_course, courses.courses(runs, board.tables))]
 
 
@@ -124,4 +125,15 @@ def _course(of: courses.Course) -> Study:
         (courses.course_table(of),),
         partial(courses.course_figure, of),
         partial(courses.course_plot, of),
+    )
+
+
+def _learning(of: learning.LearningCurves, board: Leaderboard) -> Study:
+    return Study(
+        of.file,
+        of.title,
+        tuple(learning.sentences(of, board.tables)),
+        learning.learning_tables(of),
+        partial(learning.learning_figure, of),
+        partial(learning.learning_plot, of),
     )

@@ -13,8 +13,8 @@ def check_batches(run: Run, suite: TaskSuite) -> None:
     training = run.training
     if run.share < 1 and training.reader == "stream":
         raise UserError(
-            f"train: the reader stream has all of {suite.name} pass by; set training.reader to mapped, memory or device, "
-            "or drop `train`"
+            f"train: the reader stream has all of {suite.name} pass by; set training.reader to mapped, memory or "
+            "device, or drop `train`"
         )
     if training.batches == "per_task":
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def read(data: PreparedData, kind: str) -> Reader:
 def test_a_larger_share_adds_to_a_smaller_one() -> None:
     found = [set(kept_places(IDS, share).tolist()) for share in (0.05, 0.1, 0.25, 1.0)]
     assert [len(places) for places in found] == [100, 200, 500, 2000]
-    assert all(smaller < larger for smaller, larger in zip(found, found[1:], strict=False))
+    assert all(smaller < larger for smaller, larger in itertools.pairwise(found))
 
 
 def test_which_samples_those_are_says_their_id_and_not_their_place() -> None:
