@@ -1,5 +1,6 @@
 """What runs leave behind, where it is kept, and which of them is best."""
 
+from mtlscale.records.contributed import Provenance, is_results, records_of_results
 from mtlscale.records.diagnosis import Diagnosis, Matrix
 from mtlscale.records.files import clear_temporaries, is_full, no_space, write_atomically
 from mtlscale.records.finding import FoundRun, find_run
@@ -24,6 +25,7 @@ __all__ = [
     "Metrics",
     "Outcome",
     "PhaseCost",
+    "Provenance",
     "RunRecord",
     "Score",
     "Storage",
@@ -35,9 +37,11 @@ __all__ = [
     "find_run",
     "holder_of",
     "is_full",
+    "is_results",
     "new_folders",
     "no_space",
     "read_record",
+    "records_of_results",
     "restore",
     "score",
     "score_of",

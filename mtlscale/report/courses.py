@@ -15,6 +15,7 @@ from mtlscale.report.canvas import MOST_LINES, new_figure, style
 from mtlscale.report.colors import GREY, Look, Looks, looks
 from mtlscale.report.facts import Facts
 from mtlscale.report.frames import by_dataset, newest
+from mtlscale.report.learning import SHARE
 from mtlscale.report.plotly_canvas import cell, interval, panel_grid, with_legend
 from mtlscale.report.plotly_canvas import label as plain
 
@@ -44,7 +45,7 @@ class Course:
 
     @property
     def file(self) -> str:
-        return f"by_{re.sub(r'[^0-9A-Za-z.-]+', '_', self.over)}_{self.pipeline}"
+        return f"by_{re.sub(r'[^0-9A-Za-z.-]+', '_', f'{self.over}_{self.pipeline}')}"
 
     @property
     def logarithmic(self) -> bool:
@@ -61,7 +62,9 @@ def courses(records: Sequence[RunRecord], tables: Mapping[str, Table]) -> Iterat
     pipelines: dict[str, dict[str, dict[str, Any]]] = {}
     for dataset, runs in by_dataset(newest(records)).items():
         if tables[dataset].baseline is not None and "name" in (first := runs[0].spec.get("dataset", {})):
-            pipelines.setdefault(str(first["name"]), {})[dataset] = _settings(runs)
+            share = first.get(SHARE, 1.0)  # of shares there are learning curves
+            name = str(first["name"]) if share == 1 else f"{first['name']} {100 * share:.4g} %"
+            pipelines.setdefault(name, {})[dataset] = _settings(runs)
     for pipeline, settings in pipelines.items():
         differing = _differing(list(settings.values()))
         counts = {name: len(set(values)) for name, values in differing.items() if all(map(_is_number, values))}

@@ -11,7 +11,7 @@ import numpy as np
 
 from mtlscale.records import RunRecord
 from mtlscale.report import capacity as sizes
-from mtlscale.report import courses, similarity
+from mtlscale.report import courses, learning, similarity
 from mtlscale.report.colors import Looks, page_looks
 from mtlscale.report.facts import Facts
 from mtlscale.report.frames import by_dataset, newest
@@ -48,6 +48,7 @@ def studies(records: Sequence[RunRecord], board: Leaderboard) -> list[Study]:
         found.append(_similarity(runs, pairs, reference, shown))
     if baseline is not None and (of := sizes.capacity(runs, baseline)) is not None:
         found.append(_capacity(of, shown))
+    found += [_learning(curves, board, shown) for curves in learning.learning_curves(runs, board.tables)]
     return [*found, *(_course(of, shown) for of in courses.courses(runs, board.tables))]
 
 
@@ -122,4 +123,15 @@ def _course(of: courses.Course, shown: Looks) -> Study:
         (courses.course_table(of),),
         partial(courses.course_figure, of, shown),
         partial(courses.course_plot, of, shown),
+    )
+
+
+def _learning(of: learning.LearningCurves, board: Leaderboard, shown: Looks) -> Study:
+    return Study(
+        of.file,
+        of.title,
+        tuple(learning.sentences(of, board.tables)),
+        learning.learning_tables(of),
+        partial(learning.learning_figure, of, shown),
+        partial(learning.learning_plot, of, shown),
     )

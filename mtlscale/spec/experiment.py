@@ -157,4 +157,6 @@ def _pipeline(dataset: DatasetSpec, seed: int) -> dict[str, Any]:
         own["only_tasks"] = dataset.tasks
     if dataset.noise is not None and dataset.noise.share > 0:
         own["label_noise"] = dataset.noise.model_dump()
+    if dataset.train < 1:
+        own["train_share"] = dataset.train
     return as_json({"name": dataset.name, **knobs, **own})

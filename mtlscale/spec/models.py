@@ -54,6 +54,7 @@ class DatasetSpec(Model):
     options: dict[str, Any] = Field(default_factory=dict)  # the settings of the pipeline
     source: str | None = None  # its raw data, relative to the experiment file; --source comes before it
     tasks: tuple[str, ...] | None = Field(None, min_length=1)  # of the prepared ones, those that are trained
+    train: float = Field(1.0, gt=0, le=1)  # share of the training samples; a larger one adds to a smaller one's
     noise: LabelNoise | None = None  # in training labels
     splits: int = Field(1, ge=1)  # random splits: the run of seed s has split s modulo this, as the option `split`
     # What tasks report, the first chooses the epoch: a list of which each takes what it can, or task -> list; default:
@@ -68,7 +69,7 @@ class DatasetSpec(Model):
     def _shorthand(cls, value: Any) -> Any:
         value = {"name": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else value
         if isinstance(value, dict) and not value.get("label") and "name" in value:
-            value["label"] = value["name"]
+            value["label"] = f"{value['name']}{_in_percent(value.get('train'))}"
         return value
 
     def prepared(self, seed: int) -> str:
@@ -95,6 +96,12 @@ class DatasetSpec(Model):
         if "split" in self.options:
             raise UserError(f"{where}: `splits` chooses the option `split` by seed; drop one of them")
         return components.build("datasets", self.name, {**self.options, "split": seed % self.splits}, where)
+
+
+def _in_percent(share: Any) -> str:
+    """What a label says of a share of the training samples; of what is none, validation does."""
+    small = isinstance(share, int | float) and not isinstance(share, bool) and 0 < share < 1
+    return f" {100 * share:.4g} %" if small else ""
 
 
 class MethodSpec(Model):
