@@ -203,3 +203,4 @@ class TrackingSpec(Model):
     enabled: bool = True
     uri: str | None = None
     models: bool = True  # keep the chosen parameters of every run
+    detail: Literal["summary", "full"] = "summary"  # at most 25 metrics of a run, or every one there is
