@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from mtlscale.cli import cluster, data, diagnosis, doctor, listing, reports, runs
+from mtlscale.cli import cluster, data, diagnosis, doctor, listing, models, reports, runs
 from mtlscale.spec import UserError
 
 __all__ = ["app", "main"]
@@ -20,7 +20,7 @@ app = typer.Typer(
     "Start with [bold]mtlscale run quickstart[/bold].",
 )
 
-for commands in (listing, data, diagnosis, runs, reports, doctor, cluster):
+for commands in (listing, data, diagnosis, runs, reports, models, doctor, cluster):
     commands.register(app)
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from mtlscale.data import Manifest
 
+MOST = 1000  # characters of a note that are shown
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
@@ -79,4 +81,5 @@ def _print_manifest(console: Console, manifest: Manifest) -> None:
     table.add_row("all", "", "", *total)
     console.print(table)
     for key, value in manifest.notes.items():
-        console.print(f"{key}: {value}", soft_wrap=True)
+        text = str(value)  # of features and what they are scaled by there may be thousands
+        console.print(f"{key}: {text if len(text) <= MOST else f'{text[:MOST]}…'}", soft_wrap=True)

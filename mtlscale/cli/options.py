@@ -47,8 +47,9 @@ def home_of(path: Path | None, storage: str | None = None) -> Home:
     return Home.at(path, storage)
 
 
-def console_of() -> Console:
+def console_of(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     # Into a file or a pipe tables get room; a terminal has the width it has.
-    return Console(width=None if sys.stdout.isatty() else 120)
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(width=None if stream.isatty() else 120, stderr=stderr)
