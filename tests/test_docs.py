@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 
-from mtlscale.data import load_prepared
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import load_experiment
-from mtlscale.training import train
-
 ROOT = Path(__file__).parents[1]
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "RELEASING.md"))]
+PAGES = [
+    *sorted((ROOT / "docs").glob("*.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "RELEASING.md")),
+]
 FOLDERS = "mtlscale|pipelines|tests|docs|experiments|benchmarks|cluster"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 EXAMPLES = ROOT / "docs" / "examples"
@@ -94,7 +92,9 @@ def test_the_experiment_with_an_example_runs_as_the_page_says(tmp_path: Path, mo
 def test_lines_shown_of_the_examples_are_theirs() -> None:
     files = [path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.py")]
     known = {line.strip() for text in files for line in text.splitlines()}
-    shown = [block for page in DOCS for block in blocks(page) if re.match(r"(class \w+\(\w+\)|def \w+\(self.*\).*):", block)]
+    shown = [
+        block for page in DOCS for block in blocks(page) if re.match(r"(class \w+\(\w+\)|def \w+\(self.*\).*):", block)
+    ]
     assert len(shown) == 3
     for block in shown:
         lines = {re.sub(r"  # of the .*", "", line).strip() for line in block.splitlines()}

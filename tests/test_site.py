@@ -65,7 +65,10 @@ def test_every_component_and_its_settings_are_there(site: Path) -> None:
     for kind in PACKAGES:
         for name in names(kind, plugins=False):
             assert f'id="{name}' in text, f"{kind}: {name}"
-            assert all(spec.help and f"<code>{knob}</code>" in text for knob, (_, spec) in component(kind, name).knobs().items())
+            assert all(
+                spec.help and f"<code>{knob}</code>" in text
+                for knob, (_, spec) in component(kind, name).knobs().items()
+            )
 
 
 def test_links_lead_into_the_code(site: Path) -> None:

@@ -26,7 +26,14 @@ from mtlscale.spec import Experiment
 from mtlscale.spec.components import PACKAGES, component, names
 from mtlscale.spec.models import ComponentSpec
 
-PLAIN = {int: "integer", float: "number", str: "text", bool: "`true` or `false`", type(None): "nothing", Any: "anything"}
+PLAIN = {
+    int: "integer",
+    float: "number",
+    str: "text",
+    bool: "`true` or `false`",
+    type(None): "nothing",
+    Any: "anything",
+}
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 KINDS = {
     "balancers": "How task losses or gradients become one update.",
@@ -175,7 +182,9 @@ def _named(kind: str) -> str:
 
 
 def _one(kind: str, cls: Any) -> str:
-    formula = f" [The mathematics](methods.md#{cls.name})." if kind in ("balancers", "architectures", "objectives") else ""
+    formula = (
+        f" [The mathematics](methods.md#{cls.name})." if kind in ("balancers", "architectures", "objectives") else ""
+    )
     source = f" *{cls.source[:1].upper()}{cls.source[1:]}.*" if cls.source else ""
     text = f"### `{cls.name}`\n\n{cls.summary()}{source}{formula}"
     if not cls.knobs():

@@ -221,12 +221,20 @@ def sync(
         Path | None, typer.Option(help="Folder of the results", show_default="$MTLSCALE_HOME or ./outputs")
     ] = None,
 ) -> None:
-    """Write to MLflow what the ledger has and MLflow lacks, as after a time when no server answered."""
+    """Write to MLflow what the ledger has and MLflow lacks, as after a time when no server answered.
+
+    Brings the row of each method up to the leaderboard, and puts runs that an earlier version wrote below rows. Nothing
+    is written twice. `--set tracking.uri=URI` writes to another MLflow, `--set tracking.detail=full` every metric.
+    """
+    from mtlscale.execution.plan import records_of
+    from mtlscale.execution.rows import rows_of
     from mtlscale.records import Home
+    from mtlscale.report.results import Results
     from mtlscale.spec import load_experiment
     from mtlscale.tracking.sync import sync as synchronise
 
     spec = load_experiment(experiment, tuple(set_ or ()))
     place = Home.at(home)
-    written, there = synchronise(spec, place)
+    results = Results(spec, records_of(spec, place), place.experiment(spec.name))
+    written, there = synchronise(spec, place, lambda: rows_of(results))
     print(f"{written} runs written, {there} were there already")

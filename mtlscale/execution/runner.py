@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from mtlscale.execution.prepare import fetch_prepared
 from mtlscale.execution.prepare import prepare as prepare_dataset
 from mtlscale.execution.probe import check_shared
 from mtlscale.execution.reading import processes_per_node, reading, too_large_to_batch
+from mtlscale.execution.rows import rows_of
 from mtlscale.execution.standing import write_plan
 from mtlscale.execution.sweep import SweepPlan, execute_sweep, plan_sweep
 from mtlscale.execution.watch import Meters, log, log_ended, log_noted, structured_log
@@ -30,7 +31,7 @@ from mtlscale.records import Home, Ledger, RunRecord, Storage, check_folder, is_
 from mtlscale.report.results import Results
 from mtlscale.report.sweeps import Sweep
 from mtlscale.spec import Experiment, Run
-from mtlscale.tracking import Tracker
+from mtlscale.tracking import Row, Tracker
 
 T = TypeVar("T")
 _STOP_SECONDS = 8.0  # that MLflow has for the last word of an experiment that was told to stop
@@ -106,16 +107,21 @@ def _run(experiment: Experiment, home: Home, data: Datasets, services: _Services
             services.tracker.finished(run_of[record.run_id], record, home.run(record.run_id))
     records = the_plan.records()
     services.owner.counts = Counts(records, the_plan.distinct)
+
+    def ended() -> tuple[RunRecord, ...]:
+        here = ((records.get(planned.run.run_id), planned.run) for planned in the_plan.runs)
+        return tuple(labelled(record, run) for record, run in here if record is not None)
+
+    services.table = lambda: rows_of(Results(experiment, ended(), home.experiment(experiment.name), found))
     if the_plan.todo:
         services.start()
         _execute(the_plan, home, ledger, records, services, found)
     else:
         services.observer.planned(the_plan, 0)
     # Every planned run has its record by now.
-    ended = tuple(labelled(records[planned.run.run_id], planned.run) for planned in the_plan.runs)
-    if whole is not experiment:
-        ended = records_of(whole, home)
-    results = Results(whole, ended, home.experiment(experiment.name), found)
+    results = Results(
+        whole, ended() if whole is experiment else records_of(whole, home), home.experiment(experiment.name), found
+    )
     reports = {**results.write_report(), **({} if found is None else found.write_report())}
     services.artefacts = list(reports.values())
     return results
@@ -191,6 +197,7 @@ class _Services:
         self.observer, self.owner = observer, owner
         self.tracker: Tracker | None = None
         self.artefacts: list[Path] = []
+        self.table: Callable[[], list[Row]] = list  # what the leaderboard says now
         self._stack = contextlib.ExitStack()
 
     def track(self) -> None:
@@ -198,6 +205,7 @@ class _Services:
         if self.tracker is None and self._experiment.tracking.enabled:
             cluster.named(self._address)  # before MLflow's database is made
             self.tracker = Tracker(self._experiment, self._home, self.observer.note)
+            self.tracker.follow(lambda: self.table())
 
     def start(self) -> None:
         """`UserError` where a service does not answer; nothing where they run already."""

@@ -13,7 +13,7 @@ import pandas as pd
 
 from mtlscale.records import RunRecord
 from mtlscale.report.canvas import MOST_LINES, new_figure, style
-from mtlscale.report.curves import GREY, colors
+from mtlscale.report.colors import GREY, Look, Looks, looks
 from mtlscale.report.facts import Facts
 from mtlscale.report.frames import by_dataset, newest
 from mtlscale.report.plotly_canvas import cell, interval, label, panel_grid, with_legend
@@ -110,18 +110,18 @@ def learning_tables(curves: LearningCurves) -> tuple[Facts, ...]:
     return tuple(found)
 
 
-def learning_figure(curves: LearningCurves) -> Drawing:
+def learning_figure(curves: LearningCurves, shown: Looks | None = None) -> Drawing:
     """A panel for each measure, a line with its intervals for each method, over the share on a logarithmic axis."""
-    shades = colors(curves.methods, curves.baseline)
+    seen = _looks(curves, shown or {})
     with style():
         figure = new_figure(1.8 + 4.2 * len(curves.panels), 3.8)
         axes = figure.subplots(1, len(curves.panels), squeeze=False)[0]
         for axis, (title, lines) in zip(axes, curves.panels.items(), strict=True):
             for method, rows in _drawn(lines).items():
                 widths = rows["ci"].fillna(0.0)
-                axis.errorbar(
-                    rows["x"], rows["value"], yerr=widths, label=method, color=shades[method], marker="o", capsize=2.5
-                )
+                look = seen[method]
+                shape = {"color": look.color, "marker": look.marker, "linestyle": look.line}
+                axis.errorbar(rows["x"], rows["value"], yerr=widths, label=method, capsize=2.5, **shape)
             axis.set_xscale("log")
             ticks = sorted({x for rows in lines.values() for x in rows["x"]})
             axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -135,9 +135,9 @@ def learning_figure(curves: LearningCurves) -> Drawing:
     return figure
 
 
-def learning_plot(curves: LearningCurves) -> Figure:
+def learning_plot(curves: LearningCurves, shown: Looks | None = None) -> Figure:
     """The same for the page."""
-    shades = colors(curves.methods, curves.baseline)
+    seen = _looks(curves, shown or {})
     figure = panel_grid(list(curves.panels), over=OVER)
     told: set[str] = set()
     for index, lines in enumerate(curves.panels.values()):
@@ -151,7 +151,8 @@ def learning_plot(curves: LearningCurves) -> Figure:
                 name=label(method),
                 legendgroup=method,
                 showlegend=method not in told,
-                line={"color": shades[method]},
+                line={"color": seen[method].color, "dash": seen[method].dash},
+                marker={"symbol": seen[method].symbol},
                 **place,
             )
             told.add(method)
@@ -170,6 +171,10 @@ def sentences(curves: LearningCurves, tables: Mapping[str, Table]) -> Iterator[s
             if (rows["verdict"] == word).any()
         ]
         yield f"{dataset}: {'; '.join(told) or 'no method can be told apart'} (against {tables[dataset].reference})."
+
+
+def _looks(curves: LearningCurves, shown: Looks) -> dict[str, Look]:
+    return {**looks(curves.methods, curves.baseline), **shown}
 
 
 def _text(value: float, ci: float) -> str:
