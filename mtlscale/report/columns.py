@@ -11,6 +11,7 @@ import pandas as pd
 
 from mtlscale.metrics import metric_info
 from mtlscale.report.statistics import BETTER, FEW, LEVEL, SAME, WORSE
+from mtlscale.report.texts import EMPTY, decimals, signed
 from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 Block = Literal["quality", "tasks", "cost"]
 MOST_TASKS = 5  # beside the other columns of quality; more go to a table of their own
-EMPTY = "–"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,14 +120,6 @@ def _unit(metric: str) -> str:
     except UserError:  # of a plugin that is not loaded
         return ""
     return f" in {unit}" if unit else ""
-
-
-def decimals(values: pd.Series[float], figures: int = 4, least: int = 2) -> int:
-    """Digits after the point that show so many figures of the column's largest value."""
-    largest = values.abs().max()
-    if not np.isfinite(largest) or largest == 0:
-        return least
-    return int(np.clip(figures - 1 - np.floor(np.log10(largest)), least, 6))
 
 
 def _measure(
@@ -264,11 +256,3 @@ def _events(rows: pd.DataFrame) -> Column:
         texts=texts,
         keys=events.sum(axis=1).astype(float).tolist(),
     )
-
-
-def signed(value: float, form: str) -> str:
-    """Formatted with a true minus sign, so that signs line up; no sign before a rounded zero, nothing for NaN."""
-    text = format(value, form)
-    if np.isnan(value):
-        return ""
-    return text.lstrip("+-") if float(text.replace(",", "")) == 0 else text.replace("-", "−")

@@ -82,12 +82,12 @@ class Shown:
         if self.pairs:
             frames = []
             for dataset, sheet in self.pairs.items():
-                frame = sheet.rows.reset_index()
+                frame = sheet.numbers.copy()
                 frame.insert(0, "dataset", dataset)
                 frames.append(frame)
             return pd.concat(frames, ignore_index=True).to_csv(index=False)
         if self.overall is not None:
-            return self.overall.rows.reset_index().to_csv(index=False)
+            return self.overall.numbers.to_csv(index=False)
         return self.board.to_csv()
 
     def _markdown(self) -> str:

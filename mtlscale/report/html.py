@@ -21,6 +21,7 @@ from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.statistics import BETTER, FEW, SAME, WORSE
 from mtlscale.report.studies import Study, studies
 from mtlscale.report.table import Table
+from mtlscale.report.takeaway import takeaway
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -121,7 +122,7 @@ def _dataset(table: Table, number: int, drawn: Sequence[tuple[str, str]], beside
     plots = "".join(_figure(number, index, title, what) for index, (title, what) in enumerate(drawn))
     return (
         f'<section id="data-{number}"><h2>{_text(table.dataset)}</h2>'
-        f'<p class="summary">{_text(layout.summary(table))}</p>{tables}'
+        f'<p class="summary">{_text(takeaway(table))}</p>{tables}'
         f'<p class="legend">{_text(legend)}</p>{beside}<div class="figures">{plots}</div></section>'
     )
 

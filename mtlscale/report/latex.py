@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mtlscale.report.columns import MOST_TASKS, Column, by_block, columns
-from mtlscale.report.words import failures, legend, summary
+from mtlscale.report.takeaway import takeaway
+from mtlscale.report.words import failures, legend
 
 if TYPE_CHECKING:
     from mtlscale.report.table import Table
@@ -57,7 +58,7 @@ def latex(table: Table) -> str:
     together = len(tasks) <= MOST_TASKS
     names = [table.name(method) for method in table.rows.index]
     captions = (
-        (f"{table.dataset}: {summary(table)}", legend(table)),
+        (takeaway(table), legend(table)),
         (f"{table.dataset}, by task.", ""),
         (f"{table.dataset}: what the methods cost.", ""),
     )

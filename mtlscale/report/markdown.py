@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mtlscale.report.columns import MOST_TASKS, Column, by_block, columns
-from mtlscale.report.words import failures, legend, summary
+from mtlscale.report.takeaway import takeaway
+from mtlscale.report.words import failures, legend
 
 if TYPE_CHECKING:
     from mtlscale.report.table import Table
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 def markdown(table: Table) -> str:
     """The data set's section of leaderboard.md."""
-    lines = [f"## {markdown_cell(table.dataset)}", "", markdown_cell(summary(table)), ""]
+    lines = [f"## {markdown_cell(table.dataset)}", "", markdown_cell(takeaway(table)), ""]
     quality, tasks, cost = by_block(columns(table))
     together = len(tasks) <= MOST_TASKS
     for block in filter(None, ([*tasks, *quality], cost) if together else (quality, tasks, cost)):

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from mtlscale.report.canvas import new_figure, style
 from mtlscale.report.curves import GREY, colors
 from mtlscale.report.layout import EMPTY
+from mtlscale.report.pareto import FLOOR, pareto
 from mtlscale.report.plotly_canvas import interval, label, new_plot
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mtlscale.report.table import Table
 
 MOST_METHODS = 30
-FLOOR = "constant"  # has next to no parameters, and would be on every front
 _MARKS = "osD^vP"
 
 
@@ -36,13 +35,6 @@ def sized(table: Table) -> pd.DataFrame:
     found = found.assign(front=pareto(found["parameters"].to_numpy(float), found["gain"].to_numpy(float)))
     always = found["front"] | found.index.isin([table.baseline, table.reference])
     return found[always | (np.arange(len(found)) < MOST_METHODS)]
-
-
-def pareto(sizes: NDArray[np.float64], gains: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """[n] of each point, whether no other has a higher gain at no larger size, or the same at a smaller."""
-    no_worse = (sizes[:, None] <= sizes) & (gains[:, None] >= gains)
-    better = no_worse & ((sizes[:, None] < sizes) | (gains[:, None] > gains))
-    return np.asarray(~better.any(axis=0))
 
 
 def parameter_figure(table: Table) -> Drawing:

@@ -17,7 +17,8 @@ from mtlscale.records import RunRecord
 from mtlscale.report.canvas import MOST_LINES, new_figure, style
 from mtlscale.report.curves import GREY, colors, epoch_frame, over_seeds, trace_frame, traced, varying_weights
 from mtlscale.report.frames import by_dataset, newest
-from mtlscale.report.layout import colour_key, decimals, legend, signed, summary
+from mtlscale.report.layout import colour_key, decimals, legend, signed
+from mtlscale.report.takeaway import takeaway
 from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def _draw_table(part: Any, table: Table) -> None:
     hidden = len(table.rows) - len(rows)
     more = f" · {hidden} more methods" if hidden else ""
     part.suptitle(f"{table.dataset}{more}", x=0.01, ha="left", fontweight="bold", fontsize=12)
-    text = f"{summary(table)}\n{legend(table)} {colour_key(table)}"
+    text = f"{takeaway(table)}\n{legend(table)} {colour_key(table)}"
     part.supxlabel(text, x=0.01, ha="left", fontsize=7.5, color="#6b7280", wrap=True)
     dots, heat = part.subplots(1, 2, width_ratios=[1.0, 1.25])
     _dots(dots, table, rows)

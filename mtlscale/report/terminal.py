@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from mtlscale.report.columns import EMPTY, MOST_TASKS, Column, by_block, columns
+from mtlscale.report.columns import MOST_TASKS, Column, by_block, columns
 from mtlscale.report.grid import Field, Grid
-from mtlscale.report.words import colour_key, failures, legend, summary
+from mtlscale.report.takeaway import takeaway
+from mtlscale.report.texts import EMPTY
+from mtlscale.report.words import colour_key, failures, legend
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -47,7 +49,7 @@ class Printed:
             yield Text(f"Not shown for want of room: {', '.join(gone)}. {HINT}", style="dim")
         for method, seed, status, error in failures(table):
             yield Text.assemble((f"{status} ", "red"), f"{method}, seed {seed}: {error}")
-        yield Text(summary(table), style="bold")
+        yield Text(takeaway(table), style="bold")
         yield Text(f"{legend(table)} {colour_key(table)}\n", style="dim")
 
 

@@ -17,7 +17,8 @@ from mtlscale.report.conflicts import conflict_figure, conflict_plot, conflict_r
 from mtlscale.report.curves import epoch_frame, traced
 from mtlscale.report.facts import facts
 from mtlscale.report.gates import gate_figure, gate_plot
-from mtlscale.report.parameters import count_text, parameter_figure, parameter_plot, pareto, sized
+from mtlscale.report.parameters import count_text, parameter_figure, parameter_plot, sized
+from mtlscale.report.pareto import pareto
 from mtlscale.report.plots import pictures, trace_figure
 from mtlscale.report.searched import searched_pictures
 from mtlscale.report.traces import shortened, trace_values
