@@ -13,6 +13,7 @@ from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
     from mtlscale.report.formats import Shown
+    from mtlscale.report.gathering import Gathered
     from mtlscale.report.leaderboard import Leaderboard
     from mtlscale.report.results import Results
     from mtlscale.report.sheets import Sheet
@@ -97,6 +98,8 @@ def leaderboard(
     form = format_of(format, output)
     if output is not None:
         _check_writable(output)
+    if rope is not None and not rope > 0:
+        raise UserError(f"--rope {rope:g}: give the largest difference that makes none, in points above 0")
     homes = [home_of(one) for one in home] if home else [home_of(None)]
     sources = sources_of(places, homes, tuple(set_ or ()), epochs=form in ("terminal", "html"))
     wanted = Wanted(
@@ -114,7 +117,7 @@ def leaderboard(
         gathered=gathered,
         board=board,
         title=", ".join(names),
-        overall=_overall(board, rope) if overall or (overall is None and form != "csv") else None,
+        overall=_overall(gathered, board, rope) if overall or (overall is None and form != "csv") else None,
         pairs={name: Sheet.of_pairs(pairs(table)) for name, table in board.tables.items()} if pairwise else {},
     )
     _print(shown, form, output, wide)
@@ -130,11 +133,17 @@ def report(
         print(path)
 
 
-def _overall(board: Leaderboard, rope: float | None) -> Sheet | None:
+def _overall(gathered: Gathered, board: Leaderboard, rope: float | None) -> Sheet | None:
+    """Across data sets; None where there are no two of them, or no two rows."""
     from mtlscale.report.sheets import Sheet
 
     found = board.overall() if rope is None else board.overall(rope)
-    return None if found is None else Sheet.across(found)
+    if found is None or len(found.rows) < 2:
+        return None
+    apart = ", ".join(gathered.apart)
+    return Sheet.across(
+        found, [f"tables of {apart} that are kept apart count as data sets of their own"] if apart else []
+    )
 
 
 def _print(shown: Shown, form: str, output: Path | None, wide: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mtlscale.report.gathering import Gathered
 from mtlscale.report.sheets import Sheet
-from mtlscale.spec import UserError, nearest
+from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,7 +39,7 @@ def format_of(asked: str | None, output: Path | None) -> str:
         return found
     name = _ALIASES.get(asked, asked)
     if name not in FORMATS:
-        raise UserError(f"--format {asked}: {nearest(asked, FORMATS)}; choose {', '.join(FORMATS)}")
+        raise UserError(f"--format {asked}: choose {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
     return name
 
 

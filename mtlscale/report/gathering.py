@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,6 +56,7 @@ class Gathered:
     delta: dict[str, tuple[str, ...]]
     notes: dict[str, tuple[str, ...]]
     rows: frozenset[str] | None = None  # labels of the rows to show, where not all are asked for
+    apart: tuple[str, ...] = ()  # data sets with several tables
 
     def leaderboard(self) -> Leaderboard:
         from mtlscale.report.leaderboard import Leaderboard
@@ -104,7 +105,7 @@ class _Gathering:
 
     def gathered(self) -> Gathered:
         wanted, everything = self.wanted, [record for source in self.sources for record in source.records]
-        _known("--seed", [str(seed) for seed in wanted.seeds], [str(record.seed) for record in everything])
+        _known("--seed", map(str, wanted.seeds), map(str, sorted({record.seed for record in everything})))
         groups = self._groups()
         titles = {dataset: self._titles(dataset, tables) for dataset, tables in groups.items()}
         every_title = [title for of in titles.values() for title in of]
@@ -123,7 +124,12 @@ class _Gathering:
             _known(option, [] if name is None else [name], sorted(self.compared), "no finished run of it")
         _known("--metric", wanted.metrics, list(self.metrics), "no task reports it")
         shown = frozenset(label for label, name in self.rows.items() if _asked(wanted.methods, label, name))
-        return replace(found, records=tuple(records), rows=shown if wanted.methods else None)
+        return replace(
+            found,
+            records=tuple(records),
+            rows=shown if wanted.methods else None,
+            apart=tuple(dataset for dataset, tables in groups.items() if len(tables) > 1),
+        )
 
     def _groups(self) -> dict[str, list[_Group]]:
         """Data set -> what stands in one table each."""
@@ -215,7 +221,8 @@ class _Gathering:
                 known = once.get((label, record.seed))
                 if known is None or _rank(record) > _rank(known[2]):
                     once[label, record.seed] = (label, record.method, record)
-        return list(once.values())
+        places = {label: place for place, label in enumerate(dict.fromkeys(label for label, _ in once))}
+        return sorted(once.values(), key=lambda run: (places[run[0]], run[2].seed))
 
     def _delta(
         self, dataset: str, table: _Group, records: Sequence[RunRecord], notes: list[str]
@@ -280,7 +287,7 @@ def _asked(filters: Sequence[str], *labels: str) -> bool:
     return not names or any(label.casefold() in names for label in labels)
 
 
-def _known(option: str, asked: Sequence[str], known: Sequence[str], why: str = "no run has it") -> None:
+def _known(option: str, asked: Iterable[str], known: Iterable[str], why: str = "no run has it") -> None:
     """`UserError` for the first that is not known, with the nearest names."""
     names = list(dict.fromkeys(known))
     for name in asked:

@@ -31,14 +31,14 @@ class Sheet:
     notes: Sequence[str]
 
     @classmethod
-    def across(cls, found: Overall) -> Sheet:
+    def across(cls, found: Overall, notes: Sequence[str] = ()) -> Sheet:
         return cls(
             title=f"All {len(found.datasets)} data sets",
             names=[str(name) for name in found.rows.index],
             columns=found.columns(),
             numbers=found.rows.reset_index(),
             sentence=found.sentence,
-            notes=found.notes,
+            notes=(*found.notes, *notes),
         )
 
     @classmethod
