@@ -63,7 +63,8 @@ class Shown:
         if form == "html":
             from mtlscale.report.html import page
 
-            return page(self.gathered.shown, self.board, self.title)
+            # Its figures need the rows that others are compared with.
+            return page(self.gathered.records, self.gathered.leaderboard(whole=True), self.title)
         if form == "csv":
             return self._csv()
         if form == "latex":

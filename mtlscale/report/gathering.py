@@ -58,7 +58,8 @@ class Gathered:
     rows: frozenset[str] | None = None  # labels of the rows to show, where not all are asked for
     apart: tuple[str, ...] = ()  # data sets with several tables
 
-    def leaderboard(self) -> Leaderboard:
+    def leaderboard(self, *, whole: bool = False) -> Leaderboard:
+        """The tables with the rows that are asked for; `whole`: with those that they are compared with, too."""
         from mtlscale.report.leaderboard import Leaderboard
         from mtlscale.report.published import Published
 
@@ -72,7 +73,7 @@ class Gathered:
             self.delta,
             self.notes,
         )
-        return board if self.rows is None else board.only(self.rows)
+        return board if whole or self.rows is None else board.only(self.rows)
 
     @property
     def shown(self) -> list[RunRecord]:
@@ -138,18 +139,16 @@ class _Gathering:
             for dataset, records in by_dataset(source.records).items():
                 current = newest(records) if source.chosen else _current(records)
                 older = 0 if source.chosen else _older(records, current)
-                groups, by_seed, how = found.setdefault(dataset, []), splits_by_seed(current), selection(current)
+                mine: list[_Group] = []
+                by_seed, how = splits_by_seed(current), selection(current)
                 for record in current:
-                    if self.wanted.seeds and record.seed not in self.wanted.seeds:
-                        continue
-                    protocol = Protocol.of(record, by_seed, how)
-                    group = next((one for one in groups if not protocol.differences(one.protocol)), None)
-                    if group is None:
-                        groups.append(group := _Group(protocol))
-                    group.protocol = group.protocol.joined(protocol)
-                    group.runs.setdefault(number, []).append(record)
-                    group.older, older = group.older + older, 0
-        return {dataset: groups for dataset, groups in found.items() if groups}
+                    if not self.wanted.seeds or record.seed in self.wanted.seeds:
+                        _join(mine, _Group(Protocol.of(record, by_seed, how), {number: [record]}))
+                if mine:
+                    mine[0].older = older
+                for group in mine:
+                    _join(found.setdefault(dataset, []), group)
+        return found
 
     def _titles(self, dataset: str, tables: Sequence[_Group]) -> list[str]:
         titles = []
@@ -260,6 +259,18 @@ def distinct(sources: Sequence[Source]) -> list[str]:
         folders = [Path(other.place).name for other in alike]
         names.append(source.name if len(alike) == 1 else told(source))
     return names
+
+
+def _join(groups: list[_Group], one: _Group) -> None:
+    """Into the group that it compares with, or as a new one."""
+    group = next((group for group in groups if not one.protocol.differences(group.protocol)), None)
+    if group is None:
+        groups.append(one)
+        return
+    group.protocol = group.protocol.joined(one.protocol)
+    group.older += one.older
+    for number, records in one.runs.items():
+        group.runs.setdefault(number, []).extend(records)
 
 
 def _current(records: Sequence[RunRecord]) -> list[RunRecord]:
