@@ -13,7 +13,10 @@ from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
     from mtlscale.report.formats import Shown
+    from mtlscale.report.gathering import Gathered
+    from mtlscale.report.leaderboard import Leaderboard
     from mtlscale.report.results import Results
+    from mtlscale.report.sheets import Sheet
 
 
 def register(app: typer.Typer) -> None:
@@ -38,7 +41,8 @@ def leaderboard(
         str | None,
         typer.Option(
             "--format",
-            help="terminal, markdown, csv, json, latex or html [default: that of --output's suffix, else terminal]",
+            help="terminal, markdown, csv, json, latex or html",
+            show_default="that of --output's suffix, else terminal",
         ),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write into this file, whole or not")] = None,
@@ -47,13 +51,26 @@ def leaderboard(
     seed: Annotated[list[int] | None, typer.Option("--seed", help="Runs of this seed; may be given again")] = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option("--metric", help="A metric in Δ and η; may be given again [default: as the experiments say]"),
+        typer.Option("--metric", help="A metric in Δ and η; may be given again", show_default="as the experiments say"),
     ] = None,
     baseline: Annotated[
-        str | None, typer.Option(help="Row that Δ is taken to [default: as the experiments say, stl]")
+        str | None, typer.Option(help="Row that Δ is taken to", show_default="as the experiments say, else stl")
     ] = None,
     reference: Annotated[
-        str | None, typer.Option(help="Row that tests compare with [default: as the experiments say, equal]")
+        str | None, typer.Option(help="Row that tests compare with", show_default="as the experiments say, else equal")
+    ] = None,
+    pairwise: Annotated[bool, typer.Option("--pairwise", help="Every method against every other, too")] = False,
+    overall: Annotated[
+        bool | None,
+        typer.Option(
+            "--overall/--no-overall",
+            help="The table across data sets; CSV, which is one table, then is that",
+            show_default="where there are several, but in CSV",
+        ),
+    ] = None,
+    rope: Annotated[
+        float | None,
+        typer.Option(help="Points that make no difference in practice, across data sets", show_default="1"),
     ] = None,
     wide: Annotated[bool, typer.Option("--wide", help="In a terminal: all columns, in as many tables as it takes")] = (
         False
@@ -63,7 +80,8 @@ def leaderboard(
         list[Path] | None,
         typer.Option(
             "--home",
-            help="Folder to look experiments up in; may be given again [default: $MTLSCALE_HOME or ./outputs]",
+            help="Folder to look experiments up in; may be given again",
+            show_default="$MTLSCALE_HOME or ./outputs",
         ),
     ] = None,
 ) -> None:
@@ -74,10 +92,14 @@ def leaderboard(
     from mtlscale.execution.places import sources_of
     from mtlscale.report.formats import Shown, format_of
     from mtlscale.report.gathering import Wanted, gather
+    from mtlscale.report.pairwise import pairwise as pairs
+    from mtlscale.report.sheets import Sheet
 
     form = format_of(format, output)
     if output is not None:
         _check_writable(output)
+    if rope is not None and not rope > 0:
+        raise UserError(f"--rope {rope:g}: give the largest difference that makes none, in points above 0")
     homes = [home_of(one) for one in home] if home else [home_of(None)]
     sources = sources_of(places, homes, tuple(set_ or ()), epochs=form in ("terminal", "html"))
     wanted = Wanted(
@@ -90,7 +112,14 @@ def leaderboard(
     )
     gathered = gather(sources, wanted)
     names = list(dict.fromkeys(source.name for source in sources))
-    shown = Shown(gathered=gathered, board=gathered.leaderboard(), title=", ".join(names))
+    board = gathered.leaderboard()
+    shown = Shown(
+        gathered=gathered,
+        board=board,
+        title=", ".join(names),
+        overall=_overall(gathered, board, rope) if overall or (overall is None and form != "csv") else None,
+        pairs={name: Sheet.of_pairs(pairs(table)) for name, table in board.tables.items()} if pairwise else {},
+    )
     _print(shown, form, output, wide)
 
 
@@ -102,6 +131,19 @@ def report(
     """Write the page, tables and pictures of the runs there are, and say where they are."""
     for path in _results(experiment, set_, home).write_report().values():
         print(path)
+
+
+def _overall(gathered: Gathered, board: Leaderboard, rope: float | None) -> Sheet | None:
+    """Across data sets; None where there are no two of them, or no two rows."""
+    from mtlscale.report.sheets import Sheet
+
+    found = board.overall() if rope is None else board.overall(rope)
+    if found is None or len(found.rows) < 2:
+        return None
+    apart = ", ".join(gathered.apart)
+    return Sheet.across(
+        found, [f"tables of {apart} that are kept apart count as data sets of their own"] if apart else []
+    )
 
 
 def _print(shown: Shown, form: str, output: Path | None, wide: bool) -> None:

@@ -98,12 +98,12 @@ def _tracked(place: str) -> list[Source]:
     from mtlscale.tracking import experiments, read_experiment, read_records
 
     uri, _, name = place.partition("#")
-    names = [name] if name else experiments(uri)
+    names = [name] if name else sorted(experiments(uri))
     found = []
     for one in names:
         records = tuple(read_records(uri, one))
         if records:
-            found.append(_source(one, uri, records, read_experiment(uri, one)))
+            found.append(_source(one, uri, records, read_experiment(uri, one) or _shipped(one)))
     if not found:
         raise UserError(f"{place}: no finished runs of mtlscale's experiments there")
     return found
@@ -115,6 +115,13 @@ def _source(
     found = Source(name=name, place=place, records=tuple(records), chosen=chosen)
     if spec is None:
         return found
+    datasets, methods = ([one.label for one in of] for of in (spec.datasets, spec.methods))
+
+    def planned(record: RunRecord) -> tuple[int, int]:
+        """Its place in the experiment's file, so that tables are the same wherever records come from."""
+        return _place(record.dataset, datasets), _place(record.method, methods)
+
+    found = replace(found, records=tuple(sorted(found.records, key=planned)))
     published = spec.published
     return replace(
         found,
@@ -123,6 +130,10 @@ def _source(
         delta=spec.delta_of(),
         published=read_published(published) if published is not None and published.is_file() else None,
     )
+
+
+def _place(label: str, labels: Sequence[str]) -> int:
+    return labels.index(label) if label in labels else len(labels)
 
 
 def _shipped(name: str) -> Experiment | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mtlscale.report.gathering import Gathered
 from mtlscale.report.sheets import Sheet
-from mtlscale.spec import UserError, nearest
+from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,7 +39,7 @@ def format_of(asked: str | None, output: Path | None) -> str:
         return found
     name = _ALIASES.get(asked, asked)
     if name not in FORMATS:
-        raise UserError(f"--format {asked}: {nearest(asked, FORMATS)}; choose {', '.join(FORMATS)}")
+        raise UserError(f"--format {asked}: choose {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
     return name
 
 
@@ -63,7 +63,8 @@ class Shown:
         if form == "html":
             from mtlscale.report.html import page
 
-            return page(self.gathered.shown, self.board, self.title)
+            # Its figures need the rows that others are compared with.
+            return page(self.gathered.records, self.gathered.leaderboard(whole=True), self.title)
         if form == "csv":
             return self._csv()
         if form == "latex":
@@ -82,12 +83,12 @@ class Shown:
         if self.pairs:
             frames = []
             for dataset, sheet in self.pairs.items():
-                frame = sheet.rows.reset_index()
+                frame = sheet.numbers.copy()
                 frame.insert(0, "dataset", dataset)
                 frames.append(frame)
             return pd.concat(frames, ignore_index=True).to_csv(index=False)
         if self.overall is not None:
-            return self.overall.rows.reset_index().to_csv(index=False)
+            return self.overall.numbers.to_csv(index=False)
         return self.board.to_csv()
 
     def _markdown(self) -> str:

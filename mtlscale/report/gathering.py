@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,8 +56,10 @@ class Gathered:
     delta: dict[str, tuple[str, ...]]
     notes: dict[str, tuple[str, ...]]
     rows: frozenset[str] | None = None  # labels of the rows to show, where not all are asked for
+    apart: tuple[str, ...] = ()  # data sets with several tables
 
-    def leaderboard(self) -> Leaderboard:
+    def leaderboard(self, *, whole: bool = False) -> Leaderboard:
+        """The tables with the rows that are asked for; `whole`: with those that they are compared with, too."""
         from mtlscale.report.leaderboard import Leaderboard
         from mtlscale.report.published import Published
 
@@ -71,7 +73,7 @@ class Gathered:
             self.delta,
             self.notes,
         )
-        return board if self.rows is None else board.only(self.rows)
+        return board if whole or self.rows is None else board.only(self.rows)
 
     @property
     def shown(self) -> list[RunRecord]:
@@ -104,7 +106,7 @@ class _Gathering:
 
     def gathered(self) -> Gathered:
         wanted, everything = self.wanted, [record for source in self.sources for record in source.records]
-        _known("--seed", [str(seed) for seed in wanted.seeds], [str(record.seed) for record in everything])
+        _known("--seed", map(str, wanted.seeds), map(str, sorted({record.seed for record in everything})))
         groups = self._groups()
         titles = {dataset: self._titles(dataset, tables) for dataset, tables in groups.items()}
         every_title = [title for of in titles.values() for title in of]
@@ -123,7 +125,12 @@ class _Gathering:
             _known(option, [] if name is None else [name], sorted(self.compared), "no finished run of it")
         _known("--metric", wanted.metrics, list(self.metrics), "no task reports it")
         shown = frozenset(label for label, name in self.rows.items() if _asked(wanted.methods, label, name))
-        return replace(found, records=tuple(records), rows=shown if wanted.methods else None)
+        return replace(
+            found,
+            records=tuple(records),
+            rows=shown if wanted.methods else None,
+            apart=tuple(dataset for dataset, tables in groups.items() if len(tables) > 1),
+        )
 
     def _groups(self) -> dict[str, list[_Group]]:
         """Data set -> what stands in one table each."""
@@ -132,18 +139,16 @@ class _Gathering:
             for dataset, records in by_dataset(source.records).items():
                 current = newest(records) if source.chosen else _current(records)
                 older = 0 if source.chosen else _older(records, current)
-                groups, by_seed, how = found.setdefault(dataset, []), splits_by_seed(current), selection(current)
+                mine: list[_Group] = []
+                by_seed, how = splits_by_seed(current), selection(current)
                 for record in current:
-                    if self.wanted.seeds and record.seed not in self.wanted.seeds:
-                        continue
-                    protocol = Protocol.of(record, by_seed, how)
-                    group = next((one for one in groups if not protocol.differences(one.protocol)), None)
-                    if group is None:
-                        groups.append(group := _Group(protocol))
-                    group.protocol = group.protocol.joined(protocol)
-                    group.runs.setdefault(number, []).append(record)
-                    group.older, older = group.older + older, 0
-        return {dataset: groups for dataset, groups in found.items() if groups}
+                    if not self.wanted.seeds or record.seed in self.wanted.seeds:
+                        _join(mine, _Group(Protocol.of(record, by_seed, how), {number: [record]}))
+                if mine:
+                    mine[0].older = older
+                for group in mine:
+                    _join(found.setdefault(dataset, []), group)
+        return found
 
     def _titles(self, dataset: str, tables: Sequence[_Group]) -> list[str]:
         titles = []
@@ -215,7 +220,8 @@ class _Gathering:
                 known = once.get((label, record.seed))
                 if known is None or _rank(record) > _rank(known[2]):
                     once[label, record.seed] = (label, record.method, record)
-        return list(once.values())
+        places = {label: place for place, label in enumerate(dict.fromkeys(label for label, _ in once))}
+        return sorted(once.values(), key=lambda run: (places[run[0]], run[2].seed))
 
     def _delta(
         self, dataset: str, table: _Group, records: Sequence[RunRecord], notes: list[str]
@@ -255,6 +261,18 @@ def distinct(sources: Sequence[Source]) -> list[str]:
     return names
 
 
+def _join(groups: list[_Group], one: _Group) -> None:
+    """Into the group that it compares with, or as a new one."""
+    group = next((group for group in groups if not one.protocol.differences(group.protocol)), None)
+    if group is None:
+        groups.append(one)
+        return
+    group.protocol = group.protocol.joined(one.protocol)
+    group.older += one.older
+    for number, records in one.runs.items():
+        group.runs.setdefault(number, []).extend(records)
+
+
 def _current(records: Sequence[RunRecord]) -> list[RunRecord]:
     """The newest record of each method and seed, of those that mean by its label what it means now."""
     current = newest(records)
@@ -280,7 +298,7 @@ def _asked(filters: Sequence[str], *labels: str) -> bool:
     return not names or any(label.casefold() in names for label in labels)
 
 
-def _known(option: str, asked: Sequence[str], known: Sequence[str], why: str = "no run has it") -> None:
+def _known(option: str, asked: Iterable[str], known: Iterable[str], why: str = "no run has it") -> None:
     """`UserError` for the first that is not known, with the nearest names."""
     names = list(dict.fromkeys(known))
     for name in asked:

@@ -38,8 +38,14 @@ def json_text(
         "mtlscale": __version__,
         "sources": [{"experiment": s.name, "place": s.place, "runs": len(s.records)} for s in sources],
         "tables": [_table(table, runs.get(table.dataset, ()), (pairs or {}).get(table.dataset)) for table in tables],
-        "overall": None if overall is None else _sheet(overall),
+        "overall": None,
     }
+    if overall is not None:
+        content["overall"] = {
+            "sentence": overall.sentence,
+            "notes": list(overall.notes),
+            "rows": _rows(overall.numbers),
+        }
     return json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
 
@@ -47,7 +53,7 @@ def _table(table: Table, records: Sequence[RunRecord], pairs: Sheet | None) -> d
     by_method: dict[str, list[RunRecord]] = {}
     for record in records:
         by_method.setdefault(record.method, []).append(record)
-    rows = _rows(table.rows)
+    rows = _rows(table.rows.reset_index())
     for row in rows:
         of = by_method.get(row["method"], [])
         row["runs"] = [{"run_id": record.run_id, "seed": record.seed, "status": record.status} for record in of]
@@ -68,16 +74,13 @@ def _table(table: Table, records: Sequence[RunRecord], pairs: Sheet | None) -> d
         "failures": [{str(key): _plain(value) for key, value in row.items()} for row in failures],
         "provenance": _provenance(records),
     }
-    return found if pairs is None else {**found, "pairwise": _sheet(pairs)}
-
-
-def _sheet(sheet: Sheet) -> dict[str, Any]:
-    return {"sentence": sheet.sentence, "notes": list(sheet.notes), "rows": _rows(sheet.rows)}
+    if pairs is not None:
+        found["pairwise"] = {"notes": list(pairs.notes), "rows": _rows(pairs.numbers)}
+    return found
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows with their names first."""
-    plain = frame.reset_index().to_dict("records")
+    plain = frame.to_dict("records")
     return [{str(key): _plain(value) for key, value in row.items()} for row in plain]
 
 

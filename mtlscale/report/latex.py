@@ -58,7 +58,7 @@ def latex(table: Table) -> str:
     together = len(tasks) <= MOST_TASKS
     names = [table.name(method) for method in table.rows.index]
     captions = (
-        (f"{table.dataset}: {takeaway(table)}", legend(table)),
+        (takeaway(table), legend(table)),
         (f"{table.dataset}, by task.", ""),
         (f"{table.dataset}: what the methods cost.", ""),
     )

@@ -1,6 +1,6 @@
 """How tables are laid out: what the other modules need of columns, words and Markdown."""
 
-from mtlscale.report.columns import MOST_TASKS, Column, by_block, columns
+from mtlscale.report.columns import MOST_TASKS, Block, Column, by_block, columns
 from mtlscale.report.markdown import markdown, markdown_cell
 from mtlscale.report.texts import EMPTY, decimals, signed
 from mtlscale.report.words import colour_key, failures, legend
@@ -8,6 +8,7 @@ from mtlscale.report.words import colour_key, failures, legend
 __all__ = [
     "EMPTY",
     "MOST_TASKS",
+    "Block",
     "Column",
     "by_block",
     "colour_key",

@@ -69,14 +69,14 @@ class Leaderboard:
                 comparisons[dataset] = tuple(comparison for comparison in beside if comparison is not None)
         return cls(tables, comparisons)
 
-    def overall(self, rope: float = ROPE) -> Overall | None:
-        """What the data sets say together; None below two. `rope`: the points that make no difference in practice."""
-        return overall(self.tables, rope)
-
     def only(self, rows: Collection[str]) -> Leaderboard:
         """The tables with these rows alone; what they are compared with stays what it was."""
         found = {dataset: table.only(rows) for dataset, table in self.tables.items()}
         return replace(self, tables={dataset: table for dataset, table in found.items() if len(table.rows)})
+
+    def overall(self, rope: float = ROPE) -> Overall | None:
+        """What the data sets say together; None below two. `rope`: the points that make no difference in practice."""
+        return overall(self.tables, rope)
 
     def to_pandas(self) -> pd.DataFrame:
         """All tables below each other, one row per data set and method, best first."""

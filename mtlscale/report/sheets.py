@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mtlscale.report.columns import Column
 from mtlscale.report.latex import floating
@@ -15,31 +15,42 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import RenderableType
 
+    from mtlscale.report.overall import Overall
+    from mtlscale.report.pairwise import Pairwise
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
     """A table in words, the numbers behind it, and what it comes to."""
 
     title: str
-    rows: pd.DataFrame  # by name
+    names: Sequence[str]
     columns: Sequence[Column]
+    numbers: pd.DataFrame
     sentence: str
     notes: Sequence[str]
 
     @classmethod
-    def of(cls, title: str, found: Any) -> Sheet:
-        """Of what has `rows`, `columns()`, a `sentence` and `notes`."""
+    def across(cls, found: Overall, notes: Sequence[str] = ()) -> Sheet:
         return cls(
-            title=title,
-            rows=found.rows,
+            title=f"All {len(found.datasets)} data sets",
+            names=[str(name) for name in found.rows.index],
             columns=found.columns(),
+            numbers=found.rows.reset_index(),
             sentence=found.sentence,
-            notes=tuple(found.notes),
+            notes=(*found.notes, *notes),
         )
 
-    @property
-    def names(self) -> list[str]:
-        return [str(name) for name in self.rows.index]
+    @classmethod
+    def of_pairs(cls, found: Pairwise) -> Sheet:
+        return cls(
+            title=f"{found.dataset}: every pair",
+            names=found.methods,
+            columns=found.columns(),
+            numbers=found.pairs,
+            sentence=f"Difference of {found.what}: row − column; ▲ better, ▼ worse by paired t-tests.",
+            notes=found.notes,
+        )
 
     def to_markdown(self) -> str:
         lines = [f"## {markdown_cell(self.title)}", "", markdown_cell(self.sentence), ""]

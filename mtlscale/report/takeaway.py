@@ -31,7 +31,7 @@ def _compared(table: Table) -> Iterator[str]:
     yield _best(table, best, verdicts.iloc[0])
     if reference is None:
         return
-    others = verdicts.drop(index=list({best, reference}))
+    others = verdicts.drop(index=list({best, reference}), errors="ignore")  # the reference need not be shown
     for verdict in (BETTER, WORSE):
         if named := list(others.index[others == verdict]):
             yield f"{'also ' if verdict == verdicts.iloc[0] else ''}{verdict} than {reference}: {names(named)}"

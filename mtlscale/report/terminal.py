@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from mtlscale.report.columns import EMPTY, MOST_TASKS, Column, by_block, columns
+from mtlscale.report.columns import MOST_TASKS, Column, by_block, columns
 from mtlscale.report.grid import Field, Grid
 from mtlscale.report.takeaway import takeaway
+from mtlscale.report.texts import EMPTY
 from mtlscale.report.words import colour_key, failures, legend
 
 if TYPE_CHECKING:

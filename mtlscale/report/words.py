@@ -1,4 +1,4 @@
-"""What a table says in words: its legend, and what did not finish."""
+"""What stands around a table: its legend, its colours, and what did not finish."""
 
 from __future__ import annotations
 
