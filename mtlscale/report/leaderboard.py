@@ -78,6 +78,12 @@ class Leaderboard:
         found = {dataset: table.only(rows) for dataset, table in self.tables.items()}
         return replace(self, tables={dataset: table for dataset, table in found.items() if len(table.rows)})
 
+    def _repr_html_(self) -> str:
+        """How notebooks show it."""
+        from mtlscale.report.notebook import in_a_notebook
+
+        return in_a_notebook(self.tables.values())
+
     def to_pandas(self) -> pd.DataFrame:
         """All tables below each other, one row per data set and method, best first."""
         frames = []
