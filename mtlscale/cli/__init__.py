@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mtlscale.cli import cluster, contributions, data, diagnosis, doctor, listing, models, reports, runs, show
+from mtlscale.cli import cluster, contributions, data, diagnosis, doctor, listing, models, reports, runs, show, watching
 from mtlscale.spec import UserError
 from mtlscale.version import __version__
 
@@ -22,7 +22,7 @@ app = typer.Typer(
     "Start with [bold]mtlscale run quickstart[/bold].",
 )
 
-for commands in (listing, data, diagnosis, runs, show, reports, models, contributions, doctor, cluster):
+for commands in (listing, data, diagnosis, runs, show, reports, watching, models, contributions, doctor, cluster):
     commands.register(app)
 
 

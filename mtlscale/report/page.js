@@ -244,7 +244,7 @@ async function ask() {
     const state = await (await fetch("/state.json", { cache: "no-store" })).json();
     told.textContent = state.said;
     if (state.results !== live.dataset.live) {
-      if (live.dataset.live === "none") location.reload();
+      if (live.dataset.waiting) location.reload();  // nobody reads anything yet
       live.querySelector(".again").hidden = false;
     }
   } catch {

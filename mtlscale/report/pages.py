@@ -127,10 +127,16 @@ def rendered(template: str, **parts: Any) -> str:
         "script": _inside("page.js"),
         "plotly": _plotly(),
         "live": "",
+        "waiting": False,
         "methods": (),
         **parts,
     }
     return _environment().get_template(template).render(whole)
+
+
+def fragment(template: str, **parts: Any) -> str:
+    """A part of somebody else's page: no style, no script."""
+    return _environment().get_template(template).render(parts)
 
 
 @functools.cache

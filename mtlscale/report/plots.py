@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from mtlscale.report.table import Table
 
 MOST_ROWS = 30  # methods in a picture
+MOST_INCHES = 26.0  # of height: 3,900 pixels
+FEWEST_ROWS = 4  # of each data set, where there are so many that rows get scarce
+MOST_CURVES = 24  # methods with a line
+MOST_WEIGHTS = 24  # methods with a panel of weights
 FAR_FLOOR = "constant"
 _SIGN_COLORS = {1: "#2f8f4e", -1: "#c8443c"}
 _PLAIN = "#44608a"
@@ -68,13 +72,26 @@ def pictures(records: Sequence[RunRecord], board: Leaderboard) -> Iterator[tuple
 def leaderboard_figure(board: Leaderboard) -> Figure:
     """Every data set's methods, best on top: score with interval and single seeds, and the gain on each task."""
     tables = list(board.tables.values())
-    heights = [1.5 + 0.34 * min(len(table.rows), MOST_ROWS) for table in tables]
+    least = 1.5 + 0.34 * FEWEST_ROWS
+    shown = tables[: int(MOST_INCHES // least)]
+    rows = _rows_each([min(len(table.rows), MOST_ROWS) for table in shown])
+    heights = [1.5 + 0.34 * count for count in rows]
     with style():
         figure = new_figure(11.0, sum(heights))
-        parts = figure.subfigures(len(tables), 1, height_ratios=heights, squeeze=False)
-        for table, part in zip(tables, parts[:, 0], strict=True):
-            _draw_table(part, table)
+        parts = figure.subfigures(len(shown), 1, height_ratios=heights, squeeze=False)
+        for table, part, count in zip(shown, parts[:, 0], rows, strict=True):
+            last = table is shown[-1] and len(tables) > len(shown)
+            _draw_table(part, table, count, f" · {len(tables) - len(shown)} more data sets" if last else "")
     return figure
+
+
+def _rows_each(wanted: Sequence[int]) -> list[int]:
+    """As many rows of each as there are, or as the longest may have for all to fit the picture."""
+    for most in range(MOST_ROWS, FEWEST_ROWS, -1):
+        rows = [min(count, most) for count in wanted]
+        if sum(1.5 + 0.34 * count for count in rows) <= MOST_INCHES:
+            return rows
+    return [min(count, FEWEST_ROWS) for count in wanted]
 
 
 def curve_figure(
@@ -97,7 +114,8 @@ def loss_variance_figure(
 
 def weight_figure(records: Sequence[RunRecord]) -> Figure:
     """Each task's mean weight by epoch, one panel per method whose weights move."""
-    weights = varying_weights(epoch_frame(records, _methods(records)))
+    every = varying_weights(epoch_frame(records, _methods(records)))
+    weights = dict(list(every.items())[:MOST_WEIGHTS])
     columns = min(3, max(1, len(weights)))
     rows = -(-max(1, len(weights)) // columns)
     with style():
@@ -114,6 +132,8 @@ def weight_figure(records: Sequence[RunRecord]) -> Figure:
             panel.set_title(method)
             _epochs(panel)
             panel.axhline(1 / values.shape[1], color=GREY, linewidth=0.8, linestyle=":")
+        if len(every) > len(weights):
+            figure.suptitle(f"the first {len(weights)} of {len(every)} methods whose weights move", x=0.01, ha="left")
         if weights:
             axes[0].set_ylabel("weight")
             handles, labels = axes[0].get_legend_handles_labels()
@@ -163,10 +183,10 @@ def trace_figure(
     return _lines(lines, trace, _methods(records), baseline, shown)
 
 
-def _draw_table(part: Any, table: Table) -> None:
-    rows = table.rows.iloc[:MOST_ROWS][::-1]
+def _draw_table(part: Any, table: Table, most: int, note: str) -> None:
+    rows = table.rows.iloc[:most][::-1]
     hidden = len(table.rows) - len(rows)
-    more = f" · {hidden} more methods" if hidden else ""
+    more = (f" · {hidden} more methods" if hidden else "") + note
     part.suptitle(f"{table.dataset}{more}", x=0.01, ha="left", fontweight="bold", fontsize=12)
     text = f"{takeaway(table)}\n{legend(table)} {colour_key(table)}"
     part.supxlabel(text, x=0.01, ha="left", fontsize=7.5, color="#6b7280", wrap=True)
@@ -282,7 +302,9 @@ def _lines(
     with style():
         figure = new_figure(7.0, 3.6)
         panel = figure.subplots()
-        for method, rows in lines.groupby("method", sort=False):
+        methods_there = list(dict.fromkeys(lines["method"]))
+        hidden = len(methods_there) - MOST_CURVES
+        for method, rows in lines[lines["method"].isin(methods_there[:MOST_CURVES])].groupby("method", sort=False):
             look = shown[str(method)]
             dot = look.marker if len(rows) == 1 else None  # one epoch makes no line
             panel.plot(
@@ -297,9 +319,9 @@ def _lines(
             if log and (lines["mean"] > 0).any():
                 panel.set_yscale("log")
                 panel.yaxis.set_major_formatter("{x:g}")
-            panel.set_title(label)
+            panel.set_title(f"{label} · {hidden} more methods" if hidden > 0 else label)
             _epochs(panel)
-            figure.legend(loc="outside right upper", frameon=False)
+            figure.legend(loc="outside right upper", frameon=False, fontsize=8 if len(methods_there) > 16 else None)
     return figure
 
 
