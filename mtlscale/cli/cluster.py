@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -236,5 +237,5 @@ def sync(
     spec = load_experiment(experiment, tuple(set_ or ()))
     place = Home.at(home)
     results = Results(spec, records_of(spec, place), place.experiment(spec.name))
-    written, there = synchronise(spec, place, lambda: rows_of(results))
+    written, there = synchronise(spec, place, lambda: rows_of(results), tell=lambda text: print(text, file=sys.stderr))
     print(f"{written} runs written, {there} were there already")

@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from mtlscale.records import RunRecord
+from mtlscale.records import RunRecord, best
 from mtlscale.report.results import Results
 from mtlscale.report.table import Table
 from mtlscale.tracking import Row
@@ -27,12 +27,14 @@ def rows_of(results: Results) -> list[Row]:
     """A row per data set and method, of those that have ended runs. Nothing of what has no number."""
     if not results.records:
         return []
-    newest: dict[tuple[str, str], RunRecord] = {(r.dataset, r.method): r for r in results.records}
+    groups: dict[tuple[str, str], list[RunRecord]] = {}
+    for record in results.records:
+        groups.setdefault((record.dataset, record.method), []).append(record)
     planned = len(results.experiment.seeds)
-    return [row for table in results.leaderboard().tables.values() for row in _rows(table, newest, planned)]
+    return [row for table in results.leaderboard().tables.values() for row in _rows(table, groups, planned)]
 
 
-def _rows(table: Table, newest: dict[tuple[str, str], RunRecord], planned: int) -> list[Row]:
+def _rows(table: Table, groups: dict[tuple[str, str], list[RunRecord]], planned: int) -> list[Row]:
     found = []
     for place, (method, values) in enumerate(table.rows.iterrows(), start=1):
         label = str(method)
@@ -40,8 +42,11 @@ def _rows(table: Table, newest: dict[tuple[str, str], RunRecord], planned: int) 
         numbers = _numbers(table, values)
         if finished:
             numbers["place"] = place
-        record = newest[table.dataset, label]
-        found.append(Row(table.dataset, label, record.spec, numbers, finished, failed, planned))
+        records = groups[table.dataset, label]
+        # Records of other programs may have no loss, which breaks ties.
+        winner = best(r for r in records if all("loss" in found for found in r.metrics.get("val", {"": {}}).values()))
+        chosen = "" if winner is None else winner.run_id
+        found.append(Row(table.dataset, label, records[-1].spec, numbers, finished, failed, planned, chosen))
     return found
 
 

@@ -18,7 +18,8 @@ from mtlscale.tracking.values import Metric
 _DIGEST = 36  # characters of a data set's digest
 _LONGEST = 5000  # characters of a value; MLflow's limits are a little above
 RECORD, SETTINGS = "record.json", "experiment.json"  # of a run, and of the experiment's own
-_FILES = (RECORD, "model.pt", "pictures.png", "error.txt")
+MODEL = "model.pt"
+_FILES = (RECORD, MODEL, "pictures.png", "error.txt")
 
 
 @dataclass

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from mtlscale.tracking.entries import Entry, knobs_of, milliseconds, row_name
 from mtlscale.tracking.reader import pages
 
+_MODEL = "mtlscale.model_run"
 SEARCH = "search"  # the row above all trials
 _OWN = (
     "seed",
@@ -35,6 +36,7 @@ class Row:
     finished: int
     failed: int
     planned: int
+    best: str = ""  # run_id of the seed that is best on validation
 
     @property
     def status(self) -> str:
@@ -75,6 +77,7 @@ class _Known:
     mine: str
     status: str = "RUNNING"
     metrics: dict[str, float] = field(default_factory=dict)
+    model: str = ""  # run_id of the run whose model MLflow has
 
 
 class Rows:
@@ -91,7 +94,7 @@ class Rows:
         """Those that an earlier driver has made."""
         condition = f"tags.`mtlscale.owner` = '{self._owner}' and tags.`mtlscale.row` != ''"
         for run in pages(client, [experiment_id], condition):
-            known = _Known(run.info.run_id, run.info.status, dict(run.data.metrics))
+            known = _Known(run.info.run_id, run.info.status, dict(run.data.metrics), run.data.tags.get(_MODEL, ""))
             self._known.setdefault(run.data.tags["mtlscale.row"], known)
 
     def above(self, place: Place) -> str:
@@ -132,6 +135,23 @@ class Rows:
             known.metrics |= new
             known.status = row.status
         return entries
+
+    def without_model(self, rows: Iterable[Row]) -> list[Row]:
+        """Those whose best run has no model in MLflow yet."""
+        found = []
+        for row in rows:
+            known = self._known.get(Place.of(row.dataset, row.method, row.settings).key)
+            if known is not None and row.best and known.model != row.best:
+                found.append(row)
+        return found
+
+    def has_model(self, row: Row, uri: str) -> Entry:
+        """That it has one now."""
+        known = self._known[Place.of(row.dataset, row.method, row.settings).key]
+        known.model = row.best
+        ended = None if known.status == "RUNNING" else milliseconds()
+        tags = {"mtlscale.model": uri, _MODEL: row.best}
+        return Entry("", known.mine, status=known.status, ended=ended, tags=tags)
 
     def ended(self, status: str) -> list[Entry]:
         """Those that nothing more will be said of: a search has ended as the experiment did."""

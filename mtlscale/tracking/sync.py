@@ -12,7 +12,12 @@ from mtlscale.tracking.rows import Row
 from mtlscale.tracking.writer import Writer
 
 
-def sync(experiment: Experiment, home: Home, table: Callable[[], list[Row]] = list) -> tuple[int, int]:
+def sync(
+    experiment: Experiment,
+    home: Home,
+    table: Callable[[], list[Row]] = list,
+    tell: Callable[[str], None] = lambda text: None,
+) -> tuple[int, int]:
     """Write the experiment's runs and trials that MLflow lacks or has in part, and what the leaderboard (`table`) says
     of each method: (written, there already).
 
@@ -39,9 +44,12 @@ def sync(experiment: Experiment, home: Home, table: Callable[[], list[Row]] = li
         trials = _missing(Ledger(home.trials(experiment.name, search.ledger)), there)
         written += _write(writer, (_trial(record, search.metric) for record in trials))
     writer.nest()
-    writer.rows(table())
+    rows = table()
+    writer.rows(rows)
     reports = sorted(home.experiment(experiment.name).glob("leaderboard.*"))
     writer.close(reports, "FINISHED")
+    for reason in writer.models(rows):
+        tell(f"no model in MLflow of {reason}")
     return written, len(there)
 
 

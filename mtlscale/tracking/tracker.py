@@ -53,6 +53,7 @@ class Tracker:
         self._waiting_epochs = 0
         self._told = self._done = 0  # runs and trials that have ended; those of them that are in MLflow
         self._table: Callable[[], list[Row]] | None = None
+        self._told_rows: list[Row] = []
         self._rows_due, self._rows_took = time.monotonic() + ROWS, 0.0
         self._closing: tuple[list[Path], str, float] | None = None  # artefacts, status, until when runs are written
         self.error: str | None = None
@@ -150,15 +151,22 @@ class Tracker:
                 self._try(self._write_rows)
         if self.error is None and self._closing is not None:
             self._try(lambda: self._writer.close(artefacts, status))
+            if self.error is None and status == "FINISHED":
+                self._try(self._write_models)
         with self._news:
             self._ended.clear()
 
     def _write_rows(self) -> None:
         if self._table is not None:
             began = time.monotonic()
-            self._writer.rows(self._table())
+            self._told_rows = self._table()
+            self._writer.rows(self._told_rows)
             self._rows_took = time.monotonic() - began
             self._rows_due = time.monotonic() + max(ROWS, 20 * self._rows_took)
+
+    def _write_models(self) -> None:
+        for reason in self._writer.models(self._told_rows):
+            self._tell(f"no model in MLflow of {reason}")
 
     def _write(self, batch: list[Told]) -> None:
         whole = []

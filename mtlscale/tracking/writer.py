@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from mtlscale.records import Home, write_atomically
-from mtlscale.spec import Experiment
+from mtlscale.spec import Experiment, UserError
 from mtlscale.tracking.entries import (
+    MODEL,
     SETTINGS,
     Entry,
     Told,
@@ -20,11 +21,13 @@ from mtlscale.tracking.entries import (
     inputs_of,
     milliseconds,
     outcome,
+    row_name,
     run_params,
     run_tags,
     trial_entry,
 )
 from mtlscale.tracking.lanes import lane_of
+from mtlscale.tracking.models import log_model
 from mtlscale.tracking.reader import pages
 from mtlscale.tracking.rows import Place, Row, Rows
 from mtlscale.tracking.service import check_uri, client_of
@@ -183,9 +186,27 @@ class Writer:
             self._lane.write(rows, self._rows.made)
 
     def rows(self, rows: Iterable[Row]) -> None:
-        """What the leaderboard says of methods whose runs are there."""
+        """What the leaderboard says of methods, of labels of the same runs, too."""
+        rows = list(rows)
+        self._make_rows(Place.of(row.dataset, row.method, row.settings) for row in rows)
         if entries := self._rows.changed(rows):
             self._lane.write(entries, lambda entry: None)
+
+    def models(self, rows: Iterable[Row]) -> list[str]:
+        """Keep the model of each row's best run in MLflow's own format, where MLflow does not have it; why some were
+        left out."""
+        left_out = []
+        for row in self._rows.without_model(rows):
+            if row.best not in self._runs or not (self._home.run(row.best) / MODEL).is_file():
+                continue  # kept nowhere, or on another machine
+            labels = {"dataset": row.dataset, "method": row.method}
+            try:
+                uri = log_model(self._client, self._id, self._runs[row.best], self._home, row.best, labels)
+            except UserError as error:
+                left_out.append(f"{row_name(row.dataset, row.method)}: {error}")
+            else:
+                self._lane.write([self._rows.has_model(row, uri)], lambda entry: None)
+        return left_out
 
     def nest(self) -> None:
         """Put the runs that `there` has found in the layout of earlier versions below rows."""
