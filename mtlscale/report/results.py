@@ -46,6 +46,12 @@ class Results:
             delta=self.experiment.delta_of(),
         )
 
+    def _repr_html_(self) -> str:
+        """In a notebook, the leaderboard."""
+        from mtlscale.report.notebook import as_html
+
+        return as_html(self.leaderboard()) if self.records else f"<p>no runs of {self.experiment.name}</p>"
+
     def _published(self) -> Published | None:
         from mtlscale.report.published import read_published
 
