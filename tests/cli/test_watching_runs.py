@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import mtlscale
+from command import EVENTS, mtlscale
 
 from mtlscale.cli.lines import Lines, plain
 from mtlscale.cli.progress import Quiet
@@ -33,23 +33,11 @@ class Broken(Balancer):
         return losses.new_ones(losses.shape), {"steps": state["steps"] + 1}
 '''
 
-LABELS = {"run", "dataset", "method", "seed"}
-KEYS = {  # as docs/commands.md has them
-    "prepared": {"dataset", "folder", "fingerprint", "samples"},
-    "planned": {"experiment", "runs", "done", "slots"},
-    "started": LABELS,
-    "epoch": LABELS | {"phase", "epoch", "epochs", "of", "train_loss", "val", "seconds"},
-    "finished": LABELS | {"status", "error", "chosen_epoch", "metrics", "seconds"},
-    "failed": LABELS | {"error"},
-    "note": {"text"},
-    "done": {"experiment", "runs", "failed", "seconds", "files"},
-}
-
 
 def events(text: str) -> list[dict[str, Any]]:
     found = [json.loads(line) for line in text.splitlines()]
     for one in found:
-        assert set(one) - {"event", "time"} == KEYS[one["event"]], one
+        assert set(one) - {"event", "time"} == EVENTS[one["event"]], one
     return found
 
 
