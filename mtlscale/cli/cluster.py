@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mtlscale.cli.grid import grid
+from mtlscale.cli.options import console_of
 from mtlscale.cli.terminal import epochs_bar
 from mtlscale.spec import UserError
 
@@ -147,9 +149,6 @@ def status(
     ] = None,
 ) -> None:
     """How far a job is; all jobs with --address; without both, the runs done, left and failed of every experiment."""
-    from rich.console import Console
-    from rich.table import Table
-
     if job is None and address is None:
         _print_experiments(home)
         return
@@ -158,11 +157,11 @@ def status(
 
     jobs = connect(address)
     if job is None:
-        table = Table("job", "status", "started", "command", title=f"jobs of {jobs.url}")
+        table = grid("job", "status", "started", "command", title=f"jobs of {jobs.url}")
         for state in jobs.all():
             began = "" if state.started is None else datetime.fromtimestamp(state.started, UTC).strftime("%F %T")
             table.add_row(state.job, _words(state), began, state.entrypoint)
-        Console(width=140).print(table)
+        console_of().print(table)
         return
     state = jobs.state(job)
     print(f"{job}: {_words(state)}\n  {state.entrypoint}")
@@ -172,9 +171,6 @@ def status(
 
 
 def _print_experiments(home: Path | None) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from mtlscale.execution.standing import standings
     from mtlscale.records import Home
 
@@ -182,10 +178,11 @@ def _print_experiments(home: Path | None) -> None:
     found = standings(place)
     if not found:
         raise UserError(f"no experiments in {place.root}; name their --home, or a job with its --address")
-    table = Table("experiment", "runs", "done", "failed", "diverged", "left", "last", title=str(place.root))
+    numbers = ("runs", "done", "failed", "diverged", "left")
+    table = grid("experiment", *numbers, "last", title=str(place.root), right=numbers)
     for one in found:
         table.add_row(one.name, *(str(n) for n in (one.runs, one.done, one.failed, one.diverged, one.left)), one.last)
-    Console(width=140).print(table)
+    console_of().print(table)
 
 
 def logs(

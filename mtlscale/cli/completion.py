@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -67,14 +68,26 @@ def of_kind(context: typer.Context, incomplete: str) -> list[str]:
     return [name for one in found if one in KINDS for name in components(one)(incomplete)]
 
 
-def methods(context: typer.Context, incomplete: str) -> list[str]:
-    """Labels of the experiment that was written before."""
-    from mtlscale.spec import UserError, load_experiment
+def methods(incomplete: str) -> list[str]:
+    """Labels in the file of the experiment on the line: it is not checked, which would import torch."""
+    from mtlscale.spec import FLOORS, UserError, find_experiment, read_settings, shipped
 
+    named = (word for word in _line() if word in shipped() or word.endswith((".yaml", ".yml")))
     with contextlib.suppress(UserError):
-        experiment = load_experiment(str(context.params.get("experiment")))
-        return _starting(incomplete, [method.label for method in experiment.methods])
+        found = read_settings(find_experiment(next(named, "")))
+        labels = [_label(method) for method in found.get("methods") or ()]
+        return _starting(incomplete, {label for label in (*labels, *found.get("floors", FLOORS)) if label})
     return []
+
+
+def _line() -> list[str]:
+    """The words on the command line: an option that still lacks its value keeps click from reading them."""
+    return (os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or "").split()
+
+
+def _label(method: object) -> str:
+    named = method if isinstance(method, dict) else {"name": method}
+    return str(named.get("label") or named.get("name") or "")
 
 
 def runs(context: typer.Context, incomplete: str) -> list[str]:

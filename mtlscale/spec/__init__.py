@@ -18,7 +18,7 @@ from mtlscale.spec.components import (
 from mtlscale.spec.differences import changed, differences
 from mtlscale.spec.dimensions import COMMON, PARTS, Dimension, Knobs, SearchSpec, split_path
 from mtlscale.spec.errors import UserError
-from mtlscale.spec.experiment import Experiment
+from mtlscale.spec.experiment import FLOORS, Experiment
 from mtlscale.spec.loading import SHIPPED, find_experiment, load_experiment, parse_override, read_settings, shipped
 from mtlscale.spec.measures import check_delta, entering, fingerprint_with, suite_delta
 from mtlscale.spec.models import (
@@ -37,6 +37,7 @@ from mtlscale.spec.tasks import LOSSES, MISSING_CLASS, SPLITS, Task, TaskSuite
 
 __all__ = [
     "COMMON",
+    "FLOORS",
     "LOSSES",
     "MISSING_CLASS",
     "PACKAGES",
