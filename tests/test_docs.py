@@ -92,9 +92,8 @@ def test_the_experiment_with_an_example_runs_as_the_page_says(tmp_path: Path, mo
 def test_lines_shown_of_the_examples_are_theirs() -> None:
     files = [path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.py")]
     known = {line.strip() for text in files for line in text.splitlines()}
-    shown = [
-        block for page in DOCS for block in blocks(page) if re.match(r"(class \w+\(\w+\)|def \w+\(self.*\).*):", block)
-    ]
+    begins = re.compile(r"(class \w+\(\w+\)|def \w+\(self.*\).*):")
+    shown = [block for page in DOCS for block in blocks(page) if begins.match(block)]
     assert len(shown) == 3
     for block in shown:
         lines = {re.sub(r"  # of the .*", "", line).strip() for line in block.splitlines()}

@@ -20,6 +20,8 @@ FLOORS = ["constant", "linear"]
 METHODS = {
     "mine": ["stl", "equal", "running_mean", "small_features"],
     "own_architecture": ["stl", "equal", "adapters", "adapters+mgda"],
+    "own_gramian": ["stl", "equal", "mgda", "inverse_norm"],
+    "own_wine": ["stl", "equal", "cagrad"],
     "own_encoder": ["stl", "equal", "deeper"],
     "own_images": ["stl", "equal", "cagrad"],
     "own_method": ["stl", "equal", "getmtl", "running_mean", "half"],
@@ -30,7 +32,7 @@ METHODS = {
     "small": ["stl", "equal"],
     "ten_minutes": ["stl", "equal", "mgda", "harder_first"],
 }
-ELSEWHERE = {"bilevel"}  # tests/test_docs.py
+ELSEWHERE = {"bilevel", "tuned"}  # tests/test_docs.py, tests/test_readme.py
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from pydantic_core import PydanticUndefined
 
 from mtlscale.metrics import METRICS
 from mtlscale.spec import Experiment
-from mtlscale.spec.components import PACKAGES, component, names
+from mtlscale.spec.components import PACKAGES, Knob, component, names
 from mtlscale.spec.models import ComponentSpec
 
 PLAIN = {
@@ -190,10 +190,14 @@ def _one(kind: str, cls: Any) -> str:
     if not cls.knobs():
         return text
     rows = "\n".join(
-        f"| `{name}` | {_cell(spec.help)} | {_shown(default)} | {_cell(spec.range()) or '–'} | {_searched(spec.search)} |"
+        f"| `{name}` | {_cell(spec.help)} | {_shown(default)} | {_range(spec)} | {_searched(spec.search)} |"
         for name, (default, spec) in cls.knobs().items()
     )
     return f"{text}\n\n| setting | what it is | default | range | searched |\n| --- | --- | --- | --- | --- |\n{rows}"
+
+
+def _range(spec: Knob) -> str:
+    return _cell(spec.range()) or "–"
 
 
 def _shown(default: Any) -> str:
