@@ -172,8 +172,8 @@ def test_without_a_baseline_points_over_the_reference_are_compared(record):
 def test_sentences(record):
     assert board_of(record).overall().sentence == (
         "Over 7 data sets good has the best mean rank (1, 5 methods), and ranks do not tell it from like and equal "
-        "(Friedman p = 1.2e-05; ranks have to be 2.31 apart); against equal, with P ≥ 0.95 and ±1 point as equivalent, good "
-        "is better than it, like and stl are practically equivalent to it, bad is worse than it."
+        "(Friedman p = 1.2e-05; ranks have to be 2.31 apart); against equal, with P ≥ 0.95 and ±1 point as equivalent, "
+        "good is better than it, like and stl are practically equivalent to it, bad is worse than it."
     )
     generator = np.random.default_rng(0)
     noise = [
