@@ -86,6 +86,7 @@ def across(tables: Mapping[str, Table], rope: float = ROPE) -> Across | None:
     rows["wins"] = 100.0 * ranking.win_shares(scores, methods)
     rows["datasets"] = [sum(method in of.index for of in scores.values()) for method in methods]
     rows["gain"], rows["gain_ci"], rows["gain_datasets"] = gains.mean(axis=1), _interval(gains), gains.count(axis=1)
+    rows.loc[rows.index == (baseline if quality == "delta_i" else reference), "gain_ci"] = np.nan  # 0 by definition
     rows = rows.join([_worst(tables, methods), _probabilities(gains, reference, rope), _costs(tables, methods)])
     counts = pd.concat([of.rows[["finished", "failed", "diverged"]] for of in tables.values()]).groupby(level=0).sum()
     rows["finished"], rows["runs"] = counts["finished"], counts.sum(axis=1)

@@ -6,17 +6,17 @@ The Bayesian signed-rank test of Benavoli, Corani, Demšar and Zaffalon, Time fo
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from mtlscale.report.ranking import FEWEST_DATASETS
 
 DRAWS = 20_000
 SEED = 0
 PRIOR = 0.5  # weight of the one observation, a difference of 0, that is there before the data sets are
-_AT_ONCE = 4_000
 
 
 class Probabilities(NamedTuple):
@@ -40,12 +40,14 @@ def signed_rank(differences: ArrayLike, rope: float, draws: int = DRAWS) -> Prob
     values = np.concatenate([[0.0], known])
     sums = values[:, None] + values
     above, below = (np.heaviside(side * sums - 2.0 * rope, 0.5) for side in (1.0, -1.0))
-    generator = np.random.default_rng(SEED)
-    parameters = np.where(np.arange(len(values)) == 0, PRIOR, 1.0)
-    won = np.zeros(3)
-    for start in range(0, draws, _AT_ONCE):
-        weights = generator.dirichlet(parameters, size=min(_AT_ONCE, draws - start))
-        better, worse = ((weights @ side * weights).sum(axis=1) for side in (above, below))
-        shares = np.stack([better, 1.0 - better - worse, worse])
-        won += np.bincount(shares.argmax(axis=0), minlength=3)
+    weights = _weights(len(values), draws)
+    better, worse = ((weights @ side * weights).sum(axis=1) for side in (above, below))
+    shares = np.stack([better, 1.0 - better - worse, worse])
+    won = np.bincount(shares.argmax(axis=0), minlength=3)
     return Probabilities(*(won / draws).tolist())
+
+
+@lru_cache(maxsize=1)
+def _weights(count: int, draws: int) -> NDArray[np.float64]:
+    """[draws, count] of the prior's observation and of the data sets; the same for every method."""
+    return np.random.default_rng(SEED).dirichlet([PRIOR, *[1.0] * (count - 1)], size=draws)

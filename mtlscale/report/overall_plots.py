@@ -123,7 +123,6 @@ def _trade_panel(panel: Axes, of: Across, points: pd.DataFrame, cost: str, shade
     from matplotlib.ticker import LogLocator, NullFormatter
 
     front = points[points[f"front_{cost}"]].sort_values(cost)
-    panel.set_xscale("log")
     panel.plot(front[cost], front["gain"], color=GREY, linewidth=1.1, linestyle="--", zorder=1)
     for place, (method, row) in enumerate(points.iterrows()):
         special = method in (of.baseline, of.reference)
@@ -139,10 +138,11 @@ def _trade_panel(panel: Axes, of: Across, points: pd.DataFrame, cost: str, shade
         if np.isfinite(row[cost]) and np.isfinite(row["gain"]):
             at = (row[cost], row["gain"])
             panel.annotate(str(place + 1), at, textcoords="offset points", xytext=(4, 3), fontsize=7)
-    narrow = bool(points[cost].max() < 4 * points[cost].min())
-    panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if narrow else (1.0, 2.0, 5.0)))
-    panel.xaxis.set_major_formatter("{x:g}")
-    panel.xaxis.set_minor_formatter(NullFormatter())
+    if points[cost].max() > 4 * points[cost].min():  # narrower, a linear axis has more ticks
+        panel.set_xscale("log")
+        panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.xaxis.set_minor_formatter(NullFormatter())
     panel.margins(x=0.08)
     panel.set_xlabel(cost_name(of, cost))
 

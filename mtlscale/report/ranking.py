@@ -48,10 +48,13 @@ def friedman(ranks: pd.DataFrame) -> Friedman:
     spread = float(((ranks - expected) ** 2).to_numpy().sum())
     between = float(((ranks.sum() - count * expected) ** 2).sum())
     chi2 = 0.0 if spread == 0 else (methods - 1) * between / spread
+    p_chi2 = float(stats.chi2.sf(chi2, methods - 1))
     rest = count * (methods - 1) - chi2
-    f = math.inf if rest <= 1e-9 * count else (count - 1) * chi2 / rest
+    if rest <= 1e-9 * count:  # the same ranks everywhere: F is infinite, and its p-value no probability
+        return Friedman(count, methods, chi2, p_chi2, math.inf, p_chi2)
+    f = (count - 1) * chi2 / rest
     p = float(stats.f.sf(f, methods - 1, (methods - 1) * (count - 1)))
-    return Friedman(count, methods, chi2, float(stats.chi2.sf(chi2, methods - 1)), f, p)
+    return Friedman(count, methods, chi2, p_chi2, f, p)
 
 
 def critical_difference(methods: int, datasets: int, level: float = LEVEL) -> float:

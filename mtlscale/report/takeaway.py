@@ -21,7 +21,7 @@ def takeaway(table: Table) -> str:
     if unfinished := len(table.failures):
         total = int(rows[["finished", "failed", "diverged"]].to_numpy().sum())
         some = names(list(table.failures["method"].unique()))
-        parts.append(f"{unfinished} of {counted(total, 'run')} did not finish ({some})")
+        parts.append(f"{unfinished} of {total} runs did not finish ({some})")
     return f"{f'On {table.dataset}, ' if table.dataset else ''}{'; '.join(parts)}."
 
 
