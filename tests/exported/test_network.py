@@ -1,4 +1,4 @@
-"""The network of every architecture and encoder comes back from spec, state and what its search found, without files."""
+"""Every network comes back from its spec, its state and what its search found, without the files it began from."""
 
 from __future__ import annotations
 

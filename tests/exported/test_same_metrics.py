@@ -37,7 +37,7 @@ EXPERIMENTS = {
     "text": (
         "fdu_mtl",
         {
-            "datasets": "[{name: amazon, options: {domains: [books, dvd], keep_unlabelled: false, length: 32, vocabulary: 2000}}]",
+            "datasets": "[{name: amazon, options: {domains: [books, dvd], keep_unlabelled: false, length: 32}}]",
             "methods": "[{architecture: stl}]",
             "model": "{encoder: {name: textcnn, dimensions: 16, filters: 8}}",
             "training": "{epochs: 2, batch_size: 64, steps_per_epoch: 12, lr: 1e-3}",
