@@ -121,6 +121,8 @@ class Pipeline(Component):
     download: ClassVar[Download | None] = None
     # The metrics, or `<task>.<metric>`, that enter Δ and η; of those that are not measured nobody speaks. Default: all.
     delta: ClassVar[tuple[str, ...]] = ()
+    # How texts fall into words, a rule of `mtlscale.data.texts`, for whoever has the vocabulary and raw texts.
+    words: ClassVar[str | None] = None
     hub: ClassVar[bool] = False  # whether it reads what the `datasets` library wrote
     # A source of at least this many bytes goes through Ray Data, a smaller one through this process: starting Ray
     # costs more than small sets do.

@@ -66,8 +66,14 @@ def _evenly(count: int, chosen: int) -> np.ndarray:
 
 def standardise(features: np.ndarray, train: np.ndarray) -> np.ndarray:
     """Columns at mean 0 and variance 1 over the rows of train; a column that is constant there becomes 0."""
+    return standardised(features, train)[0]
+
+
+def standardised(features: np.ndarray, train: np.ndarray) -> tuple[np.ndarray, dict[str, list[float]]]:
+    """The same, and what was taken off and divided by: a note that raw features of later samples are read by."""
     mean, deviation = features[train].mean(0), features[train].std(0)
-    return (features - mean) / np.where(deviation > 0, deviation, 1.0)
+    deviation = np.where(deviation > 0, deviation, 1.0)
+    return (features - mean) / deviation, {"mean": mean.tolist(), "deviation": deviation.tolist()}
 
 
 def principal_components(name: str, features: np.ndarray, train: np.ndarray, components: int) -> np.ndarray:

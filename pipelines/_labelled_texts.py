@@ -7,28 +7,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtlscale.data.splits import carve_validation, hash_split
+from mtlscale.data.texts import SEPARATOR, join_pairs, split_words
+from mtlscale.data.tokenizer import check_tokenizer, tokenize
 from mtlscale.spec import SPLITS, Task, UserError, files, knob
 from pipelines._base import Prepared, Work
-from pipelines._text import TextOptions, encode_samples, split_words, text_suite
+from pipelines._text import TextOptions, encode_samples, text_suite
 from pipelines._text_features import with_features
-from pipelines._tokenizer import check_tokenizer, tokenize
 from pipelines._word_vectors import VectorPipeline
 
 SHARES = {"train": 0.8, "val": 0.1, "test": 0.1}
-SEPARATOR = "<sep>"  # between the two sentences of a pair; no word can be it
-_NO_WORD = r"[^\p{L}\p{M}\p{N}]+"
 _FIELDS = ("id", "split", "stream", "label", "text", "second", "written", "written_second")
 
 
 class TextPipeline(VectorPipeline):
     """A pipeline of labelled texts, or pairs of them, that become token ids."""
+
+    words: ClassVar[str | None] = "unicode"
 
     length: int = knob(256, low=1, high=65536, help="words kept of a text, or of a pair with what stands between")
     vocabulary: int = knob(20000, low=4, high=10_000_000, help="token ids in all, padding and unknown included")
@@ -119,12 +120,6 @@ def sentences(
     return pa.table(dict(zip(_FIELDS, columns, strict=True)))
 
 
-def words_of(texts: Sequence[str | None]) -> pa.Array:
-    """Lower-cased texts with a space for whatever is no letter, mark or digit: what is left are their words."""
-    plain = pc.replace_substring_regex(pc.utf8_lower(pa.array(texts, pa.string())), _NO_WORD, " ")
-    return pc.utf8_trim_whitespace(plain)
-
-
 def keys_of(text: pa.Array, second: pa.Array) -> list[str]:
     """What a text, or a pair, is known by: its words. Those that say the same have the same."""
     joined = pc.binary_join_element_wise(text, second, f" {SEPARATOR} ", null_handling="skip")
@@ -142,26 +137,13 @@ def held_out(keys: Sequence[str], share: float, salt: str) -> list[str]:
 
 
 def tokenise(table: pa.Table, length: int) -> pa.Table:
-    """Texts and pairs of them -> lists of words.
-
-    A pair that is longer than `length` leaves each of its texts half of the room, and what the other does not need;
-    what does not fit stands at the end, where it is cut.
-    """
+    """Texts and pairs of them -> lists of words, pairs as `join_pairs` has them."""
     text, second = (table[name].combine_chunks() for name in ("text", "second"))
     tokens = split_words(text)
     if second.null_count < len(second):
-        pairs = zip(tokens.to_pylist(), split_words(pc.fill_null(second, "")).to_pylist(), strict=True)
-        known = second.is_valid().to_pylist()
-        joined = [_joined(a, b, length) if pair else a for (a, b), pair in zip(pairs, known, strict=True)]
-        tokens = pa.array(joined, pa.list_(pa.string()))
+        seconds = split_words(pc.fill_null(second, ""))
+        tokens = join_pairs(tokens, seconds, second.is_valid().to_pylist(), length)
     return table.drop_columns(["text", "second"]).append_column("tokens", tokens)
-
-
-def _joined(a: list[str], b: list[str], length: int) -> list[str]:
-    room = max(0, length - 1)
-    of_b = min(len(b), max(room // 2, room - len(a)))
-    of_a = min(len(a), room - of_b)
-    return [*a[:of_a], SEPARATOR, *b[:of_b], *a[of_a:], *b[of_b:]]
 
 
 def _counted(what: str, rows: pa.Table, chosen: pa.ChunkedArray) -> dict[str, Any]:

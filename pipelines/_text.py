@@ -1,4 +1,4 @@
-"""Text to token ids with Arrow's vectorised functions: words, vocabulary, fixed-length rows of ids."""
+"""Labelled texts to a suite of token ids: the vocabulary of the training texts, fixed-length rows of ids."""
 
 from __future__ import annotations
 
@@ -6,46 +6,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtlscale.data.prepared import SPECIAL_WORDS
+from mtlscale.data.texts import encode
 from mtlscale.spec import SPLITS, Task, TaskSuite
 from pipelines._base import Work
 from pipelines._blocks import TableFunction
 
 # Compressed text of this size takes this process longer than starting Ray and letting two cores do it.
 RAY_FROM_BYTES = 64e6
-PADDING, UNKNOWN = range(len(SPECIAL_WORDS))
-
-
-def _word_bytes() -> bytes:
-    """For every Latin-1 byte: the lower-case letter or digit it is, or a space."""
-    return bytes(ord(chr(i).lower()) if chr(i).isalnum() else ord(" ") for i in range(256))
-
-
-_WORDS = _word_bytes()
-
-
-def latin1_words(raw: bytes) -> str:
-    """Lower-cased Latin-1 text with everything but letters and digits turned into spaces: what is left are its words.
-
-    Equals `" ".join(re.findall(r"[^\\W_]+", raw.decode("latin-1").lower()))` up to the number of spaces, at a fortieth
-    of its time.
-    """
-    return raw.translate(_WORDS).decode("latin-1")
-
-
-def split_words(text: pa.Array) -> pa.ListArray:
-    """Strings -> lists of the words between white space."""
-    lists = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(text))
-    words = lists.flatten()
-    is_word = pc.not_equal(words, "")  # a blank string gives one empty word
-    rows = pc.list_parent_indices(lists).filter(is_word).to_numpy()
-    offsets = np.zeros(len(lists) + 1, np.int32)
-    np.cumsum(np.bincount(rows, minlength=len(lists)), out=offsets[1:])
-    return pa.ListArray.from_arrays(offsets, words.filter(is_word))
 
 
 def count_words(tokens: pa.Array) -> pa.Table:
@@ -64,20 +35,6 @@ def rank_words(counts: pa.Table, size: int, min_count: int, first: Sequence[str]
     ranked = frequent.sort_by([("count_sum", "descending"), ("word", "ascending")])
     before = [*SPECIAL_WORDS, *first]
     return [*before, *ranked["word"][: size - len(before)].to_pylist()]
-
-
-def encode(tokens: pa.ListArray, words: Sequence[str], length: int) -> pa.FixedSizeListArray:
-    """Lists of words -> token ids, int32 [N, length], cut or padded at the end; no words at all are one `UNKNOWN`."""
-    index = pc.index_in(tokens.flatten(), value_set=pa.array(words[len(SPECIAL_WORDS) :], pa.string()))
-    ids = pc.fill_null(pc.add(index, len(SPECIAL_WORDS)), UNKNOWN).to_numpy()
-    counts = pc.list_value_length(tokens).to_numpy()
-    rows = np.repeat(np.arange(len(tokens)), counts)
-    columns = np.arange(len(ids)) - np.repeat(np.cumsum(counts) - counts, counts)
-    matrix = np.full((len(tokens), length), PADDING, np.int32)
-    fits = columns < length
-    matrix[rows[fits], columns[fits]] = ids[fits]
-    matrix[counts == 0, 0] = UNKNOWN
-    return pa.FixedSizeListArray.from_arrays(matrix.ravel(), length)
 
 
 @dataclass(frozen=True)

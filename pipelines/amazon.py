@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtlscale.data.splits import carve_validation, hash_split
+from mtlscale.data.texts import latin1_words, split_words
 from mtlscale.spec import Task, UserError, knob
 from pipelines._archive import read_members
 from pipelines._base import Prepared, Work
@@ -20,8 +21,6 @@ from pipelines._text import (
     RAY_FROM_BYTES,
     TextOptions,
     encode_samples,
-    latin1_words,
-    split_words,
     text_suite,
     text_tables,
 )
@@ -104,6 +103,7 @@ class Amazon(VectorPipeline):
     )
     roots: ClassVar[tuple[str, ...]] = ("", "mtl-dataset", "sorted_data_acl", "sorted_data", "processed_acl")
     ray_from_bytes: ClassVar[float] = RAY_FROM_BYTES
+    words: ClassVar[str | None] = "latin1"
 
     domains: tuple[str, ...] = knob(PRODUCTS, help="the tasks; imdb and MR are known too, raw files may have others")
     split: str = knob("fdu", choices=("fdu", "aamtrl"), help="official test part, or 70/10/20 at random")

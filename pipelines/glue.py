@@ -10,10 +10,11 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from mtlscale.data.texts import words_of
 from mtlscale.spec import Task, UserError, knob, nearest
 from pipelines._base import Prepared, Work
 from pipelines._fingerprint import content
-from pipelines._labelled_texts import TextPipeline, held_out, keys_of, sentences, words_of
+from pipelines._labelled_texts import TextPipeline, held_out, keys_of, sentences
 from pipelines._text import RAY_FROM_BYTES
 from pipelines._text_files import Problems, read_rows
 

@@ -15,7 +15,7 @@ from mtlscale.data.splits import carve_validation
 from mtlscale.spec import SPLITS, Task, TaskSuite, UserError, knob
 from pipelines._arff import read_arff, read_labels
 from pipelines._base import Pipeline, Prepared, Work
-from pipelines._features import lists, standardise
+from pipelines._features import lists, standardised
 from pipelines._text_files import Problems, decoded, unpacked
 
 PARTS = ("train", "test")
@@ -115,11 +115,12 @@ class Multilabel(Pipeline):
         notes |= {"test_inputs_in_train_or_val": seen} if seen else {}
         train = np.flatnonzero(splits == "train")
         if self.standardise and len(train):
-            inputs = standardise(inputs, train)
+            inputs, notes["standardised"] = standardised(inputs, train)
         tasks = {_task_name(label): rows[:, place].astype(np.int8) for label, place in places.items()}
         if len(tasks) < len(labels):
             raise UserError("multilabel: two labels have one name but for odd letters; rename one")
         notes |= self._rare(tasks, splits)
+        notes["features"] = [name for name in names if name not in places]
         tables = {}
         for split in SPLITS:
             at = np.flatnonzero(splits == split)

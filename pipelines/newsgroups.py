@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtlscale.data.splits import carve_validation, hash_split
+from mtlscale.data.texts import latin1_words, split_words
 from mtlscale.spec import Task, UserError, knob
 from pipelines._archive import read_members
 from pipelines._base import Download, Prepared, Work
@@ -18,8 +19,6 @@ from pipelines._text import (
     RAY_FROM_BYTES,
     TextOptions,
     encode_samples,
-    latin1_words,
-    split_words,
     text_suite,
     text_tables,
 )
@@ -61,6 +60,7 @@ class Newsgroups(VectorPipeline):
         sha256="8f1b2514ca22a5ade8fbb9cfa5727df95fa587f4c87b786e15c759fa66d95610",
     )
     ray_from_bytes: ClassVar[float] = RAY_FROM_BYTES
+    words: ClassVar[str | None] = "latin1"
     hub: ClassVar[bool] = True
 
     split: str = knob("random", choices=("random", "bydate"), help="60/20/20 by hash, or the official test part")

@@ -9,10 +9,11 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from mtlscale.data.texts import words_of
 from mtlscale.spec import UserError, knob, nearest
 from pipelines._archive import read_members
 from pipelines._base import Prepared, Work
-from pipelines._labelled_texts import TextPipeline, class_tasks, keys_of, own_splits, sentences, words_of
+from pipelines._labelled_texts import TextPipeline, class_tasks, keys_of, own_splits, sentences
 from pipelines._text_files import Problems
 
 NEGATIVE = ("negative", "positive")

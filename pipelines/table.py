@@ -14,7 +14,7 @@ import pyarrow.parquet
 
 from mtlscale.spec import Task, TaskSuite, UserError, knob, nearest
 from pipelines._base import Pipeline, Prepared, Work
-from pipelines._features import TEST, VALIDATION, Vectors, random_split, standardise, vector_tables
+from pipelines._features import TEST, VALIDATION, Vectors, random_split, standardised, vector_tables
 
 SUFFIXES = (".csv", ".parquet")
 MOST_CLASSES = 1000
@@ -91,7 +91,7 @@ class Table(Pipeline):
         varying = self._varying(features[train], names)
         features = features[:, varying]
         if self.standardise:
-            features = standardise(features, train)
+            features, notes["standardised"] = standardised(features, train)
         samples = {
             task: Vectors(ids[rows], features[rows], labels[task], splits[task]) for task, rows in places.items()
         }

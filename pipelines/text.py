@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from mtlscale.data.texts import words_of
 from mtlscale.spec import SPLITS, Task, UserError, knob, nearest
 from pipelines._base import Prepared, Work
 from pipelines._fingerprint import content
 from pipelines._hub import HubFolder, is_hub_folder
-from pipelines._labelled_texts import TextPipeline, held_out, keys_of, own_splits, sentences, words_of
+from pipelines._labelled_texts import TextPipeline, held_out, keys_of, own_splits, sentences
 from pipelines._text import RAY_FROM_BYTES
 from pipelines._text_files import LATIN_1, QUOTES, SUFFIXES, Problems, check_columns, read_rows
 

@@ -32,7 +32,9 @@ class ConstantModule(FittedModule):
         predictions = {}
         for name in batch.tasks:
             value = self.with_graph(name, self.get_buffer(f"value{self.index(name)}"))
-            predictions[name] = value.reshape(1, -1, *[1] * len(self.size)).expand(len(batch.inputs), -1, *self.size)
+            predictions[name] = value.reshape(1, -1, *[1] * len(self.size)).expand(
+                batch.inputs.shape[0], -1, *self.size
+            )
         return Outputs(predictions)
 
     @torch.no_grad()

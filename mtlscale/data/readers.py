@@ -27,6 +27,7 @@ from mtlscale.data.choice import Choice, choose
 from mtlscale.data.encoded import EncodedSamples
 from mtlscale.data.noise import with_noise
 from mtlscale.data.prepared import PreparedData, as_stored, tensors_of
+from mtlscale.data.share import ShareReader
 from mtlscale.data.streamed import Pieces, StreamReader
 from mtlscale.spec import UserError
 
@@ -211,19 +212,25 @@ def open_reader(
     """The reader of a setting (`auto` chooses), and why it is that one. processes: that read the data on this node;
     pieces: who reads for `stream`."""
     choice = choose(data, setting, str(dtype).removeprefix("torch."), processes, gpu=device.type == "cuda")
-    if choice.reader == "device":
-        return DeviceReader(with_noise(data.splits, data.noise), device, dtype), choice
+    reader = _opened(data, choice.reader, device, dtype, pieces)
+    return reader if data.share is None else ShareReader(reader, data.share), choice
+
+
+def _opened(
+    data: PreparedData, kind: str, device: torch.device, dtype: torch.dtype, pieces: Pieces | None
+) -> DeviceReader | HostReader | StreamReader:
+    if kind == "device":
+        return DeviceReader(with_noise(data.splits, data.noise), device, dtype)
     if not data.on_disk:
-        if choice.reader in ("mapped", "stream"):
-            raise UserError(
-                f"reader {choice.reader} reads files, and {data.suite.name} has none; set training.reader to memory"
-            )
-        return HostReader("memory", with_noise(data.splits, data.noise), device, dtype, held=True), choice
-    if choice.reader == "stream":
-        return StreamReader(data, device, dtype, pieces), choice
-    held = choice.reader == "memory"
-    splits = with_noise(_Cached(data, held), data.noise)
-    return HostReader(choice.reader, splits, device, dtype, held=held), choice
+        if kind in ("mapped", "stream"):
+            raise UserError(f"reader {kind} reads files, and {data.suite.name} has none; set training.reader to memory")
+        return HostReader("memory", with_noise(data.splits, data.noise), device, dtype, held=True)
+    if kind == "stream":
+        if data.share is not None:
+            raise UserError(f"reader stream has no share of {data.suite.name}; set training.reader to another")
+        return StreamReader(data, device, dtype, pieces)
+    held = kind == "memory"
+    return HostReader(kind, with_noise(_Cached(data, held), data.noise), device, dtype, held=held)
 
 
 def placed(samples: Samples, device: torch.device, dtype: torch.dtype) -> Samples:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -108,3 +110,9 @@ class Encoder(Component):
     def build(self, suite: TaskSuite) -> EncoderModule:
         """A module for this suite's inputs. Raises `UserError` where they do not fit."""
         raise NotImplementedError
+
+    def without_files(self, folder: Path | None) -> Encoder:
+        """The recipe of the same module with whatever weights, for whoever has its state: it reads no file of those it
+        names. folder: with the configuration and the tokenizer of a pretrained model, where it has one."""
+        files = {name for name, (_, spec) in self.knobs().items() if spec.file} | {"vectors"}
+        return replace(self, **dict.fromkeys(files & set(self.knobs())))

@@ -36,6 +36,11 @@ class Pretrained(Encoder):
     rank: int = knob(8, low=1, help="of an adapter; lora")
     alpha: float = knob(16.0, low=0.0, open_low=True, help="an adapter counts alpha / rank; lora")
 
+    _weights: ClassVar[bool] = True  # whether the folder has to have them
+
+    def without_files(self, folder: Path | None) -> Encoder:
+        return _Described(**{**{knob: getattr(self, knob) for knob in self.knobs()}, "checkpoint": str(folder)})
+
     def build(self, suite: TaskSuite) -> EncoderModule:
         if self.checkpoint is None:
             raise UserError(f"{self.name}: name a folder with a model: `checkpoint: FOLDER`")
@@ -44,9 +49,11 @@ class Pretrained(Encoder):
                 raise UserError(f"{self.name} needs {package}; pip install 'mtlscale[text]'")
         folder = files.locate(self.checkpoint)
         where = f"{self.name}: {folder}"
-        checkpoints.check_folder(folder, where, weights=True)
+        checkpoints.check_folder(folder, where, weights=self._weights)
         self._check_tokens(suite, folder, where)
-        if torch.get_default_device().type == "meta":  # nothing but whether method, model and data go together is asked
+        if not self._weights:
+            model = _described(folder, where)
+        elif torch.get_default_device().type == "meta":  # only whether method, model and data go together is asked
             content = files.known(str(folder))["sha256"]
             model = copy.deepcopy(_without_values(folder, where, content, torch.get_default_dtype()))
         else:
@@ -76,6 +83,12 @@ class Pretrained(Encoder):
         most = checkpoints.longest(checkpoints.read_config(folder, where))
         if most is not None and suite.input_shape[0] > most:
             raise UserError(f"{where} takes {most} tokens, {suite.name} has {suite.input_shape[0]}; lower its `length`")
+
+
+class _Described(Pretrained):
+    """The same of a folder without weights."""
+
+    _weights: ClassVar[bool] = False
 
 
 @functools.lru_cache(maxsize=2)
@@ -110,6 +123,24 @@ def _loaded(folder: Path, where: str) -> Any:
     if missing or told["mismatched_keys"]:
         what = f"lack {missing[0]}" if missing else "have other shapes than config.json says"
         raise UserError(f"{where}: its weights {what}; save the model again")
+    return _trimmed(model)
+
+
+def _described(folder: Path, where: str) -> Any:
+    """The model that a folder's configuration tells of, with whatever weights."""
+    declare()
+    from transformers import AutoConfig, AutoModel
+
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        return _trimmed(AutoModel.from_config(config, dtype=torch.get_default_dtype(), trust_remote_code=False))
+    except Exception as error:  # whatever its readers of files raise
+        text = (str(error).splitlines() or [""])[0]
+        raise UserError(f"{where} cannot be read ({type(error).__name__}: {text}); export the model again") from None
+
+
+def _trimmed(model: Any) -> Any:
+    """What is used of a model."""
     if model.config.is_encoder_decoder:
         model = model.get_encoder()
     if isinstance(getattr(model, "pooler", None), nn.Module):

@@ -41,8 +41,8 @@ class Across:
     """What the tables of several data sets say together.
 
     `rows` has one row per method, best mean rank first. `mean_rank`: over the compared data sets. Over all that the
-    method finished on (`datasets`): `wins` (percent of comparisons with another method), `gain` and `gain_ci` (mean of
-    `quality` and half its 95 % interval over data sets), `worst` (the worst Δ of a task, percent; where it is:
+    method finished on (`datasets`): `wins` (percent of comparisons with another method), `gain` (mean of `quality` over
+    `gain_datasets`), `gain_ci` (half its 95 % interval over them) and `worst` (the worst Δ of a task, percent; where:
     `worst_dataset`, `worst_task`). Against the reference: `better`, `same` and `worse` (posterior probabilities),
     `verdict`, and geometric means of cost ratios `parameters`, `memory`, `seconds`, `search`, `total`. `finished` of
     `runs`. `front_total`, `front_parameters`: no compared method has a higher gain at as low a cost.
@@ -85,7 +85,7 @@ def across(tables: Mapping[str, Table], rope: float = ROPE) -> Across | None:
     rows = pd.DataFrame({"mean_rank": means.reindex(methods)})
     rows["wins"] = 100.0 * ranking.win_shares(scores, methods)
     rows["datasets"] = [sum(method in of.index for of in scores.values()) for method in methods]
-    rows["gain"], rows["gain_ci"] = gains.mean(axis=1), _interval(gains)
+    rows["gain"], rows["gain_ci"], rows["gain_datasets"] = gains.mean(axis=1), _interval(gains), gains.count(axis=1)
     rows = rows.join([_worst(tables, methods), _probabilities(gains, reference, rope), _costs(tables, methods)])
     counts = pd.concat([of.rows[["finished", "failed", "diverged"]] for of in tables.values()]).groupby(level=0).sum()
     rows["finished"], rows["runs"] = counts["finished"], counts.sum(axis=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,16 +43,6 @@ class Comparison:
         lines += ["| " + " | ".join(self.header) + " |", "| --- | --- |" + " ---: |" * (len(self.header) - 2)]
         lines += ["| " + " | ".join(markdown_cell(cell) for cell in row) + " |" for row in self.rows]
         return "\n".join([*lines, "", f"<sub>{markdown_cell(self.legend())}</sub>", ""])
-
-    def to_html(self) -> str:
-        head = "".join(f'<th scope="col">{html.escape(text)}</th>' for text in self.header)
-        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in self.rows)
-        title = html.escape(f"Beside {self.published.source}")
-        return (
-            f'<div class="scroll" tabindex="0" role="region" aria-label="{title}"><table><caption>{title}</caption>'
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-            f'<p class="legend">{html.escape(self.legend())}</p>'
-        )
 
     def to_rich(self) -> RenderableType:
         from rich.console import Group

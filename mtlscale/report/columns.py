@@ -30,7 +30,9 @@ class Column:
     help: str
     texts: list[str]
     keys: list[float]  # what sorting by this column goes by
+    name: str = ""  # of what it shows, whatever its header says: the column of the table's `rows`, `verdict` or `runs`
     measure: str = ""  # the column of the table's `rows` that this one shows, of measures with a test
+    higher: bool | None = None  # whether more is better, None where that is no question
     best: frozenset[int] = frozenset()  # rows to emphasise
     gains: frozenset[int] = frozenset()  # rows that a test of this column finds better than the reference
     losses: frozenset[int] = frozenset()  # … and worse
@@ -76,7 +78,7 @@ def columns(table: Table) -> list[Column]:
         header, help = task if unit else f"{task} {metric}", f"{task}: {metric}{_unit(metric)}"
         found.append(_measure(table, table.main_column(task), header, help, block="tasks"))
     what = "wall clock of a run, training and validation, in seconds"
-    found += [_number(rows, "seconds", "s/run", what, None, block="cost"), *_phases(rows)]
+    found += [_number(rows, "seconds", "s/run", what, False, block="cost"), *_phases(rows)]
     costs = (
         ("samples_per_second", "samples/s", "training samples per second of steps"),
         ("step_ratio", "step ×", f"median time of a step, as a ratio to {ref}"),
@@ -84,8 +86,8 @@ def columns(table: Table) -> list[Column]:
         ("parameters", "params", "number of parameters"),
     )
     for name, header, help in costs:
-        detail = name == "samples_per_second"
-        found.append(_number(rows, name, header, help, None, block="cost", detail=detail))
+        speed = name == "samples_per_second"
+        found.append(_number(rows, name, header, help, speed, block="cost", detail=speed))
     found.append(_events(rows))
     shown = [column for column in found if any(text != EMPTY for text in column.texts)]
     return _coloured(table, shown)
@@ -145,7 +147,9 @@ def _measure(
         help=help,
         texts=texts,
         keys=rows[name].tolist(),
+        name=name,
         measure=name,
+        higher=table.higher(name) if rows[name].notna().any() else None,
         best=_best_rows(rows[name], table.higher(name) if rows[name].notna().any() else None),
         detail=detail,
     )
@@ -157,7 +161,7 @@ def _items(table: Table) -> Iterator[Column]:
     texts = [EMPTY if np.isnan(width) else f"{width:.{digits}f}" for width in rows["average_items"]]
     help = "half the 95 % interval of the average over test items (bootstrap)"
     keys = rows["average_items"].tolist()
-    yield Column(block="quality", header="± items", help=help, texts=texts, keys=keys, detail=True)
+    yield Column(block="quality", header="± items", help=help, texts=texts, keys=keys, higher=False, detail=True)
     pairs = zip(rows["difference_average"], rows["difference_items"], strict=True)
     texts = [
         EMPTY if np.isnan(width) else f"{signed(difference, f'+.{digits}f')} ± {width:.{digits}f}"
@@ -165,8 +169,16 @@ def _items(table: Table) -> Iterator[Column]:
     ]
     help = f"difference of the average to {table.reference}, and half its 95 % interval over test items (bootstrap)"
     keys = rows["difference_average"].tolist()
-    header = f"− {table.reference} ± items"
-    yield Column(block="quality", header=header, help=help, texts=texts, keys=keys, of_test=True, detail=True)
+    yield Column(
+        block="quality",
+        header=f"− {table.reference} ± items",
+        help=help,
+        texts=texts,
+        keys=keys,
+        higher=table.higher("average") if rows["difference_average"].notna().any() else None,
+        of_test=True,
+        detail=True,
+    )
 
 
 def _number(
@@ -182,9 +194,17 @@ def _number(
 ) -> Column:
     digits = decimals(rows[name], figures=3, least=0) if digits is None else digits
     texts = [EMPTY if np.isnan(value) else signed(value, f",.{digits}f") for value in rows[name]]
-    best = _best_rows(rows[name], higher)
-    keys = rows[name].tolist()
-    return Column(block=block, header=header, help=help, texts=texts, keys=keys, best=best, detail=detail)
+    return Column(
+        block=block,
+        header=header,
+        help=help,
+        texts=texts,
+        keys=rows[name].tolist(),
+        name=name,
+        higher=higher,
+        best=frozenset() if block == "cost" else _best_rows(rows[name], higher),  # who is fast is not who is good
+        detail=detail,
+    )
 
 
 def _best_rows(values: pd.Series[float], higher: bool | None) -> frozenset[int]:
@@ -206,6 +226,8 @@ def _runs(rows: pd.DataFrame) -> Column:
         help="finished of all",
         texts=texts,
         keys=rows["finished"].astype(float).tolist(),
+        name="runs",
+        higher=True,
         of_test=True,
     )
 
@@ -219,6 +241,8 @@ def _verdicts(table: Table) -> Column:
         help=f"by a paired t-test over seeds, Holm-corrected, level {LEVEL}",
         texts=texts,
         keys=[rank.get(text, np.nan) for text in texts],
+        name="verdict",
+        higher=True,
         of_test=True,
     )
 
@@ -227,7 +251,9 @@ def _p_values(table: Table) -> Column:
     values = table.rows["p_holm"]
     texts = [EMPTY if np.isnan(value) else f"{value:.2g}" for value in values]
     help = "two-sided p-value of that test, Holm-corrected over all methods"
-    return Column(block="quality", header="p", help=help, texts=texts, keys=values.tolist(), of_test=True)
+    return Column(
+        block="quality", header="p", help=help, texts=texts, keys=values.tolist(), name="p", higher=False, of_test=True
+    )
 
 
 def _phases(rows: pd.DataFrame) -> list[Column]:
@@ -235,10 +261,10 @@ def _phases(rows: pd.DataFrame) -> list[Column]:
     if rows["phase_seconds"].isna().all():
         return []
     help = "seconds of the phases before the last, a search say; once: runs share it, counted as it cost once"
-    phases = _number(rows, "phase_seconds", "+ phases s", help, None, block="cost", detail=True)
+    phases = _number(rows, "phase_seconds", "+ phases s", help, False, block="cost", detail=True)
     once = rows["phases_shared"] > 0
     texts = [f"{text} once" if shared else text for text, shared in zip(phases.texts, once, strict=True)]
-    total = _number(rows, "total_seconds", "= total s", "seconds of all phases together", None, block="cost")
+    total = _number(rows, "total_seconds", "= total s", "seconds of all phases together", False, block="cost")
     return [replace(phases, texts=texts), total]
 
 
@@ -255,4 +281,6 @@ def _events(rows: pd.DataFrame) -> Column:
         help="solver failures, clamps and skipped steps, over all runs",
         texts=texts,
         keys=events.sum(axis=1).astype(float).tolist(),
+        name="events",
+        higher=False,
     )

@@ -63,6 +63,6 @@ def task_deltas(table: Table) -> pd.DataFrame:
     values = table.runs[[f"{task}.{metric}" for task, metric in table.delta]].set_axis(columns, axis=1)
     references = of_same_seed(values, table.runs["seed"], table.runs["method"] == table.baseline)
     found, _, _ = _gain_frames(values, references, table.higher_is_better)
-    by_task = found.T.groupby(level="task", sort=False)
-    of_task = by_task.mean().where(~by_task.agg(lambda of: of.isna().any()).astype(bool)).T
+    unknown = found.isna().T.groupby(level="task", sort=False).any().T
+    of_task = found.T.groupby(level="task", sort=False).mean().T.where(~unknown)
     return of_task.groupby(table.runs["method"]).mean().reindex(table.rows.index)

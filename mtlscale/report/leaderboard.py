@@ -78,6 +78,12 @@ class Leaderboard:
         """What the data sets say together; None below two. `rope`: the points that make no difference in practice."""
         return overall(self.tables, rope)
 
+    def _repr_html_(self) -> str:
+        """How notebooks show it."""
+        from mtlscale.report.notebook import in_a_notebook
+
+        return in_a_notebook(self.tables.values())
+
     def to_pandas(self) -> pd.DataFrame:
         """All tables below each other, one row per data set and method, best first."""
         frames = []

@@ -11,7 +11,7 @@ from mtlscale.metrics import METRICS
 from mtlscale.records import RunRecord
 from mtlscale.report.statistics import FEWEST_SEEDS, smallest_difference
 from mtlscale.report.table import Table
-from mtlscale.report.texts import counted
+from mtlscale.report.texts import about, counted
 
 NEAR = 0.01  # of equal weights, relative: methods that always stayed as near did not act
 
@@ -39,12 +39,12 @@ def resolution(table: Table) -> list[str]:
     what = "Δ" if table.order == "delta_i" else "the average"
     if math.isinf(least):
         return [f"with {most} seeds that differ by nothing, no difference of {what} can be shown"]
-    return [f"with {most} seeds, differences of {what} below about {least:.2g}{unit(table)} cannot be shown"]
+    return [f"with {most} seeds, differences of {what} below about {about(least, unit(table))} cannot be shown"]
 
 
 def unit(table: Table) -> str:
-    """ " points" where the column that rows are sorted by is in percent."""
-    return " points" if table.order == "delta_i" or (table.order == "average" and in_percent(table)) else ""
+    """ "point" where the column that rows are sorted by is in percent."""
+    return "point" if table.order == "delta_i" or (table.order == "average" and in_percent(table)) else ""
 
 
 def in_percent(table: Table) -> bool:

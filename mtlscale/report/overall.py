@@ -10,7 +10,7 @@ import numpy as np
 
 from mtlscale.report.across import BETTER, ROPE, SAME, SURE, WORSE, Across, across
 from mtlscale.report.table import Table
-from mtlscale.report.texts import counted, names, signed
+from mtlscale.report.texts import counted, names, points, signed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -62,13 +62,18 @@ def _ranked(of: Across) -> str:
     has = "has" if len(best) == 1 else "have"
     has = f"{names(best)} {has} the best mean rank ({means.min():.3g}, {counted(test.methods, 'method')})"
     if np.isnan(test.p):
-        return f"{over} {has}, which are too few for a test of ranks"
+        return f"{over}, too few for a test of ranks, {has}"
     if not test.rejects:
-        return f"{over} {has}, but the ranks differ no more than by chance (Friedman p = {test.p:.2g})"
-    clear = means.index[means - means.min() >= of.critical_difference]
-    near = [method for method in means.index if method not in best and method not in clear]
-    told = f"cannot be told from {names(near)}" if near else "clear of all others"
-    least = f"differences below {of.critical_difference:.3g} cannot be told"
+        return f"{over} {has}, but ranks differ no more than by chance (Friedman p = {test.p:.2g})"
+    near = [
+        method for method in means.index if method not in best and means[method] - means.min() < of.critical_difference
+    ]
+    told = "clear of all others"
+    if near:
+        told = "and ranks do not tell it from " + (
+            "any other" if len(near) + len(best) == test.methods else names(near, 3)
+        )
+    least = f"ranks have to be {of.critical_difference:.3g} apart"
     return f"{over} {has}, {told} (Friedman p = {test.p:.2g}; {least})"
 
 
@@ -76,18 +81,18 @@ def _probable(of: Across) -> Iterator[str]:
     """What is all but certain against the reference, practically."""
     verdicts = of.rows["verdict"]
     judged = verdicts[verdicts != ""]
-    said = {BETTER: "better than", SAME: "practically equivalent to", WORSE: "worse than"}
-    parts = [
-        f"{names(list(judged.index[judged == verdict]))} {'is' if (judged == verdict).sum() == 1 else 'are'} {what} it"
-        for verdict, what in said.items()
-        if (judged == verdict).any()
-    ]
+    parts = []
+    for verdict, said in ((BETTER, "better than"), (SAME, "practically equivalent to"), (WORSE, "worse than")):
+        if named := [str(method) for method in judged.index[judged == verdict]]:
+            parts.append(f"{names(named, 3)} {'is' if len(named) == 1 else 'are'} {said} it")
     if parts:
-        yield f"against {of.reference}, with P ≥ {SURE:g} and ±{of.rope:g} points as equivalent, {', '.join(parts)}"
+        yield f"against {of.reference}, with P ≥ {SURE:g} and ±{points(of.rope)} as equivalent, {', '.join(parts)}"
     elif len(judged):
-        likely = of.rows["better"].idxmax()
-        most = f"most likely better is {likely} (P = {of.rows['better'][likely]:.2f})"
-        yield f"with P ≥ {SURE:g} none is better than {of.reference}, worse or equivalent (±{of.rope:g} points); {most}"
+        chance = of.rows["better"]
+        most = f"most likely better is {chance.idxmax()} (P = {chance.max():.2f})"
+        yield f"with P ≥ {SURE:g} none is better than {of.reference}, worse or equivalent (±{points(of.rope)}); {most}"
     elif of.quality == "delta_i":
-        best = of.rows["gain"].idxmax()
-        yield f"{best} has the highest mean Δ ({signed(of.rows['gain'][best], '+.2f')} %)"
+        most = of.rows["gain_datasets"].max()
+        gains = of.rows["gain"][of.rows["gain_datasets"] == most]
+        size = f"{signed(gains.max(), '+.2f')} %"
+        yield f"{gains.idxmax()} has the highest mean Δ ({size}, {counted(int(most), 'data set')})"

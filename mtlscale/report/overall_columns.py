@@ -10,14 +10,14 @@ import pandas as pd
 
 from mtlscale.report.across import BETTER, OPEN, SAME, SURE, WORSE, Across
 from mtlscale.report.layout import Block, Column
-from mtlscale.report.texts import EMPTY, counted, signed
+from mtlscale.report.texts import EMPTY, counted, points, signed
 
 _ORDER = {BETTER: 3.0, SAME: 2.0, OPEN: 1.0, WORSE: 0.0}
 
 
 def columns(of: Across) -> list[Column]:
     """Every column that has something to say, in order: quality, cost."""
-    rows, base, ref = of.rows, of.baseline, of.reference
+    rows, base, ref, within = of.rows, of.baseline, of.reference, points(of.rope)
     ranked = f"mean rank over {counted(len(of.ranks), 'data set')}, 1 is best"
     found = [
         _number(rows["mean_rank"], "rank", ranked, ".2f", higher=False),
@@ -27,9 +27,9 @@ def columns(of: Across) -> list[Column]:
         _number(rows["worst"], "worst Δ %", f"the lowest Δ over {base} of any task", "+.2f", True),
         _worst_task(rows),
         _verdicts(of),
-        _number(rows["better"], "P better", f"probability of more than {of.rope:g} points over {ref}", ".2f"),
-        _number(rows["same"], "P same", f"probability of at most {of.rope:g} points from {ref}", ".2f"),
-        _number(rows["worse"], "P worse", f"probability of more than {of.rope:g} points below {ref}", ".2f"),
+        _number(rows["better"], "P better", f"probability of more than {within} over {ref}", ".2f"),
+        _number(rows["same"], "P same", f"probability of at most {within} from {ref}", ".2f"),
+        _number(rows["worse"], "P worse", f"probability of more than {within} below {ref}", ".2f"),
         _shares(rows["datasets"], [len(of.datasets)] * len(rows), "data sets", "finished on, of all"),
         _shares(rows["finished"], rows["runs"].tolist(), "runs", "finished of all"),
         _fronts(rows),
@@ -95,7 +95,7 @@ def _verdicts(of: Across) -> Column:
         name: frozenset(place for place, text in enumerate(texts) if text == verdict)
         for name, verdict in (("gains", BETTER), ("losses", WORSE))
     }
-    help = f"what has a probability of {SURE:g} or more (Bayesian signed-rank test, ±{of.rope:g} points as equivalent)"
+    help = f"what has a probability of {SURE:g} or more (Bayesian signed-rank test, ±{points(of.rope)} as equivalent)"
     keys = [_ORDER.get(text, np.nan) for text in texts]
     return Column(block="quality", header=f"vs {of.reference}", help=help, texts=texts, keys=keys, **marked)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from mtlscale.report.notes import smallest, unit
 from mtlscale.report.statistics import BETTER, FEWEST_SEEDS, SAME, WORSE, half_width
 from mtlscale.report.table import Table
-from mtlscale.report.texts import counted, names, number_word, signed
+from mtlscale.report.texts import about, counted, names, number_word, signed
 
 _SAYS = {"delta_i": "Δ", "average": "average", "mean_rank": "mean rank"}
 
@@ -61,9 +61,11 @@ def _best(table: Table, best: str, verdict: str) -> str:
         return f"{best} {by}, but cannot be told from {reference} ({tested})"
     blind = ""
     if 0 < least < math.inf:
-        blind = f", and {counted(most, 'seed')} cannot show differences below about {least:.2g}{unit(table)}"
-    why = f"which {by}" if best == reference else f"{best} {by}, but this can be chance ({tested})"
-    return f"no method is shown to be better than {reference}{', ' if best == reference else ': '}{why}{blind}"
+        blind = f"{counted(most, 'seed')} cannot show differences below about {about(least, unit(table))}"
+    none = f"no method is shown to be better than {reference}"
+    if best == reference:
+        return f"{none}, which {by}{blind and f'; {blind}'}"
+    return f"{none}: {best} {by}, but this can be chance ({tested}){blind and f', and {blind}'}"
 
 
 def _difference(table: Table, method: str) -> str:
@@ -72,4 +74,4 @@ def _difference(table: Table, method: str) -> str:
     difference = (scores[method] - scores[table.reference]).dropna()
     mean, width = abs(difference.mean()), float(half_width(difference.std(), len(difference)))
     digits = 2 if unit(table) else max(2, 2 - math.floor(math.log10(mean)))
-    return f"{mean:.{digits}f} ± {width:.{digits}f}{unit(table)}"
+    return f"{mean:.{digits}f} ± {width:.{digits}f}{' points' if unit(table) else ''}"

@@ -28,6 +28,7 @@ def signed(value: float, form: str) -> str:
 
 def names(of: Sequence[object], most: int = 6) -> str:
     """ "a, b and c"; of many the first, and how many more."""
+    most = most if len(of) > most + 1 else len(of)
     shown = [str(name) for name in of[:most]]
     if len(of) > most:
         return f"{', '.join(shown)} and {len(of) - most} more"
@@ -41,3 +42,13 @@ def counted(number: int, noun: str) -> str:
 def number_word(number: int) -> str:
     words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
     return words[number] if number < len(words) else str(number)
+
+
+def points(size: float) -> str:
+    return f"{size:g} point{'' if size == 1 else 's'}"
+
+
+def about(size: float, unit: str) -> str:
+    """In two figures, and no power of ten: "1.2 points", "490 points"; `unit` is "point" or ""."""
+    rounded = float(f"{size:.2g}")
+    return f"{rounded:g}{unit and f' {unit}'}{'s' if unit and rounded != 1 else ''}"

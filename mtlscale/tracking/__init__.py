@@ -1,9 +1,10 @@
-"""Everything MLflow: one parent run per experiment, one child per run, written by one thread of the driver."""
+"""Everything MLflow: a row per method and data set, its seeds' runs below it, written by one thread."""
 
 from mtlscale.tracking.entries import Told
 from mtlscale.tracking.reader import experiments, read_experiment, read_records
+from mtlscale.tracking.rows import Row
 from mtlscale.tracking.service import check_uri
 from mtlscale.tracking.tracker import Tracker
 from mtlscale.tracking.writer import Writer
 
-__all__ = ["Told", "Tracker", "Writer", "check_uri", "experiments", "read_experiment", "read_records"]
+__all__ = ["Row", "Told", "Tracker", "Writer", "check_uri", "experiments", "read_experiment", "read_records"]

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mtlscale.records import Epoch, PhaseCost, RunRecord
 from mtlscale.spec import Run
+from mtlscale.tracking.values import Metric
 
+_DIGEST = 36  # characters of a data set's digest
 _LONGEST = 5000  # characters of a value; MLflow's limits are a little above
 RECORD, SETTINGS = "record.json", "experiment.json"  # of a run, and of the experiment's own
-_FILES = (RECORD, "model.pt", "pictures.png", "error.txt")
+MODEL = "model.pt"
+_FILES = (RECORD, MODEL, "pictures.png", "error.txt")
 
 
 @dataclass
@@ -30,6 +34,15 @@ class Told:
     score: float | None = None  # of a trial
 
 
+class Input(NamedTuple):
+    """A split of prepared data that a run has read."""
+
+    name: str
+    digest: str
+    source: str  # JSON
+    context: str
+
+
 @dataclass
 class Entry:
     """What is written of one MLflow run in one go; times in milliseconds."""
@@ -41,7 +54,8 @@ class Entry:
     ended: int | None = None
     tags: dict[str, str] = field(default_factory=dict)
     params: dict[str, str] = field(default_factory=dict)
-    metrics: list[tuple[str, float, int]] = field(default_factory=list)  # key, value, step
+    metrics: list[Metric] = field(default_factory=list)
+    inputs: tuple[Input, ...] = ()
     files: tuple[Path, ...] = ()
     texts: dict[str, str] = field(default_factory=dict)  # file name -> content, of what lies in no folder
 
@@ -59,74 +73,74 @@ def outcome(record: RunRecord) -> str:
     return "FINISHED" if record.status == "finished" else "FAILED"
 
 
-def run_tags(run: Run, parent: str, kind: str) -> dict[str, str]:
-    name = "trial" if kind == "trial" else f"seed {run.seed}"
+def row_name(dataset: str, method: str) -> str:
+    """What stands at the head of a row; also the label that its seeds share."""
+    return f"{method} · {dataset}"
+
+
+def run_tags(run: Run, kind: str) -> dict[str, str]:
+    """Of a run or trial, the rows above it and where it comes from apart."""
     return {
-        "mlflow.runName": f"{run.dataset}/{run.method}/{name}",
-        "mlflow.parentRunId": parent,
+        "mlflow.runName": f"{run.method} · {_knobs_in_short(run.trial) if kind == 'trial' else f'seed {run.seed}'}",
         "mtlscale.kind": kind,
         "mtlscale.run_id": run.run_id,
         "mtlscale.dataset": run.dataset,
         "mtlscale.method": run.method,
-        **({} if kind == "trial" else {"mtlscale.fingerprint": run.fingerprint}),
+        **({} if kind == "trial" else {"mtlscale.fingerprint": run.fingerprint, **_plugins(run.spec)}),
     }
+
+
+def _knobs_in_short(trial: Mapping[str, Any]) -> str:
+    """The settings of a trial by the last part of their names."""
+    told = ", ".join(f"{knob.rpartition('.')[2]} {_short(value)}" for knob, value in trial.items())
+    return told[:80] or "trial"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _plugins(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Hashes of the files that the run's own parts and metrics come from."""
+    parts = {part: of["plugin"] for part, of in spec.items() if isinstance(of, dict) and "plugin" in of}
+    chosen = spec.get("dataset", {}).get("task_metrics")
+    metrics = {f"metric.{name}": digest for name, digest in chosen[1].items()} if chosen else {}
+    return {f"mtlscale.plugin.{name}": digest for name, digest in {**parts, **metrics}.items()}
 
 
 def run_params(run: Run) -> dict[str, str]:
-    return _flat(run.spec)
+    """All settings by their dotted names; the labels, by which runs are searched for, by plain ones."""
+    plain = {"dataset": run.dataset, "method": run.method, "label": row_name(run.dataset, run.method)}
+    return {**knobs_of(run.spec), **plain}
 
 
-def epoch_metrics(run: Run, epochs: Iterable[Epoch], last: int) -> tuple[list[tuple[str, float, int]], int]:
-    """Those of the epochs after the one that was written last, and the new last one."""
-    metrics: list[tuple[str, float, int]] = []
-    for epoch in epochs:
-        step = run.epochs_behind(epoch.phase, epoch.epoch)
-        if step <= last:
-            continue  # an epoch repeated after a resume
-        last = step
-        values = {"epoch_seconds": epoch.seconds}
-        values |= {f"train.loss.{task}": value for task, value in epoch.train_loss.items()}
-        values |= {f"weight.{task}": value for task, value in epoch.weights.items()}
-        values |= {
-            f"val.{metric}.{task}": value for task, found in epoch.val.items() for metric, value in found.items()
-        }
-        values |= _trace_metrics(epoch)
-        metrics += [(key, float(value), step) for key, value in values.items()]
-    return metrics, last
+def knobs_of(spec: Mapping[str, Any]) -> dict[str, str]:
+    return _flat(spec)
 
 
-def end_metrics(run: Run, record: RunRecord) -> list[tuple[str, float, int]]:
-    """Results, cost and counters of a run that has ended, at its last epoch; a mean over tasks where they share a main
-    metric alone."""
-    values: dict[str, float] = {
-        f"{split}.{metric}.{task}": value
-        for split, tasks in record.metrics.items()
-        if split != "val"
-        for task, found in tasks.items()
-        for metric, value in found.items()
-    }
-    for split, tasks in record.metrics.items():
-        mains = [tasks[task][metric] for task, metric in record.main_metrics.items() if task in tasks]
-        if record.shared_metric is not None and mains:
-            values[f"{split}.mean"] = sum(mains) / len(mains)
-    values |= {
-        "seconds": record.seconds,
-        "samples_per_second": record.samples_per_second,
-        "peak_memory_mb": record.peak_memory_mb,
-        "parameters": record.parameters,
-        **{f"counter.{name}": count for name, count in record.counters.items()},
-    }
-    values |= {f"phase.{phase.name}.seconds": phase.seconds for phase in record.phases}
-    if record.chosen_epoch is not None:
-        values["chosen_epoch"] = record.chosen_epoch
-    last = 0 if not record.epochs else run.epochs_behind(record.epochs[-1].phase, record.epochs[-1].epoch)
-    return [(key, float(value), last) for key, value in values.items()]
+def about() -> dict[str, str]:
+    """Who writes, and with what: MLflow's columns of user and source."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container without a name for its user
+        user = "unknown"
+    return {"mlflow.user": user, "mlflow.source.name": "mtlscale", "mlflow.source.type": "LOCAL"}
+
+
+def inputs_of(run: Run, record: RunRecord) -> tuple[Input, ...]:
+    """The data by split. MLflow keeps one entry of a name and digest, so the splits but train are in the name."""
+    source = json.dumps({"tags": {"mlflow.source.name": "mtlscale prepare", **_flat(run.spec.get("dataset", {}))}})
+    return tuple(
+        Input(run.dataset if split == "train" else f"{run.dataset}/{split}", run.fingerprint[:_DIGEST], source, split)
+        for split in dict.fromkeys(("train", *record.metrics))
+    )
 
 
 def end_tags(record: RunRecord) -> dict[str, str]:
     return {
         "mtlscale.status": record.status,
         "mtlscale.revision": record.revision,
+        **({"mlflow.source.git.commit": record.revision.rstrip("+")} if record.revision else {}),
         "mtlscale.hardware": record.hardware,
         **{f"version.{name}": version for name, version in record.versions.items()},
         **{f"mtlscale.phase.{phase.name}": _phase(phase) for phase in record.phases},
@@ -143,7 +157,7 @@ def files_of(told: Told) -> tuple[tuple[Path, ...], dict[str, str]]:
     return files, {} if there or record is None else {RECORD: record.model_dump_json()}
 
 
-def trial_entry(told: Told, parent: str) -> Entry:
+def trial_entry(told: Told, parent: str, about: Mapping[str, str]) -> Entry:
     """A trial: its settings and how good it was, without its epochs."""
     run, record = told.run, told.record
     assert record is not None
@@ -155,25 +169,20 @@ def trial_entry(told: Told, parent: str) -> Entry:
         status=outcome(record),
         started=milliseconds(record.started),
         ended=milliseconds(record.finished),
-        tags={**run_tags(run, parent, "trial"), "mtlscale.status": record.status, **_error(record)},
-        params={key: str(value) for key, value in run.trial.items()},
+        tags={
+            **run_tags(run, "trial"),
+            **about,
+            "mlflow.parentRunId": parent,
+            "mtlscale.status": record.status,
+            **_error(record),
+        },
+        params={"dataset": run.dataset, "method": run.method, **{key: str(value) for key, value in run.trial.items()}},
         metrics=[(key, value, 0) for key, value in values.items()],
     )
 
 
 def _error(record: RunRecord) -> dict[str, str]:
     return {"mtlscale.error": record.error[:_LONGEST]} if record.error else {}
-
-
-def _trace_metrics(epoch: Epoch) -> dict[str, float]:
-    """Numbers, and those by task; lists are in the record alone."""
-    values: dict[str, float] = {}
-    for name, value in epoch.traces.items():
-        if isinstance(value, int | float):
-            values[f"trace.{name}"] = value
-        elif isinstance(value, dict):
-            values |= {f"trace.{name}.{task}": of for task, of in value.items() if isinstance(of, int | float)}
-    return values
 
 
 def _phase(phase: PhaseCost) -> str:
@@ -186,7 +195,7 @@ def _structure(record: RunRecord) -> dict[str, str]:
     return {"mtlscale.structure": text} if 0 < len(text) <= _LONGEST else {}
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Nested settings as dotted parameters."""
     result = {}
     for key, value in values.items():

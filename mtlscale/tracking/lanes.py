@@ -6,6 +6,7 @@ database, MLflow's own models of its tables take the same rows in bulk, at a six
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 import uuid
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from mtlscale.tracking.entries import Entry
+from mtlscale.tracking.entries import Entry, Input
 
 _METRICS_PER_CALL = 800  # MLflow takes 1,000 values in a call, parameters and tags among them
 
@@ -76,8 +77,16 @@ class ClientLane:
         )
         for start in range(0, len(rest), _METRICS_PER_CALL):
             client.log_batch(entry.mine, metrics=rest[start : start + _METRICS_PER_CALL])
+        if entry.inputs:
+            client.log_inputs(entry.mine, datasets=[self._input(one) for one in entry.inputs])
         if entry.ended is not None:
             client.set_terminated(entry.mine, entry.status, entry.ended)
+
+    def _input(self, one: Input) -> Any:
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        dataset = Dataset(one.name, one.digest, "code", one.source)
+        return DatasetInput(dataset, [InputTag("mlflow.data.context", one.context)])
 
 
 class DatabaseLane:
@@ -90,12 +99,14 @@ class DatabaseLane:
 
         self._store, self._id, self._models = store, experiment_id, models
         self._artifacts = store.get_experiment(experiment_id).artifact_location
+        self._known: dict[Input, str] = {}  # MLflow's ids of data sets
 
     def write(self, entries: Sequence[Entry], made: Callable[[Entry], None]) -> None:
         new = [entry for entry in entries if not entry.mine]
         ids = {id(entry): entry.mine or uuid.uuid4().hex for entry in entries}
         known = [entry for entry in entries if entry.mine]
         self._log_files(entries, ids, known)
+        datasets = self._datasets({one for entry in entries for one in entry.inputs})
         now = int(time.time() * 1000)
         with self._store.ManagedSessionMaker(read_only=False) as session:
             table = _Rows(session, self._models, {entry.mine for entry in known})
@@ -103,10 +114,43 @@ class DatabaseLane:
             table.update_runs(known)
             for name, kind in (("SqlTag", "tags"), ("SqlParam", "params")):
                 table.put(name, [(ids[id(e)], key, value) for e in entries for key, value in getattr(e, kind).items()])
+            table.put_inputs([(ids[id(e)], datasets[one], one.context) for e in entries for one in e.inputs])
             table.put_metrics({ids[id(entry)]: self._metrics(entry, now) for entry in entries if entry.metrics})
         for entry in new:
             entry.mine = ids[id(entry)]
             made(entry)
+
+    def _datasets(self, inputs: set[Input]) -> dict[Input, str]:
+        """MLflow's ids of these data sets; in a transaction of their own, since others may write the same ones."""
+        from sqlalchemy.exc import IntegrityError
+
+        model = self._models.SqlDataset
+        for _ in range(2):
+            missing = sorted({(one.name, one.digest): one for one in inputs - set(self._known)}.values())
+            if not missing:
+                break
+            with contextlib.suppress(IntegrityError), self._store.ManagedSessionMaker(read_only=False) as session:
+                query = session.query(model.name, model.digest, model.dataset_uuid)
+                there = {
+                    (name, digest): uid for name, digest, uid in query.filter(model.experiment_id == int(self._id))
+                }
+                rows = [self._dataset(one) for one in missing if (one.name, one.digest) not in there]
+                _Rows(session, self._models, set()).insert("SqlDataset", rows)
+                there |= {(row["name"], row["digest"]): row["dataset_uuid"] for row in rows}
+            self._known |= {one: there[one.name, one.digest] for one in inputs if (one.name, one.digest) in there}
+        return self._known
+
+    def _dataset(self, one: Input) -> dict[str, Any]:
+        return {
+            "dataset_uuid": uuid.uuid4().hex,
+            "experiment_id": int(self._id),
+            "name": one.name,
+            "digest": one.digest,
+            "dataset_source_type": "code",
+            "dataset_source": one.source,
+            "dataset_schema": None,
+            "dataset_profile": None,
+        }
 
     def _location(self, mine: str) -> str:
         from mlflow.utils.uri import append_to_uri_path
@@ -143,7 +187,7 @@ class DatabaseLane:
             "source_type": "UNKNOWN",
             "source_name": "",
             "entry_point_name": "",
-            "user_id": "unknown",
+            "user_id": entry.tags.get("mlflow.user", "unknown"),
             "status": entry.status,
             "start_time": entry.started,
             "end_time": entry.ended,
@@ -197,6 +241,22 @@ class _Rows:
         self.insert(name, [row for row in rows if (row["run_uuid"], row["key"]) not in there])
         if name == "SqlTag":
             self._update(name, [row for row in rows if (row["run_uuid"], row["key"]) in there])
+
+    def put_inputs(self, inputs: list[tuple[str, str, str]]) -> None:
+        """(run, MLflow's id of a data set, what for), each once."""
+        model, there = self._models.SqlInput, set[tuple[str, str]]()
+        if concerned := {run for run, _, _ in inputs} & self._known:
+            query = self._session.query(model.destination_id, model.source_id)
+            there = {(run, of) for run, of in query.filter(model.destination_id.in_(concerned))}
+        rows, tags = [], []
+        for run, of, context in inputs:
+            if (run, of) not in there:
+                own = uuid.uuid4().hex
+                ends = {"source_type": "DATASET", "source_id": of, "destination_type": "RUN", "destination_id": run}
+                rows.append({"input_uuid": own, **ends})
+                tags.append({"input_uuid": own, "name": "mlflow.data.context", "value": context})
+        self.insert("SqlInput", rows)
+        self.insert("SqlInputTag", tags)
 
     def put_metrics(self, metrics: dict[str, list[dict[str, Any]]]) -> None:
         """Every value, and of each run and key the latest one, which MLflow's tables of runs show."""

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from mtlscale.records import Home, Ledger, RunRecord, score
 from mtlscale.spec import Experiment, Run, UserError
 from mtlscale.tracking.entries import Told
+from mtlscale.tracking.rows import Row
 from mtlscale.tracking.writer import Writer
 
 
-def sync(experiment: Experiment, home: Home) -> tuple[int, int]:
-    """Write the experiment's runs and trials that MLflow lacks or has in part: (written, there already).
+def sync(
+    experiment: Experiment,
+    home: Home,
+    table: Callable[[], list[Row]] = list,
+    tell: Callable[[str], None] = lambda text: None,
+) -> tuple[int, int]:
+    """Write the experiment's runs and trials that MLflow lacks or has in part, and what the leaderboard (`table`) says
+    of each method: (written, there already).
 
-    Raises `UserError` where there are none, or no MLflow answers; cut off in the middle, the next call goes on.
+    Runs that an earlier version has written without rows above them get theirs. Raises `UserError` where there is no
+    run, or no MLflow answers; cut off in the middle, the next call goes on.
     """
     ledgers = [home.ledger(experiment.name)]
     if experiment.search is not None:
@@ -35,8 +43,13 @@ def sync(experiment: Experiment, home: Home) -> tuple[int, int]:
     if search is not None:
         trials = _missing(Ledger(home.trials(experiment.name, search.ledger)), there)
         written += _write(writer, (_trial(record, search.metric) for record in trials))
+    writer.nest()
+    rows = table()
+    writer.rows(rows)
     reports = sorted(home.experiment(experiment.name).glob("leaderboard.*"))
     writer.close(reports, "FINISHED")
+    for reason in writer.models(rows):
+        tell(f"no model in MLflow of {reason}")
     return written, len(there)
 
 

@@ -16,10 +16,12 @@ from pathlib import Path
 from mtlscale.records import Epoch, Home, RunRecord, read_record
 from mtlscale.spec import Experiment, Run
 from mtlscale.tracking.entries import Told
+from mtlscale.tracking.rows import Row
 from mtlscale.tracking.writer import Writer
 
 GRACE = 2.0  # seconds: a run that ends within them is written whole, in one go
 FLUSH = 1.0  # seconds: a run's epochs are written at most this often
+ROWS = 10.0  # seconds: what the leaderboard says of the methods is written at most this often
 KEPT = 1000  # records that wait in memory; of later ones the run's folder is read again
 EPOCHS = 20_000  # that wait in memory; later ones come with their run's end
 PATIENCE = 120.0  # seconds without a run written, after which MLflow is taken to be away
@@ -50,8 +52,13 @@ class Tracker:
         self._ended: deque[Told] = deque()
         self._waiting_epochs = 0
         self._told = self._done = 0  # runs and trials that have ended; those of them that are in MLflow
+        self._table: Callable[[], list[Row]] | None = None
+        self._told_rows: list[Row] = []
+        self._rows_due, self._rows_took = time.monotonic() + ROWS, 0.0
         self._closing: tuple[list[Path], str, float] | None = None  # artefacts, status, until when runs are written
         self.error: str | None = None
+        if self._writer.word is not None:
+            tell(self._writer.word)
         self._thread = threading.Thread(target=self._work, name="mlflow-writer", daemon=True)
         self._thread.start()
 
@@ -84,6 +91,11 @@ class Tracker:
         """A finished trial of a search: its settings and how good it was, without its epochs."""
         with self._news:
             self._end(Told(run, record=record, trial=True, score=score))
+
+    def follow(self, table: Callable[[], list[Row]]) -> None:
+        """Write what the leaderboard says of each method, now and then and at the end: `table` is asked for it in the
+        writer's thread, seldom enough that asking takes a small part of the time."""
+        self._table = table
 
     def close(self, artefacts: list[Path], status: str = "FINISHED", seconds: float | None = None) -> str | None:
         """Write what is left, the parent's artefacts and status; what went wrong, if something did.
@@ -131,11 +143,30 @@ class Tracker:
         self._try(self._writer.connect)
         while self.error is None and (batch := self._next()):
             self._try(lambda batch=batch: self._write(batch))  # type: ignore[misc]
+            if self._closing is None and self.error is None and time.monotonic() >= self._rows_due:
+                self._try(self._write_rows)
         if self.error is None and self._closing is not None:
-            artefacts, status, _ = self._closing
+            artefacts, status, until = self._closing
+            if time.monotonic() + self._rows_took < until:
+                self._try(self._write_rows)
+        if self.error is None and self._closing is not None:
             self._try(lambda: self._writer.close(artefacts, status))
+            if self.error is None and status == "FINISHED":
+                self._try(self._write_models)
         with self._news:
             self._ended.clear()
+
+    def _write_rows(self) -> None:
+        if self._table is not None:
+            began = time.monotonic()
+            self._told_rows = self._table()
+            self._writer.rows(self._told_rows)
+            self._rows_took = time.monotonic() - began
+            self._rows_due = time.monotonic() + max(ROWS, 20 * self._rows_took)
+
+    def _write_models(self) -> None:
+        for reason in self._writer.models(self._told_rows):
+            self._tell(f"no model in MLflow of {reason}")
 
     def _write(self, batch: list[Told]) -> None:
         whole = []

@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from mtlscale.records import Home, write_atomically
-from mtlscale.spec import Experiment
+from mtlscale.spec import Experiment, UserError
 from mtlscale.tracking.entries import (
+    MODEL,
     SETTINGS,
     Entry,
     Told,
-    end_metrics,
+    about,
     end_tags,
-    epoch_metrics,
     files_of,
+    inputs_of,
     milliseconds,
     outcome,
+    row_name,
     run_params,
     run_tags,
     trial_entry,
 )
 from mtlscale.tracking.lanes import lane_of
+from mtlscale.tracking.models import log_model
+from mtlscale.tracking.reader import pages
+from mtlscale.tracking.rows import Place, Row, Rows
 from mtlscale.tracking.service import check_uri, client_of
+from mtlscale.tracking.values import end_metrics, epoch_metrics
 
-_RUNS_PER_PAGE = 1000
+_ABOVE, _OWNER = "mlflow.parentRunId", "mtlscale.owner"
 _OURS = "tags.`mtlscale.run_id` != ''"
 
 
@@ -36,23 +43,18 @@ class Writer:
     def __init__(self, experiment: Experiment, home: Home) -> None:
         self._experiment, self._home = experiment, home
         self._uri = experiment.tracking.uri or home.tracking_uri
-        check_uri(self._uri)
+        self.word = check_uri(self._uri)  # what is to be said of the server, if anything
         self._parent: str | None = None  # MLflow's id of the experiment's own run
         self._runs: dict[str, str] = {}  # our run_id -> MLflow's
         self._written: dict[str, int] = {}  # our run_id -> last epoch written, of all phases
         self._begun: set[str] = set()  # runs that are RUNNING in MLflow because of this driver
+        self._flat: list[Any] = []  # runs of an earlier layout, without a row above them
         self._holes: set[str] = set()  # resumed runs some of whose epochs no driver wrote: their record has them
 
     def connect(self) -> None:
-        self._client = client_of(self._uri)
+        self._client, self._about = client_of(self._uri), about()
         name = self._experiment.name
-        found = self._client.get_experiment_by_name(name)
-        if found is None:
-            local = self._uri.startswith("sqlite:")
-            location = (self._home.artifacts / name).as_uri() if local else None
-            self._id = self._client.create_experiment(name, artifact_location=location)
-        else:
-            self._id = found.experiment_id
+        self._id = self._open(name)
         self._lane = lane_of(self._client, self._id)
         self._book = self._home.experiment(name) / "mlflow.json"
         self._load_book()
@@ -60,16 +62,35 @@ class Writer:
             self._parent, self._runs = None, {}  # the server has lost its database since
         if self._parent is None:
             tags = {
-                "mlflow.runName": name,
+                "mlflow.runName": f"{name} · report",
                 "mtlscale.kind": "experiment",
                 "mlflow.note.content": self._experiment.description,
+                **self._about,
             }
             self._parent = self._client.create_run(self._id, tags=tags).info.run_id
         else:
             self._client.update_run(self._parent, status="RUNNING")
             self._adopt()
+        self._rows = Rows(str(self._parent), self._about)
+        self._rows.load(self._client, self._id)
         self._client.log_text(self._parent, self._experiment.model_dump_json(indent=2), SETTINGS)
         self._save_book()
+
+    def _open(self, name: str) -> str:
+        """MLflow's id of the experiment; it opens on a table of runs, where MLflow by itself opens on traces."""
+        found = self._client.get_experiment_by_name(name)
+        if found is None:
+            local = self._uri.startswith("sqlite:")
+            location = (self._home.artifacts / name).as_uri() if local else None
+            made: str = self._client.create_experiment(name, artifact_location=location)
+            tags = {"mlflow.note.content": self._experiment.description} if self._experiment.description else {}
+        else:
+            made, tags = found.experiment_id, {}
+        known = {} if found is None else found.tags
+        for key, value in {"mlflow.experimentKind": "custom_model_development", **tags}.items():
+            if known.get(key) != value:
+                self._client.set_experiment_tag(made, key, value)
+        return made
 
     def _load_book(self) -> None:
         """Which MLflow runs are ours: written beside the ledger, so that a resumed experiment goes on in them."""
@@ -88,10 +109,10 @@ class Writer:
 
     def _adopt(self) -> None:
         """Runs that were begun here and are not in the book: a driver died between the two."""
-        begun = f"attributes.status = 'RUNNING' and tags.`mlflow.parentRunId` = '{self._parent}'"
-        for run in self._client.search_runs([self._id], f"{begun} and {_OURS}", max_results=_RUNS_PER_PAGE):
-            if run.data.tags["mtlscale.kind"] == "run":
-                self._runs.setdefault(run.data.tags["mtlscale.run_id"], run.info.run_id)
+        for run in pages(self._client, [self._id], f"attributes.status = 'RUNNING' and {_OURS}"):
+            tags = run.data.tags
+            if tags["mtlscale.kind"] == "run" and self._parent in (tags.get(_OWNER), tags.get(_ABOVE)):
+                self._runs.setdefault(tags["mtlscale.run_id"], run.info.run_id)
 
     def _known(self, run: str) -> bool:
         from mlflow.exceptions import MlflowException
@@ -111,27 +132,25 @@ class Writer:
         """
         whole: dict[str, str] = {}
         begun: list[tuple[str, str]] = []
-        token = None
-        while True:
-            page = self._client.search_runs([self._id], _OURS, max_results=_RUNS_PER_PAGE, page_token=token)
-            for run in page:
-                run_id, status = run.data.tags["mtlscale.run_id"], run.data.tags.get("mtlscale.status")
-                # The status of MLflow is written last.
-                if status is not None and run.info.status in ("FINISHED", "FAILED"):
-                    whole[run_id] = status
-                    self._runs[run_id] = run.info.run_id
-                elif run.data.tags["mtlscale.kind"] == "trial":
-                    self._client.delete_run(run.info.run_id)
-                    self._runs.pop(run_id, None)
-                else:
-                    self._runs.setdefault(run_id, run.info.run_id)
-                    begun.append((run_id, run.info.run_id))
-            token = page.token
-            if not token:
-                break
-        for run_id, mine in begun:
-            if self._runs[run_id] != mine:  # begun twice, by a driver that died before it had noted it
-                self._client.delete_run(mine)
+        partly: list[str] = []
+        for run in pages(self._client, [self._id], _OURS):
+            run_id, status = run.data.tags["mtlscale.run_id"], run.data.tags.get("mtlscale.status")
+            # The status of MLflow is written last.
+            if status is not None and run.info.status in ("FINISHED", "FAILED"):
+                whole[run_id] = status
+                self._runs[run_id] = run.info.run_id
+                if run.data.tags.get(_ABOVE) == self._parent:
+                    self._flat.append(run)
+            elif run.data.tags["mtlscale.kind"] == "trial":
+                partly.append(run.info.run_id)  # removed later: pages are counted from the first run
+                self._runs.pop(run_id, None)
+            else:
+                self._runs.setdefault(run_id, run.info.run_id)
+                begun.append((run_id, run.info.run_id))
+        # Begun twice, by a driver that died before it had noted it.
+        partly += [mine for run_id, mine in begun if self._runs[run_id] != mine]
+        for mine in partly:
+            self._client.delete_run(mine)
         return whole
 
     def _save_book(self) -> None:
@@ -151,6 +170,7 @@ class Writer:
 
     def write(self, batch: Sequence[Told]) -> None:
         """What is told of these runs, each of them once, in as few calls as there are."""
+        self._make_rows(_place(told) for told in batch if told.run.run_id not in self._runs)
         entries = [entry for told in batch if (entry := self._entry(told)) is not None]
         self._lane.write(entries, lambda entry: self._note(entry.run_id, entry.mine))
         for told in batch:
@@ -161,14 +181,56 @@ class Writer:
                 self._holes.discard(told.run.run_id)
                 self._written.pop(told.run.run_id, None)
 
+    def _make_rows(self, places: Iterable[Place]) -> None:
+        for rows in self._rows.missing(places):
+            self._lane.write(rows, self._rows.made)
+
+    def rows(self, rows: Iterable[Row]) -> None:
+        """What the leaderboard says of methods, of labels of the same runs, too."""
+        rows = list(rows)
+        self._make_rows(Place.of(row.dataset, row.method, row.settings) for row in rows)
+        if entries := self._rows.changed(rows):
+            self._lane.write(entries, lambda entry: None)
+
+    def models(self, rows: Iterable[Row]) -> list[str]:
+        """Keep the model of each row's best run in MLflow's own format, where MLflow does not have it; why some were
+        left out."""
+        left_out = []
+        for row in self._rows.without_model(rows):
+            if row.best not in self._runs or not (self._home.run(row.best) / MODEL).is_file():
+                continue  # kept nowhere, or on another machine
+            labels = {"dataset": row.dataset, "method": row.method}
+            try:
+                uri = log_model(self._client, self._id, self._runs[row.best], self._home, row.best, labels)
+            except UserError as error:
+                left_out.append(f"{row_name(row.dataset, row.method)}: {error}")
+            else:
+                self._lane.write([self._rows.has_model(row, uri)], lambda entry: None)
+        return left_out
+
+    def nest(self) -> None:
+        """Put the runs that `there` has found in the layout of earlier versions below rows."""
+        for start in range(0, len(self._flat), self._lane.together):
+            runs = self._flat[start : start + self._lane.together]
+            places = [_place_of(run.data.tags, run.data.params) for run in runs]
+            self._make_rows(places)
+            entries = []
+            for run, place in zip(runs, places, strict=True):
+                entry = Entry("", run.info.run_id, run.info.status, ended=run.info.end_time)
+                entry.tags = {_ABOVE: self._rows.above(place), _OWNER: str(self._parent)}
+                entry.params = {"dataset": place.dataset, "method": place.method}
+                entries.append(entry)
+            self._lane.write(entries, lambda entry: None)
+        self._flat.clear()
+
     def _entry(self, told: Told) -> Entry | None:
-        run, record, parent = told.run, told.record, str(self._parent)
-        run_id = run.run_id
+        run, record, detail = told.run, told.record, self._experiment.tracking.detail
+        run_id, origin = run.run_id, {**self._about, _OWNER: str(self._parent)}
         if told.trial:
-            return None if run_id in self._runs else trial_entry(told, parent)
+            return None if run_id in self._runs else trial_entry(told, self._rows.above(_place(told)), origin)
         entry = Entry(run_id, self._runs.get(run_id, ""))
         if not entry.mine:
-            entry.tags = run_tags(run, parent, "run")
+            entry.tags = {**run_tags(run, "run"), **origin, _ABOVE: self._rows.above(_place(told))}
             entry.started = milliseconds("" if record is None else record.started)
         if run_id not in self._written:
             entry.params = run_params(run)  # the same again does no harm
@@ -180,11 +242,12 @@ class Writer:
         epochs = told.epochs if record is None else record.epochs  # those written already are left out
         if record is None and run_id in self._holes:
             epochs = []
-        entry.metrics, self._written[run_id] = epoch_metrics(run, epochs, self._written[run_id])
+        entry.metrics, self._written[run_id] = epoch_metrics(run, epochs, self._written[run_id], detail)
         if record is not None:
             entry.status, entry.ended = outcome(record), milliseconds(record.finished)
             entry.tags |= end_tags(record)
-            entry.metrics += end_metrics(run, record)
+            entry.metrics += end_metrics(run, record, detail)
+            entry.inputs = inputs_of(run, record)
             entry.files, entry.texts = files_of(told)
         return entry
 
@@ -199,6 +262,17 @@ class Writer:
         now = milliseconds()
         cut = [Entry(run_id, self._runs[run_id], status="KILLED", ended=now) for run_id in sorted(self._begun)]
         parent = Entry("", str(self._parent), status=status, ended=now, files=tuple(artefacts))
-        self._lane.write([parent, *cut], lambda entry: None)
+        self._lane.write([parent, *cut, *self._rows.ended(status)], lambda entry: None)
         self._begun.clear()
         self._save_book()
+
+
+def _place(told: Told) -> Place:
+    run = told.run
+    return Place(run.dataset, run.method, None) if told.trial else Place.of(run.dataset, run.method, run.spec)
+
+
+def _place_of(tags: Mapping[str, str], params: Mapping[str, str]) -> Place:
+    """Of a run that MLflow has."""
+    labels = tags["mtlscale.dataset"], tags["mtlscale.method"]
+    return Place(*labels, None) if tags["mtlscale.kind"] == "trial" else Place.of_params(*labels, params)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import zip_longest
 from typing import TypeVar
 
@@ -63,9 +64,13 @@ class Batches:
         self.reader, self.suite = reader, suite
         self.device, self.dtype, self.workers = device, dtype, workers
         self.accumulate, self.eval_batch_size, self.augment = accumulate, eval_batch_size, augment
-        self.sizes = reader.sizes("train")  # training samples of each stream
         self.together = False
         self.waited = 0.0
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Training samples of each stream."""
+        return self.reader.sizes("train")
 
     def targets(self, who: str) -> dict[str, Tensor]:
         """Task -> its training labels [N, ...], all at once for `who` needs them so."""

@@ -14,7 +14,7 @@ from mtlscale.data import PreparedData
 from mtlscale.execution import Advanced, EpochEnded, Noted, Plan, PlannedRun, Recorder
 from mtlscale.records import Epoch, Home, Ledger
 from mtlscale.spec import Experiment, load_plugin
-from mtlscale.tracking.entries import end_metrics
+from mtlscale.tracking.values import end_metrics
 from mtlscale.training import train
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "two_phases.py"

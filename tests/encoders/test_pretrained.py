@@ -11,10 +11,10 @@ import pytest
 import torch
 from checkpoints import WORDS, write_checkpoint
 
+from mtlscale.data.tokenizer import tokenize
 from mtlscale.encoders.pretrained import Pretrained, PretrainedModule
 from mtlscale.spec import Task, TaskSuite, UserError, files
 from mtlscale.torchvision_ops import declare
-from pipelines._tokenizer import tokenize
 
 declare()  # transformers imports torchvision
 transformers = pytest.importorskip("transformers")

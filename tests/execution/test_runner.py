@@ -77,13 +77,22 @@ def test_an_experiment_runs_once_and_is_tracked(
     found = client.search_runs([client.get_experiment_by_name("small").experiment_id])
     parents = [r for r in found if r.data.tags["mtlscale.kind"] == "experiment"]
     children = [r for r in found if r.data.tags["mtlscale.kind"] == "run"]
+    rows = {r.info.run_id: r for r in found if r.data.tags["mtlscale.kind"] == "row"}
     assert len(parents) == 1 and len(children) == 6
-    assert {r.data.tags["mlflow.parentRunId"] for r in children} == {parents[0].info.run_id}
+    for child in children:
+        row = rows[child.data.tags["mlflow.parentRunId"]]
+        assert row.info.run_name == f"{child.data.params['method']} · uneven"
+    board = results.leaderboard().tables["uneven"].rows
+    for row in rows.values():
+        told = board.loc[row.data.params["method"]]
+        assert row.data.metrics["test.mean"] == pytest.approx(told["average"])
+        assert row.data.metrics["mean_rank"] == told["mean_rank"]
+        assert (row.data.metrics["seeds_finished"], row.data.metrics["seeds_failed"]) == (2, 0)
     assert {r.info.status for r in found} == {"FINISHED"}
     one = next(r for r in children if r.data.tags["mtlscale.run_id"] == results.records[0].run_id)
     assert one.data.metrics["test.accuracy.a"] == pytest.approx(results.records[0].metrics["test"]["a"]["accuracy"])
     assert one.data.params["training.epochs"] == "3" and one.data.tags["version.torch"]
-    assert [m.step for m in client.get_metric_history(one.info.run_id, "val.loss.a")] == [1, 2, 3]
+    assert [m.step for m in client.get_metric_history(one.info.run_id, "val.accuracy.a")] == [1, 2, 3]
     assert {f.path for f in client.list_artifacts(one.info.run_id)} == {"record.json", "model.pt"}
     assert any(f.path == "leaderboard.html" for f in client.list_artifacts(parents[0].info.run_id))
 
@@ -104,7 +113,7 @@ def test_a_run_on_many_small_tasks_is_batched_and_tracked_like_any(
     client = mlflow.MlflowClient(tracking_uri=Home(home).tracking_uri)
     found = client.search_runs([client.get_experiment_by_name("small").experiment_id])
     one = next(r for r in found if r.data.tags.get("mtlscale.run_id") == batched.run_id)
-    assert [m.step for m in client.get_metric_history(one.info.run_id, "val.loss.task00")] == [1, 2, 3]
+    assert [m.step for m in client.get_metric_history(one.info.run_id, "epoch_val_mean")] == [1, 2, 3]
 
 
 def test_a_failing_and_a_diverging_run_leave_the_others_alone(

@@ -73,10 +73,20 @@ def test_a_search_then_its_winners_on_fresh_seeds(experiment_file: File, tmp_pat
     client = mlflow.MlflowClient(tracking_uri=Home(home).tracking_uri)
     written = client.search_runs([client.get_experiment_by_name("small").experiment_id])
     kinds = [r.data.tags["mtlscale.kind"] for r in written]
-    assert {kind: kinds.count(kind) for kind in set(kinds)} == {"experiment": 1, "trial": 18, "run": 6}
-    parent = next(r for r in written if r.data.tags["mtlscale.kind"] == "experiment")
-    children = [r for r in written if r is not parent]
-    assert {r.data.tags["mlflow.parentRunId"] for r in children} == {parent.info.run_id}
+    assert {kind: kinds.count(kind) for kind in set(kinds)} == {
+        "experiment": 1,
+        "row": 3,
+        "trial": 18,
+        "run": 6,
+        "search": 4,
+    }
+    names = {r.info.run_id: r.info.run_name for r in written}
+    above = {r.info.run_id: names.get(r.data.tags.get("mlflow.parentRunId", "")) for r in written}
+    for one in written:
+        method, kind = one.data.tags.get("mtlscale.method"), one.data.tags["mtlscale.kind"]
+        searched = kind == "search" and method is not None
+        expected = "search" if searched else f"{method} · uneven" if kind in ("trial", "run") else None
+        assert above[one.info.run_id] == expected
     assert {r.info.status for r in written} == {"FINISHED"}
 
 

@@ -51,7 +51,14 @@ def test_twins_are_trained_once_and_both_shown(
     assert ">equal" in page and ">twin" in page
     client = mlflow.MlflowClient(tracking_uri=Home(home).tracking_uri)
     written = client.search_runs([client.get_experiment_by_name("small").experiment_id])
-    assert sorted(run.data.tags["mtlscale.kind"] for run in written) == ["experiment", "run", "run"]
+    assert sorted(run.data.tags["mtlscale.kind"] for run in written) == [
+        "experiment",
+        "row",
+        "row",
+        "row",
+        "run",
+        "run",
+    ]
     # A label that comes later finds the run done.
     later = experiment_file(methods="[stl, {name: equal, label: other}, equal]")
     assert "2 of 2 runs are done already" in mtlscale("run", later, "--home", home)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtlscale.data.prepared import SPECIAL_WORDS
-from pipelines._text import PADDING, UNKNOWN, count_words, encode, latin1_words, rank_words, split_words
+from mtlscale.data.texts import PADDING, UNKNOWN, encode, latin1_words, split_words
+from pipelines._text import count_words, rank_words
 
 words = st.text("abcé0", min_size=1, max_size=3)
 texts = st.lists(st.lists(words, max_size=8), min_size=1, max_size=6)

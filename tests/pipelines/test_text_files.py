@@ -13,11 +13,12 @@ import torch
 from image_sets import prepared_bytes
 
 from mtlscale.data.prepared import SPECIAL_WORDS, PreparedData, load_prepared, read_ids, read_manifest
+from mtlscale.data.texts import SEPARATOR, words_of
 from mtlscale.execution.pack import pack
 from mtlscale.execution.prepare import prepare
 from mtlscale.spec import SPLITS, UserError, load_experiment
 from pipelines import Work
-from pipelines._labelled_texts import SEPARATOR, keys_of, own_splits, words_of
+from pipelines._labelled_texts import keys_of, own_splits
 
 COUNT = 120
 Row = tuple[str, str]

@@ -7,8 +7,10 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import mlflow_server
 import pytest
@@ -17,7 +19,7 @@ from tracked import EPOCHS, epoch_of, record_of, runs_of
 
 from mtlscale.records import Home, Ledger, PhaseCost, write_atomically
 from mtlscale.spec import Experiment, Run, load_plugin
-from mtlscale.tracking import Told, Tracker, Writer
+from mtlscale.tracking import Row, Told, Tracker, Writer
 from mtlscale.tracking.sync import sync
 
 
@@ -113,6 +115,7 @@ def test_runs_that_a_driver_began_as_it_died_are_not_written_twice(
 
     def begin(run: Run) -> None:
         kind = {"mtlscale.kind": "run", "mtlscale.run_id": run.run_id, "mtlscale.method": run.method}
+        kind["mtlscale.dataset"] = run.dataset
         client.create_run(place, tags={"mlflow.parentRunId": parent, **kind})
 
     begin(runs[0])
@@ -187,7 +190,7 @@ def test_the_epochs_of_all_phases_are_written_one_after_the_other(
 
 def test_what_a_search_took_and_found_is_written(small: Callable[..., Experiment], tmp_path: Path) -> None:
     """Numbers of traces by task, too; lists and matrices are left to the record."""
-    experiment, home = small(seeds="[0, 1]"), Home(tmp_path / "home")
+    experiment, home = small(seeds="[0, 1]", tracking="{detail: full}"), Home(tmp_path / "home")
     first, second, *_ = runs_of(experiment)
     traces = {
         "tau": 0.5,
@@ -212,7 +215,7 @@ def test_what_a_search_took_and_found_is_written(small: Callable[..., Experiment
         tracker.finished(run, record_of(run).model_copy(update=update), home.run(run.run_id))
     assert tracker.close([]) is None
     shown = everything(home.tracking_uri, "small")
-    _, _, tags, latest, _, _ = shown[first.run_id]  # type: ignore[misc]
+    _, _, tags, latest, *_ = shown[first.run_id]  # type: ignore[misc]
     assert {name: value for name, value in latest.items() if name.startswith(("trace", "phase"))} == {
         "trace.tau": "0.5",
         "trace.gates.a": "0.25",
@@ -226,24 +229,35 @@ def test_what_a_search_took_and_found_is_written(small: Callable[..., Experiment
 
 
 def everything(uri: str, name: str) -> dict[str, object]:
-    """All that MLflow shows of an experiment's children, by our run_id; ids and times of MLflow's own left out."""
+    """All that MLflow shows of an experiment's rows, by name, and of its runs, by our run_id; ids and times of MLflow's
+    own left out."""
     import mlflow
 
     client = mlflow.MlflowClient(tracking_uri=uri)
-    found = client.search_runs([client.get_experiment_by_name(name).experiment_id], "tags.`mtlscale.run_id` != ''")
+    found = client.search_runs([client.get_experiment_by_name(name).experiment_id], "tags.`mtlscale.owner` != ''")
+    names = {run.info.run_id: run.info.run_name for run in found}
     shown: dict[str, object] = {}
     for run in found:
         info, data = run.info, run.data
-        tags = {key: value for key, value in data.tags.items() if key != "mlflow.parentRunId"}
+        tags = {**data.tags, "mlflow.parentRunId": names.get(data.tags.get("mlflow.parentRunId"), "")}
+        del tags["mtlscale.owner"]
         history = {
             key: [(m.step, repr(m.value)) for m in client.get_metric_history(info.run_id, key)] for key in data.metrics
         }
         latest = {key: repr(value) for key, value in data.metrics.items()}
         files = {file.path for file in client.list_artifacts(info.run_id)}
-        times = (info.start_time, info.end_time)
+        inputs = [(one.dataset.to_dictionary(), [(tag.key, tag.value) for tag in one.tags]) for one in _inputs(run)]
+        key, times = data.tags.get("mtlscale.run_id"), (info.start_time, info.end_time)
+        if key is None:
+            key, times = f"{data.tags['mtlscale.kind']} {info.run_name}", (0, None)
         fixed = (info.run_name, info.status, info.user_id, info.lifecycle_stage, *times)
-        shown[data.tags["mtlscale.run_id"]] = (fixed, data.params, tags, latest, history, files)
+        assert key not in shown
+        shown[key] = (fixed, data.params, tags, latest, history, files, inputs)
     return shown
+
+
+def _inputs(run: Any) -> list[Any]:
+    return sorted(run.inputs.dataset_inputs, key=lambda one: str(one.dataset.name))
 
 
 def test_tables_and_client_write_the_same(small: Callable[..., Experiment], tmp_path: Path) -> None:
@@ -283,6 +297,10 @@ def test_tables_and_client_write_the_same(small: Callable[..., Experiment], tmp_
                 Told(trial.tuned({"training.lr": 0.5}), record=tuned, trial=True, score=3.0),
             ]
         )
+        spec = whole.spec
+        row = Row(whole.dataset, whole.method, spec, {"test.mean": 1.5, "delta": -2.0}, 1, 0, 2)
+        writer.rows([row])
+        writer.rows([replace(row, metrics={"test.mean": 2.5, "delta": -2.0}, finished=2)])
         writer.close([], "FINISHED")
         found = everything(home.tracking_uri, "small")
         started = found[late.run_id][0][4]  # type: ignore[index]
@@ -290,7 +308,7 @@ def test_tables_and_client_write_the_same(small: Callable[..., Experiment], tmp_
         found = {key: value if key != late.run_id else value[1:] for key, value in found.items()}  # type: ignore[index]
         shown.append((begun[0][1], begun[1:], found))  # type: ignore[index]
     assert shown[0] == shown[1]
-    assert shown[1][0] == "RUNNING" and len(shown[1][2]) == 4
+    assert shown[1][0] == "RUNNING" and len(shown[1][2]) == 4 + 2 + 2  # runs, rows, rows of the search
 
 
 def test_closing_in_haste_ends_what_was_begun_and_the_rest_goes_on_later(

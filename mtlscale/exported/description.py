@@ -1,0 +1,145 @@
+"""What an exported model says of itself: `model.json`, and whether the folder is as it was written.
+
+<folder>/model.safetensors   parameters and buffers of the chosen epoch
+<folder>/model.json          what is described here, with the sha256 of every file but the card
+<folder>/README.md           the model card, which may be edited
+<folder>/vocabulary.txt      the words by token id, of texts
+<folder>/tokenizer/          configuration and tokenizer of a pretrained model
+<folder>/found.safetensors   what a search handed over, if that has tensors
+<folder>/plugins/            sources of components that are not shipped
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from mtlscale.data.shared import sha256_of
+from mtlscale.records import Metrics
+from mtlscale.spec import TaskSuite, UserError
+
+FORMAT = 1
+DESCRIPTION, MODEL, CARD = "model.json", "model.safetensors", "README.md"
+VOCABULARY, TOKENIZER, FOUND, PLUGINS = "vocabulary.txt", "tokenizer", "found.safetensors", "plugins"
+
+Words = Literal["latin1", "unicode", "spaces"]  # how a text falls into words (`mtlscale.data.texts`)
+_SEAL = re.compile(rb'"seal": "([0-9a-f]{64})"')
+_OPEN = b'"seal": "' + b"0" * 64 + b'"'
+
+
+class PluginSource(BaseModel):
+    """A file with components that are not shipped."""
+
+    file: str  # below the folder
+    source: str  # the hash that the run's spec names
+    components: list[str]  # "architecture planted"
+
+
+class InputDescription(BaseModel):
+    """What a network reads, and what its raw inputs become that by."""
+
+    kind: Literal["vector", "tokens", "image"]
+    shape: tuple[int, ...]
+    dtype: str  # of prepared inputs
+    words: Words | None = None  # texts: how they fall into words; None where nobody knows
+    tokenizer: bool = False  # texts: by the tokenizer in `tokenizer/`
+    features: list[str] = []  # vectors: the columns by name, where they are known
+    mean: list[float] = []  # what is taken off raw features, and what they are divided by then; none: nothing
+    deviation: list[float] = []
+
+
+class RunFacts(BaseModel):
+    """The run that a model comes from."""
+
+    run_id: str
+    experiment: str
+    dataset: str
+    method: str
+    seed: int
+    fingerprint: str
+    chosen_epoch: int | None
+    chosen_epochs: dict[str, int]
+    threads: int  # that it was measured with: another number may change a sum's last digits
+    hardware: str
+    revision: str
+    versions: dict[str, str]
+    finished: str
+
+
+class Description(BaseModel):
+    """All of `model.json`."""
+
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+
+    format: int = FORMAT
+    seal: str = "0" * 64  # sha256 of the file with zeros in this place
+    mtlscale: str
+    results_version: int  # of the training loop; those of components are in the spec
+    run: RunFacts
+    spec: dict[str, Any]  # as hashed into the run's id
+    suite: TaskSuite  # with the tasks and metrics that the run had
+    target_shapes: dict[str, tuple[int, ...]] = {}
+    phase: str  # of the method, the last one
+    found: Any = None  # what the phase before it handed over, as `nested.plain` writes it
+    input: InputDescription
+    metrics: dict[str, Metrics]  # split -> task -> metric -> value
+    main_metrics: dict[str, str]
+    plugins: list[PluginSource] = []
+    files: dict[str, str]  # path -> sha256
+
+    def sealed(self) -> bytes:
+        """The bytes of `model.json`."""
+        text = self.model_copy(update={"seal": "0" * 64}).model_dump_json(indent=1).encode() + b"\n"
+        return _with_seal(text, hashlib.sha256(text).hexdigest())
+
+
+def read_description(folder: Path) -> Description:
+    """What a folder says of itself, after every byte of it has been looked at but for the card's.
+
+    `UserError` names a file that is missing or changed, and a format that a newer version has written.
+    """
+    path = folder / DESCRIPTION
+    try:
+        text = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"{folder} is no exported model (no {DESCRIPTION}); write one with `mtlscale export`") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); make it readable") from None
+    _check_format(path, text)
+    seal = _SEAL.search(text)
+    if seal is None or hashlib.sha256(_with_seal(text, "0" * 64)).hexdigest() != seal[1].decode():
+        raise UserError(f"{path} is damaged: its bytes are not those that were written; export the run again")
+    try:
+        description = Description.model_validate_json(text)
+    except ValidationError as error:
+        raise UserError(f"{path} cannot be read ({error.errors()[0]['msg']}); export the run again") from None
+    for name, known in description.files.items():
+        _check_file(folder / name, known)
+    return description
+
+
+def _with_seal(text: bytes, seal: str) -> bytes:
+    return _SEAL.sub(b'"seal": "' + seal.encode() + b'"', text, count=1)
+
+
+def _check_format(path: Path, text: bytes) -> None:
+    """Before anything else is asked of the file: a newer version may write it in another way."""
+    found = re.search(rb'"format": (\d{1,9})', text[:200])
+    if found is not None and int(found[1]) > FORMAT:
+        raise UserError(f"{path} has format {int(found[1])}, this version reads {FORMAT}; install a newer mtlscale")
+
+
+def _check_file(path: Path, known: str) -> None:
+    try:
+        digest = sha256_of(path)
+    except OSError:
+        raise UserError(f"{path} is missing; copy the whole folder, or export the run again") from None
+    if digest != known:
+        raise UserError(
+            f"{path} is damaged: its bytes are not those that were written (sha256 {digest[:12]}… instead of "
+            f"{known[:12]}…); export the run again"
+        )

@@ -1,0 +1,73 @@
+"""From what is exported of a run to its network: the files that training began from are not asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mtlscale.architectures import Architecture, Found, MultiTaskModule
+from mtlscale.encoders import Encoder
+from mtlscale.spec import TaskSuite, UserError, build
+from mtlscale.spec.parts import IDENTITY
+
+
+def encoder_of(spec: Mapping[str, Any]) -> Encoder:
+    """The encoder of a run's spec."""
+    encoder: Encoder = build("encoders", spec["encoder"]["name"], _knobs(spec["encoder"]), "encoder")
+    return encoder
+
+
+def architecture_of(spec: Mapping[str, Any]) -> Architecture:
+    """The architecture of a run's spec."""
+    entry = spec["architecture"]
+    architecture: Architecture = build("architectures", entry["name"], _knobs(entry), "architecture")
+    return architecture
+
+
+def _knobs(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key not in IDENTITY}
+
+
+def network(
+    spec: Mapping[str, Any],
+    suite: TaskSuite,
+    phase: str,
+    found: Found | None,
+    state: Mapping[str, Tensor],
+    tokenizer: Path | None,
+) -> MultiTaskModule:
+    """The network of a run's last phase with this state, in evaluation mode. Draws nothing from the global generator.
+
+    `UserError` where the state is of another network.
+    """
+    encoder, architecture = encoder_of(spec).without_files(tokenizer), _without_files(architecture_of(spec))
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, spec["training"]["dtype"]))
+    try:
+        with torch.random.fork_rng(devices=[]):
+            if found is None:
+                model = architecture.build(suite, lambda: encoder.build(suite), spec["dropout"])
+            else:
+                model = architecture.build_next(phase, found, suite, lambda: encoder.build(suite), spec["dropout"])
+    finally:
+        torch.set_default_dtype(dtype)
+    try:
+        model.load_state_dict(dict(state))
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise UserError(
+            f"the parameters are not those of this network ({reason}); run it again and export it"
+        ) from None
+    if spec["training"]["channels_last"]:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model.requires_grad_(False).eval()
+
+
+def _without_files(architecture: Architecture) -> Architecture:
+    """What its files hold is in what its last phase was built from."""
+    return replace(architecture, **{name: None for name, (_, spec) in architecture.knobs().items() if spec.file})

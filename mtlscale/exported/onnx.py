@@ -1,0 +1,154 @@
+"""The network of an exported model as ONNX, where it can be one."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from mtlscale.architectures import MultiTaskModule
+from mtlscale.data import Batch, Samples
+from mtlscale.data.readers import placed
+from mtlscale.data.shared import sha256_of
+from mtlscale.exported.description import DESCRIPTION
+from mtlscale.records import write_atomically
+from mtlscale.spec import UserError
+
+if TYPE_CHECKING:
+    from mtlscale.exported.model import ExportedModel
+
+FILE = "model.onnx"
+_LOOKED = 3  # samples that both are asked about
+
+
+@dataclass(frozen=True)
+class Written:
+    """The file, and what was found out about it, in words."""
+
+    path: Path
+    checked: str
+
+
+class Predicting(nn.Module):
+    """Inputs [B, *shape] as prepared sets store them -> a prediction [B, outputs, …] of each task, in their order."""
+
+    def __init__(self, module: MultiTaskModule, streams: dict[str, tuple[str, ...]], dtype: torch.dtype) -> None:
+        super().__init__()
+        self.module, self.streams, self.dtype = module, streams, dtype
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        found: dict[str, Tensor] = {}
+        for stream, tasks in self.streams.items():
+            if tasks:
+                samples = placed(Samples(inputs, dict.fromkeys(tasks, inputs)), inputs.device, self.dtype)
+                found |= self.module(Batch(stream, samples, inputs.shape[0])).predictions
+        return tuple(found[name] for tasks in self.streams.values() for name in tasks)
+
+
+def write_onnx(model: ExportedModel, path: Path | None = None) -> Written:
+    """`model.onnx` in the model's folder: input `input`, an output for each task by its name, any number of samples.
+
+    It is compared with the network where onnxruntime is installed. `UserError` where the network cannot be exported;
+    the folder is as it was then.
+    """
+    for package in ("onnx", "onnxscript"):
+        if importlib.util.find_spec(package) is None:
+            raise UserError(f"--onnx needs {package}; pip install 'mtlscale[onnx]'")
+    path = path or model.folder / FILE
+    streams = model.suite.streams
+    network = Predicting(model.module, streams, model.dtype).eval()
+    example = _example(model)
+    names = [name for tasks in streams.values() for name in tasks]
+    temporary = path.with_name(f".{path.name}")
+    try:
+        _export(network, example, names, temporary)
+        checked = _compared(temporary, network, example)
+        temporary.replace(path)
+        if path.parent == model.folder:
+            model.description.files[path.name] = sha256_of(path)
+            write_atomically(model.folder / DESCRIPTION, model.description.sealed())
+    finally:
+        temporary.unlink(missing_ok=True)
+    return Written(path, checked)
+
+
+def _export(network: nn.Module, example: Tensor, names: Sequence[str], path: Path) -> None:
+    import contextlib
+    import io
+    import logging
+    import warnings
+
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnx_ir", "onnxscript")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), torch.no_grad():
+            warnings.simplefilter("ignore")
+            samples = ({0: torch.export.Dim("samples")},)
+            captured = torch.export.export(network, (example,), dynamic_shapes=samples)
+            program: Any = torch.onnx.export(
+                captured,
+                dynamo=True,
+                verbose=False,
+                input_names=["input"],
+                output_names=list(names),
+                dynamic_shapes=samples,
+            )
+            program.save(str(path), include_initializers=True, external_data=False)
+    except Exception as error:  # whatever the exporter meets in a network
+        raise UserError(
+            f"the network cannot be exported to ONNX ({_reason(error)}); the rest of the folder is complete"
+        ) from None
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of what went wrong at the bottom."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:160]}" if lines else type(error).__name__
+
+
+def _example(model: ExportedModel) -> Tensor:
+    told = model.description.input
+    shape, dtype = (_LOOKED, *told.shape), getattr(torch, told.dtype)
+    generator = torch.Generator().manual_seed(0)
+    if told.kind == "tokens":
+        return torch.randint(1, model.suite.vocabulary_size or 2, shape, generator=generator).to(dtype)
+    if dtype == torch.uint8:
+        return torch.randint(0, 256, shape, generator=generator).to(dtype)
+    return torch.randn(shape, generator=generator).to(dtype)
+
+
+def _compared(path: Path, network: nn.Module, example: Tensor) -> str:
+    """In words how far onnxruntime's predictions are from the network's, of one number of samples more than it was
+    exported with. `UserError` where they are others."""
+    if importlib.util.find_spec("onnxruntime") is None:
+        return "not compared with the network: onnxruntime is not installed"
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(3)
+    inputs = torch.cat([example, example[:1]])
+    try:
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        found = session.run(None, {"input": inputs.numpy()})
+    except Exception as error:
+        raise UserError(f"onnxruntime cannot run the exported network ({_reason(error)})") from None
+    with torch.no_grad():
+        wanted = network(inputs)
+    furthest = 0.0
+    for one, other in zip(found, wanted, strict=True):
+        difference = (torch.from_numpy(one) - other).abs().max().item()
+        if not difference <= 1e-3 * (1.0 + other.abs().max().item()):
+            raise UserError(f"onnxruntime predicts otherwise than the network, by up to {difference:.3g}: no file kept")
+        furthest = max(furthest, difference)
+    return f"onnxruntime predicts the same, up to {furthest:.1e}"

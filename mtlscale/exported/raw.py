@@ -1,0 +1,85 @@
+"""How raw inputs become a network's, as far as a prepared set and its pipeline say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mtlscale.data.columns import ENCODED, kind_of
+from mtlscale.data.prepared import SPECIAL_WORDS
+from mtlscale.exported.description import InputDescription, Words
+from mtlscale.exported.source import Source
+from mtlscale.spec import TaskSuite, UserError, checkpoints, component, files
+
+_DTYPES = {"tokens": "int32", "image": "uint8", "vector": "float32"}
+
+
+def describe_input(source: Source, folder: Path) -> InputDescription:
+    """Of a run's data. folder: what is written of the model so far."""
+    suite, notes = source.suite, source.data.manifest.notes
+    scaled = notes.get("standardised", {})
+    return InputDescription(
+        kind=suite.input_kind,
+        shape=tuple(suite.input_shape),
+        dtype=_dtype(source),
+        words=_words(source),
+        tokenizer=suite.input_kind == "tokens" and (folder / "tokenizer").is_dir(),
+        features=list(notes.get("features", [])) if suite.input_kind == "vector" else [],
+        mean=list(scaled.get("mean", [])),
+        deviation=list(scaled.get("deviation", [])),
+    )
+
+
+def _dtype(source: Source) -> str:
+    """Of prepared inputs, as their files have them."""
+    import pyarrow.parquet as pq
+
+    manifest = source.data.manifest
+    told = manifest.types.get("input")
+    if told is not None:
+        return "uint8" if told == ENCODED else told
+    for stream in manifest.suite.streams:
+        for shard in manifest.shards("test", stream)[:1]:
+            path = source.data.folder / shard.path
+            if path.exists():
+                return str(kind_of(pq.read_schema(path).field("input"), {})[0])
+    return _DTYPES[source.suite.input_kind]
+
+
+def _words(source: Source) -> Words | None:
+    """How the set's texts fell into words: as its pipeline says, or, where the vocabulary has words that this rule
+    would cut, between spaces."""
+    vocabulary = source.suite.extras.get("vocabulary")
+    if vocabulary is None:
+        return None
+    try:
+        told: Words | None = getattr(component("datasets", source.record.spec["dataset"]["name"]), "words", None)
+    except UserError:  # a plugin that is not loaded
+        return None
+    from mtlscale.data.texts import SEPARATOR, words_in
+
+    if told is None:
+        return None
+    own = [word for word in vocabulary if word not in (*SPECIAL_WORDS, SEPARATOR)]
+    kept = all(found == [word] for word, found in zip(own, words_in(own, told).to_pylist(), strict=True))
+    return told if kept else "spaces"
+
+
+def tokenizer_of(spec: Mapping[str, Any], suite: TaskSuite) -> list[Path]:
+    """The files of the tokenizer and of the configuration beside it; none where token ids are words of the set."""
+    told = suite.extras.get("tokenizer")
+    if suite.input_kind != "tokens" or told is None:
+        return []
+    for value in (spec["encoder"].get("checkpoint"), spec["dataset"].get("tokenizer")):
+        if value is None:
+            continue
+        try:
+            folder = files.locate(value) if isinstance(value, Mapping) else Path(value)
+        except UserError:
+            if value is spec["encoder"].get("checkpoint"):  # whose configuration the network is built from
+                raise
+            continue
+        if folder.is_dir() and files.tokenizer_hash(folder) == told["sha256"]:
+            return [folder / checkpoints.CONFIG, *checkpoints.tokenizer_files(folder)]
+    return []
