@@ -29,6 +29,8 @@ _SPECIAL = {
     "≥": r"$\ge$",
     "→": r"$\to$",
     "∞": r"$\infty$",
+    "▲": r"$\uparrow$",
+    "▼": r"$\downarrow$",
     "·": r"$\cdot$",
     "°": r"$^\circ$",
     "–": "--",
