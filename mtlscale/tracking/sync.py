@@ -50,6 +50,7 @@ def sync(
     writer.close(reports, "FINISHED")
     for reason in writer.models(rows):
         tell(f"no model in MLflow of {reason}")
+    tell(f"the methods compared, in MLflow: {writer.address}")
     return written, len(there)
 
 

@@ -86,7 +86,7 @@ def _some_of_epoch(epoch: Epoch) -> dict[str, float]:
         {f"train.loss.{task}": value for task, value in epoch.train_loss.items()},
         {f"weight.{task}": value for task, value in epoch.weights.items()},
     )
-    for group in groups[: _BY_TASK // tasks - 1]:  # the first share is that of the results
+    for group in groups[: max(0, _BY_TASK // tasks - 1)]:  # the first share is that of the results
         values |= group
     return values
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from mtlscale.records import Home, write_atomically
 from mtlscale.spec import Experiment, UserError
+from mtlscale.tracking import page
 from mtlscale.tracking.entries import (
     MODEL,
     SETTINGS,
@@ -33,7 +34,7 @@ from mtlscale.tracking.rows import Place, Row, Rows
 from mtlscale.tracking.service import check_uri, client_of
 from mtlscale.tracking.values import end_metrics, epoch_metrics
 
-_ABOVE, _OWNER = "mlflow.parentRunId", "mtlscale.owner"
+_ABOVE, _OWNER, _NOTE = "mlflow.parentRunId", "mtlscale.owner", "mlflow.note.content"
 _OURS = "tags.`mtlscale.run_id` != ''"
 
 
@@ -64,7 +65,7 @@ class Writer:
             tags = {
                 "mlflow.runName": f"{name} · report",
                 "mtlscale.kind": "experiment",
-                "mlflow.note.content": self._experiment.description,
+                _NOTE: self._experiment.description,
                 **self._about,
             }
             self._parent = self._client.create_run(self._id, tags=tags).info.run_id
@@ -77,20 +78,28 @@ class Writer:
         self._save_book()
 
     def _open(self, name: str) -> str:
-        """MLflow's id of the experiment; it opens on a table of runs, where MLflow by itself opens on traces."""
+        """MLflow's id of the experiment; with a view of its rows."""
         found = self._client.get_experiment_by_name(name)
         if found is None:
             local = self._uri.startswith("sqlite:")
             location = (self._home.artifacts / name).as_uri() if local else None
             made: str = self._client.create_experiment(name, artifact_location=location)
-            tags = {"mlflow.note.content": self._experiment.description} if self._experiment.description else {}
+            known = {}
         else:
-            made, tags = found.experiment_id, {}
-        known = {} if found is None else found.tags
-        for key, value in {"mlflow.experimentKind": "custom_model_development", **tags}.items():
+            made, known = found.experiment_id, found.tags
+        tags = page.experiment_tags()
+        if _NOTE not in known:
+            tags[_NOTE] = page.note(made, self._experiment.description)
+        for key, value in tags.items():
             if known.get(key) != value:
                 self._client.set_experiment_tag(made, key, value)
         return made
+
+    @property
+    def address(self) -> str:
+        """Where the methods are shown: an address, or what is typed behind that of `mlflow ui`."""
+        route = page.route(self._id)
+        return f"{self._uri.rstrip('/')}/{route}" if self._uri.startswith("http") else f"/{route}"
 
     def _load_book(self) -> None:
         """Which MLflow runs are ours: written beside the ledger, so that a resumed experiment goes on in them."""
