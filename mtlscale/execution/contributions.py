@@ -156,7 +156,7 @@ def _of_runs(experiment: Experiment, lines: Sequence[tuple[int, RunRecord]]) -> 
         if record.run_id not in of:
             place = (record.dataset, record.method, record.seed)
             why = f"{EXPERIMENT} gives it other settings" if place in wanted else f"is no run of {EXPERIMENT}"
-            yield Problem(RECORDS, number, f"{' · '.join(map(str, place))}: {why}")
+            yield Problem(RECORDS, number, f"{place[0]} · {place[1]} · seed {place[2]}: {why}")
     others = {(record.dataset, record.method, record.seed) for _, record in lines}
     for place in wanted:
         if place not in there and place not in others:
