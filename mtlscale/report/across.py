@@ -5,6 +5,7 @@ Definitions: docs/methods.md#across-data-sets.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -155,11 +156,12 @@ def _quality(tables: Mapping[str, Table]) -> str:
 def _gains(table: Table, quality: str) -> pd.Series[float]:
     """By method, in points, positive is better: Δ, or the average less the reference's where it is in percent."""
     rows = table.rows
+    gains: pd.Series[float] = pd.Series(np.nan, index=rows.index)
     if quality == "delta_i":
-        return rows["delta_i"]
+        gains = rows["delta_i"]
     if quality == "average" and table.reference is not None and in_percent(table):
-        return (rows["average"] - rows["average"][table.reference]) * (1.0 if table.higher("average") else -1.0)
-    return pd.Series(np.nan, index=rows.index)
+        gains = (rows["average"] - rows["average"][table.reference]) * (1.0 if table.higher("average") else -1.0)
+    return gains
 
 
 def _interval(gains: pd.DataFrame) -> pd.Series[float]:
@@ -172,8 +174,9 @@ def _worst(tables: Mapping[str, Table], methods: pd.Index) -> pd.DataFrame:
     found = pd.DataFrame({"worst": np.nan, "worst_dataset": "", "worst_task": ""}, index=methods)
     for name, table in tables.items():
         deltas = task_deltas(table).drop(index=table.baseline or [], errors="ignore").dropna(how="all")
-        for method, least in deltas.min(axis=1).items():
-            if not least >= found["worst"][method]:
+        for label, least in deltas.min(axis=1).items():
+            method = str(label)
+            if not least >= found.at[method, "worst"]:
                 found.loc[method] = [least, name, str(deltas.loc[method].idxmin())]
     return found
 
@@ -181,7 +184,7 @@ def _worst(tables: Mapping[str, Table], methods: pd.Index) -> pd.DataFrame:
 def _probabilities(gains: pd.DataFrame, reference: str | None, rope: float) -> pd.DataFrame:
     found = pd.DataFrame(np.nan, index=gains.index, columns=["better", "same", "worse"])
     verdicts = pd.Series("", index=gains.index, name="verdict")
-    if reference in gains.index:
+    if reference is not None and reference in gains.index:
         for method in gains.index.drop(reference):
             chances = bayes.signed_rank(gains.loc[method] - gains.loc[reference], rope)
             found.loc[method] = chances
@@ -216,12 +219,14 @@ def _trade(
     for cost in ("total", "parameters"):
         logs = [_log(table.rows.loc[methods, COSTS[cost][0]]) for table in tables.values()]
         mean = pd.concat(logs, axis=1).mean(axis=1, skipna=False) if logs else pd.Series(np.nan, index=methods)
-        trade[cost] = np.exp(mean - mean[reference] if reference in mean.index else mean)
+        known = reference is not None and reference in mean.index
+        trade[cost] = np.exp(mean - mean[reference] if known else mean)  # type: ignore[index]
     return trade
 
 
 def _log(costs: pd.Series[float]) -> pd.Series[float]:
-    return np.log(costs.astype(float).where(costs > 0))
+    values = costs.astype(float)
+    return values.where(costs > 0).map(math.log, na_action="ignore")
 
 
 def _cliques(means: pd.Series[float], friedman: ranking.Friedman, difference: float) -> list[tuple[str, ...]]:
