@@ -9,8 +9,6 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.records import Ledger, RunRecord
-from mtlscale.report.colors import GREY as GREY
-from mtlscale.report.colors import colors as colors
 from mtlscale.report.frames import by_dataset, newest
 from mtlscale.report.statistics import half_width
 

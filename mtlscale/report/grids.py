@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from mtlscale.report import layout
-from mtlscale.report.pages import MOST_COLUMNS, PAGE, Cell, Grid, Head, Row
+from mtlscale.report.pages import MOST_COLUMNS, PAGE, Cell, Grid, Head, Row, is_number
 from mtlscale.report.statistics import BETTER, FEW, SAME, WORSE
 from mtlscale.report.table import Table
+from mtlscale.report.texts import EMPTY
 
 _PILLS = {BETTER: "better", WORSE: "worse", SAME: "same", FEW: "few"}
 _METHOD = "as the experiment names it"
@@ -87,7 +88,7 @@ def first(column: layout.Column) -> str:
 
 
 def _is_number(column: layout.Column) -> bool:
-    return column.name not in ("verdict", "events")
+    return sum(is_number(text) for text in column.texts) * 2 >= sum(text != EMPTY for text in column.texts)
 
 
 def _cell(column: layout.Column, index: int) -> Cell:

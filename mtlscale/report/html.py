@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from mtlscale.records import RunRecord
 from mtlscale.report import layout
@@ -15,31 +15,15 @@ from mtlscale.report.frames import by_dataset, newest
 from mtlscale.report.glossary import glossary
 from mtlscale.report.grids import column_grid, grids, main_grid
 from mtlscale.report.leaderboard import Leaderboard
+from mtlscale.report.overall import Overall
 from mtlscale.report.pages import PAGE, SMALL_PAGE, Drawing, Grid, drawing, rendered, word_grid
 from mtlscale.report.studies import Study, studies
 from mtlscale.report.table import Table
 from mtlscale.report.takeaway import takeaway
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from plotly.graph_objects import Figure
-
 FEW_DATASETS = 3  # whose figures are open
 OPEN_FIGURES = 2  # of each of them
 FEWEST_FILTERED = 4  # methods that a filter is worth its place for
-
-
-class Together(Protocol):
-    """What all data sets say together, as the page shows it."""
-
-    @property
-    def rows(self) -> pd.DataFrame: ...
-    @property
-    def sentence(self) -> str: ...
-    @property
-    def notes(self) -> Sequence[str]: ...
-    def columns(self) -> Sequence[layout.Column]: ...
-    def figures(self) -> Sequence[tuple[str, str, Figure]]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +45,8 @@ class _Section:
     columns: list[layout.Column]
 
 
-def page(
-    records: Iterable[RunRecord], board: Leaderboard, name: str, *, overall: Together | None = None, live: str = ""
-) -> str:
-    """The HTML. overall: what stands above the data sets; live: for a page that asks its server for news, the state
-    that it shows."""
+def page(records: Iterable[RunRecord], board: Leaderboard, name: str, *, live: str = "") -> str:
+    """The HTML. live: of a page that asks its server for news, the results that it shows."""
     runs = by_dataset(newest(records))
     everything = [record for group in runs.values() for record in group]
     shown = page_looks(everything, board.tables.values())
@@ -75,7 +56,8 @@ def page(
         for number, (dataset, table) in enumerate(board.tables.items())
     ]
     told = [_study(study, number) for number, study in enumerate(studies(everything, board), len(sections))]
-    above = None if overall is None else _overall(overall)
+    overall = board.overall()
+    above = None if overall is None else _overall(overall, shown)
     drawings = [one for section in sections for one in (*section.first, *section.more)]
     drawings += [one for part in ([above] if above else []) + told for one in part["drawings"]]
     heads = [(column.header, column.help) for section in sections for column in section.columns]
@@ -140,15 +122,15 @@ def _study(study: Study, number: int) -> dict[str, Any]:
     }
 
 
-def _overall(overall: Together) -> dict[str, Any]:
+def _overall(overall: Overall, shown: Looks) -> dict[str, Any]:
     names = [str(name) for name in overall.rows.index]
     return {
         "sentence": overall.sentence,
-        "notes": " ".join(overall.notes),
+        "notes": "; ".join(overall.notes),
         "grid": column_grid(names, overall.columns(), "All data sets together", {}),
         "drawings": [
             drawing(f"overall-{index}", title, what, figure)
-            for index, (title, what, figure) in enumerate(overall.figures())
+            for index, (title, what, figure) in enumerate(overall.figures(shown))
         ],
     }
 

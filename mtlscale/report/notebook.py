@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from markupsafe import Markup
+
 from mtlscale.report import layout
 from mtlscale.report.grids import main_grid
 from mtlscale.report.pages import fragment
@@ -15,3 +17,8 @@ def in_a_notebook(tables: Iterable[Table]) -> str:
     """What `_repr_html_` returns."""
     parts = [(table.dataset, takeaway(table), main_grid(table, layout.columns(table))) for table in tables]
     return fragment("notebook.html", parts=parts)
+
+
+def nothing(experiment: str) -> str:
+    """The same where there is no run."""
+    return str(Markup("<p>no runs of {} yet</p>").format(experiment))

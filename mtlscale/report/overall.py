@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
     from plotly.graph_objects import Figure
 
-    from mtlscale.report.layout import Column
+    from mtlscale.report.colors import Looks
+    from mtlscale.report.columns import Column
 
 
 class Overall(Across):
@@ -33,11 +34,11 @@ class Overall(Across):
 
         return columns(self)
 
-    def figures(self) -> list[tuple[str, str, Figure]]:
-        """(title, what it shows, figure) for a page."""
+    def figures(self, shown: Looks | None = None) -> list[tuple[str, str, Figure]]:
+        """(title, what it shows, figure) for a page. shown: how methods look there."""
         from mtlscale.report.overall_figures import figures
 
-        return figures(self)
+        return figures(self, shown)
 
     def pictures(self) -> list[tuple[str, Drawing]]:
         """(file name without suffix, figure) for files."""

@@ -27,9 +27,9 @@ def columns(of: Across) -> list[Column]:
         _number(rows["worst"], "worst Δ %", f"the lowest Δ over {base} of any task", "+.2f", True),
         _worst_task(rows),
         _verdicts(of),
-        _number(rows["better"], "P better", f"probability of more than {within} over {ref}", ".2f"),
-        _number(rows["same"], "P same", f"probability of at most {within} from {ref}", ".2f"),
-        _number(rows["worse"], "P worse", f"probability of more than {within} below {ref}", ".2f"),
+        _number(rows["better"], "P better", f"probability of more than {within} over {ref}", ".2f", True, marked=False),
+        _number(rows["same"], "P same", f"probability of at most {within} from {ref}", ".2f", True, marked=False),
+        _number(rows["worse"], "P worse", f"probability of more than {within} below {ref}", ".2f", False, marked=False),
         _shares(rows["datasets"], [len(of.datasets)] * len(rows), "data sets", "finished on, of all"),
         _shares(rows["finished"], rows["runs"].tolist(), "runs", "finished of all"),
         _fronts(rows),
@@ -102,7 +102,9 @@ def _verdicts(of: Across) -> Column:
 
 def _shares(counts: pd.Series[int], of: Sequence[int], header: str, help: str) -> Column:
     texts = [f"{count}/{total}" for count, total in zip(counts, of, strict=True)]
-    return Column(block="quality", header=header, help=help, texts=texts, keys=counts.astype(float).tolist())
+    return Column(
+        block="quality", header=header, help=help, texts=texts, keys=counts.astype(float).tolist(), higher=True
+    )
 
 
 def _fronts(rows: pd.DataFrame) -> Column:
@@ -113,7 +115,7 @@ def _fronts(rows: pd.DataFrame) -> Column:
     ]
     keys = (rows["front_total"].astype(float) + rows["front_parameters"]).tolist()
     help = "on the Pareto front: no ranked method gains more in as little time, or with as few parameters"
-    return Column(block="cost", header="front", help=help, texts=texts, keys=keys)
+    return Column(block="cost", header="front", help=help, texts=texts, keys=keys, higher=True)
 
 
 def _number(
@@ -123,11 +125,12 @@ def _number(
     form: str,
     higher: bool | None = None,
     *,
+    marked: bool = True,
     block: Block = "quality",
 ) -> Column:
     texts = [EMPTY if np.isnan(value) else signed(value, form) for value in values]
-    best = _best(values, higher)
-    return Column(block=block, header=header, help=help, texts=texts, keys=values.tolist(), best=best)
+    best, keys = _best(values, higher if marked else None), values.tolist()
+    return Column(block=block, header=header, help=help, texts=texts, keys=keys, higher=higher, best=best)
 
 
 def _best(values: pd.Series[float], higher: bool | None) -> frozenset[int]:

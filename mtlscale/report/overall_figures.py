@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mtlscale.report.across import Across
-from mtlscale.report.curves import GREY, colors
+from mtlscale.report.colors import GREY, Looks, looks
 from mtlscale.report.overall_plots import CHANCES, chances, cost_name, drawn_costs, gain_name
 from mtlscale.report.plotly_canvas import cell, label, new_plot, panel_grid
 from mtlscale.report.texts import points
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 MOST_LABELS = 20  # names beside points; all have theirs when pointed at
 
 
-def figures(of: Across) -> list[tuple[str, str, Figure]]:
+def figures(of: Across, shown: Looks | None = None) -> list[tuple[str, str, Figure]]:
     """(title, what it shows, figure) of all there is to draw."""
+    shown = shown or looks([str(method) for method in of.rows.index], of.baseline)
     found: list[tuple[str, str, Figure]] = []
     if len(of.ranks):
         what = f"Over {len(of.ranks)} data sets, 1 is best; small dots are single data sets."
@@ -30,7 +31,7 @@ def figures(of: Across) -> list[tuple[str, str, Figure]]:
             what += "they do not overlap."
             if not of.friedman.rejects:
                 what += f" But ranks differ no more than by chance (Friedman p = {of.friedman.p:.2g})."
-        found.append(("Mean ranks", what, _ranks(of)))
+        found.append(("Mean ranks", what, _ranks(of, shown)))
     if of.rows["same"].notna().any():
         what = (
             f"Against {of.reference}: worse by more than {points(of.rope)} (left), within {points(of.rope)} (grey), "
@@ -39,13 +40,12 @@ def figures(of: Across) -> list[tuple[str, str, Figure]]:
         found.append(("Probability of being better", what, _chances(of)))
     if costs := drawn_costs(of):
         what = "Ringed, with a dashed line: no method gains more at as low a cost. Means over data sets."
-        found.append(("Quality and cost over data sets", what, _trade(of, costs)))
+        found.append(("Quality and cost over data sets", what, _trade(of, costs, shown)))
     return found
 
 
-def _ranks(of: Across) -> Figure:
+def _ranks(of: Across, shown: Looks) -> Figure:
     means = of.ranks.mean()[::-1]
-    shades = colors([str(method) for method in of.rows.index], of.baseline)
     figure = new_plot(100 + 24 * len(means))
     names = {method: label(method) for method in means.index}
     singles = of.ranks.stack()
@@ -53,7 +53,8 @@ def _ranks(of: Across) -> Figure:
         x=singles.tolist(),
         y=[names[method] for _, method in singles.index],
         mode="markers",
-        marker={"size": 5, "opacity": 0.45, "color": [shades[str(method)] for _, method in singles.index]},
+        marker={"size": 5, "opacity": 0.45, "color": [shown[str(method)].color for _, method in singles.index]},
+        meta="aside",
         customdata=[label(dataset) for dataset, _ in singles.index],
         hovertemplate="%{y}, %{customdata}: %{x:.3g}<extra></extra>",
     )
@@ -63,7 +64,11 @@ def _ranks(of: Across) -> Figure:
         x=means.tolist(),
         y=list(names.values()),
         mode="markers",
-        marker={"size": 10, "color": [shades[str(method)] for method in means.index]},
+        marker={
+            "size": 10,
+            "color": [shown[str(method)].color for method in means.index],
+            "symbol": [shown[str(method)].symbol for method in means.index],
+        },
         error_x=None if np.isnan(half) else bars,
         hovertemplate="%{y}: %{x:.3f}<extra></extra>",
     )
@@ -93,8 +98,7 @@ def _chances(of: Across) -> Figure:
     return figure
 
 
-def _trade(of: Across, costs: list[str]) -> Figure:
-    shades = colors([str(method) for method in of.rows.index], of.baseline)
+def _trade(of: Across, costs: list[str], shown: Looks) -> Figure:
     figure = panel_grid([""] * len(costs), across=2, height=340, over="")
     for index, cost in enumerate(costs):
         place = cell(index, len(costs), 2)
@@ -113,14 +117,14 @@ def _trade(of: Across, costs: list[str]) -> Figure:
         figure.add_scatter(
             x=spots[cost].tolist(),
             y=spots["gain"].tolist(),
-            text=[label(method) if shown else "" for method, shown in named.items()],
+            text=[label(method) if of else "" for method, of in named.items()],
             customdata=[label(method) for method in spots.index],
             textposition="top center",
             mode="markers+text",
             marker={
-                "size": 11,
-                "color": [shades[str(method)] for method in spots.index],
-                "symbol": ["square" if of else "circle" for of in special],
+                "size": [14 if of else 10 for of in special],
+                "color": [shown[str(method)].color for method in spots.index],
+                "symbol": [shown[str(method)].symbol for method in spots.index],
                 "line": {"width": [2.0 if of else 0.0 for of in spots[f"front_{cost}"]], "color": GREY},
             },
             hovertemplate="%{customdata}: %{y:.3g} at %{x:.3g}<extra></extra>",

@@ -9,7 +9,7 @@ import pandas as pd
 
 from mtlscale.report.across import Across
 from mtlscale.report.canvas import new_figure, style
-from mtlscale.report.curves import GREY, colors
+from mtlscale.report.colors import GREY, colors
 from mtlscale.report.texts import points as in_points
 
 if TYPE_CHECKING:

@@ -115,6 +115,10 @@ def word_grid(
     return Grid(caption, caption, heads, tuple(made), what, after)
 
 
+def is_number(text: str) -> bool:
+    return _NUMBER.match(text) is not None
+
+
 def _key(text: str) -> str | None:
     found = _NUMBER.match(text)
     return None if found is None else found[0].replace(",", "").replace("−", "-").removeprefix("+")

@@ -48,7 +48,11 @@ class Results:
 
     def _repr_html_(self) -> str:
         """How notebooks show it."""
-        return self.leaderboard()._repr_html_() if self.records else "<p>no runs yet</p>"
+        if self.records:
+            return self.leaderboard()._repr_html_()
+        from mtlscale.report.notebook import nothing
+
+        return nothing(self.experiment.name)
 
     def page(self, *, live: str = "") -> str:
         """The report as one HTML page. live: of a page that asks its server for news, the results that it shows."""
