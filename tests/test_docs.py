@@ -16,7 +16,10 @@ from mtlscale.spec import load_experiment
 from mtlscale.training import train
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
+PAGES = [
+    *sorted((ROOT / "docs").glob("*.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "results/README.md")),
+]
 FOLDERS = "mtlscale|pipelines|tests|docs|experiments|benchmarks|cluster"
 EXTENDING = ROOT / "docs" / "extending.md"
 
