@@ -59,12 +59,12 @@ class Shown:
             from mtlscale.report.json_text import json_text
 
             tables, gathered = list(self.board.tables.values()), self.gathered
-            return json_text(tables, gathered.shown, gathered.sources, self.overall, self.pairs)
+            return json_text(tables, gathered.shown(), gathered.sources, self.overall, self.pairs)
         if form == "html":
             from mtlscale.report.html import page
 
             # Its figures need the rows that others are compared with.
-            return page(self.gathered.records, self.gathered.leaderboard(whole=True), self.title)
+            return page(self.gathered.shown(whole=True), self.gathered.leaderboard(whole=True), self.title)
         if form == "csv":
             return self._csv()
         if form == "latex":

@@ -59,7 +59,8 @@ class Gathered:
     apart: tuple[str, ...] = ()  # data sets with several tables
 
     def leaderboard(self, *, whole: bool = False) -> Leaderboard:
-        """The tables with the rows that are asked for; `whole`: with those that they are compared with, too."""
+        """The tables with the rows that are asked for, `whole`: with those that they are compared with, too. Ranks and
+        corrections of tests are over all rows: asking for fewer makes nothing more certain."""
         from mtlscale.report.leaderboard import Leaderboard
         from mtlscale.report.published import Published
 
@@ -73,12 +74,18 @@ class Gathered:
             self.delta,
             self.notes,
         )
-        return board if whole or self.rows is None else board.only(self.rows)
+        if self.rows is None:
+            return board
+        return board.only(self.rows | (self._compared if whole else frozenset()))
 
     @property
-    def shown(self) -> list[RunRecord]:
-        """The records of the rows that are shown."""
-        return [record for record in self.records if self.rows is None or record.method in self.rows]
+    def _compared(self) -> frozenset[str]:
+        return frozenset((*self.baselines.values(), *self.references.values()))
+
+    def shown(self, *, whole: bool = False) -> list[RunRecord]:
+        """The records of these rows."""
+        rows = None if self.rows is None else self.rows | (self._compared if whole else frozenset())
+        return [record for record in self.records if rows is None or record.method in rows]
 
 
 @dataclass
@@ -187,11 +194,7 @@ class _Gathering:
         found.baselines[title], found.references[title] = base, ref
         if (delta := self._delta(dataset, table, [record for _, _, record in labelled], notes)) is not None:
             found.delta[title] = delta
-        return [
-            record.model_copy(update={"dataset": title, "method": label})
-            for label, name, record in labelled
-            if label in (base, ref) or _asked(self.wanted.methods, label, name)
-        ]
+        return [record.model_copy(update={"dataset": title, "method": label}) for label, _, record in labelled]
 
     def _labelled(self, table: _Group, notes: list[str]) -> list[tuple[str, str, RunRecord]]:
         """(label of the row, label in its experiment, record), each run once."""
