@@ -87,6 +87,7 @@ def test_an_experiment_runs_once_and_is_tracked(
         told = board.loc[row.data.params["method"]]
         assert row.data.metrics["test.mean"] == pytest.approx(told["average"])
         assert row.data.metrics["mean_rank"] == told["mean_rank"]
+        assert row.data.tags["mtlscale.model"].startswith("models:/m-")
         assert (row.data.metrics["seeds_finished"], row.data.metrics["seeds_failed"]) == (2, 0)
     assert {r.info.status for r in found} == {"FINISHED"}
     one = next(r for r in children if r.data.tags["mtlscale.run_id"] == results.records[0].run_id)

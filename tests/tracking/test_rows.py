@@ -163,6 +163,8 @@ def test_a_summary_is_short_and_has_what_matters(tasks: int, shared: bool, small
 
 
 @pytest.mark.ray
+@pytest.mark.slow  # `mlflow models predict` imports everything anew
+@pytest.mark.timeout(900)
 def test_winners_are_models_of_mlflow(experiment_file: Callable[..., Path], tmp_path: Path, local_ray: None) -> None:
     """Loaded by `mlflow.pyfunc` and by `mlflow models predict`, and taken by the registry."""
     import mlflow
