@@ -55,7 +55,7 @@ def test_neither_home_nor_plugin_files_are_needed_and_code_runs_when_it_is_trust
 def test_without_what_its_search_found_it_is_not_exported(finished: Finish, tmp_path: Path) -> None:
     run = finished(SEARCHED, plugins=f"[{PLUGINS / 'uneven.py'}, {EXAMPLES / 'two_phases.py'}]")
     shutil.rmtree(run.home.phases)
-    with pytest.raises(UserError, match="what phase .* found is not in"):
+    with pytest.raises(UserError, match=r"what phase .* found is not in"):
         export(run.home, run.run_id, tmp_path / "model")
     assert not (tmp_path / "model").exists() and not list(tmp_path.glob(".model*"))
 
