@@ -104,7 +104,7 @@ def test_equal_rows_are_in_one_split(source: Path, tmp_path: Path) -> None:
     where = {id: split for split in SPLITS for id in read_ids(folder, split, "all")}
     for number in range(120):
         assert where[f"train/{number:06d}"] == where[f"train/{number + 120:06d}"]
-    assert read_manifest(folder).notes == {"test_inputs_in_train_or_val": 9}
+    assert read_manifest(folder).notes["test_inputs_in_train_or_val"] == 9
 
 
 def test_the_same_bytes_twice(source: Path, tmp_path: Path) -> None:
