@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "RELEASING.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "RELEASING.md", "results/README.md")),
 ]
 FOLDERS = "mtlscale|pipelines|tests|docs|experiments|benchmarks|cluster"
 DOCS = sorted((ROOT / "docs").glob("*.md"))

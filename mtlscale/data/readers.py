@@ -27,12 +27,13 @@ from mtlscale.data.choice import Choice, choose
 from mtlscale.data.encoded import EncodedSamples
 from mtlscale.data.noise import with_noise
 from mtlscale.data.prepared import PreparedData, as_stored, tensors_of
-from mtlscale.data.share import ShareReader
+from mtlscale.data.share import TrainingShare
 from mtlscale.data.streamed import Pieces, StreamReader
-from mtlscale.spec import UserError
+from mtlscale.spec import MISSING_CLASS, UserError
 
 Split = Mapping[str, Samples]  # by stream
 _READ = 8 << 20  # bytes at a time, when a file is read into the page cache
+_LOOK = 256  # samples that are looked at at a time
 _WIDE = 4096  # bytes of a sample from which its pages are asked for before they are touched
 
 
@@ -130,6 +131,54 @@ class HostReader:
             f"{who} needs {what} at once, which the reader {self.name} does not hold; set training.reader to memory or "
             "device, or use fewer samples"
         )
+
+
+class ShareReader:
+    """What a reader has, and a share of its training samples. `UserError` where a task has no label among those."""
+
+    def __init__(self, reader: Reader, share: TrainingShare) -> None:
+        self.name, self.ahead = reader.name, reader.ahead
+        self._reader, self._share = reader, share
+        for stream, tasks in share.suite.streams.items():
+            for task in tasks:
+                if not self._labelled(stream, task):
+                    raise UserError(
+                        f"train: {share.share:g} of the samples of {share.suite.name} leaves task {task} without a "
+                        "label; use a larger share"
+                    )
+
+    def sizes(self, split: str) -> dict[str, int]:
+        whole = self._reader.sizes(split)
+        places = {stream: self._share.places(split, stream) for stream in whole}
+        return {stream: size if (at := places[stream]) is None else len(at) for stream, size in whole.items()}
+
+    def take(self, split: str, stream: str, index: Tensor) -> Samples:
+        at = self._share.places(split, stream)
+        return self._reader.take(split, stream, index if at is None else at[index])
+
+    def targets(self, split: str, who: str) -> dict[str, Tensor]:
+        found = self._reader.targets(split, who)
+        for stream, tasks in self._share.suite.streams.items():
+            at = self._share.places(split, stream)
+            if at is not None:
+                found |= {task: found[task][at.to(found[task].device)] for task in tasks}
+        return found
+
+    def whole(self, split: str, who: str) -> Split:
+        found = dict(self._reader.whole(split, who))
+        for stream, samples in found.items():
+            at = self._share.places(split, stream)
+            if at is not None:
+                found[stream] = samples.take(at.to(samples.inputs.device))
+        return found
+
+    def _labelled(self, stream: str, task: str) -> bool:
+        for part in torch.arange(self.sizes("train")[stream]).split(_LOOK):
+            target = self.take("train", stream, part).targets[task]
+            there = ~target.isnan() if target.is_floating_point() else target != MISSING_CLASS
+            if there.any():
+                return True
+        return False
 
 
 def _labels_of(samples: Samples) -> Samples:
