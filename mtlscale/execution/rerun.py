@@ -21,7 +21,8 @@ from mtlscale.records import Epoch, Home, RunRecord, check_folder
 from mtlscale.report.again import Again
 from mtlscale.spec import Experiment, ResourceSpec, Run, UserError
 
-_OWN = ("name", "task_metrics", "only_tasks", "label_noise")  # of a data set's part of a spec, those that are no option
+# Of a data set's part of a spec, those that are no option.
+_OWN = ("name", "task_metrics", "only_tasks", "label_noise", "train_share")
 _THREADS = re.compile(r"CPU, (\d+) thread")
 
 
