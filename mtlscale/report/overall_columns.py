@@ -91,13 +91,13 @@ def _worst_task(rows: pd.DataFrame) -> Column:
 
 def _verdicts(of: Across) -> Column:
     texts = [text or EMPTY for text in of.rows["verdict"]]
-    marked = {
-        name: frozenset(place for place, text in enumerate(texts) if text == verdict)
-        for name, verdict in (("gains", BETTER), ("losses", WORSE))
-    }
+    gains, losses = (
+        frozenset(place for place, text in enumerate(texts) if text == verdict) for verdict in (BETTER, WORSE)
+    )
     help = f"what has a probability of {SURE:g} or more (Bayesian signed-rank test, ±{points(of.rope)} as equivalent)"
     keys = [_ORDER.get(text, np.nan) for text in texts]
-    return Column(block="quality", header=f"vs {of.reference}", help=help, texts=texts, keys=keys, **marked)
+    header = f"vs {of.reference}"
+    return Column(block="quality", header=header, help=help, texts=texts, keys=keys, gains=gains, losses=losses)
 
 
 def _shares(counts: pd.Series[int], of: Sequence[int], header: str, help: str) -> Column:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
+import pandas as pd
 
 from mtlscale.report.across import Across
 from mtlscale.report.colors import GREY, Looks, looks
@@ -48,7 +49,7 @@ def _ranks(of: Across, shown: Looks) -> Figure:
     means = of.ranks.mean()[::-1]
     figure = new_plot(100 + 24 * len(means))
     names = {method: label(method) for method in means.index}
-    singles = of.ranks.stack()
+    singles = cast("pd.Series[float]", of.ranks.stack())
     figure.add_scatter(
         x=singles.tolist(),
         y=[names[method] for _, method in singles.index],
