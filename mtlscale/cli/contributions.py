@@ -76,7 +76,7 @@ def validate(
         if checked.problems or checked.provenance is None:
             continue
         _say(f"{checked.folder}: {_told(checked)}")
-        bad |= not _repeated(checked, _chosen(checked, rerun, run or ()), tolerance, home_of(home), source)
+        bad |= not _repeated(_chosen(checked, rerun, run or ()), tolerance, home_of(home), source)
     unknown = set(run or ()) - {record.run_id for checked in several for record in checked.records}
     if unknown:
         raise UserError(f"--run {min(unknown)}: no run of these folders has this id")
@@ -106,27 +106,20 @@ def _chosen(checked: Checked, count: int, named: Sequence[str]) -> list[RunRecor
     return [records[run_id] for run_id in dict.fromkeys([*wanted, *order[:count]])]
 
 
-def _repeated(
-    checked: Checked, records: Sequence[RunRecord], tolerance: float, home: Home, source: Path | None
-) -> bool:
+def _repeated(records: Sequence[RunRecord], tolerance: float, home: Home, source: Path | None) -> bool:
     """Whether all of these end as they did."""
-    if not records:
-        return True
-    from mtlscale.execution.repeat import repeat
+    from mtlscale.execution.rerun import rerun
 
-    assert checked.experiment is not None
     fine = True
-    for found in repeat(checked.experiment, records, home, source):
-        record = found.known
-        same = found.difference <= tolerance
+    for record in records:
+        again, _ = rerun(record, home, source=source)
+        difference, where = again.largest
+        same = difference <= tolerance
         fine &= same
-        told = "the same to the last digit" if found.difference == 0 else f"differs by {found.difference:.1e}"
-        at = f" in {found.where}" if found.where else ""
-        elsewhere = f" (computed on {'; '.join(found.elsewhere)})" if found.elsewhere and found.difference else ""
+        told = "the same to the last digit" if again.same else f"differs by {difference:.1e} in {where}"
+        elsewhere = "" if again.same or not again.surroundings else f" ({'; '.join(again.surroundings)})"
         verdict = "" if same else f", more than {tolerance:g}"
-        _say(
-            f"  {record.run_id} {record.dataset} · {record.method} · seed {record.seed}: {told}{at}{verdict}{elsewhere}"
-        )
+        _say(f"  {record.run_id} {record.dataset} · {record.method} · seed {record.seed}: {told}{verdict}{elsewhere}")
     return fine
 
 

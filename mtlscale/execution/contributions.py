@@ -25,7 +25,7 @@ from mtlscale.records.contributed import (
     records_hash,
 )
 from mtlscale.report.leaderboard import Leaderboard
-from mtlscale.spec import RESULTS_VERSION, Experiment, Run, UserError, fingerprint_with, load_experiment
+from mtlscale.spec import RESULTS_VERSION, Experiment, UserError, fingerprint_with, load_experiment
 from mtlscale.spec.experiment import FLOORS
 
 _CLOSE = 1e-6  # relative: leaderboards are added up in another order elsewhere
@@ -86,15 +86,7 @@ def _of_record(record: RunRecord) -> Iterator[str]:
     """What cannot be true of a record by itself."""
     names = record.higher_is_better  # of a run that failed they are not known
     known_by = fingerprint_with(record.fingerprint, names) if names else record.fingerprint
-    run = Run(
-        experiment=record.experiment,
-        dataset=record.dataset,
-        data=record.dataset,
-        method=record.method,
-        seed=record.seed,
-        fingerprint=known_by,
-        spec=record.spec,
-    )
+    run = record.model_copy(update={"fingerprint": known_by, "trial": {}}).as_run()
     try:
         run_id = run.run_id
     except (KeyError, TypeError, AttributeError) as error:

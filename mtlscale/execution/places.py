@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from mtlscale.execution.plan import records_of
-from mtlscale.records import Home, Ledger, RunRecord
+from mtlscale.records import Home, Ledger, RunRecord, is_results, records_of_results
+from mtlscale.records.contributed import EXPERIMENT as CONTRIBUTED
 from mtlscale.report.gathering import Source, Wanted, gather
 from mtlscale.report.published import read_published
 from mtlscale.spec import Experiment, UserError, load_experiment, nearest, shipped
@@ -22,8 +23,9 @@ def sources_of(
 ) -> list[Source]:
     """The experiments that these places name, each once.
 
-    A place is an experiment's file or name, looked up in every home; a home folder; HOME:EXPERIMENT; or the URI of an
-    MLflow, with #EXPERIMENT or all of them. `overrides` are for files; `epochs`: whether records come with them.
+    A place is an experiment's file or name, looked up in every home; a home folder; HOME:EXPERIMENT; a folder of
+    contributed results; or the URI of an MLflow, with #EXPERIMENT or all of them. `overrides` are for files; `epochs`:
+    whether records come with them.
     `UserError` for a place that is none of these, or without runs.
     """
     homes = homes or [Home.default()]
@@ -47,7 +49,7 @@ def _sources(place: str, homes: Sequence[Home], overrides: tuple[str, ...], epoc
     if path.suffix in (".yaml", ".yml") or (path.name == place and place in shipped() and not _is_home(path)):
         return _of_file(place, homes, overrides, epochs)
     if path.is_dir():
-        return _of_folder(path, epochs)
+        return [_of_results(path)] if is_results(path) else _of_folder(path, epochs)
     folder, colon, name = place.rpartition(":")
     if colon and Path(folder).is_dir():
         return [_of_home(Home.at(Path(folder)), name, epochs)]
@@ -81,6 +83,12 @@ def _of_folder(path: Path, epochs: bool) -> list[Source]:
     if not names:
         raise UserError(f"{path}: no runs of any experiment in this home folder; name another, or an experiment's file")
     return [_of_home(home, name, epochs) for name in names]
+
+
+def _of_results(folder: Path) -> Source:
+    """Contributed results, of the experiment that lies beside them."""
+    spec = load_experiment(folder / CONTRIBUTED)
+    return _source(spec.name, str(folder), records_of_results(folder), spec)
 
 
 def _of_home(home: Home, name: str, epochs: bool) -> Source:

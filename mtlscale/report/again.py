@@ -19,6 +19,12 @@ class Difference:
     before: float
     after: float
 
+    @property
+    def relative(self) -> float:
+        """The difference over the larger of the two; infinite where one of them is no number."""
+        found = abs(self.before - self.after) / max(abs(self.before), abs(self.after))
+        return found if math.isfinite(found) else math.inf
+
 
 @dataclass(frozen=True)
 class Again:
@@ -36,6 +42,14 @@ class Again:
     def differences(self) -> list[Difference]:
         found = list(_differences(self.before.metrics, self.after.metrics))
         return found + list(_differences(self.before.last, self.after.last, "last "))
+
+    @property
+    def largest(self) -> tuple[float, str]:
+        """The largest relative difference and where it is; infinite where the run ended or chose in another way."""
+        if self.before.status != self.after.status or self.choice:
+            return math.inf, self.choice or f"status {self.before.status}, now {self.after.status}"
+        found = max(self.differences, key=lambda one: one.relative, default=None)
+        return (0.0, "") if found is None else (found.relative, f"{found.place} {found.task} {found.metric}")
 
     @property
     def compared(self) -> int:

@@ -52,4 +52,7 @@ def write_report(
     files["png"] = save(leaderboard_figure(board), folder / "leaderboard.png")
     for what, figure in pictures(records, board):
         files[what] = save(figure, folder / "pictures" / f"{what}.png")
+    together = board.overall()
+    for what, figure in [] if together is None else together.pictures():
+        files[what] = save(figure, folder / "pictures" / f"{what}.png")
     return files

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from mtlscale.records import Home, Ledger, RunRecord, score
-from mtlscale.spec import Experiment, Run, UserError
+from mtlscale.spec import Experiment, UserError
 from mtlscale.tracking.entries import Told
 from mtlscale.tracking.rows import Row
 from mtlscale.tracking.writer import Writer
@@ -35,7 +35,7 @@ def sync(
     writer.connect()
     there = writer.there()
     runs = (
-        Told(_run(record), record=record, folder=home.run(record.run_id))
+        Told(record.as_run(), record=record, folder=home.run(record.run_id))
         for record in _missing(Ledger(home.ledger(experiment.name)), there)
     )
     written = _write(writer, runs)
@@ -74,17 +74,4 @@ def _missing(ledger: Ledger, there: dict[str, str]) -> Iterator[RunRecord]:
 
 def _trial(record: RunRecord, metric: str | None) -> Told:
     found = score(record, metric)
-    return Told(_run(record), record=record, trial=True, score=None if found is None else found[0])
-
-
-def _run(record: RunRecord) -> Run:
-    return Run(
-        experiment=record.experiment,
-        dataset=record.dataset,
-        data=record.dataset,
-        method=record.method,
-        seed=record.seed,
-        fingerprint=record.fingerprint,
-        spec=record.spec,
-        trial=record.trial,
-    )
+    return Told(record.as_run(), record=record, trial=True, score=None if found is None else found[0])
