@@ -14,6 +14,9 @@ MOST = 6  # lines or bars that are told one by one
 
 def in_words(figure: Mapping[str, Any]) -> str:
     """Of plotly's JSON: a sentence for each kind of thing that is drawn, without what stands aside, single runs say."""
+    meta = figure["layout"].get("meta")
+    if isinstance(meta, dict) and "words" in meta:
+        return str(meta["words"])
     traces = [trace for trace in figure["data"] if trace.get("meta") != "aside" and trace.get("hoverinfo") != "skip"]
     told = [*_lines([trace for trace in traces if _is_line(trace)]), *_points(traces), *_maps(traces)]
     return " ".join(told) or "A drawing; the tables have its numbers."

@@ -116,7 +116,10 @@ class Searched:
             if len(self.importance) > 1:
                 figure = visualization.plot_param_importances(self.study, params=list(self.importance))
                 what = "Share of each setting in the variance of the score."
-                yield "Importance", what, _plain(figure, 110 + 34 * len(self.importance))
+                figure = _plain(figure, 110 + 34 * len(self.importance)).update_layout(
+                    xaxis_title=None, yaxis_title=None
+                )
+                yield "Importance", what, figure.update_traces(marker_color="#4390ee")
             if len(names) > 1:
                 figure = visualization.plot_parallel_coordinate(self.study, target_name="score")
                 what = "A line for each trial through its settings; thick is the chosen trial."
@@ -129,7 +132,7 @@ class Searched:
         assert self.winner is not None
         high = self.scores[self.trials.index(self.winner)]
         for trace in list(figure.data):
-            trace.marker.update(colorscale="Viridis", showscale=False)
+            trace.marker.update(colorscale=[[0, "#79a8ec"], [1, "#1b6cc7"]], showscale=False)
             trace.hovertemplate = "trial %{marker.color}: %{y:.4g} at %{x}<extra></extra>"
             if high not in trace.y:
                 continue
@@ -147,7 +150,8 @@ class Searched:
         told = {(name, f"{v:.3g}" if isinstance(v, float) else str(v)) for name, v in values.items()}
         lines = [trace for trace in figure.data if trace.mode == "lines" and trace.customdata is not None]
         for line in lines:
-            line.meta = "aside"
+            line.update(meta="aside", line={"color": "#4390ee", "width": 1.2})
+        figure.update_traces(marker_showscale=False)
         most = max(lines, key=lambda line: (line.y[0], len(told & {tuple(map(str, one)) for one in line.customdata})))
         most.update(line={"color": CHOSEN, "width": 3}, opacity=1.0)
         return figure
@@ -168,6 +172,7 @@ def _plain(figure: Figure, height: int) -> Figure:
     figure.update_layout(showlegend=False, width=None)
     figure.update_xaxes(automargin=True, zeroline=False)
     figure.update_yaxes(automargin=True, zeroline=False)
+    figure.for_each_annotation(lambda one: one.update(font={"color": None}))
     for axis in figure.select_xaxes():
         if axis.title.text:
             axis.title.text = label(axis.title.text)

@@ -191,7 +191,16 @@ def tree_plot(one: Learned) -> Figure:
     figure.update_xaxes(tickvals=ticks, ticktext=names, range=[-0.3, layout.stages + 2.4], showgrid=False, side="top")
     figure.update_yaxes(visible=False, range=[-layout.height - 0.3, 0.3])
     figure.update_layout(margin={"t": 46, "b": 8})
+    figure.update_layout(meta={"words": _told(one)})
     return figure
+
+
+def _told(one: Learned) -> str:
+    """The tree in words: how it widens, and who is together in the end."""
+    last = one.tree[-1]
+    groups = [[task for task, at in zip(one.tasks, last, strict=True) if at == node] for node in dict.fromkeys(last)]
+    widths = ", ".join(str(len(set(stage))) for stage in one.tree)
+    return f"Modules of each stage: {widths}. At the end {' | '.join(', '.join(group) for group in groups)}."
 
 
 def _draw(panel: Axes, one: Learned, layout: TreeLayout) -> None:

@@ -111,6 +111,7 @@ def test_both_pictures_draw_every_module_edge_and_name(record: Make) -> None:
         "stage 2\n20 k",
         "stage 3\n3 M",
     ]
+    assert tree_plot(one).layout.meta["words"] == "Modules of each stage: 1, 2, 3. At the end a | b | c."
     lines, nodes = tree_plot(one).data
     assert nodes.text == ("3", "3", "2", "1", "1", "1", "1")
     assert nodes.customdata[2] == "a, c"
