@@ -63,6 +63,11 @@ def table(
 
 
 def print_results(console: Console, results: Results, files: dict[str, Path]) -> None:
-    console.print(results.leaderboard().to_rich())
+    from mtlscale.report.sheets import Sheet
+
+    board = results.leaderboard()
+    if (together := board.overall()) is not None:
+        console.print(*Sheet.across(together).to_rich(), sep="\n")
+    console.print(board.to_rich())
     for path in dict.fromkeys(file if file.parent == results.folder else file.parent for file in files.values()):
         console.print(f"  {path}", soft_wrap=True, highlight=False)

@@ -11,6 +11,7 @@ from mtlscale.report.facts import facts
 from mtlscale.report.frames import by_dataset, newest
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.published import Published
+from mtlscale.report.sheets import Sheet
 from mtlscale.report.studies import studies
 
 
@@ -41,8 +42,10 @@ def write_report(
         for one in facts(runs)
     )
     said = "".join(study.to_markdown() for study in studies(records, board))
+    together = board.overall()
+    above = "" if together is None else f"{Sheet.across(together).to_markdown()}\n"
     texts = {
-        "markdown": ("leaderboard.md", f"# {name}\n\n{board.to_markdown()}{learned}{said}"),
+        "markdown": ("leaderboard.md", f"# {name}\n\n{above}{board.to_markdown()}{learned}{said}"),
         "csv": ("leaderboard.csv", board.to_csv()),
         "html": ("leaderboard.html", page(records, board, name)),
     }
@@ -52,7 +55,6 @@ def write_report(
     files["png"] = save(leaderboard_figure(board), folder / "leaderboard.png")
     for what, figure in pictures(records, board):
         files[what] = save(figure, folder / "pictures" / f"{what}.png")
-    together = board.overall()
     for what, figure in [] if together is None else together.pictures():
         files[what] = save(figure, folder / "pictures" / f"{what}.png")
     return files
