@@ -1,11 +1,11 @@
 # `make quickstart`: from nothing to a leaderboard. `make test`: from nothing to all checks passed. `make test-all`: the
-# slow tests too (an hour or two).
+# slow tests too (an hour or two). `make docs`: the site, below build/site.
 
 VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test test-all lint install clean
+.PHONY: quickstart test test-all lint docs install clean
 
 quickstart: install
 	$(BIN)/mtlscale run quickstart
@@ -21,6 +21,10 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo 'build/site/index.html; with the search: $(BIN)/mkdocs serve'
 
 install: $(VENV)/installed
 

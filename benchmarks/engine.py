@@ -31,8 +31,10 @@ LIMIT = 1.03
 PROBLEMS = "own4,own14,one10,resnet3"
 BALANCERS = "equal,uncertainty,mgda,pcgrad,cagrad,getmtl,graddrop"
 GROUP = {"one10": 40, "one10wide": 5}  # steps between two turns
+# The same job whatever the quickstart of a checkout is.
+_SAME = ("datasets=[digits]", "seeds=[0,1,2]", "training.batch_size=32", "training.steps_per_epoch=null")
 JOBS = {
-    "quickstart": ["-m", "mtlscale.cli", "run", "quickstart"],
+    "quickstart": ["-m", "mtlscale.cli", "run", "quickstart", *(text for one in _SAME for text in ("--set", one))],
     "sweep": ["benchmarks/sweep.py", "--problem", "digits", "--trials", "64", "--tune-trials", "4"],
 }
 

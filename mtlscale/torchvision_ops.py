@@ -21,6 +21,8 @@ def declare() -> Library | None:
 
     try:
         import torchvision
+    except ModuleNotFoundError:  # an exported model without residual blocks does without
+        return None
     except RuntimeError as error:
         if "torchvision::nms does not exist" not in str(error):
             raise

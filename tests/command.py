@@ -11,6 +11,18 @@ from unittest.mock import patch
 
 from mtlscale.cli import main
 
+LABELS = {"run", "dataset", "method", "seed"}
+EVENTS = {  # as docs/commands.md has them
+    "prepared": {"dataset", "folder", "fingerprint", "samples"},
+    "planned": {"experiment", "runs", "done", "slots"},
+    "started": LABELS,
+    "epoch": LABELS | {"phase", "epoch", "epochs", "of", "train_loss", "val", "seconds"},
+    "finished": LABELS | {"status", "error", "chosen_epoch", "metrics", "seconds"},
+    "failed": LABELS | {"error"},
+    "note": {"text"},
+    "done": {"experiment", "runs", "failed", "seconds", "files"},
+}
+
 
 @dataclass(frozen=True)
 class Done:

@@ -3,31 +3,47 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
-from mtlscale.cli import cluster, data, diagnosis, doctor, listing, models, reports, runs
+from mtlscale.cli import cluster, contributions, data, diagnosis, doctor, listing, models, reports, runs, show, watching
 from mtlscale.spec import UserError
+from mtlscale.version import __version__
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
+    name="mtlscale",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help="mtlscale: benchmark multi-task learning methods under one protocol.\n\n"
     "Start with [bold]mtlscale run quickstart[/bold].",
 )
 
-for commands in (listing, data, diagnosis, runs, reports, models, doctor, cluster):
+for commands in (listing, data, diagnosis, runs, show, reports, watching, models, contributions, doctor, cluster):
     commands.register(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"mtlscale {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None: ...
 
 
 def main() -> None:
     """Entry point: a `UserError` is one line on standard error and exit status 2."""
     try:
-        app()
+        app(prog_name="mtlscale")
     except UserError as error:
         print(f"mtlscale: {error}", file=sys.stderr)
         sys.exit(2)

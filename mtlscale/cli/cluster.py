@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mtlscale.cli.grid import grid
+from mtlscale.cli.options import console_of
 from mtlscale.cli.terminal import epochs_bar
 from mtlscale.spec import UserError
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 AddressOption = Annotated[
     str | None,
-    typer.Option(help="The cluster's job server [default: $RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265]"),
+    typer.Option(help="The cluster's job server", show_default="$RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265"),
 ]
 JobArgument = Annotated[str, typer.Argument(help="The id that `mtlscale submit` printed")]
 
@@ -43,7 +45,7 @@ def submit(
     home: Annotated[
         str | None,
         typer.Option(
-            help="Folder on the cluster that all its nodes see [default: $MTLSCALE_HOME there, else ~/mtlscale]"
+            help="Folder on the cluster that all its nodes see", show_default="$MTLSCALE_HOME there, else ~/mtlscale"
         ),
     ] = None,
     storage: Annotated[
@@ -143,13 +145,10 @@ def status(
     job: Annotated[str | None, typer.Argument(help="The id of a job; without one, the experiments of --home")] = None,
     address: AddressOption = None,
     home: Annotated[
-        Path | None, typer.Option(help="Folder of the results [default: $MTLSCALE_HOME or ./outputs]")
+        Path | None, typer.Option(help="Folder of the results", show_default="$MTLSCALE_HOME or ./outputs")
     ] = None,
 ) -> None:
     """How far a job is; all jobs with --address; without both, the runs done, left and failed of every experiment."""
-    from rich.console import Console
-    from rich.table import Table
-
     if job is None and address is None:
         _print_experiments(home)
         return
@@ -158,11 +157,11 @@ def status(
 
     jobs = connect(address)
     if job is None:
-        table = Table("job", "status", "started", "command", title=f"jobs of {jobs.url}")
+        table = grid("job", "status", "started", "command", title=f"jobs of {jobs.url}")
         for state in jobs.all():
             began = "" if state.started is None else datetime.fromtimestamp(state.started, UTC).strftime("%F %T")
             table.add_row(state.job, _words(state), began, state.entrypoint)
-        Console(width=140).print(table)
+        console_of().print(table)
         return
     state = jobs.state(job)
     print(f"{job}: {_words(state)}\n  {state.entrypoint}")
@@ -172,9 +171,6 @@ def status(
 
 
 def _print_experiments(home: Path | None) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from mtlscale.execution.standing import standings
     from mtlscale.records import Home
 
@@ -182,10 +178,11 @@ def _print_experiments(home: Path | None) -> None:
     found = standings(place)
     if not found:
         raise UserError(f"no experiments in {place.root}; name their --home, or a job with its --address")
-    table = Table("experiment", "runs", "done", "failed", "diverged", "left", "last", title=str(place.root))
+    numbers = ("runs", "done", "failed", "diverged", "left")
+    table = grid("experiment", *numbers, "last", title=str(place.root), right=numbers)
     for one in found:
         table.add_row(one.name, *(str(n) for n in (one.runs, one.done, one.failed, one.diverged, one.left)), one.last)
-    Console(width=140).print(table)
+    console_of().print(table)
 
 
 def logs(
@@ -219,7 +216,7 @@ def sync(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. tracking.uri=URI")
     ] = None,
     home: Annotated[
-        Path | None, typer.Option(help="Folder of the results [default: $MTLSCALE_HOME or ./outputs]")
+        Path | None, typer.Option(help="Folder of the results", show_default="$MTLSCALE_HOME or ./outputs")
     ] = None,
 ) -> None:
     """Write to MLflow what the ledger has and MLflow lacks, as after a time when no server answered.

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlscale.cli.options import HomeOption, SourceOption, StorageOption, console_of, home_of
+from mtlscale.cli import completion
+from mtlscale.cli.grid import grid
+from mtlscale.cli.lines import Lines
+from mtlscale.cli.options import (
+    DownloadOption,
+    HomeOption,
+    JsonOption,
+    PluginOption,
+    QuietOption,
+    SetOption,
+    SourceOption,
+    StorageOption,
+    console_of,
+    home_of,
+    load_plugins,
+)
 from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
@@ -16,6 +34,7 @@ if TYPE_CHECKING:
     from mtlscale.data import Manifest
 
 MOST = 1000  # characters of a note that are shown
+_SPLITS = ("train", "val", "test")
 
 
 def register(app: typer.Typer) -> None:
@@ -23,63 +42,105 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Example: mtlscale prepare newsgroups --source data/20newsgroups")(prepare)
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """A data set to prepare."""
+
+    dataset: str
+    options: dict[str, Any]
+    source: Path | str | None
+
+
 def prepare(
-    dataset: Annotated[str, typer.Argument(help="A name of `mtlscale list datasets`")],
+    dataset: Annotated[
+        str,
+        typer.Argument(
+            help="A name of `mtlscale list datasets`, or an experiment whose data sets are prepared",
+            autocompletion=completion.data,
+        ),
+    ],
     source: SourceOption = None,
     home: HomeOption = None,
     storage: StorageOption = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Option of the pipeline, e.g. length=128")
     ] = None,
+    set_: SetOption = None,
+    plugin: PluginOption = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out corrupt samples instead of stopping")] = False,
-    download: Annotated[bool, typer.Option(help="Fetch the files where they are public and not given")] = True,
+    download: DownloadOption = True,
     engine: Annotated[str, typer.Option(help="ray, local (this process), or auto: by the size of the source")] = "auto",
+    quiet: QuietOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Turn raw files into Parquet shards and a manifest, once; a second call finds them."""
     from mtlscale.data.prepared import read_manifest
     from mtlscale.data.shared import publish
     from mtlscale.execution.prepare import prepare as prepare_dataset
     from mtlscale.records import Storage
-    from mtlscale.spec import parse_override
 
     if engine not in ("auto", "ray", "local"):
         raise UserError(f"--engine {engine}: choose auto, ray or local")
-    options = dict(parse_override(text, "--option") for text in option or ())
-    place, started = home_of(home, storage), time.perf_counter()
+    load_plugins(plugin)
+    wanted = list(_wanted(dataset, source, option or [], set_ or []))
+    place = home_of(home, storage)
     shared = None if place.storage is None else Storage(place.storage)
     if shared is not None:
         shared.check()
-    console = console_of()
-    with console.status(f"preparing {dataset}"):
-        folder = prepare_dataset(
-            dataset,
-            options,
-            source,
-            place.root,
-            engine=engine,  # type: ignore[arg-type]
-            skip_bad=skip_bad,
-            download=download,
-            storage=shared,
-        )
-        if shared is not None:
-            publish(shared, folder)
-    manifest = read_manifest(folder)
-    _print_manifest(console, manifest)
-    console.print(f"{folder}  ({time.perf_counter() - started:.1f} s)", soft_wrap=True)
+    console, lines, began = console_of(quiet=quiet or json), Lines(json), time.perf_counter()
+    for one in wanted:
+        started = time.perf_counter()
+        with console.status(f"preparing {one.dataset}"):
+            folder = prepare_dataset(
+                one.dataset,
+                one.options,
+                one.source,
+                place.root,
+                engine=engine,  # type: ignore[arg-type]
+                skip_bad=skip_bad,
+                download=download,
+                storage=shared,
+            )
+            if shared is not None:
+                publish(shared, folder)
+        manifest, seconds = read_manifest(folder), time.perf_counter() - started
+        lines.prepared(one.dataset, folder, manifest, seconds)
+        _print_manifest(console, manifest)
+        console.print(f"{folder}  ({seconds:.1f} s)", soft_wrap=True, highlight=False)
+        if quiet and not json:
+            print(folder)
+    lines.tell("done", seconds=round(time.perf_counter() - began, 3), prepared=len(wanted))
+
+
+def _wanted(name: str, source: Path | None, options: list[str], settings: list[str]) -> Iterator[_Wanted]:
+    """One data set, or those of an experiment."""
+    from mtlscale.spec import load_experiment, names, parse_override, shipped
+
+    if name in names("datasets") or not (name in shipped() or Path(name).suffix in (".yaml", ".yml")):
+        if settings:
+            raise UserError(f"--set {settings[0]}: {name} is a data set; its options are --option KEY=VALUE")
+        yield _Wanted(name, dict(parse_override(text, "--option") for text in options), source)
+        return
+    if options:
+        raise UserError(f"--option {options[0]}: {name} is an experiment; its settings are --set KEY=VALUE")
+    for dataset, seed in load_experiment(name, tuple(settings)).data().values():
+        yield _Wanted(dataset.name, asdict(dataset.build(seed)), source or dataset.source)
 
 
 def _print_manifest(console: Console, manifest: Manifest) -> None:
-    from rich.table import Table
+    from rich.markup import escape
 
-    splits = ("train", "val", "test")
-    table = Table("task", "loss", "outputs", *splits, title=f"{manifest.name} · {manifest.fingerprint[:12]}")
+    title = f"{manifest.name} · {manifest.fingerprint[:12]}"
+    table = grid("task", "loss", "outputs", *_SPLITS, title=title, right=("outputs", *_SPLITS))
     for task in manifest.suite.tasks:
         counts = manifest.counts[task.name]
-        table.add_row(task.name, task.loss, str(task.outputs), *(str(counts.get(split, 0)) for split in splits))
-    total = (str(sum(c.get(split, 0) for c in manifest.counts.values())) for split in splits)
+        table.add_row(
+            escape(task.name), task.loss, str(task.outputs), *(str(counts.get(split, 0)) for split in _SPLITS)
+        )
+    total = (str(sum(c.get(split, 0) for c in manifest.counts.values())) for split in _SPLITS)
     table.add_section()
     table.add_row("all", "", "", *total)
     console.print(table)
     for key, value in manifest.notes.items():
         text = str(value)  # of features and what they are scaled by there may be thousands
-        console.print(f"{key}: {text if len(text) <= MOST else f'{text[:MOST]}…'}", soft_wrap=True)
+        console.print(f"{key}: {text if len(text) <= MOST else f'{text[:MOST]}…'}", soft_wrap=True, markup=False)

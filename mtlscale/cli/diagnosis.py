@@ -33,13 +33,14 @@ def diagnose(
     ] = None,
     encoder: Annotated[
         str | None,
-        typer.Option(help="What tasks share, e.g. lstm or '{name: mlp, hidden: [32]}' [default: a small one]"),
+        typer.Option(help="What tasks share, e.g. lstm or '{name: mlp, hidden: [32]}'", show_default="a small one"),
     ] = None,
     samples: Annotated[int, typer.Option(min=2, help="Training samples of a task that are looked at")] = 2000,
     lr: Annotated[float, typer.Option(help="Learning rate of the epoch that is trained")] = 1e-3,
     seed: Annotated[int, typer.Option(min=0, help="Of the samples and the network")] = 0,
     output: Annotated[
-        Path | None, typer.Option(help="Folder for diagnosis.html and .json [default: diagnoses/DATASET in --home]")
+        Path | None,
+        typer.Option(help="Folder for diagnosis.html and .json", show_default="diagnoses/DATASET in --home"),
     ] = None,
     download: Annotated[bool, typer.Option(help="Fetch the files where they are public and not given")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print diagnosis.json instead of tables")] = False,

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from mtlscale.cli.grid import grid
 from mtlscale.cli.options import HomeOption, console_of, home_of
 from mtlscale.records import Home, check_folder
 from mtlscale.spec import UserError
@@ -32,13 +33,13 @@ def doctor(
     tracking_uri: Annotated[str | None, typer.Option(help="Also try this MLflow server")] = None,
 ) -> None:
     """Check what mtlscale needs on this machine, and say how to mend what is missing."""
-    from rich.table import Table
+    from rich.markup import escape
 
-    table = Table("", "what", "found", "mend", title="mtlscale doctor")
+    table = grid("", "what", "found", "mend", title="mtlscale doctor")
     signs = {"ok": "[green]✓[/green]", "note": "[yellow]·[/yellow]", "bad": "[red]✗[/red]"}
     findings = examine(home_of(home), address, tracking_uri)
     for finding in findings:
-        table.add_row(signs[finding.level], finding.what, finding.found, finding.mend)
+        table.add_row(signs[finding.level], *map(escape, (finding.what, finding.found, finding.mend)))
     console_of().print(table)
     if any(finding.level == "bad" for finding in findings):
         raise typer.Exit(1)

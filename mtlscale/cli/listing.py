@@ -2,77 +2,201 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import inspect
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlscale.cli.options import console_of
+from mtlscale.cli import completion
+from mtlscale.cli.grid import grid
+from mtlscale.cli.options import PluginOption, console_of, load_plugins
 from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
+
+    from mtlscale.spec import Component, Knob
+
+_WIDE = 110  # columns from which details have columns of their own
+_OF = {"methods": ("architectures", "balancers", "objectives")}
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
-    app.command("list", epilog="Example: mtlscale list balancers")(list_)
+    app.command("list", epilog="Example: mtlscale list balancers getmtl")(list_)
 
 
 def list_(
     what: Annotated[
         str,
         typer.Argument(
-            help="methods, balancers, architectures, objectives, encoders, metrics, datasets or experiments"
+            help="methods, balancers, architectures, objectives, encoders, metrics, datasets or experiments",
+            autocompletion=completion.kinds,
         ),
     ] = "methods",
+    name: Annotated[
+        str | None, typer.Argument(help="One of them, to be shown whole", autocompletion=completion.of_kind)
+    ] = None,
+    plugin: PluginOption = None,
 ) -> None:
     """Show what an experiment file can name: what it needs, what it costs, its knobs and their ranges."""
-    from rich.table import Table
+    from mtlscale.spec import components, shipped
 
-    from mtlscale.spec import components, load_experiment, shipped
-
-    console = console_of()
-    if what == "experiments":
-        table = Table("experiment", "what it is", title="shipped experiments")
-        for name in shipped():
-            table.add_row(name, load_experiment(name).description)
-        console.print(table)
-        return
-    if what == "metrics":
-        console.print(_metrics())
-        return
-    kinds = {"methods": ("architectures", "balancers", "objectives")}.get(what, (what,))
-    if kinds[0] not in components.PACKAGES:
+    load_plugins(plugin)
+    kinds = _OF.get(what, (what,))
+    if what not in ("experiments", "metrics") and kinds[0] not in components.PACKAGES:
         choices = ["methods", "experiments", "metrics", *components.PACKAGES]
         raise UserError(f"mtlscale list {what}: {components.nearest(what, choices)}")
-    for kind in kinds:
-        table = Table("name", "what it is", title=kind, title_justify="left")
-        balancers = kind == "balancers"
-        if balancers:
-            table.add_column("needs")
-            table.add_column("cost of a step")
-        table.add_column("source")
-        table.add_column("knobs: default, range, search")
-        for name in components.names(kind):
-            cls = components.component(kind, name)
-            knobs = "\n".join(
-                f"[bold]{key}[/bold]={default!r} {spec.range()}".rstrip().replace(" [", " \\[")
-                + (f" search {'…'.join(str(v) for v in spec.search)}" if spec.search else "")
-                for key, (default, spec) in cls.knobs().items()
-            )
-            extra = [cls.needs, cls.cost] if balancers else []
-            table.add_row(name, cls.summary(), *extra, cls.source, knobs)
-        console.print(table)
+    console = console_of()
+    if name is not None:
+        _show(console, what, kinds, name)
+    elif what == "experiments":
+        _experiments(console, list(shipped()))
+    elif what == "metrics":
+        console.print(_metrics())
+    else:
+        for kind in kinds:
+            _kind(console, kind)
+
+
+def _experiments(console: Console, names: list[str]) -> None:
+    from rich.markup import escape
+
+    from mtlscale.spec import load_experiment
+
+    table = grid("experiment", "what it is", title="shipped experiments")
+    for name in names:
+        table.add_row(name, escape(load_experiment(name).description))
+    console.print(table)
+
+
+def _kind(console: Console, kind: str) -> None:
+    """All components of a kind. Where there is little room, their details stand below each other."""
+    from rich.markup import escape
+
+    from mtlscale.spec import components
+
+    found = [(name, components.component(kind, name)) for name in components.names(kind)]
+    balancers, wide = kind == "balancers", console.width >= _WIDE
+    details = ("needs", "cost of a step") if balancers else ()
+    beside = (*details, "source", "knobs: default, range, search") if wide else ()
+    table = grid("name", "what it is", *beside, title=kind)
+    for name, cls in found:
+        label = escape(name) + (f"\n[dim]{escape(_plugin(cls))}[/dim]" if _plugin(cls) else "")
+        knobs = [_knob(key, default, spec) for key, (default, spec) in cls.knobs().items()]
+        needs = [escape(cls.needs), escape(cls.cost)] if balancers else []
+        if wide:
+            table.add_row(label, escape(cls.summary()), *needs, escape(cls.source), "\n".join(knobs))
+            continue
+        lines = [escape(cls.summary())]
+        lines += [f"[dim]needs {needs[0]}; a step costs {needs[1]}[/dim]"] if needs else []
+        lines += [f"[dim]{escape(cls.source)}[/dim]"] if cls.source else []
+        table.add_row(label, "\n".join([*lines, *knobs]))
+    console.print(table)
+
+
+def _knob(key: str, default: Any, spec: Knob) -> str:
+    from rich.markup import escape
+
+    text = escape(f"={default!r} {spec.range()}".rstrip())
+    return f"[bold]{key}[/bold]{text}" + (escape(f" search {_searched(spec)}") if spec.search else "")
+
+
+def _searched(spec: Knob) -> str:
+    return "…".join(str(value) for value in spec.search)
+
+
+def _plugin(cls: type[Component]) -> str:
+    """Whose it is, of what comes from a file of the user's."""
+    from mtlscale.spec import source_hash
+
+    if not source_hash(cls):
+        return ""
+    return f"plugin {Path(str(sys.modules[cls.__module__].__file__)).name}"
 
 
 def _metrics() -> Table:
     """What tasks may report."""
-    from rich.table import Table
+    from rich.markup import escape
+
+    from mtlscale.metrics import METRICS
+    from mtlscale.spec import components
+
+    table = grid("name", "what it is", "better", "unit", "of tasks with loss", title="metrics")
+    for name, info in METRICS.items():
+        table.add_row(name, escape(info.help), _better(info.higher_is_better), info.unit, ", ".join(info.losses))
+    for name in sorted(set(components.names("metrics")) - set(METRICS)):
+        cls = components.component("metrics", name)
+        label = f"{escape(name)}\n[dim]{escape(_plugin(cls))}[/dim]"
+        losses = ", ".join(getattr(cls, "losses", ()))
+        unit = str(getattr(cls, "unit", ""))
+        table.add_row(label, escape(cls.summary()), _better(bool(cls.higher_is_better)), unit, losses)
+    return table
+
+
+def _better(higher: bool) -> str:
+    return "higher" if higher else "lower"
+
+
+def _show(console: Console, what: str, kinds: tuple[str, ...], name: str) -> None:
+    """Everything that is known of one of them."""
+    if what == "experiments":
+        from mtlscale.spec import find_experiment
+
+        print(find_experiment(name).read_text(encoding="utf-8"), end="")
+        return
+    from mtlscale.spec import names, nearest
+
+    places = [kind for kind in kinds if name in names(kind)]
+    if not places:
+        known = [one for kind in kinds for one in names(kind)]
+        raise UserError(f"mtlscale list {what}: unknown {what[:-1]} {name!r}; {nearest(name, sorted(known))}")
+    if what == "metrics":
+        from mtlscale.metrics import METRICS
+
+        if name in METRICS:
+            _metric(console, name)
+            return
+    from mtlscale.spec import component
+
+    _component(console, places[0], component(places[0], name))
+
+
+def _metric(console: Console, name: str) -> None:
+    from rich.markup import escape
 
     from mtlscale.metrics import METRICS
 
-    table = Table("name", "what it is", "better", "unit", "of tasks with loss", title="metrics", title_justify="left")
-    for name, info in METRICS.items():
-        better = "higher" if info.higher_is_better else "lower"
-        table.add_row(name, info.help, better, info.unit, ", ".join(info.losses))
-    return table
+    info = METRICS[name]
+    console.print(f"[bold]{name}[/bold], a metric\n\n{escape(info.help)}\n", highlight=False)
+    unit = f" in {info.unit}" if info.unit else ""
+    losses = ", ".join(info.losses)
+    console.print(f"{_better(info.higher_is_better)} is better{unit}; of tasks with loss {losses}", highlight=False)
+
+
+def _component(console: Console, kind: str, cls: type[Any]) -> None:
+    from rich.markup import escape
+
+    whose = f" ({_plugin(cls)})" if _plugin(cls) else ""
+    article = "an" if kind[0] in "aeio" else "a"
+    singular = "data set" if kind == "datasets" else kind[:-1]
+    console.print(f"[bold]{escape(cls.name)}[/bold], {article} {singular}{escape(whose)}\n", highlight=False)
+    for paragraph in inspect.cleandoc(cls.__doc__ or "").split("\n\n"):
+        console.print(escape(paragraph if "\n  " in paragraph else " ".join(paragraph.split())), highlight=False)
+    if cls.source:
+        console.print(f"\nsource: {escape(cls.source)}", highlight=False)
+    if kind == "balancers":
+        console.print(f"needs {escape(cls.needs)}; a step costs {escape(cls.cost)}", highlight=False)
+    knobs = cls.knobs()
+    if not knobs:
+        console.print("no knobs")
+        return
+    table = grid("knob", "default", "range", "searched", "what it is")
+    for key, (default, spec) in knobs.items():
+        searched = _searched(spec) if spec.search else ""
+        table.add_row(key, *(escape(text) for text in (repr(default), spec.range(), searched, spec.help)))
+    console.print()
+    console.print(table)

@@ -61,7 +61,7 @@ def predict(
     ],
     output: Annotated[
         str | None,
-        typer.Option(help=".parquet, .csv or .jsonl; - is standard output [default: -, of a prepared set none]"),
+        typer.Option(help=".parquet, .csv or .jsonl; - is standard output", show_default="-, of a prepared set none"),
     ] = None,
     task: Annotated[
         list[str] | None, typer.Option(help="A task of the model's; of sets whose tasks have inputs of their own")
@@ -78,10 +78,11 @@ def predict(
     ] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Samples at a time [default: as the run evaluated]")
+        int | None, typer.Option(min=1, help="Samples at a time", show_default="as the run evaluated")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Of the processor [default: of a prepared set as many as the run had]")
+        int | None,
+        typer.Option(min=1, help="Of the processor", show_default="of a prepared set as many as the run had"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics of a prepared set as JSON")] = False,
 ) -> None:

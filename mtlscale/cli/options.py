@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mtlscale.cli import completion
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from mtlscale.records import Home
+    from mtlscale.spec import Experiment
 
+# What a default stands for is said beside it: in brackets within the help it would be taken for markup.
 HomeOption = Annotated[
-    Path | None, typer.Option("--home", help="Folder for data, runs and reports [default: $MTLSCALE_HOME or ./outputs]")
+    Path | None,
+    typer.Option("--home", help="Folder for data, runs and reports", show_default="$MTLSCALE_HOME or ./outputs"),
 ]
 StorageOption = Annotated[
     str | None,
     typer.Option(
-        help="URL for what the nodes of a cluster without a common folder share, e.g. s3://bucket/mtlscale "
-        "[default: $MTLSCALE_STORAGE, else --home]"
+        help="URL for what the nodes of a cluster without a common folder share, e.g. s3://bucket/mtlscale",
+        show_default="$MTLSCALE_STORAGE, else --home",
     ),
 ]
 SourceOption = Annotated[
@@ -32,12 +38,29 @@ SourceOption = Annotated[
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. training.epochs=5")
 ]
+AddressOption = Annotated[
+    str | None, typer.Option(help="Ray cluster to join", show_default="$RAY_ADDRESS, else a local one")
+]
+DownloadOption = Annotated[bool, typer.Option(help="Fetch data where it is public and not given")]
 WaitOption = Annotated[
     bool,
     typer.Option(
         "--wait/--no-wait",
         help="Where another process runs this experiment: watch it and go on with what it leaves; else exit status 2",
     ),
+]
+PluginOption = Annotated[
+    list[Path] | None,
+    typer.Option("--plugin", help="A file with components of your own; an experiment file has `plugins` for them"),
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors and the result")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object a line instead (docs/commands.md)")]
+ExperimentArgument = Annotated[
+    str,
+    typer.Argument(help="A YAML file, or the name of a shipped experiment", autocompletion=completion.experiments),
+]
+RunArgument = Annotated[
+    str, typer.Argument(help="The id of a run, or as much of it as no other has", autocompletion=completion.runs)
 ]
 
 
@@ -47,9 +70,31 @@ def home_of(path: Path | None, storage: str | None = None) -> Home:
     return Home.at(path, storage)
 
 
-def console_of(*, stderr: bool = False) -> Console:
+def console_of(*, quiet: bool = False, stderr: bool = False) -> Console:
     from rich.console import Console
 
-    # Into a file or a pipe tables get room; a terminal has the width it has.
-    stream = sys.stderr if stderr else sys.stdout
-    return Console(width=None if stream.isatty() else 120, stderr=stderr)
+    # Into a file or a pipe tables get room; a terminal has the width it has, or $COLUMNS says.
+    told = (sys.stderr if stderr else sys.stdout).isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(width=None if told else 120, quiet=quiet, stderr=stderr)
+
+
+def load_plugins(paths: list[Path] | None) -> None:
+    """Make the components of the user's files known. `UserError` where one cannot be imported."""
+    from mtlscale.spec import load_plugin
+
+    for path in paths or ():
+        load_plugin(path)
+
+
+def only(experiment: Experiment, methods: list[str] | None) -> Experiment:
+    """The experiment with exactly these rows; `UserError` with the nearest for a label it does not have."""
+    from mtlscale.spec import UserError, nearest
+
+    labels = [method.label for method in experiment.methods]
+    for name in methods or ():
+        if name not in labels:
+            raise UserError(f"--only {name}: {experiment.name} has no such method; {nearest(name, labels)}")
+    if not methods:
+        return experiment
+    kept = tuple(method for method in experiment.methods if method.label in methods)
+    return experiment.model_copy(update={"methods": kept})

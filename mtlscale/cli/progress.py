@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
 
+    from mtlscale.cli.lines import Lines
     from mtlscale.execution.plan import Plan
     from mtlscale.execution.standing import Standing
     from mtlscale.execution.sweep import SweepPlan
@@ -82,7 +84,7 @@ class ExperimentBar:
         self._advance(run, run.epochs - epoch)
 
     def trial(self, run: Run, record: RunRecord, score: Score | None) -> None:
-        from mtlscale.report.sweeps import words
+        from mtlscale.report.search_study import words
 
         self._done += 1
         self._advance(run, 0)
@@ -153,3 +155,36 @@ def figures(record: RunRecord) -> str:
     told = [f"{task} {record.main_metrics[task]} {value:.4g}" for task, value in values.items()]
     more = len(told) - _MOST_TASKS
     return " · ".join(told[:_MOST_TASKS] + ([f"{more} more"] if more > 0 else []))
+
+
+class Quiet:
+    """Tells what went wrong, on standard error, and nothing else."""
+
+    def __enter__(self) -> Quiet:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def watching(self, standing: Standing) -> None: ...
+    def prepared(self, dataset: str, folder: Path) -> None: ...
+    def searching(self, plan: SweepPlan, slots: int) -> None: ...
+    def advanced(self, run: Run, epoch: int) -> None: ...
+    def planned(self, plan: Plan, slots: int) -> None: ...
+    def epoch(self, run: Run, epoch: Epoch) -> None: ...
+    def note(self, text: str) -> None: ...
+
+    def trial(self, run: Run, record: RunRecord, score: Score | None) -> None:
+        self.finished(run, record)
+
+    def finished(self, run: Run, record: RunRecord) -> None:
+        if record.status != "finished":
+            print(f"{run.dataset} · {run.method} · seed {run.seed}: {record.status}: {record.error}", file=sys.stderr)
+
+
+def observer_of(console: Console, experiment: Experiment, *, quiet: bool, json: bool) -> ExperimentBar | Quiet | Lines:
+    """Whoever watches, as the options say: a bar, nobody but for errors, or one JSON object a line."""
+    from mtlscale.cli.lines import Lines
+
+    if json:
+        return Lines()
+    return Quiet() if quiet else ExperimentBar(console, experiment)

@@ -2,42 +2,125 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mtlscale.cli.options import HomeOption, SetOption, console_of, home_of
-from mtlscale.cli.terminal import print_results
 from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
+    from mtlscale.report.formats import Shown
+    from mtlscale.report.gathering import Gathered
+    from mtlscale.report.leaderboard import Leaderboard
     from mtlscale.report.results import Results
+    from mtlscale.report.sheets import Sheet
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
-    app.command(epilog="Example: mtlscale leaderboard quickstart --format markdown")(leaderboard)
+    app.command(
+        epilog="Example: mtlscale leaderboard quickstart --format markdown\n\n"
+        "Example: mtlscale leaderboard outputs other/outputs sqlite:///mlflow.db#mine --output all.html"
+    )(leaderboard)
     app.command(epilog="Example: mtlscale report quickstart")(report)
 
 
 def leaderboard(
-    experiment: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped experiment")],
-    format: Annotated[str, typer.Option("--format", help="table, markdown or csv")] = "table",
+    places: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PLACE...",
+            help="Experiments: YAML files or names, home folders, HOME:EXPERIMENT, or MLflow URIs "
+            "(sqlite:///…, http://…), with #EXPERIMENT or all of theirs",
+        ),
+    ],
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="terminal, markdown, csv, json, latex or html",
+            show_default="that of --output's suffix, else terminal",
+        ),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write into this file, whole or not")] = None,
+    method: Annotated[list[str] | None, typer.Option("--method", help="Show this row; may be given again")] = None,
+    dataset: Annotated[list[str] | None, typer.Option("--dataset", help="This data set; may be given again")] = None,
+    seed: Annotated[list[int] | None, typer.Option("--seed", help="Runs of this seed; may be given again")] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", help="A metric in Δ and η; may be given again", show_default="as the experiments say"),
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="Row that Δ is taken to", show_default="as the experiments say, else stl")
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="Row that tests compare with", show_default="as the experiments say, else equal")
+    ] = None,
+    pairwise: Annotated[bool, typer.Option("--pairwise", help="Every method against every other, too")] = False,
+    overall: Annotated[
+        bool | None,
+        typer.Option(
+            "--overall/--no-overall",
+            help="The table across data sets; CSV, which is one table, then is that",
+            show_default="where there are several, but in CSV",
+        ),
+    ] = None,
+    rope: Annotated[
+        float | None,
+        typer.Option(help="Points that make no difference in practice, across data sets", show_default="1"),
+    ] = None,
+    wide: Annotated[bool, typer.Option("--wide", help="In a terminal: all columns, in as many tables as it takes")] = (
+        False
+    ),
     set_: SetOption = None,
-    home: HomeOption = None,
+    home: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--home",
+            help="Folder to look experiments up in; may be given again",
+            show_default="$MTLSCALE_HOME or ./outputs",
+        ),
+    ] = None,
 ) -> None:
-    """Compare the methods of an experiment on the runs there are."""
-    results = _results(experiment, set_, home, epochs=format == "table")
-    board = results.leaderboard()
-    if format == "markdown":
-        print(board.to_markdown())
-    elif format == "csv":
-        print(board.to_csv(), end="")
-    elif format == "table":
-        print_results(console_of(), results, results.write_report())
-    else:
-        raise UserError(f"--format {format}: choose table, markdown or csv")
+    """Compare methods on the runs there are, of one experiment or of many. Nothing is run, and no home is written into.
+
+    What does not compare (other data, tasks, metrics or splits) stands in tables of its own, with a note.
+    """
+    from mtlscale.execution.places import sources_of
+    from mtlscale.report.formats import Shown, format_of
+    from mtlscale.report.gathering import Wanted, gather
+    from mtlscale.report.pairwise import pairwise as pairs
+    from mtlscale.report.sheets import Sheet
+
+    form = format_of(format, output)
+    if output is not None:
+        _check_writable(output)
+    if rope is not None and not rope > 0:
+        raise UserError(f"--rope {rope:g}: give the largest difference that makes none, in points above 0")
+    homes = [home_of(one) for one in home] if home else [home_of(None)]
+    sources = sources_of(places, homes, tuple(set_ or ()), epochs=form in ("terminal", "html"))
+    wanted = Wanted(
+        methods=method or (),
+        datasets=dataset or (),
+        seeds=seed or (),
+        baseline=baseline,
+        reference=reference,
+        metrics=metric or (),
+    )
+    gathered = gather(sources, wanted)
+    names = list(dict.fromkeys(source.name for source in sources))
+    board = gathered.leaderboard()
+    shown = Shown(
+        gathered=gathered,
+        board=board,
+        title=", ".join(names),
+        overall=_overall(gathered, board, rope) if overall or (overall is None and form != "csv") else None,
+        pairs={name: Sheet.of_pairs(pairs(table)) for name, table in board.tables.items()} if pairwise else {},
+    )
+    _print(shown, form, output, wide)
 
 
 def report(
@@ -50,7 +133,58 @@ def report(
         print(path)
 
 
-def _results(experiment: str, set_: list[str] | None, home: Path | None, *, epochs: bool = True) -> Results:
+def _overall(gathered: Gathered, board: Leaderboard, rope: float | None) -> Sheet | None:
+    """Across data sets; None where there are no two of them, or no two rows."""
+    from mtlscale.report.sheets import Sheet
+
+    found = board.overall() if rope is None else board.overall(rope)
+    if found is None or len(found.rows) < 2:
+        return None
+    apart = ", ".join(gathered.apart)
+    return Sheet.across(
+        found, [f"tables of {apart} that are kept apart count as data sets of their own"] if apart else []
+    )
+
+
+def _print(shown: Shown, form: str, output: Path | None, wide: bool) -> None:
+    """Into the file, or onto standard output."""
+    from mtlscale.records import write_atomically
+
+    if output is None and form == "terminal":
+        console = console_of()
+        for part in shown.to_rich(wide=wide):
+            console.print(part)
+        return
+    if form == "terminal":
+        console = console_of()
+        with console.capture() as captured:
+            for part in shown.to_rich(wide=wide):
+                console.print(part)
+        text = captured.get()
+    else:
+        text = shown.text(form)
+    if output is None:
+        print(text, end="" if text.endswith("\n") else "\n")
+        return
+    try:
+        write_atomically(output, text.encode())
+    except OSError as error:
+        raise UserError(f"--output {output} cannot be written: {error.strerror}; name a file that can") from None
+    console_of().print(str(output), soft_wrap=True, highlight=False)
+
+
+def _check_writable(output: Path) -> None:
+    """`UserError` before anything is read, where the file cannot be written."""
+    folder = output.parent
+    if output.is_dir():
+        raise UserError(f"--output {output} is a folder; name a file in it")
+    if not folder.is_dir():
+        raise UserError(f"--output {output}: there is no folder {folder}; make it, or name another")
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"--output {output}: the folder {folder} cannot be written; name a file elsewhere")
+
+
+def _results(experiment: str, set_: list[str] | None, home: Path | None) -> Results:
     """The finished runs of an experiment; `UserError` where there are none."""
     from mtlscale.execution.plan import records_of
     from mtlscale.report.results import Results
@@ -58,7 +192,7 @@ def _results(experiment: str, set_: list[str] | None, home: Path | None, *, epoc
 
     spec = load_experiment(experiment, tuple(set_ or ()))
     place = home_of(home)
-    records = records_of(spec, place, epochs=epochs)
+    records = records_of(spec, place)
     if not records:
         raise UserError(
             f"no runs of {spec.name} in {place.root}; start them with `mtlscale run {experiment}` or name their --home"

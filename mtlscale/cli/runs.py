@@ -6,20 +6,50 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlscale.cli.options import HomeOption, SetOption, SourceOption, StorageOption, WaitOption, console_of, home_of
-from mtlscale.cli.progress import ExperimentBar
+from mtlscale.cli import completion
+from mtlscale.cli.lines import Lines
+from mtlscale.cli.options import (
+    AddressOption,
+    DownloadOption,
+    ExperimentArgument,
+    HomeOption,
+    JsonOption,
+    QuietOption,
+    SetOption,
+    SourceOption,
+    StorageOption,
+    WaitOption,
+    console_of,
+    home_of,
+    only,
+)
+from mtlscale.cli.progress import observer_of
 from mtlscale.cli.terminal import print_results
 from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from collections.abc import Sequence
 
-    from mtlscale.execution.plan import Plan
-    from mtlscale.execution.sweep import SweepPlan
+    from mtlscale.records import RunRecord
+    from mtlscale.spec import Experiment
+
+DryRunOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", help="Show what there is to do, what is done, and what it will take; prepare and start nothing"
+    ),
+]
+OnlyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only", metavar="METHOD", help="Exactly this row, and others so named", autocompletion=completion.methods
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -29,86 +59,142 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    experiment: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped experiment")],
+    experiment: ExperimentArgument,
     set_: SetOption = None,
     source: SourceOption = None,
     home: HomeOption = None,
     storage: StorageOption = None,
-    address: Annotated[
-        str | None, typer.Option(help="Ray cluster to join [default: $RAY_ADDRESS, else a local one]")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the runs and what is done already; start none")
+    address: AddressOption = None,
+    methods: OnlyOption = None,
+    dry_run: DryRunOption = False,
+    fast: Annotated[
+        bool,
+        typer.Option(
+            "--fast", help="Does it work at all? Two steps of every run, one seed, in a folder that is removed"
+        ),
     ] = False,
-    download: Annotated[bool, typer.Option(help="Fetch data where it is public and not given")] = True,
+    download: DownloadOption = True,
     wait: WaitOption = True,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Run an experiment, its search first; what is finished is not run again, what was cut off resumes.
 
     Ctrl-C and SIGTERM end it in good order, and the same command resumes.
     """
-    from mtlscale.execution.runner import plan as make_plan
     from mtlscale.execution.runner import run as run_experiment
     from mtlscale.spec import load_experiment
 
-    spec = load_experiment(experiment, tuple(set_ or ()))
-    console = console_of()
+    if fast and dry_run:
+        raise UserError("--fast runs everything, --dry-run nothing; drop one of them")
+    whole = load_experiment(experiment, tuple(set_ or ()))
+    spec, place = only(whole, methods), home_of(home, storage)
     if dry_run:
-        _print(console, make_plan(spec, home=home_of(home, storage), source=source, address=address, download=download))
+        _dry(spec, home, storage, source, address, json=json, quiet=quiet)
         return
-    started = time.perf_counter()
-    place = home_of(home, storage)
-    with _interruptible(), ExperimentBar(console, spec) as observer:
+    console, lines, started = console_of(quiet=json), Lines(json), time.perf_counter()
+    if fast:
+        from mtlscale.cli.fast import run_fast
+
+        with _interruptible():
+            run_fast(spec, place, source, address, download=download, quiet=quiet, json=json)
+        return
+    with _interruptible(), observer_of(console, spec, quiet=quiet, json=json) as observer:
         results = run_experiment(
-            spec, home=place, source=source, address=address, download=download, observer=observer, wait=wait
+            spec,
+            home=place,
+            source=source,
+            address=address,
+            download=download,
+            observer=observer,
+            wait=wait,
+            whole=whole if methods else None,
         )
-    if results.search is not None:
+    if results.search is not None and not quiet:
         console.print(results.search.to_rich())
-    print_results(console, results, results.write_report())  # written by now: this only finds it
-    console.print(f"{len(results.records)} runs, {time.perf_counter() - started:.0f} s")
-    if any(record.status == "failed" for record in results.records):
-        raise typer.Exit(1)
+    files = results.write_report()  # written by now: this only finds it
+    if not json:
+        print_results(console, results, files)
+    seconds = time.perf_counter() - started
+    if not quiet:
+        console.print(f"{len(results.records)} runs, {seconds:.0f} s")
+    _done(lines, spec, results.records, seconds, files, "runs")
 
 
 def sweep(
-    experiment: Annotated[str, typer.Argument(help="A YAML file with `search`, or the name of a shipped experiment")],
+    experiment: ExperimentArgument,
     set_: SetOption = None,
     source: SourceOption = None,
     home: HomeOption = None,
     storage: StorageOption = None,
-    address: Annotated[
-        str | None, typer.Option(help="Ray cluster to join [default: $RAY_ADDRESS, else a local one]")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the trials and how they would be run; start none")
-    ] = False,
-    download: Annotated[bool, typer.Option(help="Fetch data where it is public and not given")] = True,
+    address: AddressOption = None,
+    methods: OnlyOption = None,
+    dry_run: DryRunOption = False,
+    download: DownloadOption = True,
     wait: WaitOption = True,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Tune every method with the same budget; `mtlscale run` then trains the winners on fresh seeds."""
-    from mtlscale.execution.runner import plan as make_plan
     from mtlscale.execution.runner import sweep as run_sweep
     from mtlscale.spec import load_experiment
 
-    spec = load_experiment(experiment, tuple(set_ or ()))
+    spec = only(load_experiment(experiment, tuple(set_ or ())), methods)
     if spec.search is None:
         raise UserError(f"{experiment} has no `search`; write one, or start it with `mtlscale run {experiment}`")
-    console = console_of()
     if dry_run:
-        _print(console, make_plan(spec, home=home_of(home, storage), source=source, address=address, download=download))
+        _dry(spec, home, storage, source, address, json=json, quiet=quiet)
         return
-    started = time.perf_counter()
+    console, lines, started = console_of(quiet=json), Lines(json), time.perf_counter()
     place = home_of(home, storage)
-    with _interruptible(), ExperimentBar(console, spec) as observer:
+    with _interruptible(), observer_of(console, spec, quiet=quiet, json=json) as observer:
         found = run_sweep(
             spec, home=place, source=source, address=address, download=download, observer=observer, wait=wait
         )
     console.print(found.to_rich())
-    for path in found.write_report().values():
+    files = found.write_report()
+    for path in files.values():
         console.print(f"  {path}", soft_wrap=True, highlight=False)
     trials = [record for records in found.trials.values() for record in records]
-    console.print(f"{len(trials)} trials, {time.perf_counter() - started:.0f} s")
-    if any(record.status == "failed" for record in trials):
+    seconds = time.perf_counter() - started
+    if not quiet:
+        console.print(f"{len(trials)} trials, {seconds:.0f} s")
+    _done(lines, spec, trials, seconds, files, "trials")
+
+
+def _dry(
+    spec: Experiment,
+    home: Path | None,
+    storage: str | None,
+    source: Path | None,
+    address: str | None,
+    *,
+    json: bool,
+    quiet: bool,
+) -> None:
+    from mtlscale.cli import dry
+    from mtlscale.execution.forecast import forecasts
+    from mtlscale.execution.sketch import sketch
+
+    place, console = home_of(home, storage), console_of(quiet=json)
+    with sketch(spec, home=place, source=source, address=address) as found:
+        with console.status("estimating time and memory"):
+            expected = forecasts(found, place)
+        if json:
+            Lines().tell("plan", **dry.as_json(found, expected))
+        else:
+            dry.show(console, found, expected)
+
+
+def _done(
+    lines: Lines, spec: Experiment, records: Sequence[RunRecord], seconds: float, files: dict[str, Path], what: str
+) -> None:
+    """The last line; exit status 1 where something failed."""
+    failed = sum(record.status == "failed" for record in records)
+    counts = {what: len(records), "failed": failed}
+    told = {kind: str(path) for kind, path in files.items()}
+    lines.tell("done", experiment=spec.name, **counts, seconds=round(seconds, 3), files=told)
+    if failed:
         raise typer.Exit(1)
 
 
@@ -122,59 +208,3 @@ def _interruptible() -> Iterator[None]:
     except Interrupted as stop:
         print(f"mtlscale: {stop}", file=sys.stderr)
         raise typer.Exit(stop.status) from None
-
-
-def _print(console: Console, plan: Plan | SweepPlan) -> None:
-    from mtlscale.execution.plan import Plan
-
-    if isinstance(plan, Plan):
-        _print_plan(console, plan)
-    else:
-        _print_sweep_plan(console, plan)
-
-
-def _print_sweep_plan(console: Console, plan: SweepPlan) -> None:
-    """The trials of a search: how many of each method, over what, and how they are executed."""
-    from rich.table import Table
-
-    from mtlscale.spec import space_of
-
-    table = Table("dataset", "method", "trials", "done", "searched", title=plan.plan.experiment.name)
-    for base in plan.bases:
-        trials = plan.of(base)
-        done = sum(planned.state == "done" for planned in trials)
-        budget = plan.search.budget if plan.search.adaptive else len(trials)
-        names = ", ".join(path.rpartition(".")[2] for path in space_of(plan.search, base))
-        table.add_row(base.dataset, base.method, str(budget), str(done), names)
-    console.print(table)
-    for line in plan.explain():
-        console.print(line, soft_wrap=True, highlight=False)
-
-
-def _print_plan(console: Console, plan: Plan) -> None:
-    from rich.table import Table
-
-    from mtlscale.execution.reading import reading
-
-    table = Table("dataset", "method", "seed", "run", "epochs", "steps", "state", title=plan.experiment.name)
-    for planned in plan.runs:
-        run = planned.run
-        table.add_row(
-            run.dataset,
-            run.method,
-            str(run.seed),
-            run.run_id,
-            str(run.epochs),
-            str(plan.steps(run)),
-            f"same as {planned.like}" if planned.state == "same" else planned.state,
-        )
-    console.print(table)
-    states = [planned.state for planned in plan.runs]
-    counts = ", ".join(f"{states.count(s)} {s}" for s in ("done", "resume", "retry", "new") if s in states)
-    resources = plan.experiment.resources
-    console.print(
-        f"{plan.distinct} runs: {counts}; each on {resources.workers} × "
-        f"({resources.cpus_per_worker:g} CPU, {resources.gpus_per_worker:g} GPU)"
-    )
-    for name, text in reading(plan):
-        console.print(f"{name}: {text}", soft_wrap=True, highlight=False)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
+    from rich.text import Text
 
+    from mtlscale.report.grid import Grid
     from mtlscale.report.results import Results
 
 
@@ -26,6 +29,37 @@ def epochs_bar(console: Console, *, disable: bool = False, unit: str = "epochs")
         transient=True,
         disable=disable,
     )
+
+
+def table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str | Text]],
+    *,
+    title: str = "",
+    names: int = 1,
+    right: Collection[str] = (),
+    prose: Collection[str] = (),
+    details: Collection[str] = (),
+    hint: str = "",
+) -> Grid:
+    """A table to print that no terminal cuts off: columns fold into blocks, each with the first `names` columns.
+
+    `right`: headers of columns of numbers; `prose`: of those that may be wrapped between words; `details`: of those to
+    leave out first, where `hint` says how to see them.
+    """
+    from mtlscale.report.grid import Field, Grid
+
+    fields = [
+        Field(
+            header=header,
+            texts=[row[place] for row in rows],
+            right=header in right,
+            prose=header in prose,
+            detail=header in details,
+        )
+        for place, header in enumerate(headers)
+    ]
+    return Grid(names=fields[:names], fields=fields[names:], title=title, hint=hint)
 
 
 def print_results(console: Console, results: Results, files: dict[str, Path]) -> None:

@@ -33,8 +33,16 @@ def kind_of(field: pa.Field, types: Mapping[str, str]) -> tuple[np.dtype[Any], i
         dtype = np.dtype(types[field.name])
         return dtype, field.type.byte_width // dtype.itemsize
     if pa.types.is_fixed_size_list(field.type):
-        return np.dtype(field.type.value_type.to_pandas_dtype()), field.type.list_size
-    return np.dtype(field.type.to_pandas_dtype()), None
+        return _dtype(field.type.value_type), field.type.list_size
+    return _dtype(field.type), None
+
+
+def _dtype(kind: pa.DataType) -> np.dtype[Any]:
+    """Arrow's own way to it needs pandas, which reading does without."""
+    import pyarrow as pa
+
+    found: np.dtype[Any] = pa.array([], kind).to_numpy(zero_copy_only=False).dtype
+    return found
 
 
 def numbers(array: pa.Array, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mtlscale.data.noise import NoisyLabels
+    from mtlscale.data.share import TrainingShare
 
 __all__ = [
     "MANIFEST",
@@ -72,6 +73,7 @@ class PreparedData:
     suite: TaskSuite
     splits: Mapping[str, Mapping[str, Samples]]  # split -> stream -> samples, of the files
     noise: NoisyLabels | None = None  # what readers make of the training labels
+    share: TrainingShare | None = None  # what readers give of the training samples
 
     @property
     def on_disk(self) -> bool:

@@ -27,11 +27,13 @@ from mtlscale.data.choice import Choice, choose
 from mtlscale.data.encoded import EncodedSamples
 from mtlscale.data.noise import with_noise
 from mtlscale.data.prepared import PreparedData, as_stored, tensors_of
+from mtlscale.data.share import TrainingShare
 from mtlscale.data.streamed import Pieces, StreamReader
-from mtlscale.spec import UserError
+from mtlscale.spec import MISSING_CLASS, UserError
 
 Split = Mapping[str, Samples]  # by stream
 _READ = 8 << 20  # bytes at a time, when a file is read into the page cache
+_LOOK = 256  # samples that are looked at at a time
 _WIDE = 4096  # bytes of a sample from which its pages are asked for before they are touched
 
 
@@ -131,6 +133,54 @@ class HostReader:
         )
 
 
+class ShareReader:
+    """What a reader has, and a share of its training samples. `UserError` where a task has no label among those."""
+
+    def __init__(self, reader: Reader, share: TrainingShare) -> None:
+        self.name, self.ahead = reader.name, reader.ahead
+        self._reader, self._share = reader, share
+        for stream, tasks in share.suite.streams.items():
+            for task in tasks:
+                if not self._labelled(stream, task):
+                    raise UserError(
+                        f"train: {share.share:g} of the samples of {share.suite.name} leaves task {task} without a "
+                        "label; use a larger share"
+                    )
+
+    def sizes(self, split: str) -> dict[str, int]:
+        whole = self._reader.sizes(split)
+        places = {stream: self._share.places(split, stream) for stream in whole}
+        return {stream: size if (at := places[stream]) is None else len(at) for stream, size in whole.items()}
+
+    def take(self, split: str, stream: str, index: Tensor) -> Samples:
+        at = self._share.places(split, stream)
+        return self._reader.take(split, stream, index if at is None else at[index])
+
+    def targets(self, split: str, who: str) -> dict[str, Tensor]:
+        found = self._reader.targets(split, who)
+        for stream, tasks in self._share.suite.streams.items():
+            at = self._share.places(split, stream)
+            if at is not None:
+                found |= {task: found[task][at.to(found[task].device)] for task in tasks}
+        return found
+
+    def whole(self, split: str, who: str) -> Split:
+        found = dict(self._reader.whole(split, who))
+        for stream, samples in found.items():
+            at = self._share.places(split, stream)
+            if at is not None:
+                found[stream] = samples.take(at.to(samples.inputs.device))
+        return found
+
+    def _labelled(self, stream: str, task: str) -> bool:
+        for part in torch.arange(self.sizes("train")[stream]).split(_LOOK):
+            target = self.take("train", stream, part).targets[task]
+            there = ~target.isnan() if target.is_floating_point() else target != MISSING_CLASS
+            if there.any():
+                return True
+        return False
+
+
 def _labels_of(samples: Samples) -> Samples:
     return Samples(torch.empty(0), samples.targets)
 
@@ -211,19 +261,25 @@ def open_reader(
     """The reader of a setting (`auto` chooses), and why it is that one. processes: that read the data on this node;
     pieces: who reads for `stream`."""
     choice = choose(data, setting, str(dtype).removeprefix("torch."), processes, gpu=device.type == "cuda")
-    if choice.reader == "device":
-        return DeviceReader(with_noise(data.splits, data.noise), device, dtype), choice
+    reader = _opened(data, choice.reader, device, dtype, pieces)
+    return reader if data.share is None else ShareReader(reader, data.share), choice
+
+
+def _opened(
+    data: PreparedData, kind: str, device: torch.device, dtype: torch.dtype, pieces: Pieces | None
+) -> DeviceReader | HostReader | StreamReader:
+    if kind == "device":
+        return DeviceReader(with_noise(data.splits, data.noise), device, dtype)
     if not data.on_disk:
-        if choice.reader in ("mapped", "stream"):
-            raise UserError(
-                f"reader {choice.reader} reads files, and {data.suite.name} has none; set training.reader to memory"
-            )
-        return HostReader("memory", with_noise(data.splits, data.noise), device, dtype, held=True), choice
-    if choice.reader == "stream":
-        return StreamReader(data, device, dtype, pieces), choice
-    held = choice.reader == "memory"
-    splits = with_noise(_Cached(data, held), data.noise)
-    return HostReader(choice.reader, splits, device, dtype, held=held), choice
+        if kind in ("mapped", "stream"):
+            raise UserError(f"reader {kind} reads files, and {data.suite.name} has none; set training.reader to memory")
+        return HostReader("memory", with_noise(data.splits, data.noise), device, dtype, held=True)
+    if kind == "stream":
+        if data.share is not None:
+            raise UserError(f"reader stream has no share of {data.suite.name}; set training.reader to another")
+        return StreamReader(data, device, dtype, pieces)
+    held = kind == "memory"
+    return HostReader(kind, with_noise(_Cached(data, held), data.noise), device, dtype, held=held)
 
 
 def placed(samples: Samples, device: torch.device, dtype: torch.dtype) -> Samples:

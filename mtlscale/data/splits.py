@@ -25,3 +25,8 @@ def hash_split(id: str, fractions: Mapping[str, float], salt: str = "") -> str:
 def carve_validation(id: str, fraction: float, salt: str = "") -> str:
     """Whether a training sample stays in "train" or is held out in "val", where a set comes without validation."""
     return hash_split(id, {"val": fraction, "train": 1.0 - fraction}, salt)
+
+
+def kept(size: int, share: float) -> int:
+    """How many of so many samples a share keeps: at least one."""
+    return min(size, max(1, round(share * size)))

@@ -1,8 +1,9 @@
-"""Prepared data as a run asks for them: some of their tasks, and noise in their training labels."""
+"""Prepared data as a run asks for them: some of their tasks, a share of their training samples, and noise in their
+labels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,6 @@ from mtlscale.spec import LabelNoise, Task, TaskSuite, UserError, nearest
 
 if TYPE_CHECKING:
     from mtlscale.data.batches import Samples
-    from mtlscale.data.noise import NoisyLabels
 
 _FLIPPED = ("cross_entropy", "bce")  # losses of tasks whose labels are classes
 
@@ -46,21 +46,29 @@ def check_noise(suite: TaskSuite, noise: LabelNoise | None, maps: Mapping[str, o
             )
 
 
-def viewed(data: PreparedData, tasks: Sequence[str] | None, noise: LabelNoise | None) -> PreparedData:
-    """The data with these of their tasks and this noise; nothing is read or copied for it. `UserError` where they
-    cannot be had."""
+def viewed(
+    data: PreparedData, tasks: Sequence[str] | None, noise: LabelNoise | None, share: float = 1.0
+) -> PreparedData:
+    """The data with these of their tasks, this noise and this share of their training samples; nothing is read or
+    copied for it. `UserError` where they cannot be had."""
     if tasks is not None:
         suite = narrowed(data.suite, tasks)
         kind = _ChosenOnDisk if data.on_disk else _Chosen
         data = replace(data, suite=suite, splits=kind(data.splits, suite.streams))
+    if share < 1:
+        from mtlscale.data.share import TrainingShare
+
+        data = replace(data, share=TrainingShare(share, data.suite, _ids(data)))
     if noise is None:
         return data
-    check_noise(data.suite, noise, data.manifest.target_shapes if data.on_disk else {})
-    return replace(data, noise=_noisy(data, noise))
-
-
-def _noisy(data: PreparedData, noise: LabelNoise) -> NoisyLabels:
     from mtlscale.data.noise import NoisyLabels
+
+    check_noise(data.suite, noise, data.manifest.target_shapes if data.on_disk else {})
+    return replace(data, noise=NoisyLabels(noise, data.suite.tasks, _ids(data)))
+
+
+def _ids(data: PreparedData) -> Callable[[str], list[str]]:
+    """Stream -> ids of its training samples, in their order."""
     from mtlscale.data.shards import Shards
     from mtlscale.data.shared import origin_of
 
@@ -69,7 +77,7 @@ def _noisy(data: PreparedData, noise: LabelNoise) -> NoisyLabels:
             return [str(place) for place in range(len(data.splits["train"][stream]))]
         return Shards.of(data.folder, data.manifest, "train", stream, origin_of(data.folder)).ids()
 
-    return NoisyLabels(noise, data.suite.tasks, ids)
+    return ids
 
 
 class _Chosen(Mapping[str, Mapping[str, "Samples"]]):

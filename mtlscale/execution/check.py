@@ -33,6 +33,20 @@ def check_goes_together(plan: Plan, runs: Iterable[Run]) -> None:
             raise UserError(f"{run.method} on {run.dataset}: {error}") from None
 
 
+def parameters(run: Run, folder: Path) -> int | None:
+    """How many parameters its network has, built without values; None where that cannot be said so."""
+    import torch
+
+    from mtlscale.training import build_model
+
+    try:
+        with torch.device("meta"):
+            model, _ = build_model(_without_files(run, False), _suite(folder, run), run.parts.phases[-1])
+    except Exception:  # a network that looks at its own values, or at what an earlier phase has found
+        return None
+    return sum(parameter.numel() for parameter in model.parameters()) + model.learned()
+
+
 def _suite(folder: Path, run: Run) -> TaskSuite:
     from mtlscale.data import load_prepared
     from mtlscale.data.views import narrowed

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from mtlscale.data.prepared import Manifest, read_manifest
+from mtlscale.data.splits import kept
 from mtlscale.data.views import check_noise, narrowed
 from mtlscale.metrics import check_task, measured
 from mtlscale.records import Home, Ledger, RunRecord, read_record
@@ -133,8 +134,13 @@ def _as_asked(manifest: Manifest, dataset: DatasetSpec) -> Manifest:
         suite = measured(suite, dataset.metrics)
     for task in suite.tasks:
         check_task(task)
-    counts = {task.name: manifest.counts[task.name] for task in suite.tasks}
+    counts = {task.name: _of_share(manifest.counts[task.name], dataset.train) for task in suite.tasks}
     return manifest.model_copy(update={"suite": suite, "counts": counts})
+
+
+def _of_share(counts: Mapping[str, int], share: float) -> dict[str, int]:
+    """split -> labelled samples, of training about this share; exact where no label is missing."""
+    return dict(counts) if share == 1 else {**counts, "train": kept(counts.get("train", 0), share)}
 
 
 def make_plan(experiment: Experiment, runs: Iterable[Run], ledger: Path, home: Home, data: Datasets) -> Plan:
@@ -174,7 +180,11 @@ def records_of(experiment: Experiment, home: Home, *, epochs: bool = True) -> tu
     the file stay in the ledger and are left out. `epochs`: whether anybody will look at the records' epochs; many
     records come without them in any case."""
     epochs = epochs and len(experiment.datasets) * len(experiment.methods) * len(experiment.seeds) <= MANY
-    known = Ledger(home.ledger(experiment.name)).latest(epochs=epochs)
+    return belonging(experiment, Ledger(home.ledger(experiment.name)).latest(epochs=epochs))
+
+
+def belonging(experiment: Experiment, known: Mapping[str, RunRecord]) -> tuple[RunRecord, ...]:
+    """Of these records by run_id the ones of the experiment's runs, on the data that the last of them were made on."""
     fingerprints = dict.fromkeys(experiment.data(), "")
     datasets = {dataset.label: dataset for dataset in experiment.datasets}
     for record in known.values():

@@ -36,6 +36,7 @@ SOURCES = "MTLSCALE_DATA"  # environment variable: a folder with one sub-folder 
 ABANDONED_AFTER = 24 * 3600.0  # seconds without a sign of life after which what a preparation left is removed
 HEARTBEAT = 60.0  # seconds between two signs of life
 ALIVE = ".alive"  # in the folder of a preparation at work: its machine and process
+_SMALL = 4 << 20  # bytes of raw files that are prepared in a moment
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -110,6 +111,32 @@ def find_prepared(name: str, options: dict[str, Any], home: Path) -> Path | None
         folders = ", ".join(str(folder) for folder in found.values())
         raise UserError(f"{name} was prepared from {len(found)} different sources ({folders}); say which by --source")
     return next(iter(found.values()), None)
+
+
+def look(name: str, options: dict[str, Any], source: Path | str | None, home: Path, scratch: Path) -> Path | str:
+    """The folder of the prepared data set, without preparing or fetching anything; else a clause that says why there is
+    none. What a pipeline makes up itself, or reads from a few small files, is made below `scratch`.
+
+    `UserError` for a source that is named and not right, as of `prepare`.
+    """
+    from pipelines import is_remote
+
+    pipeline = build("datasets", name, options)
+    if source is not None and not pipeline.needs_source:
+        _check_there(name, source)
+    if pipeline.needs_source and source is not None and is_remote(source):
+        return find_prepared(name, options, home) or f"{source} is fetched when it is prepared"
+    with _of_plugin(pipeline):
+        located = _find_source(pipeline, source, home) if pipeline.needs_source else None
+        if located is None and pipeline.needs_source:
+            fetched = "its files are fetched when it is prepared" if pipeline.download else "its files are not here"
+            return find_prepared(name, options, home) or fetched
+        folder = home / "data" / name / _key(pipeline, pipeline.source_fingerprint(located))
+    if _complete(folder):
+        return folder
+    if located is not None and _bytes(pipeline, located) > _SMALL:
+        return "its files are here and not prepared yet"
+    return prepare(name, options, source, scratch, engine="local")
 
 
 def fetch_prepared(name: str, options: dict[str, Any], home: Path, storage: Storage) -> None:
@@ -214,9 +241,14 @@ def _engine(pipeline: Pipeline, located: Path | None, engine: Literal["auto", "r
         return engine
     if located is None:
         return "local"
+    return "ray" if _bytes(pipeline, located) >= pipeline.ray_from_bytes else "local"
+
+
+def _bytes(pipeline: Pipeline, located: Path) -> int:
+    """What its raw files take."""
     named = [located / name for name in pipeline.files()] or [located]  # what else lies there is none of its
     below = [path for each in named for path in ([each] if each.is_file() else each.rglob("*"))]
-    return "ray" if sum(p.stat().st_size for p in below if p.is_file()) >= pipeline.ray_from_bytes else "local"
+    return sum(path.stat().st_size for path in below if path.is_file())
 
 
 def _prepare_into(

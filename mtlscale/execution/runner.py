@@ -17,7 +17,7 @@ from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnd
 from mtlscale.execution.jobs import Batched, Job, Options
 from mtlscale.execution.observer import Observer, Silent
 from mtlscale.execution.ownership import Counts, Owner, driving
-from mtlscale.execution.plan import MANY, Datasets, Plan, PlannedRun, labelled, light, make_plan
+from mtlscale.execution.plan import MANY, Datasets, Plan, PlannedRun, labelled, light, make_plan, records_of
 from mtlscale.execution.prepare import fetch_prepared
 from mtlscale.execution.prepare import prepare as prepare_dataset
 from mtlscale.execution.probe import check_shared
@@ -44,17 +44,19 @@ def plan(
     source: Path | None = None,
     address: str | None = None,
     download: bool = True,
+    data: Datasets | None = None,
 ) -> Plan | SweepPlan:
     """Prepare what is not prepared yet, and say of every run whether it is done, to be resumed, or new.
 
     Of an experiment with a search, the same of its trials: the runs depend on what they find. Raises `UserError` for
-    all that a run would be refused for: `address` is asked whether a run fits.
+    all that a run would be refused for: `address` is asked whether a run fits. data: where they are, if nothing should
+    be prepared.
     """
     home = _home(home)
     if home.storage is not None:
         Storage(home.storage).check()
     cluster.check_fits(experiment.resources, address)
-    data = _prepare(experiment, home, source, download, Silent())
+    data = data or _prepare(experiment, home, source, download, Silent())
     if experiment.search is not None:
         return plan_sweep(experiment, home, data)
     return _plan_runs(experiment, list(experiment.runs(data.fingerprints)), home, data)
@@ -69,13 +71,15 @@ def run(
     download: bool = True,
     observer: Observer | None = None,
     wait: bool = True,
+    whole: Experiment | None = None,
 ) -> Results:
     """Run what is not done yet and return all results; with a search, tune first and train the winners.
 
     source: where the raw data are, if they have to be prepared. address: a Ray cluster to join; default is
     $RAY_ADDRESS, or a local Ray for the time. A run that fails is recorded with its cause and the others go on; one
     that was cut off resumes from its last checkpoint. wait: where another process runs the experiment in this home,
-    watch it and go on with what it leaves. Raises `UserError` for what can be known before anything starts, the other
+    watch it and go on with what it leaves. whole: the experiment that this one is some rows of, whose other finished
+    runs belong to the results, too. Raises `UserError` for what can be known before anything starts, the other
     process without `wait` included, and `Interrupted`, a KeyboardInterrupt, when Ctrl-C or SIGTERM has ended it.
     """
     check_client()
@@ -84,14 +88,16 @@ def run(
     with new_folders(home.root / "experiments"), driving(experiment.name, home, observer, wait=wait) as owner:
         data = _prepare(experiment, home, source, download, observer)
         with _Services(experiment, home, address, observer, owner) as services:
-            return _run(experiment, home, data, services)
+            return _run(experiment, home, data, services, whole or experiment)
 
 
-def _run(experiment: Experiment, home: Home, data: Datasets, services: _Services) -> Results:
+def _run(experiment: Experiment, home: Home, data: Datasets, services: _Services, whole: Experiment) -> Results:
     found = None if experiment.search is None else _search(experiment, home, data, services)
     runs = list(experiment.runs(data.fingerprints, {} if found is None else found.chosen()))
     the_plan = _plan_runs(experiment, runs, home, data)
-    write_plan(home, experiment.name, (planned.run for planned in the_plan.runs if planned.state != "same"))
+    # Of a search that chose for some rows alone it is not known which the others' runs are.
+    planned_runs = runs if whole is experiment or found is not None else whole.runs(data.fingerprints)
+    write_plan(home, experiment.name, dict.fromkeys(run.run_id for run in planned_runs))
     ledger = Ledger(home.ledger(experiment.name))
     run_of = {planned.run.run_id: planned.run for planned in the_plan.runs if planned.state != "same"}
     for record in the_plan.unlisted():
@@ -113,7 +119,9 @@ def _run(experiment: Experiment, home: Home, data: Datasets, services: _Services
     else:
         services.observer.planned(the_plan, 0)
     # Every planned run has its record by now.
-    results = Results(experiment, ended(), home.experiment(experiment.name), found)
+    results = Results(
+        whole, ended() if whole is experiment else records_of(whole, home), home.experiment(experiment.name), found
+    )
     reports = {**results.write_report(), **({} if found is None else found.write_report())}
     services.artefacts = list(reports.values())
     return results
@@ -277,7 +285,7 @@ def _execute(
     experiment, observer, tracker = the_plan.experiment, services.observer, services.tracker
     todo = {planned.run.run_id: planned for planned in the_plan.todo}
     hopeless = {} if found is None else found.hopeless()
-    jobs = [_job(p, the_plan, home) for p in todo.values() if (p.run.dataset, p.run.method) not in hopeless]
+    jobs = [job_of(p, the_plan, home) for p in todo.values() if (p.run.dataset, p.run.method) not in hopeless]
     options = Options(
         experiment.resources,
         tuple(str(Path(plugin).absolute()) for plugin in experiment.plugins),
@@ -355,7 +363,7 @@ class Recorder:
             self._tracker.finished(run, record, self._home.run(run.run_id))
 
 
-def _job(planned: PlannedRun, the_plan: Plan, home: Home) -> Job | Batched:
+def job_of(planned: PlannedRun, the_plan: Plan, home: Home) -> Job | Batched:
     """What a worker takes from the queue: the run, batched by itself where that is far cheaper."""
     run = planned.run
     job = Job(run, the_plan.folders[run.data], home.run(run.run_id))

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mtlscale.records import Home, Ledger, write_atomically
-from mtlscale.spec import Run
 
 PLAN = "plan.json"  # beside the ledger: the runs of the experiment as it was last started
 
@@ -29,9 +28,9 @@ class Standing:
         return self.runs - self.done - self.failed - self.diverged
 
 
-def write_plan(home: Home, experiment: str, runs: Iterable[Run]) -> None:
+def write_plan(home: Home, experiment: str, run_ids: Iterable[str]) -> None:
     """Note which runs belong to the experiment, so that it can be said how many are left."""
-    content = json.dumps({"runs": [run.run_id for run in runs]})
+    content = json.dumps({"runs": list(run_ids)})
     write_atomically(home.experiment(experiment) / PLAN, content.encode())
 
 

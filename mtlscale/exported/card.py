@@ -7,14 +7,16 @@ from mtlscale.exported.description import Description
 from mtlscale.records import Metrics
 
 # What `load_model` and `predict` import, beside mtlscale itself, which is installed without its dependencies.
-NEEDED = ("torch", "torchvision", "torchmetrics", "numpy", "scipy", "pyarrow", "pydantic", "pyyaml", "safetensors")
-OF_COMMANDS = ("typer", "rich", "fsspec")
+NEEDED = ("torch", "torchmetrics", "numpy", "scipy", "pyarrow", "pydantic", "pyyaml", "safetensors", "psutil")
+OF_COMMANDS = ("typer", "rich")
 _OF_KIND = {"image": ("pillow",), "tokens": (), "vector": ()}
 
 
 def needed(description: Description) -> list[str]:
     """The packages that this model needs."""
     found = [*NEEDED, *_OF_KIND[description.input.kind], *OF_COMMANDS]
+    if "resnet" in description.spec["encoder"]["name"]:
+        found.append("torchvision")
     return found + (["transformers"] if description.input.tokenizer else [])
 
 

@@ -108,7 +108,7 @@ class Reader:
             if found.dtype != torch.uint8:
                 raise UserError(f"the inputs are {name}, the model reads {self._wanted()}")
             return found
-        bad = ~torch.isfinite(found.to(torch.float64)).reshape(len(found), -1)
+        bad = ~torch.isfinite(found.to(torch.float64)).flatten(1)
         if bad.any():
             row, place = bad.nonzero()[0].tolist()
             number = row + 1 if rows is None else rows[row]

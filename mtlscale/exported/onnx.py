@@ -78,17 +78,17 @@ def write_onnx(model: ExportedModel, path: Path | None = None) -> Written:
 
 
 def _export(network: nn.Module, example: Tensor, names: Sequence[str], path: Path) -> None:
-    import contextlib
     import io
     import logging
     import warnings
+    from contextlib import redirect_stderr, redirect_stdout
 
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnx_ir", "onnxscript")]
-    before = [logger.level for logger in loggers]
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "torch.fx", "onnx_ir", "onnxscript")]
+    before, nowhere = [logger.level for logger in loggers], io.StringIO()
     for logger in loggers:
         logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), torch.no_grad():
+        with warnings.catch_warnings(), redirect_stdout(nowhere), redirect_stderr(nowhere), torch.no_grad():
             warnings.simplefilter("ignore")
             samples = ({0: torch.export.Dim("samples")},)
             captured = torch.export.export(network, (example,), dynamic_shapes=samples)

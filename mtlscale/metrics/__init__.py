@@ -14,6 +14,7 @@ from mtlscale.metrics.names import (
     lowest,
     measured,
     metric_info,
+    possible,
 )
 from mtlscale.metrics.suite import (
     Directions,
@@ -64,6 +65,7 @@ __all__ = [
     "pooled",
     "pooled_metrics",
     "pooled_sums",
+    "possible",
     "read_sums",
     "relative_error",
     "relative_gain",

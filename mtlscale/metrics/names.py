@@ -57,6 +57,7 @@ class Metric(Component):
 
 
 _LABELS = ("cross_entropy", "soft_cross_entropy", "bce")
+_ROUNDED = 1e-6
 _CLASSES = ("cross_entropy", "bce")
 _NUMBERS = ("mse", "l1")
 
@@ -180,6 +181,16 @@ def lowest(metrics: Sequence[str]) -> dict[str, float]:
     """metric -> the least it can be, of those that can be negative."""
     found = {name: metric_info(name).lowest for name in metrics}
     return {name: value for name, value in found.items() if value}
+
+
+_HIGHEST = {"%": 100.0, "°": 180.0}  # by unit
+
+
+def possible(metric: str, value: float) -> bool:
+    """Whether a metric of that name can be this number; of a user's own nobody knows how large it may be."""
+    info = metric_info(metric)
+    highest = _HIGHEST.get(info.unit, 1.0 if info.lowest == -1.0 else math.inf) if metric in METRICS else math.inf
+    return math.isfinite(value) and info.lowest - _ROUNDED <= value <= highest + _ROUNDED
 
 
 def check_task(task: Task) -> None:

@@ -1,7 +1,9 @@
 """What runs leave behind, where it is kept, and which of them is best."""
 
+from mtlscale.records.contributed import Provenance, is_results, records_of_results
 from mtlscale.records.diagnosis import Diagnosis, Matrix
 from mtlscale.records.files import clear_temporaries, is_full, no_space, write_atomically
+from mtlscale.records.finding import FoundRun, find_run
 from mtlscale.records.home import Home, check_folder, new_folders
 from mtlscale.records.lease import Holder, Lease, holder_of, take
 from mtlscale.records.ledger import Ledger, Outcome
@@ -13,6 +15,7 @@ from mtlscale.records.storage_lease import StorageLease
 __all__ = [
     "Diagnosis",
     "Epoch",
+    "FoundRun",
     "Holder",
     "Home",
     "ItemErrors",
@@ -22,6 +25,7 @@ __all__ = [
     "Metrics",
     "Outcome",
     "PhaseCost",
+    "Provenance",
     "RunRecord",
     "Score",
     "Storage",
@@ -30,11 +34,14 @@ __all__ = [
     "best_so_far",
     "check_folder",
     "clear_temporaries",
+    "find_run",
     "holder_of",
     "is_full",
+    "is_results",
     "new_folders",
     "no_space",
     "read_record",
+    "records_of_results",
     "restore",
     "score",
     "score_of",

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mtlscale.spec import Run
+
 Metrics = dict[str, dict[str, float]]  # task -> metric -> value
 
 
@@ -93,6 +95,19 @@ class RunRecord(BaseModel):
         """The main metric of all tasks; None where they have different ones, of which a mean would say nothing."""
         names = set(self.main_metrics.values())
         return names.pop() if len(names) == 1 else None
+
+    def as_run(self) -> Run:
+        """The run that left this record."""
+        return Run(
+            experiment=self.experiment,
+            dataset=self.dataset,
+            data=self.dataset,
+            method=self.method,
+            seed=self.seed,
+            fingerprint=self.fingerprint,
+            spec=self.spec,
+            trial=self.trial,
+        )
 
     @property
     def samples_per_second(self) -> float:

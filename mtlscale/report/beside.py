@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import pandas as pd
 
 from mtlscale.metrics import higher_is_better, relative_gain
 from mtlscale.report import statistics
-from mtlscale.report.layout import markdown_cell
+from mtlscale.report.markdown import markdown_cell
 from mtlscale.report.published import PublishedTable
 
 if TYPE_CHECKING:
@@ -45,29 +44,18 @@ class Comparison:
         lines += ["| " + " | ".join(markdown_cell(cell) for cell in row) + " |" for row in self.rows]
         return "\n".join([*lines, "", f"<sub>{markdown_cell(self.legend())}</sub>", ""])
 
-    def to_html(self) -> str:
-        head = "".join(f'<th scope="col">{html.escape(text)}</th>' for text in self.header)
-        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in self.rows)
-        title = html.escape(f"Beside {self.published.source}")
-        return (
-            f'<div class="scroll" tabindex="0" role="region" aria-label="{title}"><table><caption>{title}</caption>'
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-            f'<p class="legend">{html.escape(self.legend())}</p>'
-        )
-
     def to_rich(self) -> RenderableType:
-        from rich import box
         from rich.console import Group
-        from rich.markup import escape
-        from rich.table import Table
         from rich.text import Text
 
-        title = escape(f"beside {self.published.source}")
-        grid = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-        for index, header in enumerate(self.header):
-            grid.add_column(header, justify="left" if index < 2 else "right", no_wrap=True)
-        for row in self.rows:
-            grid.add_row(*(Text(cell, style="bold" if row[0] in self.far else "") for cell in row))
+        from mtlscale.report.grid import Field, Grid
+
+        far = ["bold" if row[0] in self.far else "" for row in self.rows]
+        fields = [
+            Field(header=header, texts=[row[place] for row in self.rows], right=place > 1, styles=far)
+            for place, header in enumerate(self.header)
+        ]
+        grid = Grid(names=fields[:1], fields=fields[1:], title=f"beside {self.published.source}")
         return Group(grid, Text(self.legend() + "\n", style="dim"))
 
     def legend(self) -> str:

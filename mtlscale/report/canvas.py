@@ -13,6 +13,7 @@ from mtlscale.records import write_atomically
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+DOTS, MOST_PIXELS = 150, 4000  # an inch, and of height: what is higher is drawn smaller
 MOST_LINES = 12  # tasks with a line, or numbers in the cells of a heat map
 
 
@@ -20,7 +21,8 @@ def save(figure: Figure, path: Path) -> Path:
     """Write the figure whole or not at all; the suffix says the format, .png or .svg."""
     buffer = io.BytesIO()
     with style():
-        figure.savefig(buffer, format=path.suffix.removeprefix("."), dpi=150, facecolor="white")
+        dots = min(DOTS, MOST_PIXELS / figure.get_figheight())
+        figure.savefig(buffer, format=path.suffix.removeprefix("."), dpi=dots, facecolor="white")
     write_atomically(path, buffer.getvalue())
     return path
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from mtlscale.records import RunRecord
 from mtlscale.report.canvas import new_figure, style
-from mtlscale.report.curves import colors
+from mtlscale.report.colors import Looks, looks
 from mtlscale.report.frames import by_dataset
 from mtlscale.report.layout import signed
 from mtlscale.report.plotly_canvas import interval, label, new_plot, numbers, with_legend
@@ -144,21 +144,22 @@ def curves(of: Capacity) -> pd.DataFrame:
     return found.assign(ci=half_width(found["std"], found["count"]))
 
 
-def capacity_figure(of: Capacity) -> Drawing:
+def capacity_figure(of: Capacity, shown: Looks | None = None) -> Drawing:
     """A line per method over the sizes; ringed: the size that validation chooses for all tasks."""
-    shades, found = colors(methods(of), of.baseline), curves(of)
+    shown, found = shown or looks(methods(of), of.baseline), curves(of)
     with style():
         figure = new_figure(7.0, 3.8)
         panel = figure.subplots()
         panel.set_xscale("log")
         for method in methods(of):
             rows = found[found["method"] == method]
+            look = shown[method]
             panel.errorbar(
-                rows["size"], rows["mean"], yerr=rows["ci"].fillna(0.0), color=shades[method], marker="o", markersize=4,
-                linewidth=1.3, capsize=2.5, elinewidth=0.8, label=method,
+                rows["size"], rows["mean"], yerr=rows["ci"].fillna(0.0), color=look.color, marker=look.marker,
+                linestyle=look.line, markersize=4, linewidth=1.3, capsize=2.5, elinewidth=0.8, label=method,
             )  # fmt: skip
             best = best_size(of, method)
-            panel.scatter([best], [at(of, method, best)], s=90, facecolors="none", edgecolors=shades[method], zorder=4)
+            panel.scatter([best], [at(of, method, best)], s=90, facecolors="none", edgecolors=look.color, zorder=4)
         sizes = sorted(set(found["size"]))
         panel.set_xticks(sizes, [str(size) for size in sizes])
         panel.minorticks_off()
@@ -168,9 +169,9 @@ def capacity_figure(of: Capacity) -> Drawing:
     return figure
 
 
-def capacity_plot(of: Capacity) -> Figure:
+def capacity_plot(of: Capacity, shown: Looks | None = None) -> Figure:
     """The same for the page."""
-    shades, found = colors(methods(of), of.baseline), curves(of)
+    shown, found = shown or looks(methods(of), of.baseline), curves(of)
     figure = new_plot(320)
     for method in methods(of):
         rows = found[found["method"] == method]
@@ -179,7 +180,8 @@ def capacity_plot(of: Capacity) -> Figure:
             y=numbers(rows["mean"]),
             error_y=interval(rows["ci"]),
             mode="lines+markers",
-            line={"color": shades[method], "width": 2},
+            line={"color": shown[method].color, "width": 2, "dash": shown[method].dash},
+            marker={"symbol": shown[method].symbol},
             name=label(method),
             showlegend=True,
             hovertemplate="%{y:.4g}",

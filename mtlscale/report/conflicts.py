@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.report.canvas import new_figure, style
-from mtlscale.report.curves import colors
+from mtlscale.report.colors import colors
 from mtlscale.report.plotly_canvas import interval, label, new_plot, with_legend
 from mtlscale.report.statistics import half_width
 from mtlscale.report.traces import by_method

@@ -12,9 +12,10 @@ import pandas as pd
 
 from mtlscale.records import RunRecord
 from mtlscale.report.canvas import MOST_LINES, new_figure, style
-from mtlscale.report.curves import COLORS, GREY
+from mtlscale.report.colors import GREY, Look, Looks, looks
 from mtlscale.report.facts import Facts
 from mtlscale.report.frames import by_dataset, newest
+from mtlscale.report.learning import SHARE
 from mtlscale.report.plotly_canvas import cell, interval, panel_grid, with_legend
 from mtlscale.report.plotly_canvas import label as plain
 
@@ -44,7 +45,7 @@ class Course:
 
     @property
     def file(self) -> str:
-        return f"by_{re.sub(r'[^0-9A-Za-z.-]+', '_', self.over)}_{self.pipeline}"
+        return f"by_{re.sub(r'[^0-9A-Za-z.-]+', '_', f'{self.over}_{self.pipeline}')}"
 
     @property
     def logarithmic(self) -> bool:
@@ -61,7 +62,9 @@ def courses(records: Sequence[RunRecord], tables: Mapping[str, Table]) -> Iterat
     pipelines: dict[str, dict[str, dict[str, Any]]] = {}
     for dataset, runs in by_dataset(newest(records)).items():
         if tables[dataset].baseline is not None and "name" in (first := runs[0].spec.get("dataset", {})):
-            pipelines.setdefault(str(first["name"]), {})[dataset] = _settings(runs)
+            share = first.get(SHARE, 1.0)  # of shares there are learning curves
+            name = str(first["name"]) if share == 1 else f"{first['name']} {100 * share:.4g} %"
+            pipelines.setdefault(name, {})[dataset] = _settings(runs)
     for pipeline, settings in pipelines.items():
         differing = _differing(list(settings.values()))
         counts = {name: len(set(values)) for name, values in differing.items() if all(map(_is_number, values))}
@@ -146,9 +149,9 @@ def _text(gain: float, ci: float) -> str:
     return f"{gain:+.1f}" if np.isnan(ci) else f"{gain:+.1f} ± {ci:.1f}"
 
 
-def course_figure(course: Course) -> Drawing:
+def course_figure(course: Course, shown: Looks | None = None) -> Drawing:
     """A panel beside the other, a line with its intervals each."""
-    shades = _shades(course)
+    shown = _looks(course, shown or {})
     with style():
         figure = new_figure(1.8 + 3.8 * len(course.panels), 3.4)
         axes = figure.subplots(1, len(course.panels), squeeze=False, sharey=True)[0]
@@ -156,7 +159,14 @@ def course_figure(course: Course) -> Drawing:
             for line, rows in list(lines.items())[:MOST_LINES]:
                 widths = rows["ci"].fillna(0.0)
                 panel.errorbar(
-                    rows["x"], rows["gain"], yerr=widths, label=line, color=shades[line], marker="o", capsize=2.5
+                    rows["x"],
+                    rows["gain"],
+                    yerr=widths,
+                    label=line,
+                    color=shown[line].color,
+                    linestyle=shown[line].line,
+                    marker=shown[line].marker,
+                    capsize=2.5,
                 )
             panel.axhline(0.0, color=GREY, linewidth=0.8, linestyle="--", zorder=0)
             if course.logarithmic:
@@ -170,9 +180,9 @@ def course_figure(course: Course) -> Drawing:
     return figure
 
 
-def course_plot(course: Course) -> Figure:
+def course_plot(course: Course, shown: Looks | None = None) -> Figure:
     """The same for the page."""
-    shades = _shades(course)
+    shown = _looks(course, shown or {})
     figure = panel_grid(list(course.panels), over=course.over)
     told: set[str] = set()
     for index, lines in enumerate(course.panels.values()):
@@ -186,7 +196,8 @@ def course_plot(course: Course) -> Figure:
                 name=plain(line),
                 legendgroup=line,
                 showlegend=line not in told,
-                line={"color": shades[line]},
+                line={"color": shown[line].color, "dash": shown[line].dash},
+                marker={"symbol": shown[line].symbol},
                 **place,
             )
             told.add(line)
@@ -195,6 +206,7 @@ def course_plot(course: Course) -> Figure:
     return with_legend(figure)
 
 
-def _shades(course: Course) -> dict[str, str]:
-    lines = dict.fromkeys(line for panel in course.panels.values() for line in panel)
-    return {line: COLORS[index % len(COLORS)] for index, line in enumerate(lines)}
+def _looks(course: Course, shown: Looks) -> dict[str, Look]:
+    """Methods look as everywhere; lines of a method and something else have looks of their own."""
+    lines = list(dict.fromkeys(line for panel in course.panels.values() for line in panel))
+    return {**looks(lines), **{line: shown[line] for line in lines if line in shown}}

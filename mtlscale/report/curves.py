@@ -14,20 +14,6 @@ from mtlscale.report.statistics import half_width
 
 MOST_SEEDS = 10  # of a method that curves are read from: reading epochs costs more than all the rest
 
-# Of one hue family each, told apart on white and on black; the baseline is grey.
-COLORS = (
-    "#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#d9a514", "#ff7f9d", "#9d755d", "#6b6ecf",
-    "#2ca6a4", "#c05b1c", "#8c9c2f", "#a13d63", "#3f5d9e",
-)  # fmt: skip
-GREY = "#8a8f98"
-
-
-def colors(methods: Sequence[str], baseline: str | None) -> dict[str, str]:
-    """One colour per method, the same in every figure."""
-    others = [method for method in methods if method != baseline]
-    result = {method: COLORS[index % len(COLORS)] for index, method in enumerate(others)}
-    return result if baseline is None else {**result, baseline: GREY}
-
 
 def epoch_frame(records: Sequence[RunRecord], methods: Sequence[str]) -> pd.DataFrame:
     """One row per method, seed, epoch and task: `train_loss`, `val` (the main metric) and `weight`, NaN where absent.

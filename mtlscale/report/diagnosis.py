@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtlscale.records import Diagnosis, Matrix, write_atomically
-from mtlscale.report.curves import GREY
-from mtlscale.report.html import drawing, filled
+from mtlscale.report.colors import GREY
+from mtlscale.report.glossary import DIAGNOSIS
+from mtlscale.report.pages import drawing, rendered
 from mtlscale.report.plotly_canvas import grid, label, new_plot
 from mtlscale.report.traces import shortened
 
@@ -38,40 +38,28 @@ def write_diagnosis(found: Diagnosis, folder: Path, trial: str | None = None) ->
 
 def page(found: Diagnosis, trial: str | None = None) -> str:
     """The HTML, which needs nothing else."""
-    order = leaves(found)
-    drawn = [(matrix.title, f"{matrix.about}.", heat_plot(found, matrix, order)) for matrix in found.matrices.values()]
-    about = (
-        f"average linkage of {found.matrices[found.summary].title}, mean of both directions; joined where it is above 0"
-    )
-    drawn.insert(0, ("Dendrogram", f"{about}.", dendrogram_plot(found)))
-    figures = "".join(
-        f'<figure class="wide"><figcaption><b>{_text(title)}</b> {_text(what)}</figcaption>'
-        f'<div class="plot" id="figure-{place}" role="img" aria-label="{_text(title)}"></div></figure>'
-        for place, (title, what, _) in enumerate(drawn)
-    )
-    left = "".join(f'<p class="legend">No {_text(name)}: {_text(why)}.</p>' for name, why in found.left_out.items())
-    facts = {"data": found.fingerprint, **found.settings, "seconds": f"{found.seconds:.1f}"}
-    told = "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in facts.items())
-    grouped = "".join(f"<li>{_text(', '.join(group))}</li>" for group in found.named(found.groups))
-    tried = (
-        ""
-        if trial is None
-        else "<details><summary>Try the groups: groups.yaml, beside this page, for mtlscale run</summary>"
-        f"<pre>{_text(trial)}</pre></details>"
-    )
-    items = [f"{len(found.tasks)} tasks", f"encoder {found.settings.get('encoder', {}).get('name', '')}"]
-    chips = "".join(f"<li>{_text(item)}</li>" for item in items)
-    return filled(
-        f"{found.dataset}: which tasks belong together · mtlscale",
-        {
-            "HEADER": f'<h1>{_text(found.dataset)}: which tasks belong together</h1><ul class="facts">{chips}</ul>',
-            "SECTIONS": f'<section id="diagnosis"><p class="summary">{_text(found.sentence)} {_text(found.verdict)}</p>'
-            f'<h2>Suggested groups</h2><ol>{grouped}</ol><p class="legend">{_text(two_groups(found))}</p>{tried}{left}'
-            f'<div class="figures">{figures}</div></section>',
-            "FAILURES": "",
-            "PROVENANCE": f'<section id="provenance"><h2>Provenance</h2><dl>{told}</dl></section>',
-            "FIGURES": "".join(drawing(f"figure-{place}", figure) for place, (_, _, figure) in enumerate(drawn)),
-        },
+    order, summary = leaves(found), found.matrices[found.summary]
+    about = f"average linkage of {summary.title}, mean of both directions; joined where it is above 0"
+    drawn = [("Dendrogram", f"{about}.", dendrogram_plot(found))]
+    first = [summary, *(matrix for matrix in found.matrices.values() if matrix is not summary)]
+    drawn += [(matrix.title, f"{matrix.about}.", heat_plot(found, matrix, order)) for matrix in first]
+    return rendered(
+        "diagnosis.html",
+        title=f"{found.dataset}: which tasks belong together · mtlscale",
+        dataset=found.dataset,
+        chips=[f"{len(found.tasks)} tasks", f"encoder {found.settings.get('encoder', {}).get('name', '')}"],
+        sentence=found.sentence,
+        verdict=found.verdict,
+        groups=[", ".join(group) for group in found.named(found.groups)],
+        two_groups=two_groups(found),
+        trial=trial,
+        left_out=found.left_out,
+        drawings=[
+            drawing(f"figure-{place}", title, what, figure, wide=True)
+            for place, (title, what, figure) in enumerate(drawn)
+        ],
+        provenance={"data": found.fingerprint, **found.settings, "seconds": f"{found.seconds:.1f}"},
+        words=DIAGNOSIS,
     )
 
 
@@ -163,7 +151,3 @@ def bounds(off: NDArray[np.float64]) -> tuple[float, float]:
         size = float(np.percentile(np.abs(known), EXTREME)) or float(np.abs(known).max())
         return -size, size
     return float(known.min()), float(known.max())
-
-
-def _text(value: object) -> str:
-    return html.escape(str(value), quote=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import pandas as pd
 
 from mtlscale.records import RunRecord
 from mtlscale.report.conflicts import conflict_ratios, conflict_texts
-from mtlscale.report.layout import markdown_cell
+from mtlscale.report.markdown import markdown_cell
 from mtlscale.report.similarity import similarity_rows
 from mtlscale.report.traces import last_values, trace_values
 
@@ -34,15 +33,6 @@ class Facts:
         lines += ["| " + " | ".join(map(markdown_cell, self.header)) + " |", "| --- " * len(self.header) + "|"]
         lines += ["| " + " | ".join(map(markdown_cell, row)) + " |" for row in self.rows]
         return "\n".join([*lines, "", ""])
-
-    def to_html(self) -> str:
-        head = "".join(f'<th scope="col">{html.escape(text)}</th>' for text in self.header)
-        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in self.rows)
-        return (
-            f'<div class="scroll" tabindex="0" role="region" aria-label="{html.escape(self.title)}"><table>'
-            f"<caption><b>{html.escape(self.title)}</b> {html.escape(self.what)}</caption>"
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-        )
 
 
 def facts(records: Sequence[RunRecord]) -> list[Facts]:

@@ -10,8 +10,22 @@ import pandas as pd
 
 from mtlscale.records import RunRecord
 from mtlscale.report import layout
-from mtlscale.report.curves import GREY, colors, epoch_frame, over_seeds, trace_frame, traced, varying_weights
-from mtlscale.report.plotly_canvas import cell, faint, grid, interval, label, new_plot, numbers, panel_grid, with_legend
+from mtlscale.report.colors import GREY, Looks, colors
+from mtlscale.report.curves import epoch_frame, over_seeds, trace_frame, traced, varying_weights
+from mtlscale.report.pareto import pareto
+from mtlscale.report.plotly_canvas import (
+    at_line,
+    by_rows,
+    cell,
+    faint,
+    grid,
+    interval,
+    label,
+    new_plot,
+    numbers,
+    panel_grid,
+    with_legend,
+)
 from mtlscale.report.searched import searched_figures
 
 if TYPE_CHECKING:
@@ -22,25 +36,33 @@ if TYPE_CHECKING:
 MOST_CURVES = 12  # methods with curves and weights; the tables hold all
 MOST_PANELS = 6
 MOST_LINES = 20  # tasks in a panel of weights
+MOST_ROWS = 30  # methods with a row
+MOST_NAMES = 10  # beside points; of more methods those on the front
 _HEAT = "In the metric's own unit. Blue is better and red worse where paired tests of the task, corrected, find that."
 
 
-def figures(table: Table, records: Sequence[RunRecord]) -> list[tuple[str, str, Figure]]:
-    """(title, what it shows, figure) of everything there is something to draw for."""
+def figures(table: Table, records: Sequence[RunRecord], shown: Looks) -> list[tuple[str, str, Figure]]:
+    """(title, what it shows, figure) of everything there is something to draw for, what is looked at first in front."""
     rows, base = table.rows, table.baseline
-    shades = colors(list(dict.fromkeys(record.method for record in records)), base)
     score = "average" if rows["average"].notna().any() else table.order
     found: list[tuple[str, str, Figure]] = []
     if score != "mean_rank":
-        name, dots = _score_name(table, score), _dots(table, score, shades)
-        found.append((name, "Mean and 95 % interval over seeds; small dots are single runs.", dots))
+        name, dots = _score_name(table, score), _dots(table, score, shown)
+        what = f"Mean and 95 % interval over seeds; small dots are single runs.{_best_of(table)}"
+        found.append((name, what, dots))
+        cost = _cost(table, score, shown)
+        what = f"{name} against the seconds a whole run takes, its search included; dashed: the Pareto front."
+        found.append(("Quality and cost", what, cost))
     if rows["delta_i"].notna().any() and score != "delta_i":
-        found.append((_score_name(table, "delta_i"), "Mean within each task, then over tasks.", _bars(table, shades)))
+        found.append(
+            (
+                _score_name(table, "delta_i"),
+                f"Mean within each task, then over tasks.{_best_of(table)}",
+                _bars(table, shown),
+            )
+        )
     if base is not None and len(table.tasks) > 1:
-        found.append((f"Difference to {base} by task", _HEAT, _heat(table, base)))
-    if score != "mean_rank":
-        cost = _cost(table, score, shades)
-        found.append(("Quality and cost", f"{name} against the seconds a whole run takes, its search included.", cost))
+        found.append((f"Difference to {base} by task", f"{_HEAT}{_best_of(table)}", _heat(table, base)))
     epochs = epoch_frame(records, drawn(table))
     alike, tasks = len(set(table.main_metrics.values())) == 1, table.tasks[:MOST_PANELS]  # unlike ones have no mean
     if epochs["train_loss"].notna().any():
@@ -48,7 +70,7 @@ def figures(table: Table, records: Sequence[RunRecord]) -> list[tuple[str, str, 
             panels, what = {"": over_seeds(epochs, "train_loss")}, "Mean over tasks and seeds."
         else:
             panels, what = {t: over_seeds(epochs[epochs["task"] == t], "train_loss") for t in tasks}, "Mean over seeds."
-        found.append(("Training loss", what, _curves(panels, shades)))
+        found.append(("Training loss", what, _curves(panels, shown)))
     if epochs["val"].notna().any():
         if alike:
             panels = {"": over_seeds(epochs, "val")}
@@ -56,15 +78,15 @@ def figures(table: Table, records: Sequence[RunRecord]) -> list[tuple[str, str, 
         else:
             panels = {f"{t} {table.main_metrics[t]}": over_seeds(epochs[epochs["task"] == t], "val") for t in tasks}
             what = "Main metric of each task, mean over seeds."
-        found.append(("Validation", what, _curves(panels, shades)))
+        found.append(("Validation", what, _curves(panels, shown)))
     traces = traced(records)[:MOST_PANELS]
     if traces:
         panels = {trace: over_seeds(trace_frame(records, trace), "value") for trace in traces}
-        found.append(("Traces", "What objectives recorded, mean over seeds.", _curves(panels, shades)))
+        found.append(("Traces", "What objectives recorded, mean over seeds.", _curves(panels, shown)))
     weights = dict(list(varying_weights(epochs).items())[:MOST_PANELS])
     if weights:
         found.append(("Task weights", "Mean over the steps of an epoch and over seeds.", _weights(weights)))
-    return [*found, *searched_figures(table, records)]
+    return [*found, *searched_figures(table, records, shown)]
 
 
 def drawn(table: Table) -> list[str]:
@@ -74,54 +96,74 @@ def drawn(table: Table) -> list[str]:
     return finished[:MOST_CURVES] + always
 
 
-def _dots(table: Table, score: str, shades: dict[str, str]) -> Figure:
-    rows = table.rows.dropna(subset=score)[::-1]
-    figure = new_plot(90 + 30 * len(rows))
+def _first(table: Table, column: str) -> pd.DataFrame:
+    """The best rows that have something there and those that the others are compared with; the best comes last, which
+    is on top."""
+    rows = table.rows.dropna(subset=column)
+    always = rows.index.isin([table.baseline, table.reference])
+    return rows[always | (np.arange(len(rows)) < MOST_ROWS)][::-1]
+
+
+def _best_of(table: Table) -> str:
+    return (
+        f" The best {MOST_ROWS} of {len(table.rows)} methods; the tables have all."
+        if len(table.rows) > MOST_ROWS
+        else ""
+    )
+
+
+def _dots(table: Table, score: str, shown: Looks) -> Figure:
+    rows = _first(table, score)
+    figure = new_plot(70 + 26 * len(rows))
     singles = table.runs[table.runs["method"].isin(rows.index)]
     names = {method: label(method) for method in rows.index}
     figure.add_scatter(
         x=singles[score].tolist(),
         y=[names[method] for method in singles["method"]],
         mode="markers",
-        marker={"size": 5, "opacity": 0.55, "color": [shades[method] for method in singles["method"]]},
+        marker={"size": 5, "opacity": 0.55, "color": [shown[method].color for method in singles["method"]]},
         customdata=singles["seed"].tolist(),
         hovertemplate="%{y}, seed %{customdata}: %{x:.4g}<extra></extra>",
+        meta="aside",
     )
     figure.add_scatter(
         x=rows[score].tolist(),
         y=list(names.values()),
         mode="markers",
-        marker={"size": 10, "color": [shades[method] for method in rows.index]},
+        marker={
+            "size": 10,
+            "color": [shown[method].color for method in rows.index],
+            "symbol": [shown[method].symbol for method in rows.index],
+        },
         error_x=interval(rows[f"{score}_ci"]),
         hovertemplate="%{y}: %{x:.4g}<extra></extra>",
     )
     figure.update_yaxes(categoryorder="array", categoryarray=list(names.values()))
     if table.reference is not None:
-        line = {"dash": "dot", "width": 1, "color": GREY}
-        figure.add_vline(x=float(table.rows[score][table.reference]), line=line)
-    return figure
+        at_line(figure, x=float(table.rows[score][table.reference]))
+    return by_rows(figure, 26)
 
 
-def _bars(table: Table, shades: dict[str, str]) -> Figure:
-    rows = table.rows.dropna(subset="delta_i")[::-1]
-    figure = new_plot(90 + 30 * len(rows))
+def _bars(table: Table, shown: Looks) -> Figure:
+    rows = _first(table, "delta_i")
+    figure = new_plot(70 + 26 * len(rows))
     figure.add_bar(
         x=rows["delta_i"].tolist(),
         y=[label(method) for method in rows.index],
         orientation="h",
-        marker={"color": [shades[method] for method in rows.index]},
+        marker={"color": [shown[method].color for method in rows.index]},
         error_x=interval(rows["delta_i_ci"]),
         hovertemplate="%{y}: %{x:+.3g} %<extra></extra>",
     )
     figure.update_xaxes(ticksuffix=" %")
-    return figure
+    return by_rows(figure, 26)
 
 
 def _heat(table: Table, against: str) -> Figure:
-    rows = table.rows[table.rows["finished"] > 0][::-1]
+    rows = _first(table, table.main_column(table.tasks[0]))
     gains, scaled = (frame.loc[rows.index] for frame in table.task_gains(against))
     digits = layout.decimals(pd.Series(gains.to_numpy().flatten()), figures=2, least=1)
-    figure = new_plot(110 + 30 * len(rows))
+    figure = new_plot(90 + 26 * len(rows))
     figure.add_heatmap(
         z=grid(scaled.to_numpy()),
         x=[label(task) for task in table.tasks],
@@ -137,33 +179,56 @@ def _heat(table: Table, against: str) -> Figure:
         ygap=1,
         hovertemplate="%{y}, %{x}: %{customdata:+.4g}<extra></extra>",
     )
-    return figure
+    return by_rows(figure, 26)
 
 
-def _cost(table: Table, score: str, shades: dict[str, str]) -> Figure:
+def _cost(table: Table, score: str, shown: Looks) -> Figure:
     rows = table.rows.dropna(subset=[score, "total_seconds"])
-    figure = new_plot(330)
+    gains = rows[score] * (1.0 if table.higher(score) else -1.0)
+    on_front = pareto(rows["total_seconds"].to_numpy(float), gains.to_numpy(float))
+    figure = new_plot(360)
+    front = rows[on_front].sort_values("total_seconds")
+    figure.add_scatter(
+        x=front["total_seconds"].tolist(),
+        y=front[score].tolist(),
+        mode="lines",
+        line={"color": GREY, "width": 1, "dash": "dash"},
+        hoverinfo="skip",
+        meta="aside",
+    )
+    special = on_front | rows.index.isin([table.baseline, table.reference]) | (len(rows) <= MOST_NAMES)
+    names = [label(method) for method in rows.index]
     figure.add_scatter(
         x=rows["total_seconds"].tolist(),
         y=rows[score].tolist(),
-        text=[label(method) for method in rows.index],
+        text=[name if of else "" for name, of in zip(names, special, strict=True)],
+        customdata=names,
         textposition="top center",
-        mode="markers+text" if len(rows) <= MOST_LINES else "markers",
-        marker={"size": 10, "color": [shades[method] for method in rows.index]},
-        hovertemplate="%{text}: %{y:.4g} in %{x:.3g} s<extra></extra>",
+        mode="markers+text",
+        cliponaxis=False,
+        marker={
+            "size": 10,
+            "color": [shown[method].color for method in rows.index],
+            "symbol": [shown[method].symbol for method in rows.index],
+        },
+        hovertemplate="%{customdata}: %{y:.4g} in %{x:.3g} s<extra></extra>",
     )
-    figure.update_xaxes(title="seconds per run", rangemode="tozero")
+    times = rows["total_seconds"]
+    wide = len(times) > 0 and times.min() > 0 and times.max() > 10 * times.min()
+    figure.update_xaxes(
+        title="seconds per run", **({"type": "log", "dtick": "D2"} if wide else {"rangemode": "tozero"})
+    )
     figure.update_yaxes(title=_score_name(table, score))
     return figure
 
 
-def _curves(panels: dict[str, pd.DataFrame], shades: dict[str, str]) -> Figure:
+def _curves(panels: dict[str, pd.DataFrame], shown: Looks) -> Figure:
     """One line per method in each panel, with a band for the interval over seeds."""
     figure = panel_grid(list(panels))
     for index, lines in enumerate(panels.values()):
         place = cell(index, len(panels))
         for method, rows in lines.groupby("method", sort=False):
-            color, epochs = shades[str(method)], rows["epoch"].tolist()
+            look, epochs = shown[str(method)], rows["epoch"].tolist()
             group = {"legendgroup": label(method), "name": label(method)}
             low, high = numbers(rows["mean"] - rows["ci"]), numbers(rows["mean"] + rows["ci"])
             if None not in low:
@@ -171,7 +236,7 @@ def _curves(panels: dict[str, pd.DataFrame], shades: dict[str, str]) -> Figure:
                     x=epochs + epochs[::-1],
                     y=high + low[::-1],
                     fill="toself",
-                    fillcolor=faint(color),
+                    fillcolor=faint(look.color),
                     line={"width": 0},
                     hoverinfo="skip",
                     showlegend=False,
@@ -182,7 +247,8 @@ def _curves(panels: dict[str, pd.DataFrame], shades: dict[str, str]) -> Figure:
                 x=epochs,
                 y=rows["mean"].tolist(),
                 mode="lines+markers" if len(epochs) == 1 else "lines",
-                line={"color": color, "width": 2},
+                line={"color": look.color, "width": 2, "dash": look.dash},
+                marker={"symbol": look.symbol},
                 hovertemplate="%{y:.4g}",
                 showlegend=index == 0,
                 **group,

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.report.canvas import MOST_LINES, new_figure, style
-from mtlscale.report.curves import GREY, colors
+from mtlscale.report.colors import GREY, colors
 from mtlscale.report.plotly_canvas import cell, label, numbers, panel_grid
 from mtlscale.report.traces import by_method, last_values, shortened
 

@@ -1,196 +1,168 @@
-"""The report as one page that needs nothing else: tables, interactive figures, failures and provenance.
-
-Everything a user or a library has named is escaped; nothing is fetched from anywhere.
-"""
+"""An experiment's report as one page that needs nothing else: what to take away first, the rest folded below it."""
 
 from __future__ import annotations
 
-import html
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from dataclasses import dataclass
+from typing import Any
 
 from mtlscale.records import RunRecord
 from mtlscale.report import layout
+from mtlscale.report.colors import Looks, page_looks
 from mtlscale.report.facts import facts
 from mtlscale.report.frames import by_dataset, newest
+from mtlscale.report.glossary import glossary
+from mtlscale.report.grids import column_grid, grids, main_grid
 from mtlscale.report.leaderboard import Leaderboard
-from mtlscale.report.statistics import BETTER, FEW, SAME, WORSE
+from mtlscale.report.overall import Overall
+from mtlscale.report.pages import PAGE, SMALL_PAGE, Drawing, Grid, drawing, rendered, word_grid
 from mtlscale.report.studies import Study, studies
 from mtlscale.report.table import Table
+from mtlscale.report.takeaway import takeaway
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-_HERE = Path(__file__).parent
-_WIDE = (
-    "weight",
-    "Branch points",
-    "Learned tree",
-    "Gate",
-    "Probability",
-    "Covariance",
-)  # in titles of figures with many panels
-_PILLS = {BETTER: "better", WORSE: "worse", SAME: "same", FEW: "few"}
+FEW_DATASETS = 3  # whose figures are open
+OPEN_FIGURES = 2  # of each of them
+FEWEST_FILTERED = 4  # methods that a filter is worth its place for
 
 
-def page(records: Iterable[RunRecord], board: Leaderboard, name: str) -> str:
-    """The HTML of an experiment's report."""
-    from mtlscale.report.figures import figures
+@dataclass(frozen=True, kw_only=True)
+class _Section:
+    """A data set."""
 
+    id: str
+    title: str
+    sentence: str
+    legend: str
+    main: Grid
+    first: list[Drawing]
+    more: list[Drawing]
+    quality: list[Grid]
+    tasks: list[Grid]
+    cost: list[Grid]
+    beside: list[Grid]
+    facts: list[Grid]
+    columns: list[layout.Column]
+
+
+def page(records: Iterable[RunRecord], board: Leaderboard, name: str, *, live: str = "") -> str:
+    """The HTML. live: of a page that asks its server for news, the results that it shows."""
     runs = by_dataset(newest(records))
     everything = [record for group in runs.values() for record in group]
-    sections, drawings = [], []
-    for number, (dataset, table) in enumerate(board.tables.items()):
-        drawn = figures(table, runs[dataset])
-        beside = "".join(comparison.to_html() for comparison in board.comparisons.get(dataset, ()))
-        beside += "".join(found.to_html() for found in facts(runs[dataset]))
-        sections.append(_dataset(table, number, [(title, what) for title, what, _ in drawn], beside))
-        drawings += [drawing(f"figure-{number}-{index}", figure) for index, (_, _, figure) in enumerate(drawn)]
-    for number, study in enumerate(studies(everything, board), len(board.tables)):
-        sections.append(_study(study, number))
-        drawings.append(drawing(f"figure-{number}-0", study.plot()))
-    return filled(
-        f"{name} · mtlscale",
-        {
-            "HEADER": _header(name, board, everything),
-            "SECTIONS": "\n".join(sections),
-            "FAILURES": _failures(board),
-            "PROVENANCE": _provenance(runs, everything),
-            "FIGURES": "\n".join(drawings),
-        },
+    shown = page_looks(everything, board.tables.values())
+    methods = list(dict.fromkeys(record.method for record in everything))
+    sections = [
+        _section(table, number, runs[dataset], board, shown)
+        for number, (dataset, table) in enumerate(board.tables.items())
+    ]
+    told = [_study(study, number) for number, study in enumerate(studies(everything, board), len(sections))]
+    overall = board.overall()
+    above = None if overall is None else _overall(overall, shown)
+    drawings = [one for section in sections for one in (*section.first, *section.more)]
+    drawings += [one for part in ([above] if above else []) + told for one in part["drawings"]]
+    heads = [(column.header, column.help) for section in sections for column in section.columns]
+    return rendered(
+        "experiment.html",
+        title=f"{name} · mtlscale",
+        name=name,
+        chips=_chips(board, everything),
+        overall=above,
+        sections=sections,
+        studies=told,
+        failures=_failures(board),
+        provenance=_provenance(runs, everything),
+        specs={dataset: _specs(group) for dataset, group in runs.items()},
+        words=glossary(board.tables.values(), heads if len(sections) == 1 else _common(heads, len(sections))),
+        drawings=drawings,
+        methods=methods if len(methods) >= FEWEST_FILTERED else (),
+        live=live,
     )
 
 
-def filled(title: str, parts: Mapping[str, str]) -> str:
-    """The page of these parts, with its style, its script and plotly's inside."""
-    from plotly.offline import get_plotlyjs
+def _section(table: Table, number: int, runs: Sequence[RunRecord], board: Leaderboard, shown: Looks) -> _Section:
+    from mtlscale.report.figures import figures
 
-    everything = {
-        "TITLE": _text(title),
-        "STYLE": (_HERE / "page.css").read_text(encoding="utf-8"),
-        "PLOTLY": get_plotlyjs(),
-        "SCRIPT": (_HERE / "page.js").read_text(encoding="utf-8"),
-        **parts,
+    few = len(board.tables) <= FEW_DATASETS
+    size = PAGE if few else SMALL_PAGE
+    drawn = [
+        drawing(f"figure-{number}-{index}", title, what, figure)
+        for index, (title, what, figure) in enumerate(figures(table, runs, shown))
+    ]
+    first = OPEN_FIGURES if few else 0
+    found = layout.columns(table)
+    quality, tasks, cost = layout.by_block(found)
+    metrics = ", ".join(dict.fromkeys(table.main_metrics.values()))
+    return _Section(
+        id=f"data-{number}",
+        title=table.dataset,
+        sentence=takeaway(table),
+        legend=f"{layout.legend(table)} {layout.colour_key(table)}",
+        main=main_grid(table, found, size),
+        first=drawn[:first],
+        more=drawn[first:],
+        quality=grids(table, quality, "Quality", size) if quality else [],
+        tasks=grids(table, tasks, f"By task: {table.split} {metrics}", size) if tasks else [],
+        cost=grids(table, cost, "Cost", size) if cost else [],
+        beside=[
+            word_grid(f"Beside {one.published.source}", one.header, one.rows, after=one.legend())
+            for one in board.comparisons.get(table.dataset, ())
+        ],
+        facts=[word_grid(one.title, one.header, one.rows, one.what) for one in facts(runs)],
+        columns=found,
+    )
+
+
+def _study(study: Study, number: int) -> dict[str, Any]:
+    return {
+        "id": f"data-{number}",
+        "title": study.title,
+        "sentences": study.sentences,
+        "grids": [word_grid(one.title, one.header, one.rows, one.what) for one in study.tables],
+        "drawings": [drawing(f"figure-{number}-0", study.title, "", study.plot(), wide=True)],
     }
-    template = (_HERE / "page.html").read_text(encoding="utf-8")
-    # Split at the places once: a value that happens to hold another place's name stays as it is.
-    pieces = template.split("@@")
-    return "".join(everything[piece] if index % 2 else piece for index, piece in enumerate(pieces))
 
 
-def drawing(place: str, figure: Figure) -> str:
-    """A figure for the element of this id. plotly writes "<" as \\u003c, so its JSON cannot end the script element it
-    stands in."""
-    return f'<script type="application/json" data-for="{place}">{figure.to_json()}</script>'
+def _overall(overall: Overall, shown: Looks) -> dict[str, Any]:
+    names = [str(name) for name in overall.rows.index]
+    return {
+        "sentence": overall.sentence,
+        "notes": "; ".join(overall.notes),
+        "grid": column_grid(names, overall.columns(), "All data sets together", {}),
+        "drawings": [
+            drawing(f"overall-{index}", title, what, figure)
+            for index, (title, what, figure) in enumerate(overall.figures(shown))
+        ],
+    }
 
 
-def _header(name: str, board: Leaderboard, records: Sequence[RunRecord]) -> str:
+def _chips(board: Leaderboard, records: Sequence[RunRecord]) -> list[str]:
     status = Counter(record.status for record in records)
-    methods = len({record.method for record in records})
-    seeds = len({record.seed for record in records})
-    facts = [
+    chips = [
         _count(len(board.tables), "data set"),
-        _count(methods, "method"),
-        _count(seeds, "seed"),
+        _count(len({record.method for record in records}), "method"),
+        _count(len({record.seed for record in records}), "seed"),
         f"{status['finished']} of {_count(len(records), 'run')} finished",
     ]
-    facts += [f"{status[bad]} {bad}" for bad in ("failed", "diverged") if status[bad]]
+    chips += [f"{status[bad]} {bad}" for bad in ("failed", "diverged") if status[bad]]
     if last := max((record.finished for record in records), default=""):
-        facts.append(f"last run ended {last[:16].replace('T', ' ')} UTC")
-    links = ""
-    if len(board.tables) > 1:
-        items = (f'<a href="#data-{index}">{_text(dataset)}</a>' for index, dataset in enumerate(board.tables))
-        links = f'<nav aria-label="Data sets">{"".join(items)}</nav>'
-    chips = "".join(f"<li>{_text(fact)}</li>" for fact in facts)
-    return f'<h1>{_text(name)}</h1><ul class="facts">{chips}</ul>{links}'
+        chips.append(f"last run ended {last[:16].replace('T', ' ')} UTC")
+    return chips
 
 
-def _dataset(table: Table, number: int, drawn: Sequence[tuple[str, str]], beside: str) -> str:
-    metrics = ", ".join(dict.fromkeys(table.main_metrics.values()))
-    legend = f"{layout.legend(table)} {layout.colour_key(table)}"
-    captions = ("Quality", f"By task: {table.split} {metrics}", "Cost")
-    tables = "".join(
-        _table(table, block, caption)
-        for caption, block in zip(captions, layout.by_block(layout.columns(table)), strict=True)
-        if block
-    )
-    plots = "".join(_figure(number, index, title, what) for index, (title, what) in enumerate(drawn))
-    return (
-        f'<section id="data-{number}"><h2>{_text(table.dataset)}</h2>'
-        f'<p class="summary">{_text(layout.summary(table))}</p>{tables}'
-        f'<p class="legend">{_text(legend)}</p>{beside}<div class="figures">{plots}</div></section>'
-    )
-
-
-def _study(study: Study, number: int) -> str:
-    return (
-        f'<section id="data-{number}"><h2>{_text(study.title)}</h2>{study.to_html()}'
-        f'<div class="figures">{_figure(number, 0, study.title, "")}</div></section>'
-    )
-
-
-def _figure(number: int, index: int, title: str, what: str) -> str:
-    return (
-        f'<figure class="{"wide" if any(word in title for word in _WIDE) else ""}">'
-        f"<figcaption><b>{_text(title)}</b> {_text(what)}</figcaption>"
-        f'<div class="plot" id="figure-{number}-{index}" role="img" aria-label="{_text(title)}"></div>'
-        "</figure>"
-    )
-
-
-def _table(table: Table, block: Sequence[layout.Column], caption: str) -> str:
-    titles = [("method", "as the experiment names it"), *((column.header, column.help) for column in block)]
-    head = [
-        f'<th scope="col" title="{_text(help)}"><button type="button">{_text(header)}</button></th>'
-        for header, help in titles
-    ]
-    body = []
-    for index, method in enumerate(table.rows.index):
-        role = {table.baseline: "baseline", table.reference: "reference"}.get(method, "")
-        tag = f' <span class="role">{role}</span>' if role and method else ""
-        cells = [f'<th scope="row" data-key="{_text(method)}">{_text(table.name(method))}{tag}</th>']
-        for column in block:
-            text, key = column.texts[index], column.keys[index]
-            marks = {"best": column.best, "gain": column.gains, "loss": column.losses}
-            kind = " ".join(mark for mark, marked in marks.items() if index in marked)
-            shown = f'<span class="pill {_PILLS[text]}">{text}</span>' if text in _PILLS else _text(text)
-            number = "" if np.isnan(key) else f"{key:.10g}"
-            cells.append(f'<td class="{kind}" data-key="{number}">{shown}</td>')
-        body.append(f"<tr>{''.join(cells)}</tr>")
-    label = _text(f"{table.dataset}: {caption}")
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">'
-        '<table class="sortable">'
-        f"<caption>{_text(caption)}</caption><thead><tr>{''.join(head)}</tr></thead>"
-        f"<tbody>{''.join(body)}</tbody></table></div>"
-    )
-
-
-def _failures(board: Leaderboard) -> str:
+def _failures(board: Leaderboard) -> Grid | None:
+    several = len(board.tables) > 1
     rows = [
-        f'<tr><td>{_text(dataset)}</td><td>{_text(method)}</td><td class="number">{seed}</td>'
-        f'<td><span class="pill worse">{_text(status)}</span></td><td class="cause">{_text(error)}</td></tr>'
+        (method, *([dataset] if several else []), str(seed), status, error)
         for dataset, table in board.tables.items()
         for method, seed, status, error in layout.failures(table)
     ]
-    if not rows:
-        return ""
-    head = "".join(f'<th scope="col">{title}</th>' for title in ("data set", "method", "seed", "status", "cause"))
-    return (
-        '<section id="failures"><h2>Runs that did not finish</h2>'
-        "<p>They count in no mean. Another try runs them again.</p>"
-        f'<div class="scroll" tabindex="0" role="region" aria-label="Runs that did not finish"><table><thead><tr>{head}'
-        f"</tr></thead><tbody>{''.join(rows)}</tbody></table></div></section>"
-    )
+    header = ("method", *(["data set"] if several else []), "seed", "status", "cause")
+    return word_grid("", header, rows) if rows else None
 
 
-def _provenance(runs: dict[str, list[RunRecord]], records: Sequence[RunRecord]) -> str:
+def _provenance(runs: Mapping[str, Sequence[RunRecord]], records: Sequence[RunRecord]) -> dict[str, str]:
     versions = sorted({f"{name} {version}" for record in records for name, version in record.versions.items()})
-    facts = {
+    told = {
         "mtlscale revision": sorted({record.revision for record in records if record.revision}),
         "hardware": sorted({record.hardware for record in records if record.hardware}),
         "workers per run": sorted({str(record.workers) for record in records}),
@@ -200,31 +172,28 @@ def _provenance(runs: dict[str, list[RunRecord]], records: Sequence[RunRecord]) 
             for dataset, group in runs.items()
         },
     }
-    rows = "".join(
-        f"<dt>{_text(name)}</dt><dd>{_text(', '.join(values) or 'not recorded')}</dd>" for name, values in facts.items()
-    )
-    specs = "".join(_spec(dataset, group) for dataset, group in runs.items())
-    return f'<section id="provenance"><h2>Provenance</h2><dl>{rows}</dl>{specs}</section>'
+    return {name: ", ".join(values) or "not recorded" for name, values in told.items()}
 
 
-def _spec(dataset: str, records: Sequence[RunRecord]) -> str:
+def _specs(records: Sequence[RunRecord]) -> dict[str, str]:
     """The spec of each method's first run: its seeds differ in nothing else."""
     import yaml
 
     first: dict[str, RunRecord] = {}
     for record in records:
         first.setdefault(record.method, record)
-    items = "".join(
-        f"<details><summary>{_text(method)}</summary>"
-        f"<pre>{_text(yaml.safe_dump(record.spec, sort_keys=False, allow_unicode=True))}</pre></details>"
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # ten times as fast
+    return {
+        method: yaml.dump(record.spec, Dumper=dumper, sort_keys=False, allow_unicode=True)
         for method, record in first.items()
-    )
-    return f"<details><summary>Specs on {_text(dataset)}</summary>{items}</details>"
+    }
+
+
+def _common(heads: Sequence[tuple[str, str]], sections: int) -> list[tuple[str, str]]:
+    """Columns that most data sets have: of many the tasks' would make a long list."""
+    counted = Counter(heads)
+    return [head for head, count in counted.items() if 2 * count > sections]
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _text(value: Any) -> str:
-    return html.escape(str(value), quote=True)

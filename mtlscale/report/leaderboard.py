@@ -5,20 +5,22 @@ Definitions: docs/methods.md#deltas for Δ and η, docs/methods.md#which-differe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 from rich.console import RenderableType
 
-from mtlscale.metrics import relative_gain
 from mtlscale.records import RunRecord
 from mtlscale.report import layout, statistics
+from mtlscale.report.across import ROPE
 from mtlscale.report.beside import Comparison, compare
 from mtlscale.report.frames import by_dataset, metric_columns, newest, run_frame, value_frame
+from mtlscale.report.gains import deltas, of_same_seed
 from mtlscale.report.items import intervals
 from mtlscale.report.notes import departures, idle, resolution
+from mtlscale.report.overall import Overall, overall
 from mtlscale.report.published import Published
 from mtlscale.report.table import IDLE, Table
 from mtlscale.spec import UserError, check_delta, entering, suite_delta
@@ -38,24 +40,26 @@ class Leaderboard:
     def from_records(
         cls,
         records: Iterable[RunRecord],
-        baseline: str = "stl",
-        reference: str = "equal",
+        baseline: str | Mapping[str, str] = "stl",
+        reference: str | Mapping[str, str] = "equal",
         published: Published | None = None,
         delta: Mapping[str, Sequence[str]] | None = None,
+        notes: Mapping[str, Sequence[str]] | None = None,
     ) -> Leaderboard:
         """Of the newest record of every data set, method and seed. `baseline`: label of the method Δ is taken to;
-        `reference`: label of the method the paired tests and step times compare with; `delta`: data set (or "", for the
-        others) -> the metrics that enter Δ and η, default what its pipeline says. `UserError` for one that is not
-        measured."""
+        `reference`: label of the method the paired tests and step times compare with, either of all tables or by data
+        set; `delta`: data set (or "", for the others) -> the metrics that enter Δ and η, default what its pipeline
+        says; `notes`: data set -> what else its table says. `UserError` for a metric that is not measured."""
         groups = by_dataset(records)
         if not groups:
             raise UserError("there are no runs to report yet; start some with `mtlscale run`")
         delta = delta or {}
         check_delta(delta, {name: found for name, runs in groups.items() if (found := _measured(runs))})
-        tables = {
-            dataset: _table(dataset, runs, baseline, reference, delta.get(dataset, delta.get("", ())))
-            for dataset, runs in groups.items()
-        }
+        tables = {}
+        for dataset, runs in groups.items():
+            base, ref = (one if isinstance(one, str) else one[dataset] for one in (baseline, reference))
+            table = _table(dataset, runs, base, ref, delta.get(dataset, delta.get("", ())))
+            tables[dataset] = replace(table, notes=(*(notes or {}).get(dataset, ()), *table.notes))
         comparisons = {}
         for dataset, runs in groups.items():
             pipeline = runs[0].spec.get("dataset", {}).get("name", "")
@@ -64,6 +68,21 @@ class Leaderboard:
             if any(beside):
                 comparisons[dataset] = tuple(comparison for comparison in beside if comparison is not None)
         return cls(tables, comparisons)
+
+    def only(self, rows: Collection[str]) -> Leaderboard:
+        """The tables with these rows alone; what they are compared with stays what it was."""
+        found = {dataset: table.only(rows) for dataset, table in self.tables.items()}
+        return replace(self, tables={dataset: table for dataset, table in found.items() if len(table.rows)})
+
+    def overall(self, rope: float = ROPE) -> Overall | None:
+        """What the data sets say together; None below two. `rope`: the points that make no difference in practice."""
+        return overall(self.tables, rope)
+
+    def _repr_html_(self) -> str:
+        """How notebooks show it."""
+        from mtlscale.report.notebook import in_a_notebook
+
+        return in_a_notebook(self.tables.values())
 
     def to_pandas(self) -> pd.DataFrame:
         """All tables below each other, one row per data set and method, best first."""
@@ -84,13 +103,15 @@ class Leaderboard:
             parts += [comparison.to_markdown() for comparison in self.comparisons.get(dataset, ())]
         return "\n".join(parts)
 
-    def to_rich(self, width: int = 100) -> RenderableType:
-        """Tables for a terminal of that width."""
+    def to_rich(self, *, wide: bool = False) -> RenderableType:
+        """Tables that fit the console that prints them; `wide`: details, too, which a narrow one leaves out."""
         from rich.console import Group
+
+        from mtlscale.report.terminal import Printed
 
         parts: list[RenderableType] = []
         for dataset, table in self.tables.items():
-            parts += layout.terminal(table, width)
+            parts.append(Printed(table, wide))
             parts += [comparison.to_rich() for comparison in self.comparisons.get(dataset, ())]
         return Group(*parts)
 
@@ -156,10 +177,10 @@ def _table(
     if base is None:
         notes.append(f"no Δ and η: no finished run of {baseline}")
     else:
-        references = _of_same_seed(values, runs["seed"], runs["method"] == base)
+        references = of_same_seed(values, runs["seed"], runs["method"] == base)
         zero = (references[entered] == 0).any().to_numpy()
         notes += [f"no Δ: {entered[i][1]} of {entered[i][0]} is 0 for {base}" for i in np.flatnonzero(zero)]
-        scores.update(_gains(values, references, directions, main, entered))
+        scores.update(deltas(values, references, directions, main, entered))
         if set(main.values()) == {"accuracy"}:
             ours, theirs = (100.0 - _task_mean(frame, main) for frame in (values, references))
             scores["relative_error"] = ours / theirs.where(theirs > 0)
@@ -199,49 +220,6 @@ def _label(name: str, labels: pd.Series[str]) -> str | None:
 def _task_mean(values: pd.DataFrame, main: dict[str, str]) -> pd.Series[float]:
     """Mean over tasks of the main metric of each run [runs]; tasks that no run has labels of don't count."""
     return values[list(main.items())].dropna(axis=1, how="all").mean(axis=1, skipna=False)
-
-
-def _of_same_seed(values: pd.DataFrame, seeds: pd.Series[int], chosen: pd.Series[bool]) -> pd.DataFrame:
-    """For each run the values of the chosen method's run of the same seed; where it has none, its mean over seeds."""
-    of_seed = values[chosen].set_index(seeds[chosen])
-    return of_seed.reindex(seeds).fillna(of_seed.mean()).set_axis(values.index)
-
-
-def _gains(
-    values: pd.DataFrame,
-    references: pd.DataFrame,
-    directions: dict[str, bool],
-    main: dict[str, str],
-    entered: Sequence[tuple[str, str]],
-) -> pd.DataFrame:
-    """Δ under its three definitions and η of each run, in percent: mtlscale.metrics over all runs at once."""
-    mains = list(main.items())
-    gains, _, _ = _gain_frames(values[mains], references[mains], directions)
-    of_main = gains.mean(axis=1, skipna=False)
-    gains, safe, share = _gain_frames(values[entered], references[entered], directions)
-    return pd.DataFrame(
-        {
-            "delta_i": gains.mul(share).sum(axis=1, skipna=False),
-            "delta_flat": gains.mean(axis=1, skipna=False),
-            "delta_main": of_main,
-            "safeness": safe.mul(share).sum(axis=1, skipna=False),
-        }
-    )
-
-
-def _gain_frames(
-    values: pd.DataFrame, references: pd.DataFrame, directions: dict[str, bool]
-) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray]:
-    """[runs, metrics] relative gains and what is safe, in percent, of metrics that the references have; and the share
-    of each metric within its task."""
-    known = references.columns[references.notna().any()]
-    values, references = values[known], references[known]
-    tasks, metrics = known.get_level_values("task"), known.get_level_values("metric")
-    sign = np.where([directions[metric] for metric in metrics], 1.0, -1.0)
-    gains: pd.DataFrame = relative_gain(values, references.where(references != 0), sign)
-    safe = ((values - references) * sign >= 0).astype(float).where(values.notna()) * 100.0
-    share = 1.0 / (tasks.value_counts()[tasks].to_numpy() * tasks.nunique())  # of each metric within its task
-    return gains, safe, share
 
 
 def _rows(table: Table, everything: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:

@@ -11,32 +11,46 @@ from mtlscale.metrics import METRICS
 from mtlscale.records import RunRecord
 from mtlscale.report.statistics import FEWEST_SEEDS, smallest_difference
 from mtlscale.report.table import Table
+from mtlscale.report.texts import about, counted
 
 NEAR = 0.01  # of equal weights, relative: methods that always stayed as near did not act
 
 
-def resolution(table: Table) -> list[str]:
-    """The smallest difference to the reference that the seeds could show in the column that the tests are made on."""
+def smallest(table: Table) -> tuple[int, float]:
+    """(most seeds that a method shares with the reference, the smallest difference to it that they could show in the
+    column that the tests are made on); (0, NaN) where no test is made."""
     if table.reference is None or table.order == "mean_rank":
-        return []
+        return 0, math.nan
     scores = table.runs.pivot(index="seed", columns="method", values=table.order)
     differences = scores.drop(columns=table.reference).sub(scores[table.reference], axis=0)
     pairs = differences.notna().sum()
     most = int(pairs.max()) if len(pairs) else 0
-    if most == 0:
+    tests = int((pairs >= FEWEST_SEEDS).sum())
+    return most, smallest_difference(differences.std()[pairs == most], most, tests) if most else math.nan
+
+
+def resolution(table: Table) -> list[str]:
+    """The smallest difference to the reference that the seeds could show."""
+    most, least = smallest(table)
+    if most == 0 or least == 0:
         return []
     if most < FEWEST_SEEDS:
-        return [f"with {'one seed' if most == 1 else f'{most} seeds'} no difference can be shown"]
-    least = smallest_difference(differences.std()[pairs == most], most, int((pairs >= FEWEST_SEEDS).sum()))
-    if least == 0:
-        return []
+        return [f"with {counted(most, 'seed') if most > 1 else 'one seed'} no difference can be shown"]
     what = "Δ" if table.order == "delta_i" else "the average"
     if math.isinf(least):
         return [f"with {most} seeds that differ by nothing, no difference of {what} can be shown"]
-    metric = next(iter(table.main_metrics.values()), "")
-    percent = table.order == "delta_i" or (metric in METRICS and METRICS[metric].unit == "%")
-    unit = " points" if percent else ""
-    return [f"with {most} seeds, differences of {what} below about {least:.2g}{unit} cannot be shown"]
+    return [f"with {most} seeds, differences of {what} below about {about(least, unit(table))} cannot be shown"]
+
+
+def unit(table: Table) -> str:
+    """ "point" where the column that rows are sorted by is in percent."""
+    return "point" if table.order == "delta_i" or (table.order == "average" and in_percent(table)) else ""
+
+
+def in_percent(table: Table) -> bool:
+    """Whether the average over tasks is."""
+    metrics = set(table.main_metrics.values())
+    return bool(metrics) and all(metric in METRICS and METRICS[metric].unit == "%" for metric in metrics)
 
 
 def departures(records: Sequence[RunRecord]) -> dict[str, float]:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from mtlscale.report.canvas import new_figure, style
-from mtlscale.report.curves import GREY, colors
+from mtlscale.report.colors import GREY, Looks, looks
 from mtlscale.report.layout import EMPTY
+from mtlscale.report.pareto import FLOOR, pareto
 from mtlscale.report.plotly_canvas import interval, label, new_plot
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from mtlscale.report.table import Table
 
 MOST_METHODS = 30
-FLOOR = "constant"  # has next to no parameters, and would be on every front
-_MARKS = "osD^vP"
 
 
 def sized(table: Table) -> pd.DataFrame:
@@ -38,33 +36,26 @@ def sized(table: Table) -> pd.DataFrame:
     return found[always | (np.arange(len(found)) < MOST_METHODS)]
 
 
-def pareto(sizes: NDArray[np.float64], gains: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """[n] of each point, whether no other has a higher gain at no larger size, or the same at a smaller."""
-    no_worse = (sizes[:, None] <= sizes) & (gains[:, None] >= gains)
-    better = no_worse & ((sizes[:, None] < sizes) | (gains[:, None] > gains))
-    return np.asarray(~better.any(axis=0))
-
-
-def parameter_figure(table: Table) -> Drawing:
-    """Δ with its interval against the number of parameters; the front as a line, baseline and reference as squares."""
+def parameter_figure(table: Table, shown: Looks | None = None) -> Drawing:
+    """Δ with its interval against the number of parameters; the front as a line, baseline and reference larger."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     points = sized(table)
-    shades = colors([str(method) for method in points.index], table.baseline)
+    shown = shown or looks([str(method) for method in points.index], table.baseline)
     with style():
         figure = new_figure(7.6, 4.2)
         panel = figure.subplots()
         panel.set_xscale("log")
         front = points[points["front"]].sort_values("parameters")
         panel.plot(front["parameters"], front["gain"], color=GREY, linewidth=1.1, linestyle="--", zorder=1)
-        for place, (method, row) in enumerate(points.iterrows()):
+        for method, row in points.iterrows():
             special = method in (table.baseline, table.reference)
             panel.errorbar(
                 row["parameters"],
                 row["gain"],
                 yerr=None if np.isnan(row["ci"]) else row["ci"],
-                fmt="s" if special else _MARKS[place // 15 % len(_MARKS)],
-                color=shades[str(method)],
+                fmt=shown[str(method)].marker,
+                color=shown[str(method)].color,
                 markersize=8 if special else 6,
                 markeredgecolor="#1f2328" if row["front"] else "none",
                 markeredgewidth=1.2,
@@ -89,10 +80,10 @@ def parameter_figure(table: Table) -> Drawing:
     return figure
 
 
-def parameter_plot(table: Table) -> Figure:
+def parameter_plot(table: Table, shown: Looks | None = None) -> Figure:
     """The same for the page."""
     points = sized(table)
-    shades = colors([str(method) for method in points.index], table.baseline)
+    shown = shown or looks([str(method) for method in points.index], table.baseline)
     figure = new_plot(380)
     front = points[points["front"]].sort_values("parameters")
     figure.add_scatter(
@@ -111,9 +102,9 @@ def parameter_plot(table: Table) -> Figure:
         textposition="top center",
         mode="markers+text" if len(points) <= 20 else "markers",
         marker={
-            "size": 11,
-            "color": [shades[str(method)] for method in points.index],
-            "symbol": ["square" if of else "circle" for of in special],
+            "size": [14 if of else 10 for of in special],
+            "color": [shown[str(method)].color for method in points.index],
+            "symbol": [shown[str(method)].symbol for method in points.index],
             "line": {"width": [2.0 if of else 0.0 for of in points["front"]], "color": GREY},
         },
         hovertemplate="%{text}: %{y:+.3g} % with %{x:,.4g} parameters<extra></extra>",

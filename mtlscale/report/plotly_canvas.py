@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from mtlscale.report.curves import GREY
+from mtlscale.report.colors import GREY
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -53,6 +53,20 @@ def with_legend(figure: Figure) -> Figure:
     legend = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"}
     figure.update_layout(margin={"b": room}, legend=legend)
     return figure
+
+
+def by_rows(figure: Figure, height: int) -> Figure:
+    """Say how high a row of the figure is: the page makes it smaller where a filter leaves fewer."""
+    figure.update_layout(meta={"row": height})
+    return figure
+
+
+def at_line(figure: Figure, x: float) -> None:
+    """A dotted line from bottom to top; plotly's own function takes as long as all the rest of a figure."""
+    line = {"dash": "dot", "width": 1, "color": GREY}
+    figure.layout.shapes = (
+        {"type": "line", "xref": "x", "yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1, "line": line},
+    )
 
 
 def interval(widths: pd.Series[float]) -> dict[str, Any]:

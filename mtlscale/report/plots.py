@@ -15,9 +15,11 @@ import pandas as pd
 
 from mtlscale.records import RunRecord
 from mtlscale.report.canvas import MOST_LINES, new_figure, style
-from mtlscale.report.curves import GREY, colors, epoch_frame, over_seeds, trace_frame, traced, varying_weights
+from mtlscale.report.colors import GREY, Looks, looks, page_looks
+from mtlscale.report.curves import epoch_frame, over_seeds, trace_frame, traced, varying_weights
 from mtlscale.report.frames import by_dataset, newest
-from mtlscale.report.layout import colour_key, decimals, legend, signed, summary
+from mtlscale.report.layout import colour_key, decimals, legend, signed
+from mtlscale.report.takeaway import takeaway
 from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
     from mtlscale.report.table import Table
 
 MOST_ROWS = 30  # methods in a picture
+MOST_INCHES = 26.0  # of height: 3,900 pixels
+FEWEST_ROWS = 4  # of each data set, where there are so many that rows get scarce
+MOST_CURVES = 24  # methods with a line
+MOST_WEIGHTS = 24  # methods with a panel of weights
 FAR_FLOOR = "constant"
 _SIGN_COLORS = {1: "#2f8f4e", -1: "#c8443c"}
 _PLAIN = "#44608a"
@@ -41,6 +47,7 @@ def pictures(records: Sequence[RunRecord], board: Leaderboard) -> Iterator[tuple
     from mtlscale.report.searched import searched_pictures
     from mtlscale.report.studies import studies
 
+    shown = page_looks(records, board.tables.values())
     for number, (dataset, runs) in enumerate(by_dataset(newest(records)).items(), 1):
         table = board.tables[dataset]
         suffix = "" if len(board.tables) == 1 else f"_{number}_{re.sub(r'[^0-9A-Za-z.-]+', '_', dataset)}"
@@ -49,14 +56,14 @@ def pictures(records: Sequence[RunRecord], board: Leaderboard) -> Iterator[tuple
         if varying_weights(epochs):
             yield f"weights{suffix}", weight_figure(runs)
         if alike and len(table.tasks) > 1 and epochs["train_loss"].notna().any():
-            yield f"loss_variance{suffix}", loss_variance_figure(runs, table.baseline)
+            yield f"loss_variance{suffix}", loss_variance_figure(runs, table.baseline, shown)
         if alike and 3 <= len(table.tasks) <= 2 * MOST_LINES and len(table.runs):
-            yield f"radar{suffix}", radar_figure(table)
+            yield f"radar{suffix}", radar_figure(table, shown)
         for trace in traced(runs):
-            yield f"trace_{trace}{suffix}", trace_figure(runs, trace, table.baseline)
+            yield f"trace_{trace}{suffix}", trace_figure(runs, trace, table.baseline, shown)
         for trace in matrices(runs):
             yield f"heatmap_{trace}{suffix}", heat_figure(runs, trace)
-        for name, figure in searched_pictures(table, runs):
+        for name, figure in searched_pictures(table, runs, shown):
             yield f"{name}{suffix}", figure
     for study in studies(records, board):
         yield study.name, study.draw()
@@ -65,31 +72,50 @@ def pictures(records: Sequence[RunRecord], board: Leaderboard) -> Iterator[tuple
 def leaderboard_figure(board: Leaderboard) -> Figure:
     """Every data set's methods, best on top: score with interval and single seeds, and the gain on each task."""
     tables = list(board.tables.values())
-    heights = [1.5 + 0.34 * min(len(table.rows), MOST_ROWS) for table in tables]
+    least = 1.5 + 0.34 * FEWEST_ROWS
+    shown = tables[: int(MOST_INCHES // least)]
+    rows = _rows_each([min(len(table.rows), MOST_ROWS) for table in shown])
+    heights = [1.5 + 0.34 * count for count in rows]
     with style():
         figure = new_figure(11.0, sum(heights))
-        parts = figure.subfigures(len(tables), 1, height_ratios=heights, squeeze=False)
-        for table, part in zip(tables, parts[:, 0], strict=True):
-            _draw_table(part, table)
+        parts = figure.subfigures(len(shown), 1, height_ratios=heights, squeeze=False)
+        for table, part, count in zip(shown, parts[:, 0], rows, strict=True):
+            last = table is shown[-1] and len(tables) > len(shown)
+            _draw_table(part, table, count, f" · {len(tables) - len(shown)} more data sets" if last else "")
     return figure
 
 
-def curve_figure(records: Sequence[RunRecord], quantity: str = "val", baseline: str | None = "stl") -> Figure:
+def _rows_each(wanted: Sequence[int]) -> list[int]:
+    """As many rows of each as there are, or as the longest may have for all to fit the picture."""
+    for most in range(MOST_ROWS, FEWEST_ROWS, -1):
+        rows = [min(count, most) for count in wanted]
+        if sum(1.5 + 0.34 * count for count in rows) <= MOST_INCHES:
+            return rows
+    return [min(count, FEWEST_ROWS) for count in wanted]
+
+
+def curve_figure(
+    records: Sequence[RunRecord], quantity: str = "val", baseline: str | None = "stl", shown: Looks | None = None
+) -> Figure:
     """`train_loss`, or `val`, the main metric on validation, by epoch: mean over tasks, interval over seeds."""
     if len({metric for record in records for metric in record.main_metrics.values()}) > 1:
         raise UserError("the tasks have different main metrics, of which there is no mean to draw")
     label = "training loss" if quantity == "train_loss" else f"validation {_main_metric(records)}"
-    return _curves(records, quantity, "mean", f"{label}, mean over tasks", baseline)
+    return _curves(records, quantity, "mean", f"{label}, mean over tasks", baseline, shown)
 
 
-def loss_variance_figure(records: Sequence[RunRecord], baseline: str | None = "stl") -> Figure:
+def loss_variance_figure(
+    records: Sequence[RunRecord], baseline: str | None = "stl", shown: Looks | None = None
+) -> Figure:
     """Variance over tasks of the training losses by epoch (GetMTL's task variance)."""
-    return _curves(records, "train_loss", "variance", "variance over tasks of the training losses", baseline, log=True)
+    what = "variance over tasks of the training losses"
+    return _curves(records, "train_loss", "variance", what, baseline, shown, log=True)
 
 
 def weight_figure(records: Sequence[RunRecord]) -> Figure:
     """Each task's mean weight by epoch, one panel per method whose weights move."""
-    weights = varying_weights(epoch_frame(records, _methods(records)))
+    every = varying_weights(epoch_frame(records, _methods(records)))
+    weights = dict(list(every.items())[:MOST_WEIGHTS])
     columns = min(3, max(1, len(weights)))
     rows = -(-max(1, len(weights)) // columns)
     with style():
@@ -106,6 +132,8 @@ def weight_figure(records: Sequence[RunRecord]) -> Figure:
             panel.set_title(method)
             _epochs(panel)
             panel.axhline(1 / values.shape[1], color=GREY, linewidth=0.8, linestyle=":")
+        if len(every) > len(weights):
+            figure.suptitle(f"the first {len(weights)} of {len(every)} methods whose weights move", x=0.01, ha="left")
         if weights:
             axes[0].set_ylabel("weight")
             handles, labels = axes[0].get_legend_handles_labels()
@@ -113,20 +141,27 @@ def weight_figure(records: Sequence[RunRecord]) -> Figure:
     return figure
 
 
-def radar_figure(table: Table) -> Figure:
+def radar_figure(table: Table, shown: Looks | None = None) -> Figure:
     """Radar chart of the main metric per task, one line per method; smaller is better.
 
     Accuracies are drawn as error rates, as in AAMTRL's charts.
     """
     values, label = _errors(table)
     angles = np.linspace(0, 2 * np.pi, len(table.tasks), endpoint=False)
-    shades = colors(list(table.rows.index), table.baseline)
+    shown = shown or looks(list(table.rows.index), table.baseline)
     with style():
         figure = new_figure(6.6 + 0.16 * max(map(len, table.tasks)), 5.4)
         panel: Any = figure.subplots(subplot_kw={"projection": "polar"})
         for method in values.dropna().index[:MOST_LINES]:
             ring = values.loc[method].to_numpy()
-            panel.plot(np.append(angles, angles[:1]), np.append(ring, ring[:1]), label=method, color=shades[method])
+            look = shown[str(method)]
+            panel.plot(
+                np.append(angles, angles[:1]),
+                np.append(ring, ring[:1]),
+                label=method,
+                color=look.color,
+                linestyle=look.line,
+            )
         panel.set_theta_offset(np.pi / 2)
         panel.set_theta_direction(-1)
         # Ticks' own labels would be centred on their place, across the chart.
@@ -140,18 +175,20 @@ def radar_figure(table: Table) -> Figure:
     return figure
 
 
-def trace_figure(records: Sequence[RunRecord], trace: str, baseline: str | None = "stl") -> Figure:
+def trace_figure(
+    records: Sequence[RunRecord], trace: str, baseline: str | None = "stl", shown: Looks | None = None
+) -> Figure:
     """A number that objectives or balancers recorded by epoch (`R_mean`, `lambda`, …), mean and interval over seeds."""
     lines = over_seeds(trace_frame(records, trace), "value")
-    return _lines(lines, trace, _methods(records), baseline)
+    return _lines(lines, trace, _methods(records), baseline, shown)
 
 
-def _draw_table(part: Any, table: Table) -> None:
-    rows = table.rows.iloc[:MOST_ROWS][::-1]
+def _draw_table(part: Any, table: Table, most: int, note: str) -> None:
+    rows = table.rows.iloc[:most][::-1]
     hidden = len(table.rows) - len(rows)
-    more = f" · {hidden} more methods" if hidden else ""
+    more = (f" · {hidden} more methods" if hidden else "") + note
     part.suptitle(f"{table.dataset}{more}", x=0.01, ha="left", fontweight="bold", fontsize=12)
-    text = f"{summary(table)}\n{legend(table)} {colour_key(table)}"
+    text = f"{takeaway(table)}\n{legend(table)} {colour_key(table)}"
     part.supxlabel(text, x=0.01, ha="left", fontsize=7.5, color="#6b7280", wrap=True)
     dots, heat = part.subplots(1, 2, width_ratios=[1.0, 1.25])
     _dots(dots, table, rows)
@@ -240,34 +277,51 @@ def _heat(panel: Axes, table: Table, rows: pd.DataFrame) -> None:
 
 
 def _curves(
-    records: Sequence[RunRecord], value: str, reduce: str, label: str, baseline: str | None, log: bool = False
+    records: Sequence[RunRecord],
+    value: str,
+    reduce: str,
+    label: str,
+    baseline: str | None,
+    shown: Looks | None,
+    log: bool = False,
 ) -> Figure:
     methods = _methods(records)
-    return _lines(over_seeds(epoch_frame(records, methods), value, reduce), label, methods, baseline, log)
+    return _lines(over_seeds(epoch_frame(records, methods), value, reduce), label, methods, baseline, shown, log)
 
 
-def _lines(lines: pd.DataFrame, label: str, methods: Sequence[str], baseline: str | None, log: bool = False) -> Figure:
+def _lines(
+    lines: pd.DataFrame,
+    label: str,
+    methods: Sequence[str],
+    baseline: str | None,
+    shown: Looks | None,
+    log: bool = False,
+) -> Figure:
     """One line per method over epochs, with a band for the interval over seeds."""
-    shades = colors(methods, baseline if baseline in methods else None)
+    shown = shown or looks(methods, baseline if baseline in methods else None)
     with style():
         figure = new_figure(7.0, 3.6)
         panel = figure.subplots()
-        for method, rows in lines.groupby("method", sort=False):
-            color = shades[str(method)]
-            dot = "o" if len(rows) == 1 else None  # one epoch makes no line
-            panel.plot(rows["epoch"], rows["mean"], label=str(method), color=color, marker=dot)
+        methods_there = list(dict.fromkeys(lines["method"]))
+        hidden = len(methods_there) - MOST_CURVES
+        for method, rows in lines[lines["method"].isin(methods_there[:MOST_CURVES])].groupby("method", sort=False):
+            look = shown[str(method)]
+            dot = look.marker if len(rows) == 1 else None  # one epoch makes no line
+            panel.plot(
+                rows["epoch"], rows["mean"], label=str(method), color=look.color, linestyle=look.line, marker=dot
+            )
             if not log:  # an interval may reach below zero
                 low, high = rows["mean"] - rows["ci"], rows["mean"] + rows["ci"]
-                panel.fill_between(rows["epoch"], low, high, color=color, alpha=0.12, linewidth=0)
+                panel.fill_between(rows["epoch"], low, high, color=look.color, alpha=0.12, linewidth=0)
         if lines.empty:
             _say_nothing(panel, "nothing recorded")
         else:
             if log and (lines["mean"] > 0).any():
                 panel.set_yscale("log")
                 panel.yaxis.set_major_formatter("{x:g}")
-            panel.set_title(label)
+            panel.set_title(f"{label} · {hidden} more methods" if hidden > 0 else label)
             _epochs(panel)
-            figure.legend(loc="outside right upper", frameon=False)
+            figure.legend(loc="outside right upper", frameon=False, fontsize=8 if len(methods_there) > 16 else None)
     return figure
 
 

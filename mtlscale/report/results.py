@@ -46,6 +46,20 @@ class Results:
             delta=self.experiment.delta_of(),
         )
 
+    def _repr_html_(self) -> str:
+        """How notebooks show it."""
+        if self.records:
+            return self.leaderboard()._repr_html_()
+        from mtlscale.report.notebook import nothing
+
+        return nothing(self.experiment.name)
+
+    def page(self, *, live: str = "") -> str:
+        """The report as one HTML page. live: of a page that asks its server for news, the results that it shows."""
+        from mtlscale.report.html import page
+
+        return page(self.records, self.leaderboard(), self.experiment.name, live=live)
+
     def _published(self) -> Published | None:
         from mtlscale.report.published import read_published
 
@@ -118,5 +132,10 @@ class Results:
 def program() -> str:
     """A hash of the files that reports are made by: a checkout changes without its version."""
     folder = Path(__file__).parent
-    files = sorted(path for room in (folder, folder.parent / "metrics") for path in room.glob("*.*") if path.is_file())
+    files = sorted(
+        path
+        for room in (folder, folder / "templates", folder.parent / "metrics")
+        for path in room.glob("*.*")
+        if path.is_file()
+    )
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()

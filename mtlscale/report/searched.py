@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mtlscale.records import RunRecord
 from mtlscale.report.affinities import affinities, affinity_figure, affinity_plot
 from mtlscale.report.branching import branching_figure, branching_plot
+from mtlscale.report.colors import Looks
 from mtlscale.report.conflicts import conflict_figure, conflict_plot, conflict_ratios
 from mtlscale.report.gates import KNOWN, gate_figure, gate_plot
 from mtlscale.report.parameters import parameter_figure, parameter_plot, sized
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from mtlscale.report.table import Table
 
 
-def searched_pictures(table: Table, records: Sequence[RunRecord]) -> Iterator[tuple[str, Drawing]]:
+def searched_pictures(table: Table, records: Sequence[RunRecord], shown: Looks) -> Iterator[tuple[str, Drawing]]:
     """(file name without suffix, figure) of all there is to draw of one data set."""
     titles, files = _titles(records), _files(records)
     for method, trees in list(learned(records).items())[:MOST_METHODS]:
@@ -37,14 +38,14 @@ def searched_pictures(table: Table, records: Sequence[RunRecord]) -> Iterator[tu
     if len(ratios := conflict_ratios(trace_values(records, "conflict_ratio"))):
         yield "conflict_ratio", conflict_figure(ratios)
     if len(sized(table)):
-        yield "parameters", parameter_figure(table)
+        yield "parameters", parameter_figure(table, shown)
 
 
-def searched_figures(table: Table, records: Sequence[RunRecord]) -> Iterator[tuple[str, str, Figure]]:
+def searched_figures(table: Table, records: Sequence[RunRecord], shown: Looks) -> Iterator[tuple[str, str, Figure]]:
     """(title, what it shows, figure) of the same for the page."""
     if len(sized(table)):
         what = f"Δ over {table.baseline} against the size of the network; dashed: the Pareto front."
-        yield "Quality and parameters", what, parameter_plot(table)
+        yield "Quality and parameters", what, parameter_plot(table, shown)
     titles = _titles(records)
     for trees in list(learned(records).values())[:MOST_METHODS]:
         for one in trees:

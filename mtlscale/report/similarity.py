@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mtlscale.records import RunRecord
 from mtlscale.report.canvas import new_figure, style
-from mtlscale.report.curves import GREY, colors
+from mtlscale.report.colors import GREY, Looks, looks
 from mtlscale.report.frames import by_dataset
 from mtlscale.report.layout import signed
 from mtlscale.report.plotly_canvas import cell, label, panel_grid
@@ -165,14 +165,14 @@ def number(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.3f}"
 
 
-def similarity_figure(found: dict[str, list[Pair]], reference: str) -> Drawing:
+def similarity_figure(found: dict[str, list[Pair]], reference: str, shown: Looks | None = None) -> Drawing:
     """A panel for each method: its gain against the score before (rings) and after (dots), a line for each pair."""
-    shades = colors(list(found), None)
+    shown = shown or looks(list(found))
     with style():
         figure = new_figure(7.5, 0.6 + 3.4 * len(found))
         panels = figure.subplots(len(found), 1, squeeze=False)[:, 0]
         for panel, (method, of) in zip(panels, found.items(), strict=True):
-            shade = shades[method]
+            shade = shown[method].color
             before, after, gains = ([getattr(pair, what) for pair in of] for what in ("before", "after", "gain"))
             panel.axhline(0.0, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
             if turned(of):
@@ -191,11 +191,13 @@ def similarity_figure(found: dict[str, list[Pair]], reference: str) -> Drawing:
     return figure
 
 
-def similarity_plot(found: dict[str, list[Pair]], reference: str) -> Figure:
+def similarity_plot(found: dict[str, list[Pair]], reference: str, shown: Looks | None = None) -> Figure:
     """The same for the page."""
     titles = [f"{method} over {reference}" for method in found]
     figure = panel_grid(titles, across=2, height=320, over="covariance similarity")
-    for place, (of, shade) in enumerate(zip(found.values(), colors(list(found), None).values(), strict=True)):
+    shown = shown or looks(list(found))
+    for place, (method, of) in enumerate(found.items()):
+        shade = shown[method].color
         at = cell(place, len(found), 2)
         names, gains = [label(pair.dataset) for pair in of], [pair.gain for pair in of]
         whens = {"before": "circle-open", "after": "circle"} if turned(of) else {"before": "circle-open"}

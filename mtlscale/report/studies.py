@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +11,8 @@ import numpy as np
 
 from mtlscale.records import RunRecord
 from mtlscale.report import capacity as sizes
-from mtlscale.report import courses, similarity
+from mtlscale.report import courses, learning, similarity
+from mtlscale.report.colors import Looks, page_looks
 from mtlscale.report.facts import Facts
 from mtlscale.report.frames import by_dataset, newest
 
@@ -38,24 +38,23 @@ class Study:
         said = "".join(f"- {sentence}\n" for sentence in self.sentences)
         return f"## {self.title}\n\n{said}\n{''.join(table.to_markdown() for table in self.tables)}"
 
-    def to_html(self) -> str:
-        said = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in self.sentences)
-        return f"<ul>{said}</ul>{''.join(table.to_html() for table in self.tables)}"
-
 
 def studies(records: Sequence[RunRecord], board: Leaderboard) -> list[Study]:
     """Those that the data sets of these records make up."""
-    runs, found = newest(records), []
+    runs, found, shown = newest(records), [], page_looks(records, board.tables.values())
     baseline = next((table.baseline for table in board.tables.values() if table.baseline), None)
     reference = next((table.reference for table in board.tables.values() if table.reference), None)
     if reference is not None and (pairs := similarity.pairs(runs, reference)):
-        found.append(_similarity(runs, pairs, reference))
+        found.append(_similarity(runs, pairs, reference, shown))
     if baseline is not None and (of := sizes.capacity(runs, baseline)) is not None:
-        found.append(_capacity(of))
-    return [*found, *map(_course, courses.courses(runs, board.tables))]
+        found.append(_capacity(of, shown))
+    found += [_learning(curves, board, shown) for curves in learning.learning_curves(runs, board.tables)]
+    return [*found, *(_course(of, shown) for of in courses.courses(runs, board.tables))]
 
 
-def _similarity(records: Sequence[RunRecord], pairs: dict[str, list[similarity.Pair]], reference: str) -> Study:
+def _similarity(
+    records: Sequence[RunRecord], pairs: dict[str, list[similarity.Pair]], reference: str, shown: Looks
+) -> Study:
     correlations = [(method, *row) for method, of in pairs.items() for row in similarity.correlation_rows(of)]
     what = (
         f"Of a method's covariance similarity with its gain over {reference}, over the pairs. In brackets the 95 % "
@@ -71,8 +70,8 @@ def _similarity(records: Sequence[RunRecord], pairs: dict[str, list[similarity.P
                 "Correlation with the gain", what, ("method", "similarity", "Pearson", "Spearman"), tuple(correlations)
             ),
         ),
-        partial(similarity.similarity_figure, pairs, reference),
-        partial(similarity.similarity_plot, pairs, reference),
+        partial(similarity.similarity_figure, pairs, reference, shown),
+        partial(similarity.similarity_plot, pairs, reference, shown),
     )
 
 
@@ -102,7 +101,7 @@ def _scores(records: Sequence[RunRecord], pairs: dict[str, list[similarity.Pair]
     return Facts("Pairs of tasks", what, header, tuple(rows))
 
 
-def _capacity(of: sizes.Capacity) -> Study:
+def _capacity(of: sizes.Capacity, shown: Looks) -> Study:
     shared = [method for method in sizes.methods(of) if method != of.baseline]
     header = ("task", *(f"{method}: {what}" for method in sizes.methods(of) for what in (of.knob, of.metric)))
     what = f"The size with the best {of.metric} on validation, and what it reaches on test, mean over seeds."
@@ -111,17 +110,28 @@ def _capacity(of: sizes.Capacity) -> Study:
         "Capacity",
         tuple(sizes.sentence(of, method) for method in shared),
         (Facts("Best sizes", what, header, tuple(sizes.capacity_rows(of))),),
-        partial(sizes.capacity_figure, of),
-        partial(sizes.capacity_plot, of),
+        partial(sizes.capacity_figure, of, shown),
+        partial(sizes.capacity_plot, of, shown),
     )
 
 
-def _course(of: courses.Course) -> Study:
+def _course(of: courses.Course, shown: Looks) -> Study:
     return Study(
         of.file,
         of.title,
         tuple(courses.sentences(of)),
         (courses.course_table(of),),
-        partial(courses.course_figure, of),
-        partial(courses.course_plot, of),
+        partial(courses.course_figure, of, shown),
+        partial(courses.course_plot, of, shown),
+    )
+
+
+def _learning(of: learning.LearningCurves, board: Leaderboard, shown: Looks) -> Study:
+    return Study(
+        of.file,
+        of.title,
+        tuple(learning.sentences(of, board.tables)),
+        learning.learning_tables(of),
+        partial(learning.learning_figure, of, shown),
+        partial(learning.learning_plot, of, shown),
     )

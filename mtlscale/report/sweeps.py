@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from mtlscale.records import RunRecord, best, score, write_atomically
+from mtlscale.report.search_study import of_sweep, short, words
 from mtlscale.spec import Dimension, Knobs, space_of
 
 if TYPE_CHECKING:
@@ -90,41 +90,42 @@ class Sweep:
         return pd.DataFrame(rows)
 
     def to_rich(self) -> RenderableType:
-        from rich import box
-        from rich.table import Table
+        from mtlscale.report.grid import Field, Grid
 
-        table = self.table()
-        several = table["dataset"].nunique() > 1
-        grid = Table(title="search", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
-        for header in (*(["dataset"] if several else []), "method"):
-            grid.add_column(header, no_wrap=True)
-        for header in ("trials", "best validation"):
-            grid.add_column(header, justify="right")
-        grid.add_column("chosen", overflow="fold")
-        for row in table.to_dict("records"):
-            count = f"{row['finished']}/{row['trials']}"
-            cells = [row["method"], count, f"{row['best validation']:.4g}", row["chosen"]]
-            grid.add_row(*([row["dataset"]] if several else []), *cells)
-        return grid
+        rows = self.table().to_dict("records")
+        several = len({row["dataset"] for row in rows}) > 1
+        names = [Field(header=key, texts=[row[key] for row in rows]) for key in ("dataset", "method")]
+        counts = [f"{row['finished']}/{row['trials']}" for row in rows]
+        scores = [f"{row['best validation']:.4g}" for row in rows]
+        fields = [
+            Field(header="trials", texts=counts, right=True),
+            Field(header="best validation", texts=scores, right=True),
+            Field(header="chosen", texts=[row["chosen"] for row in rows], prose=True),
+        ]
+        return Grid(names=names if several else names[1:], fields=fields, title="search")
 
     def write_report(self) -> dict[str, Path]:
-        """Write sweep.md, .csv, .html and one .png per data set into the folder: what -> its file."""
+        """Write sweep.md, .csv, .html and pictures of every data set into the folder: what -> its file."""
         from mtlscale.report.canvas import save
-        from mtlscale.report.sweep_figures import drawing
+        from mtlscale.report.sweep_figures import drawings
+        from mtlscale.report.sweep_page import page
 
         frame = self.to_pandas()
+        spaces = self.spaces
+        searched = of_sweep(self.trials, spaces, self.metric)
         files = {
             "sweep table": self._write("sweep.md", self.to_markdown()),
             "sweep trials": self._write("sweep.csv", frame.to_csv(index=False)),
-            "sweep page": self._write("sweep.html", self._page(frame)),
+            "sweep page": self._write("sweep.html", page(self.experiment.name, searched, frame)),
         }
         for dataset, rows in frame.dropna(subset="score").groupby("dataset", sort=False):
             methods = {str(method): group for method, group in rows.groupby("method", sort=False)}
-            spaces = {method: self.spaces[str(dataset), method] for method in methods}
-            names = {path: short(path) for space in spaces.values() for path in space}
+            ours = {method: spaces[str(dataset), method] for method in methods}
+            names = {path: short(path) for space in ours.values() for path in space}
             suffix = f"-{dataset}" if frame["dataset"].nunique() > 1 else ""
-            picture = save(drawing(methods, spaces, names), self.folder / f"sweep{suffix}.png")
-            files[f"sweep picture{suffix}"] = picture
+            for number, drawing in enumerate(drawings(methods, ours, names), 1):
+                place = suffix if number == 1 else f"{suffix}-{number}"
+                files[f"sweep picture{place}"] = save(drawing, self.folder / f"sweep{place}.png")
         return files
 
     @property
@@ -150,54 +151,3 @@ class Sweep:
     def _write(self, name: str, text: str) -> Path:
         write_atomically(self.folder / name, text.encode())
         return self.folder / name
-
-    def _page(self, frame: pd.DataFrame) -> str:
-        """One page that needs nothing else: budget curves, and what was tried for every method."""
-        from plotly.offline import get_plotlyjs
-
-        from mtlscale.report.sweep_figures import budget_figure, importance, parallel_figure, slice_figure
-
-        parts = []
-        begun: set[str] = set()
-        for (dataset, method), space in self.spaces.items():
-            rows = frame[(frame["dataset"] == dataset) & (frame["method"] == method)]
-            if dataset not in begun:
-                begun.add(dataset)
-                parts.append(f"<h2>{html.escape(dataset)}</h2>")
-                parts.append(_drawn(budget_figure(frame[frame["dataset"] == dataset])))
-            if not space or rows["score"].notna().sum() == 0:
-                continue
-            names = {path: short(path) for path in space}
-            matters = importance(rows, space)
-            chosen = self.table().query("dataset == @dataset and method == @method")["chosen"].iloc[0]
-            shares = ", ".join(f"{names[path]} {share:.0%}" for path, share in matters.items())
-            parts.append(f"<h3>{html.escape(method)}</h3><p>{len(rows)} trials; chosen: {html.escape(chosen)}")
-            parts.append(f"<br>share in the variance of the score: {html.escape(shares)}</p>" if shares else "</p>")
-            parts.append(_drawn(slice_figure(rows, space, names, matters)))
-            parts.append(_drawn(parallel_figure(rows, space, names)))
-        style = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
-        title = html.escape(f"{self.experiment.name} · search")
-        return (
-            f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{style}</style>'
-            f"<script>{get_plotlyjs()}</script></head><body><header><h1>{title}</h1></header>"
-            f"<main>{''.join(parts)}</main></body></html>"
-        )
-
-
-def _drawn(figure: Any) -> str:
-    text: str = figure.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False})
-    return text
-
-
-def words(knobs: Knobs) -> str:
-    """Settings in one line: `lr 0.003, balancer.eps 0.1`."""
-    return ", ".join(f"{short(path)} {_plain(value)}" for path, value in knobs.items())
-
-
-def short(path: str) -> str:
-    """A setting's path without the parts that say nothing: `lr`, `dropout`, `encoder.dropout`, `balancer.lr`."""
-    return path.removeprefix("training.").removeprefix("model.")
-
-
-def _plain(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -74,6 +74,19 @@ class Table:
             told.append(metric if len(entering) == len(everywhere) else f"{metric} of {', '.join(entering)}")
         return ", ".join(told)
 
+    def only(self, rows: Collection[str]) -> Table:
+        """With these rows alone; `runs` keeps those that they are compared with."""
+        kept = [method for method in self.rows.index if method in rows]
+        compared = self.runs["method"].isin([*kept, self.baseline, self.reference])
+        failed = self.failures["method"].isin(kept)
+        return replace(
+            self,
+            rows=self.rows.loc[kept],
+            runs=self.runs[compared].reset_index(drop=True),
+            failures=self.failures[failed].reset_index(drop=True),
+            idle=tuple(method for method in self.idle if method in kept),
+        )
+
     def main_column(self, task: str) -> str:
         return f"{task}.{self.main_metrics[task]}"
 
@@ -93,7 +106,8 @@ class Table:
         total = np.where(np.isnan(differences), 0.0, differences).sum(axis=0)  # has the sign of the mean
         for place, column in enumerate(columns):
             verdicts = judged(total[place], p_values[place], self.higher(column))
-            found.loc[methods[others], column] = (verdicts == BETTER).astype(int) - (verdicts == WORSE)
+            sign = pd.Series((verdicts == BETTER).astype(int) - (verdicts == WORSE), index=methods[others])
+            found[column] = sign.reindex(found.index, fill_value=0)
         return found
 
     def task_gains(self, against: str) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtlscale.records import RunRecord
 from mtlscale.report.canvas import new_figure, style
-from mtlscale.report.curves import GREY
+from mtlscale.report.colors import GREY
 from mtlscale.report.parameters import count_text
 from mtlscale.report.plotly_canvas import label, new_plot
 from mtlscale.report.traces import shortened

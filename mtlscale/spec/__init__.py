@@ -15,9 +15,10 @@ from mtlscale.spec.components import (
     plugin_error,
     source_hash,
 )
+from mtlscale.spec.differences import changed, differences
 from mtlscale.spec.dimensions import COMMON, PARTS, Dimension, Knobs, SearchSpec, split_path
 from mtlscale.spec.errors import UserError
-from mtlscale.spec.experiment import Experiment
+from mtlscale.spec.experiment import FLOORS, Experiment
 from mtlscale.spec.loading import SHIPPED, find_experiment, load_experiment, parse_override, read_settings, shipped
 from mtlscale.spec.measures import check_delta, entering, fingerprint_with, suite_delta
 from mtlscale.spec.models import (
@@ -36,6 +37,7 @@ from mtlscale.spec.tasks import LOSSES, MISSING_CLASS, SPLITS, Task, TaskSuite
 
 __all__ = [
     "COMMON",
+    "FLOORS",
     "LOSSES",
     "MISSING_CLASS",
     "PACKAGES",
@@ -62,11 +64,13 @@ __all__ = [
     "TrainingSpec",
     "UserError",
     "build",
+    "changed",
     "check_batches",
     "check_delta",
     "check_metric",
     "component",
     "default_space",
+    "differences",
     "entering",
     "find_experiment",
     "fingerprint_with",

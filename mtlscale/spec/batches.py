@@ -8,8 +8,14 @@ from mtlscale.spec.tasks import TaskSuite
 
 
 def check_batches(run: Run, suite: TaskSuite) -> None:
-    """`UserError` where `training.batches: pooled` does not go with the data, the reader or the method of a run."""
+    """`UserError` where a share of the training samples or `training.batches: pooled` does not go with the data, the
+    reader or the method of a run."""
     training = run.training
+    if run.share < 1 and training.reader == "stream":
+        raise UserError(
+            f"train: the reader stream has all of {suite.name} pass by; set training.reader to mapped, memory or "
+            "device, or drop `train`"
+        )
     if training.batches == "per_task":
         return
     said, mend = "training.batches pooled", "set it to per_task"

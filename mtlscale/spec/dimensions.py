@@ -29,11 +29,11 @@ PARTS = {
 class Dimension(Model):
     """The values one setting may take: choices, or a range."""
 
-    low: float = 0.0
-    high: float = 0.0
-    scale: Literal["linear", "log"] = "linear"
+    low: float = 0.0  # of a range
+    high: float = 0.0  # of a range
+    scale: Literal["linear", "log"] = "linear"  # on which its values are equally likely
     points: int = Field(4, ge=2, le=1000)  # of a range in a grid search
-    choices: tuple[Any, ...] | None = None
+    choices: tuple[Any, ...] | None = None  # in place of a range
 
     @model_validator(mode="before")
     @classmethod
@@ -105,12 +105,13 @@ class SearchSpec(Model):
     """Hyper-parameter search: every method gets `budget` trials over the common space and its own knobs."""
 
     budget: int = Field(32, ge=1, le=MOST_TRIALS)  # trials per method and data set
-    algorithm: Literal["random", "grid", "optuna"] = "random"
+    algorithm: Literal["random", "grid", "optuna"] = "random"  # how settings are drawn
     scheduler: Literal["none", "asha", "median", "pbt"] = "none"  # ends or changes trials before their last epoch
+    # auto: many small trials as one batched model where that pays, else one by one; adaptive searches are Ray Tune's
     executor: Literal["auto", "pool", "batched", "tune"] = "auto"
     seed: int = 1000  # of the sampling, and the training seed of all trials
     metric: str | None = None  # mean over tasks on validation; default: what chooses the epoch
-    space: dict[str, Dimension] = COMMON
+    space: dict[str, Dimension] = COMMON  # dotted setting -> what every method tries of it
     # label -> its own knobs; default: the ranges of `mtlscale list`
     methods: dict[str, dict[str, Dimension]] = Field(default_factory=dict)
     grace: int = Field(4, ge=1)  # epochs before a scheduler may end a trial

@@ -28,18 +28,19 @@ FLOORS: tuple[Floor, ...] = ("constant", "linear")
 class Experiment(Model):
     """A whole experiment file."""
 
+    # of the folder of results, and in MLflow; default: that of the file
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"), Label]
-    description: str = ""
-    datasets: tuple[DatasetSpec, ...] = Field(min_length=1)
+    description: str = ""  # the sentence above the leaderboard
+    datasets: tuple[DatasetSpec, ...] = Field(min_length=1)  # a name, or a mapping with what follows below
     floors: tuple[Floor, ...] = FLOORS  # rows that no method should lie below
     methods: tuple[MethodSpec, ...] = Field(min_length=1)  # those of the floors that it does not name are added
-    seeds: tuple[int, ...] = Field((0,), min_length=1)
-    model: ModelSpec = ModelSpec()
-    training: TrainingSpec = TrainingSpec()
-    resources: ResourceSpec = ResourceSpec()
-    tracking: TrackingSpec = TrackingSpec()
+    seeds: tuple[int, ...] = Field((0,), min_length=1)  # of initialisation and sample order, the same for all methods
+    model: ModelSpec = ModelSpec()  # the network below what methods share
+    training: TrainingSpec = TrainingSpec()  # of all methods, where none has its own
+    resources: ResourceSpec = ResourceSpec()  # workers, processors, patience with them
+    tracking: TrackingSpec = TrackingSpec()  # MLflow
     search: SearchSpec | None = None  # tune every method on validation, then train the winners on `seeds`
-    plugins: tuple[Path, ...] = ()
+    plugins: tuple[Path, ...] = ()  # files with components of your own, relative to this one
     baseline: str = "stl"  # the method the differences are taken to
     reference: str = "equal"  # the method the paired tests compare with
     delta: tuple[str, ...] | None = Field(None, min_length=1)  # metrics in Δ and η; default: what the pipeline says
@@ -156,4 +157,6 @@ def _pipeline(dataset: DatasetSpec, seed: int) -> dict[str, Any]:
         own["only_tasks"] = dataset.tasks
     if dataset.noise is not None and dataset.noise.share > 0:
         own["label_noise"] = dataset.noise.model_dump()
+    if dataset.train < 1:
+        own["train_share"] = dataset.train
     return as_json({"name": dataset.name, **knobs, **own})

@@ -16,8 +16,8 @@ from mtlscale.spec.validation import Label, Model
 class ComponentSpec(Model):
     """A component by name, with its options: `mgda`, or `{name: mgda, normalize: l2}`."""
 
-    name: str
-    options: dict[str, Any] = Field(default_factory=dict)
+    name: str  # as `mtlscale list` has it, or that of a plugin
+    options: dict[str, Any] = Field(default_factory=dict)  # its settings; they may stand beside `name`, too
 
     @model_validator(mode="before")
     @classmethod
@@ -36,9 +36,9 @@ class LabelNoise(Model):
     """Training labels that are made wrong: a share of each of these tasks' (default: every task's), drawn anew for
     another seed. `0.2` is short for `{share: 0.2}`."""
 
-    share: float = Field(ge=0, le=1)
-    tasks: tuple[str, ...] | None = Field(None, min_length=1)
-    seed: int = Field(0, ge=0)
+    share: float = Field(ge=0, le=1)  # the probability that a label becomes another class
+    tasks: tuple[str, ...] | None = Field(None, min_length=1)  # whose labels; default: all
+    seed: int = Field(0, ge=0)  # of the draw
 
     @model_validator(mode="before")
     @classmethod
@@ -49,26 +49,27 @@ class LabelNoise(Model):
 class DatasetSpec(Model):
     """A data set, the options of its pipeline, and overrides of model and training for it."""
 
-    name: str
-    label: Annotated[str, Label] = ""
-    options: dict[str, Any] = Field(default_factory=dict)
+    name: str  # of the pipeline
+    label: Annotated[str, Label] = ""  # its name in tables and files; default: `name`
+    options: dict[str, Any] = Field(default_factory=dict)  # the settings of the pipeline
     source: str | None = None  # its raw data, relative to the experiment file; --source comes before it
     tasks: tuple[str, ...] | None = Field(None, min_length=1)  # of the prepared ones, those that are trained
+    train: float = Field(1.0, gt=0, le=1)  # share of the training samples; a larger one adds to a smaller one's
     noise: LabelNoise | None = None  # in training labels
     splits: int = Field(1, ge=1)  # random splits: the run of seed s has split s modulo this, as the option `split`
     # What tasks report, the first chooses the epoch: a list of which each takes what it can, or task -> list; default:
     # what the pipeline says.
     metrics: tuple[str, ...] | dict[str, tuple[str, ...]] = ()
     delta: tuple[str, ...] | None = Field(None, min_length=1)  # what enters Δ and η, over that of the experiment
-    model: dict[str, Any] = Field(default_factory=dict)
-    training: dict[str, Any] = Field(default_factory=dict)
+    model: dict[str, Any] = Field(default_factory=dict)  # keys of `model` that differ on this data set
+    training: dict[str, Any] = Field(default_factory=dict)  # keys of `training` that differ on this data set
 
     @model_validator(mode="before")
     @classmethod
     def _shorthand(cls, value: Any) -> Any:
         value = {"name": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else value
         if isinstance(value, dict) and not value.get("label") and "name" in value:
-            value["label"] = value["name"]
+            value["label"] = f"{value['name']}{_in_percent(value.get('train'))}"
         return value
 
     def prepared(self, seed: int) -> str:
@@ -97,15 +98,21 @@ class DatasetSpec(Model):
         return components.build("datasets", self.name, {**self.options, "split": seed % self.splits}, where)
 
 
+def _in_percent(share: Any) -> str:
+    """What a label says of a share of the training samples; of what is none, validation does."""
+    small = isinstance(share, int | float) and not isinstance(share, bool) and 0 < share < 1
+    return f" {100 * share:.4g} %" if small else ""
+
+
 class MethodSpec(Model):
     """One row of the leaderboard: how parameters are shared, how tasks are balanced, what is added to the losses."""
 
-    label: Annotated[str, Label]
-    architecture: ComponentSpec = ComponentSpec(name="hps")
-    balancer: ComponentSpec = ComponentSpec(name="equal")
-    objective: ComponentSpec | None = None
-    model: dict[str, Any] = Field(default_factory=dict)
-    training: dict[str, Any] = Field(default_factory=dict)
+    label: Annotated[str, Label]  # its name in tables and files; default: the names of its parts
+    architecture: ComponentSpec = ComponentSpec(name="hps")  # which parameters tasks share
+    balancer: ComponentSpec = ComponentSpec(name="equal")  # how their losses or gradients become one update
+    objective: ComponentSpec | None = None  # what is added to the losses
+    model: dict[str, Any] = Field(default_factory=dict)  # keys of `model` that differ for this method
+    training: dict[str, Any] = Field(default_factory=dict)  # keys of `training` that differ for this method
 
     @model_validator(mode="before")
     @classmethod
@@ -149,36 +156,36 @@ def _kind_of(name: str) -> str:
 class ModelSpec(Model):
     """The encoder every method uses, and the dropout before the heads."""
 
-    encoder: ComponentSpec = ComponentSpec(name="mlp")
-    dropout: float = Field(0.0, ge=0, lt=1)
+    encoder: ComponentSpec = ComponentSpec(name="mlp")  # inputs to features
+    dropout: float = Field(0.0, ge=0, lt=1)  # of the features
 
 
 class TrainingSpec(Model):
     """How every run is trained. Sizes are of the whole step: workers share a batch, they do not multiply it."""
 
-    epochs: int = Field(20, ge=1)
+    epochs: int = Field(20, ge=1)  # the best of them on validation is what is measured on test
     batch_size: int = Field(64, ge=1)  # samples per stream and step, over all workers; per step where pooled
     # pooled: a batch is drawn from the samples of all tasks together, of tasks with inputs of their own
     batches: Literal["per_task", "pooled"] = "per_task"
     steps_per_epoch: int | None = Field(None, ge=1)  # default: one pass over the largest task, or over all pooled
-    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
-    lr: float = Field(1e-3, gt=0)
-    weight_decay: float = Field(0.0, ge=0)
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"  # of all parameters, where a method has none of its own
+    lr: float = Field(1e-3, gt=0)  # learning rate
+    weight_decay: float = Field(0.0, ge=0)  # decoupled with adamw, a term of the gradient with the others
     momentum: float = Field(0.0, ge=0, lt=1)  # sgd
-    schedule: Literal["constant", "exponential", "cosine"] = "constant"
+    schedule: Literal["constant", "exponential", "cosine"] = "constant"  # of the learning rate
     decay_rate: float = Field(0.9, gt=0, le=1)  # exponential: lr * decay_rate ** (step / decay_steps)
-    decay_steps: int = Field(1000, ge=1)
+    decay_steps: int = Field(1000, ge=1)  # exponential
     clip: float | None = Field(None, gt=0)  # norm of the whole gradient
-    amp: Literal["off", "bf16", "fp16"] = "off"
+    amp: Literal["off", "bf16", "fp16"] = "off"  # mixed precision
     augment: Literal["none", "flip", "scale_crop"] = "none"  # of training images, with their maps
     channels_last: bool = False  # memory layout of convolutions: the order of the results' last digits changes
     accumulate: int = Field(1, ge=1)  # micro-batches a step is cut into
     gramian_every: int = Field(1, ge=1)  # balance anew every so many steps (an approximation when > 1)
-    dtype: Literal["float32", "float64"] = "float32"
+    dtype: Literal["float32", "float64"] = "float32"  # of parameters and inputs
     evaluate_every: int = Field(1, ge=1)  # epochs
     patience: int | None = Field(None, ge=1)  # stop after so many evaluations without a better validation score
     selection: Literal["metric", "loss", "last"] = "metric"  # how the epoch is chosen on validation
-    eval_batch_size: int = Field(512, ge=1)
+    eval_batch_size: int = Field(512, ge=1)  # samples at a time on validation and test
     checkpoint_seconds: float = Field(10.0, ge=0)  # at most one checkpoint in so many seconds
     # Where samples lie: on the device, in the node's memory, in mapped files; auto takes the first that fits. What
     # passes by (stream) comes in an order of its own: other results, another run id.
@@ -189,9 +196,9 @@ class TrainingSpec(Model):
 class ResourceSpec(Model):
     """What one run occupies. The number of workers does not change results, so it is no part of a run id."""
 
-    workers: int = Field(1, ge=1)
-    cpus_per_worker: float = Field(1, gt=0)
-    gpus_per_worker: float = Field(0, ge=0)
+    workers: int = Field(1, ge=1)  # processes that share every batch of a run
+    cpus_per_worker: float = Field(1, gt=0)  # as Ray counts them
+    gpus_per_worker: float = Field(0, ge=0)  # with more than 0 a run trains on one
     max_failures: int = Field(2, ge=0)  # restarts of a run whose worker died or hung
     timeout_minutes: float = Field(120, gt=0)  # without a sign of life (an epoch's end) a worker is taken for hung
     start_minutes: float = Field(15, gt=0)  # with runs that wait and no worker that has come up, they are given up
@@ -200,7 +207,7 @@ class ResourceSpec(Model):
 class TrackingSpec(Model):
     """Where MLflow lives: default is an SQLite file below the home folder."""
 
-    enabled: bool = True
-    uri: str | None = None
+    enabled: bool = True  # whether MLflow hears of it
+    uri: str | None = None  # of a database or server; default: mlflow.db in the home folder
     models: bool = True  # keep the chosen parameters of every run
     detail: Literal["summary", "full"] = "summary"  # at most 25 metrics of a run, or every one there is

@@ -142,6 +142,11 @@ class Run(Model):
         return None if told is None else LabelNoise.model_validate(told)
 
     @property
+    def share(self) -> float:
+        """Of the training samples, how many it has."""
+        return float(self.spec["dataset"].get("train_share", 1.0))
+
+    @property
     def epochs(self) -> int:
         """Epochs of all its phases, if no early stopping cuts them short."""
         return sum(phase.epochs or self.training.epochs for phase in self.parts.phases)

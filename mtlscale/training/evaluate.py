@@ -62,8 +62,8 @@ class TaskTable:
 
 
 def as_asked(data: PreparedData, run: Run) -> PreparedData:
-    """The data with the tasks, noise and metrics that the run's experiment asks for, and a copy of no sample."""
-    data = viewed(data, run.tasks, run.noise)
+    """The data with the tasks, share, noise and metrics that the run's experiment asks for, and a copy of no sample."""
+    data = viewed(data, run.tasks, run.noise, run.share)
     return data if run.metrics is None else replace(data, suite=measured(data.suite, run.metrics))
 
 

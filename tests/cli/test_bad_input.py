@@ -177,6 +177,9 @@ def test_what_does_not_go_with_the_data(
     if command[0] == "sweep":
         lines = {**lines, "search": "{budget: 2}"}
     assert re.search(message, refused(command[0], experiment_file(**lines), "--home", home, *command[1:]))
+    if "--dry-run" in command:
+        assert not home.exists()
+        return
     assert {path.name for path in home.iterdir()} <= {"data", "experiments"}  # the prepared data are good
     assert not [path for path in home.rglob("*") if path.is_file() and "data" not in path.parts]
 

@@ -11,7 +11,7 @@ from mtlscale.data import PreparedData
 from mtlscale.execution import Datasets, Plan, make_plan, records_of
 from mtlscale.records import Epoch, Home, Ledger, RunRecord, write_atomically
 from mtlscale.report.results import Results
-from mtlscale.spec import Experiment, Run, load_plugin
+from mtlscale.spec import Experiment, Run, UserError, load_plugin
 from mtlscale.training import train
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -46,6 +46,33 @@ def test_epochs_and_steps_are_those_of_all_phases(
     record = train(run, data)
     assert (run.epochs, plan.steps(run)) == (epochs, record.steps) and record.status == "finished"
     assert [run.epochs_behind(epoch.phase, epoch.epoch) for epoch in record.epochs] == list(range(1, epochs + 1))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_share_of_the_samples_is_a_share_of_the_steps(
+    shared: bool, small: Callable[..., Experiment], uneven: Callable[..., PreparedData]
+) -> None:
+    options = f"options: {{shared: {str(shared).lower()}}}"
+    experiment = small(methods="[equal, meta_weighting]", datasets=f"[{{name: uneven, train: 0.4, {options}}}]")
+    data = uneven(shared=shared)
+    prepared = Datasets.prepare(experiment, lambda name: data.folder)
+    plan = Plan(experiment, (), prepared.folders, prepared.manifests)
+    for run in experiment.runs(prepared.fingerprints):
+        assert run.data == "uneven 40 %"
+        record = train(run, data)
+        assert record.status == "finished" and record.steps <= plan.steps(run) <= 1.5 * record.steps
+        whole = Plan(experiment, (), {}, {run.data: data.manifest}).steps(run)
+        assert plan.steps(run) < whole
+
+
+def test_a_share_of_what_passes_by_is_refused_before_anything_starts(
+    small: Callable[..., Experiment], uneven: Callable[..., PreparedData], tmp_path: Path
+) -> None:
+    experiment = small(datasets="[{name: uneven, train: 0.4, training: {reader: stream}}]")
+    data = Datasets.prepare(experiment, lambda name: uneven().folder)
+    runs = experiment.runs(data.fingerprints)
+    with pytest.raises(UserError, match="train: the reader stream has all of uneven pass by"):
+        make_plan(experiment, runs, tmp_path / "ledger.jsonl", Home(tmp_path), data)
 
 
 def test_an_epoch_without_a_phase_is_of_the_only_one(

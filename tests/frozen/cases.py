@@ -47,6 +47,7 @@ class Case:
     encoder: Options = field(default_factory=lambda: MLP)
     dropout: float = 0.0
     seed: int = 0
+    share: float = 1.0  # of the training samples
     flavour: Literal["single", "two workers", "resume", "batched"] = "single"
     stop: int = 1
     trials: tuple[Options, ...] = ()
@@ -407,3 +408,11 @@ add(
     flavour="batched",
     trials=RATES,
 )
+
+# -- a share of the training samples -------------------------------------------------------------------------------
+
+for name in ("equal", "mgda", "meta_weighting", "svd_reweighting"):
+    add(f"share/{name}", "uneven", name, PLAIN_SGD, share=0.3)
+add("share/shared inputs", "uneven", "getmtl", {**ADAM, "selection": "last"}, options=SHARED, share=0.3, dropout=0.3)
+add("share/two workers", "uneven", "mgda", PLAIN_SGD, share=0.3, flavour="two workers")
+add("share/batched", "many", "mgda", PLAIN_SGD, share=0.3, flavour="batched", trials=RATES)

@@ -92,7 +92,7 @@ def run_of(case: Case, seed: int | None = None) -> Run:
     experiment = Experiment.model_validate(
         {
             "name": "frozen",
-            "datasets": ["digits"],
+            "datasets": [{"name": "digits", "label": "digits", "train": case.share}],
             "methods": [case.method],
             "floors": [],
             "seeds": [case.seed if seed is None else seed],

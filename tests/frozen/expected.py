@@ -74,6 +74,13 @@ MENDED: dict[str, str] = {
     "encoder/pretrained equal": _LATER,
     "encoder/pretrained mgda": _LATER,
     "encoder/pretrained pcgrad": _LATER,
+    "share/equal": _LATER,
+    "share/mgda": _LATER,
+    "share/meta_weighting": _LATER,
+    "share/svd_reweighting": _LATER,
+    "share/shared inputs": _LATER,
+    "share/two workers": _LATER,
+    "share/batched": _LATER,
 }
 
 

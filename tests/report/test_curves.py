@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from mtlscale.report.curves import MOST_SEEDS, colors, epoch_frame, over_seeds, trace_frame, varying_weights
+from mtlscale.report.curves import MOST_SEEDS, epoch_frame, over_seeds, trace_frame, varying_weights
 from mtlscale.report.statistics import half_width
 
 
@@ -47,9 +47,3 @@ def test_curves_are_read_from_a_few_finished_runs(record):
     runs[0] = record("equal", 0, {"a": {"accuracy": 1.0}}, status="failed")
     frame = epoch_frame(runs, ["equal"])
     assert frame["seed"].nunique() == MOST_SEEDS and 0 not in set(frame["seed"])
-
-
-def test_the_baseline_is_grey_and_leaves_the_other_colours_as_they_are():
-    with_it, without = colors(["stl", "a", "b"], "stl"), colors(["a", "b"], None)
-    assert {method: with_it[method] for method in without} == without
-    assert len(set(with_it.values())) == 3

@@ -1,7 +1,11 @@
+import base64
+import gzip
 import json
+import math
 from html.parser import HTMLParser
 
 import pytest
+from plotly.offline import get_plotlyjs
 
 from mtlscale.report import Leaderboard, write_report
 from mtlscale.report.html import page
@@ -71,9 +75,60 @@ def test_it_holds_the_tables_the_failures_and_where_they_come_from(written):
 
 
 def test_cells_carry_what_sorting_goes_by(written):
-    keys = [attributes["data-key"] for tag, attributes in written.elements if tag == "td" and "data-key" in attributes]
+    cells = [attributes for tag, attributes in written.elements if tag == "td"]
+    keys = [cell["data-key"] for cell in cells if "words" not in cell.get("class", "")]
     assert any(key == "" for key in keys)
-    assert all(key == "" or float(key) is not None for key in keys)
+    assert all(key == "" or math.isfinite(float(key)) for key in keys)
+
+
+def test_a_first_click_shows_the_best_first(written):
+    heads = {}
+    for tag, attributes in written.elements:
+        if tag == "th" and "data-first" in attributes:
+            last = attributes
+        elif tag == "button" and "data-help" in attributes:
+            heads[attributes["data-help"]] = last
+    first = {help: head["data-first"] for help, head in heads.items()}
+    assert first["gain over stl: mean within each task, then over tasks"] == "descending"
+    assert first["mean over tasks of the rank by the main metric"] == "ascending"
+    assert first["two-sided p-value of that test, Holm-corrected over all methods"] == "ascending"
+    assert first["training samples per second of steps"] == "descending" and first["peak memory"] == "ascending"
+    now = {head["aria-sort"] for head in heads.values() if "aria-sort" in head}
+    assert now == {"descending"}  # as the rows stand
+
+
+def test_what_matters_stands_first_and_the_rest_is_folded(board_records):
+    html = page(board_records, Leaderboard.from_records(board_records), "folded")
+    folds = html.index("<details")
+    assert html.index("getmtl is best by Δ") < html.index("<table") < folds
+    assert html.count("<table", 0, folds) == 1 and html.count('class="plot"', 0, folds) == 2
+    assert html.index("loss is NaN") > folds and html.index("torch 2.13.0") > folds
+    assert "Glossary" in html
+
+
+def test_every_figure_says_in_words_what_it_shows(written):
+    words = {
+        attributes["id"]: attributes["aria-label"]
+        for _, attributes in written.elements
+        if attributes.get("role") == "img"
+    }
+    assert words.keys() == written.figures().keys()
+    assert words["figure-0-0"].startswith(
+        "Test accuracy. From high to low: getmtl 89.87, equal 87.33, stl 86, mgda 84.5"
+    )
+    [heat] = [text for text in words.values() if text.startswith("Difference to stl by task")]
+    assert "4 rows by 2 columns: highest 3.867 (getmtl, a)" in heat
+
+
+def test_methods_can_be_filtered_where_there_are_several(written, record):
+    options = [attributes["value"] for tag, attributes in written.elements if tag == "option"]
+    assert options == ["stl", "equal", "getmtl", "mgda"]
+    named = {
+        attributes["data-method"] for tag, attributes in written.elements if tag == "tr" and "data-method" in attributes
+    }
+    assert named == set(options)
+    one = [record("equal", 0, {"a": {"accuracy": 90.0}})]
+    assert 'id="filter"' not in page(one, Leaderboard.from_records(one), "small").split("<script")[0]
 
 
 def test_only_differences_that_the_test_finds_are_coloured(record):
@@ -90,10 +145,8 @@ def test_only_differences_that_the_test_finds_are_coloured(record):
     ]
     parsed = Page(page(runs, Leaderboard.from_records(runs), "colours"))
     kinds = [attributes["class"] for tag, attributes in parsed.elements if tag == "td" and "class" in attributes]
-    assert [sum(kind.endswith(tone) for kind in kinds) for tone in ("gain", "loss")] == [
-        5,
-        5,
-    ]  # average, Δ, last, e_rel, a
+    # average, Δ, last, e_rel, a; and the first two once more in the compact table
+    assert [sum(kind.endswith(tone) for kind in kinds) for tone in ("gain", "loss")] == [7, 7]
     assert "better, worse than equal by the same test of that column" in parsed.text
 
 
@@ -112,11 +165,15 @@ def test_every_figure_has_its_place(written):
     assert all(figure["data"] for figure in figures.values())
 
 
-def test_plotly_is_there_once(written):
-    assert sum(len(script) > 1_000_000 for script in written.scripts) == 1
+def test_plotly_is_there_once_and_compressed(written):
+    [packed] = [script for script in written.scripts if len(script) > 1_000_000]
+    assert len(packed) < 2_500_000
+    assert gzip.decompress(base64.b64decode(packed)).decode() == get_plotlyjs()
 
 
-@pytest.mark.parametrize("name", ["</script><script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "@@STYLE@@"])
+@pytest.mark.parametrize(
+    "name", ["</script><script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ style }}"]
+)
 def test_names_stay_text(record, name):
     runs = [
         record(

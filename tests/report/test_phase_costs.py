@@ -9,6 +9,7 @@ import pytest
 
 from mtlscale.records import PhaseCost, RunRecord
 from mtlscale.report import Leaderboard, Table
+from mtlscale.report.colors import page_looks
 from mtlscale.report.html import page
 from mtlscale.report.layout import columns, markdown
 
@@ -75,6 +76,7 @@ def test_quality_is_drawn_against_the_whole_cost(record: Make) -> None:
     from mtlscale.report.figures import figures
 
     runs = searched(record)
-    drawn = {title: figure for title, _, figure in figures(Leaderboard.from_records(runs).tables["digits"], runs)}
-    [points] = drawn["Quality and cost"].data
-    assert dict(zip(points.text, points.x, strict=True))["conal"] == pytest.approx(53.0)
+    table = Leaderboard.from_records(runs).tables["digits"]
+    drawn = {title: figure for title, _, figure in figures(table, runs, page_looks(runs, [table]))}
+    _, points = drawn["Quality and cost"].data
+    assert dict(zip(points.customdata, points.x, strict=True))["conal"] == pytest.approx(53.0)

@@ -79,3 +79,28 @@ def test_pictures_are_of_what_there_is_and_named_by_data_set(board_records, reco
     found = dict(plots.pictures(bare, Leaderboard.from_records(bare)))
     assert list(found) == ["radar_1_a_b", "radar_2_a_b"]
     assert {"a", "b", "c"} <= set(texts(found["radar_1_a_b"]))
+
+
+def test_no_picture_is_higher_than_4000_pixels(record):
+    runs = [
+        record(f"method {m}", seed, {"a": {"accuracy": 90.0 + m}, "b": {"accuracy": 80.0}}, dataset=f"set {d}")
+        for d in range(12)
+        for m in range(33)
+        for seed in range(2)
+    ]
+    figure = plots.leaderboard_figure(Leaderboard.from_records(runs))
+    assert figure.get_figheight() * 150 <= 4000
+    assert any("more data sets" in text for text in texts(figure)) and any("more methods" in t for t in texts(figure))
+    one = [run for run in runs if run.dataset == "set 0"]
+    weights = plots.weight_figure(one)
+    assert len(weights.axes) == 24 and any("24 of 33 methods" in text for text in texts(weights))
+    curves = plots.curve_figure(one)
+    assert len(curves.axes[0].get_lines()) == 24 and "9 more methods" in curves.axes[0].get_title(loc="left")
+    assert weights.get_figheight() * 150 <= 4000
+
+
+def test_whatever_is_higher_is_drawn_smaller(tmp_path):
+    from mtlscale.report.canvas import new_figure
+
+    with Image.open(save(new_figure(4.0, 50.0), tmp_path / "high.png")) as image:
+        assert image.height == 4000 and image.width == 320

@@ -17,7 +17,8 @@ from mtlscale.report.conflicts import conflict_figure, conflict_plot, conflict_r
 from mtlscale.report.curves import epoch_frame, traced
 from mtlscale.report.facts import facts
 from mtlscale.report.gates import gate_figure, gate_plot
-from mtlscale.report.parameters import count_text, parameter_figure, parameter_plot, pareto, sized
+from mtlscale.report.parameters import count_text, parameter_figure, parameter_plot, sized
+from mtlscale.report.pareto import pareto
 from mtlscale.report.plots import pictures, trace_figure
 from mtlscale.report.searched import searched_pictures
 from mtlscale.report.traces import shortened, trace_values
@@ -233,11 +234,11 @@ def test_parameters_stand_against_the_gain(record: Make) -> None:
     assert set(labels) == {"conal", "equal (reference)", "stl (baseline)", "mgda"}
     line, dots = parameter_plot(table).data
     assert dict(zip(dots.text, zip(dots.x, dots.y, strict=True), strict=True))["equal"] == (1e6, pd_gain["equal"])
-    assert dict(zip(dots.text, dots.marker.symbol, strict=True)) == {
-        "conal": "circle",
-        "equal": "square",
-        "stl": "square",
-        "mgda": "circle",
+    assert dict(zip(dots.text, dots.marker.size, strict=True)) == {
+        "conal": 10,
+        "equal": 14,
+        "stl": 14,
+        "mgda": 10,
     }
     assert list(line.x) == [1e6, 2e6]
 
@@ -337,4 +338,4 @@ def test_the_report_shows_all_of_it_where_it_is_and_nothing_elsewhere(record: Ma
         assert heading in text
     assert "<b>Edges between tasks</b>" in page
     plain = [run(record, "equal", 0, epochs("", {"R_mean": 0.5}))]
-    assert list(searched_pictures(Leaderboard.from_records(plain).tables["digits"], plain)) == []
+    assert list(searched_pictures(Leaderboard.from_records(plain).tables["digits"], plain, {})) == []

@@ -60,6 +60,7 @@ def test_a_run_id_follows_what_changes_results_and_nothing_else(small: Small) ->
         small(tracking="{enabled: false}"),
         small(name="other"),
         small(datasets="[{name: uneven, noise: 0}]"),
+        small(datasets="[{name: uneven, train: 1}]"),
         small(methods="[{name: stl, label: alone}, equal, {name: mgda, normalize: none}]"),
         small(training="{epochs: 3, batch_size: 16, lr: 0.01, dtype: float64, checkpoint_seconds: 1}"),
     ]
@@ -72,6 +73,7 @@ def test_a_run_id_follows_what_changes_results_and_nothing_else(small: Small) ->
         small(datasets="[{name: uneven, label: uneven, options: {shared: true}}]"),
         small(datasets="[{name: uneven, tasks: [a]}]"),
         small(datasets="[{name: uneven, noise: 0.2}]"),
+        small(datasets="[{name: uneven, label: uneven, train: 0.2}]"),
     ]
     for experiment in different:
         assert not set(ids(experiment)) & set(base)
@@ -85,6 +87,32 @@ def test_every_setting_of_the_noise_is_part_of_the_run(small: Small) -> None:
     run = next(small(datasets="[{name: uneven, tasks: [b, a], noise: 0.2}]").runs({"uneven": "f"}))
     assert run.tasks == ["b", "a"] and run.noise is not None and run.noise.share == 0.2
     assert found[0] == ids(small(datasets="[{name: uneven, noise: {share: 0.2, seed: 0}}]"))
+
+
+def test_a_share_of_the_training_samples_names_the_data_set(small: Small) -> None:
+    experiment = small(datasets="[uneven, {name: uneven, train: 0.1}, {name: uneven, train: 0.125, label: few}]")
+    assert [dataset.label for dataset in experiment.datasets] == ["uneven", "uneven 10 %", "few"]
+    runs = list(experiment.runs(dict.fromkeys(experiment.data(), "f")))
+    assert len({run.run_id for run in runs}) == len(runs)
+    assert {run.dataset: run.share for run in runs} == {"uneven": 1.0, "uneven 10 %": 0.1, "few": 0.125}
+
+
+@pytest.mark.parametrize(
+    ("share", "problem"),
+    [
+        ("0", "datasets.0.train: Input should be greater than 0"),
+        ("-0.1", "datasets.0.train: Input should be greater than 0"),
+        ("1.5", "datasets.0.train: Input should be less than or equal to 1"),
+        ("ten", "datasets.0.train: should be a number, not the text 'ten'"),
+        ("true", "datasets.0.train: should be a number, not true"),
+        (".nan", "datasets.0.train: "),
+        ("[0.1]", "datasets.0.train: "),
+    ],
+)
+def test_what_is_no_share_is_said_in_one_line(share: str, problem: str, small: Small) -> None:
+    with pytest.raises(UserError, match=problem) as found:
+        small(datasets=f"[{{name: uneven, train: {share}}}]")
+    assert "\n" not in str(found.value)
 
 
 def test_a_default_that_changes_is_another_run(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,51 @@
+"""Formulas as MathML, which browsers draw themselves: no program has to be fetched for them."""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+
+import latex2mathml.converter
+
+# What pymdownx.arithmatex leaves of $…$ and $$…$$.
+FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([\(\[])(.*?)\\[\)\]]</\1>', re.DOTALL)
+# What the converter does not know, or writes letter by letter.
+WRITTEN = (
+    (re.compile(r"\\arg(?![a-z])"), r"\\operatorname{arg}"),
+    (re.compile(r"\\([lr])brace(?![a-z])"), lambda found: r"\{" if found[1] == "l" else r"\}"),
+    (re.compile(r"\\mathrm\{([A-Za-z]{2,})\}"), r"\\operatorname{\1}"),
+)
+ALPHABETS = {"double-struck": "DOUBLE-STRUCK", "script": "SCRIPT", "bold": "BOLD", "sans-serif": "SANS-SERIF"}
+
+
+def to_mathml(page: str) -> str:
+    return FORMULA.sub(lambda found: mathml(html.unescape(found[3]), display=found[2] == "["), page)
+
+
+def mathml(formula: str, *, display: bool) -> str:
+    """`ValueError` where a command of the formula is none that is known."""
+    known = formula
+    for pattern, written in WRITTEN:
+        known = pattern.sub(written, known)
+    drawn = latex2mathml.converter.convert(known, display="block" if display else "inline")
+    drawn = re.sub(r">\\([{}])<", r">\1<", drawn)
+    drawn = re.sub(r"<mo>(&#x02016;|‖|\|)</mo>", r'<mo stretchy="false">\1</mo>', drawn)  # a raised 2 would stretch it
+    if left := re.findall(r"\\[A-Za-z]+", html.unescape(drawn)):
+        raise ValueError(f"{left[0]} is not known, in the formula {formula}")
+    return re.sub(r'<(m[in]) mathvariant="([\w-]+)">(\w)</\1>', _of_its_alphabet, drawn)
+
+
+def _of_its_alphabet(found: re.Match[str]) -> str:
+    """Browsers know one value of `mathvariant`, "normal"; other alphabets are characters of their own."""
+    tag, variant, letter = found.groups()
+    if variant not in ALPHABETS:
+        return found[0]
+    kind, _, name = unicodedata.name(letter).partition("LETTER ")
+    kind = {"LATIN CAPITAL ": "CAPITAL ", "LATIN SMALL ": "SMALL "}.get(kind, kind)
+    for full in (f"MATHEMATICAL {ALPHABETS[variant]} {kind}{name}", f"{ALPHABETS[variant]} {kind}{name}"):
+        try:
+            return f'<{tag} mathvariant="normal">{unicodedata.lookup(full)}</{tag}>'
+        except KeyError:
+            continue
+    raise ValueError(f"there is no {variant} {letter}")

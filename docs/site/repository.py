@@ -1,0 +1,69 @@
+"""Links between the files of the repository, as links between the pages of the site."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = "source/"  # below it stand the files that pages link to
+DOCUMENTS = {
+    "index.md": "README.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+    "releasing.md": "RELEASING.md",
+    "cluster.md": "cluster/README.md",
+}
+LINK = re.compile(r"(\]\()([^)\s#:]+)(#[^)\s]*)?(\))")
+LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".md": "markdown", ".sh": "sh"}
+
+
+def place_of(uri: str) -> str:
+    """The file of the repository that a page of the site is made of."""
+    return DOCUMENTS.get(uri) or f"docs/{uri}"
+
+
+def source_page(place: str) -> str:
+    return f"{SOURCES}{place}.md"
+
+
+def _targets(text: str, uri: str) -> set[str]:
+    folder = posixpath.dirname(place_of(uri))
+    return {posixpath.normpath(posixpath.join(folder, found[2])) for found in LINK.finditer(text)}
+
+
+def linked_sources(pages: Mapping[str, str]) -> set[str]:
+    """Files that pages link to and that are no pages themselves."""
+    found = set().union(*(_targets(text, uri) for uri, text in pages.items()))
+    return {place for place in found if (ROOT / place).is_file() and _page(place) == source_page(place)}
+
+
+def _page(place: str) -> str:
+    """Where the site has a file of the repository."""
+    if place in DOCUMENTS.values():
+        return next(uri for uri, document in DOCUMENTS.items() if document == place)
+    if place.startswith("docs/") and not place.startswith("docs/examples/"):
+        return place.removeprefix("docs/")
+    return source_page(place)
+
+
+def with_links_of_site(text: str, uri: str) -> str:
+    here = place_of(uri)
+
+    def turned(found: re.Match[str]) -> str:
+        place = posixpath.normpath(posixpath.join(posixpath.dirname(here), found[2]))
+        if not (ROOT / place).is_file():
+            return found[0]  # mkdocs tells of it
+        return f"{found[1]}{posixpath.relpath(_page(place), posixpath.dirname(uri) or '.')}{found[3] or ''}{found[4]}"
+
+    return LINK.sub(turned, text)
+
+
+def listing(place: str) -> str:
+    """A page that shows one file and is left out of the search."""
+    text = (ROOT / place).read_text(encoding="utf-8")
+    fence = "`" * (2 + max(map(len, re.findall(r"`+", text)), default=1))
+    language = LANGUAGES.get(Path(place).suffix, "text")
+    return f"---\nsearch: {{exclude: true}}\n---\n\n# {place}\n\n{fence}{language}\n{text.rstrip()}\n{fence}\n"

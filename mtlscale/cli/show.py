@@ -1,0 +1,194 @@
+"""The commands about one run: its story, and whether the same comes of it again."""
+
+from __future__ import annotations
+
+import json as json_text
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mtlscale.cli.grid import grid
+from mtlscale.cli.lines import plain
+from mtlscale.cli.options import (
+    DownloadOption,
+    HomeOption,
+    PluginOption,
+    RunArgument,
+    SourceOption,
+    console_of,
+    home_of,
+    load_plugins,
+)
+from mtlscale.spec import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mtlscale.records import FoundRun, Home, RunRecord
+    from mtlscale.report.again import Again
+
+_MOST = 20  # differences that are shown
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command(epilog="Example: mtlscale show b9d3f4 --home outputs")(show)
+    app.command(epilog="Example: mtlscale rerun b9d3f4 --home outputs")(rerun)
+
+
+def show(
+    run: RunArgument,
+    home: HomeOption = None,
+    plugin: PluginOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the whole record as JSON")] = False,
+    spec: Annotated[bool, typer.Option("--spec", help="Print every setting of the run as YAML")] = False,
+) -> None:
+    """Tell one run's story: what, where and when, what came of it, what it took and what it has left."""
+    from mtlscale.records import find_run
+
+    load_plugins(plugin)
+    place = home_of(home)
+    found = find_run(place, run)
+    if spec:
+        import yaml
+
+        print(yaml.safe_dump(_record(found).spec, sort_keys=False, allow_unicode=True), end="")
+    elif json:
+        content = {} if found.record is None else found.record.model_dump(mode="json")
+        where = {"experiments": found.experiments, "folder": str(found.folder), "files": _files(found.folder)}
+        told = {"run_id": found.run_id, **content, **where, "mlflow": _link(place, found.run_id)}
+        print(json_text.dumps(plain(told), ensure_ascii=False))
+    else:
+        _tell(console_of(), place, found)
+
+
+def _record(found: FoundRun) -> RunRecord:
+    if found.record is None:
+        raise UserError(f"run {found.run_id} has not come to an end; there is no record of it yet")
+    return found.record
+
+
+def _files(folder: Path) -> list[str]:
+    """Names below the folder of a run."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def _link(home: Home, run_id: str) -> str | None:
+    from mtlscale.tracking.link import link
+
+    return link(home.tracking_uri, run_id)
+
+
+def _tell(console: Console, home: Home, found: FoundRun) -> None:
+    from mtlscale.cli import story
+
+    def line(text: str) -> None:
+        console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+    record = found.record
+    if record is None:
+        line(f"run {found.run_id}: not ended yet")
+    else:
+        line(story.title(record))
+    if found.experiments:
+        line(f"of {', '.join(found.experiments)}")
+    if record is not None:
+        for part in story.parts(record):
+            if isinstance(part, str):
+                line(part)
+            else:
+                console.print(part)
+    files = _files(found.folder)
+    if files:
+        line(f"files in {found.folder}: {', '.join(files)}")
+    if (found.folder / "error.txt").exists():
+        line(f"traceback: {found.folder / 'error.txt'}")
+    place = _link(home, found.run_id)
+    if place is not None:
+        line(f"MLflow: mlflow ui --backend-store-uri {home.tracking_uri}, then http://127.0.0.1:5000/{place}")
+
+
+def rerun(
+    run: RunArgument,
+    home: HomeOption = None,
+    source: SourceOption = None,
+    plugin: PluginOption = None,
+    download: DownloadOption = True,
+    json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON")] = False,
+) -> None:
+    """Run a run again on the same data, and compare every metric with its record, which is left as it is.
+
+    Exit status 1 where anything differs; the repetition is kept then, below `reruns` of the home folder.
+    """
+    from mtlscale.cli.terminal import epochs_bar
+    from mtlscale.execution.rerun import rerun as run_again
+    from mtlscale.records import find_run
+
+    load_plugins(plugin)
+    place = home_of(home)
+    record = _record(find_run(place, run))
+    console, notes = console_of(quiet=json), []
+
+    def note(text: str) -> None:
+        notes.append(text)
+        console.print(f"[yellow]{text}[/yellow]", soft_wrap=True, highlight=False)
+
+    with epochs_bar(console, disable=not console.is_terminal or json) as bar:
+        task = bar.add_task(f"{record.dataset} · {record.method}", total=len(record.epochs) or None)
+        try:
+            again, folder = run_again(
+                record, place, source=source, download=download, epoch=lambda _: bar.advance(task), note=note
+            )
+        except KeyboardInterrupt:
+            raise UserError("interrupted; the same command goes on from its checkpoint, if there is one") from None
+    if json:
+        print(json_text.dumps(plain(_compared(again, folder, notes)), ensure_ascii=False))
+    else:
+        _compare(console, again, folder)
+    if not again.same:
+        raise typer.Exit(1)
+
+
+def _compared(again: Again, folder: Path | None, notes: list[str]) -> dict[str, Any]:
+    return {
+        "run": again.before.run_id,
+        "same": again.same,
+        "compared": again.compared,
+        "differences": [vars(one) for one in again.differences],
+        "chosen_epoch": again.choice,
+        "parts_at": again.parts_at,
+        "surroundings": again.surroundings,
+        "notes": notes,
+        "seconds": again.after.seconds,
+        "folder": folder,
+    }
+
+
+def _compare(console: Console, again: Again, folder: Path | None) -> None:
+    from rich.markup import escape
+
+    before, after = again.before, again.after
+    where = f"{before.dataset} · {before.method} · seed {before.seed}"
+    for line in again.surroundings:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    if again.same:
+        text = f"{where}: the same to the last digit, {again.compared} metrics, {after.seconds:.1f} s"
+        console.print(text, soft_wrap=True, highlight=False)
+        return
+    if before.status != after.status:
+        console.print(f"{where}: {before.status}, now {after.status}: {after.error}", soft_wrap=True, markup=False)
+    found = again.differences
+    largest = sorted(found, key=lambda one: -abs(one.after - one.before))
+    headers = ("split", "task", "metric", "then", "now", "difference")
+    table = grid(*headers, title=f"{where}: {len(found)} of {again.compared} metrics differ", right=headers[3:])
+    for one in largest[:_MOST]:
+        numbers = (f"{one.before:.8g}", f"{one.after:.8g}", f"{one.after - one.before:+.2g}")
+        table.add_row(one.place, escape(one.task), escape(one.metric), *numbers)
+    if found:
+        console.print(table)
+    if len(found) > _MOST:
+        console.print(f"and {len(found) - _MOST} more that differ less; --json has all")
+    for line in filter(None, (again.choice, again.parts_at and f"training parts at {again.parts_at}")):
+        console.print(line, highlight=False)
+    console.print(f"the repetition is in {folder}", soft_wrap=True, highlight=False, markup=False)

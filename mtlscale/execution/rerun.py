@@ -1,0 +1,137 @@
+"""Running a run again, apart from everything it has left, to see whether the same comes of it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from mtlscale.data.prepared import MANIFEST, Manifest, read_manifest
+from mtlscale.execution import cluster
+from mtlscale.execution.dispatch import execute_jobs
+from mtlscale.execution.events import EpochEnded, Event, Noted, RunEnded
+from mtlscale.execution.jobs import Batched, Job, Options
+from mtlscale.execution.plan import Plan, PlannedRun
+from mtlscale.execution.prepare import prepare
+from mtlscale.execution.runner import job_of
+from mtlscale.execution.trial import execute
+from mtlscale.execution.worker import setup
+from mtlscale.records import Epoch, Home, RunRecord, check_folder
+from mtlscale.report.again import Again
+from mtlscale.spec import Experiment, ResourceSpec, Run, UserError
+
+_OWN = ("name", "task_metrics", "only_tasks", "label_noise")  # of a data set's part of a spec, those that are no option
+_THREADS = re.compile(r"CPU, (\d+) thread")
+
+
+def rerun(
+    record: RunRecord,
+    home: Home,
+    *,
+    source: Path | None = None,
+    download: bool = True,
+    epoch: Callable[[Epoch], None] = lambda epoch: None,
+    note: Callable[[str], None] = lambda text: None,
+) -> tuple[Again, Path | None]:
+    """The run and its repetition, and the folder of that; None where they are the same: it is removed then.
+
+    It has the same spec, data, threads and number of workers, and does every phase anew. `UserError` where its data
+    are gone, or it names what this installation does not know.
+    """
+    if record.status == "failed":
+        raise UserError(f"run {record.run_id} failed ({record.error}); `mtlscale run` of its experiment tries it again")
+    check_folder(home.root)
+    run = record.as_run()
+    for text in _changed(run, record):
+        note(text)
+    data = _data(record, home, source, download)
+    manifest, folder = read_manifest(data), home.root / "reruns" / record.run_id
+    (folder / "record.json").unlink(missing_ok=True)  # of an earlier repetition; a checkpoint is gone on from
+    options = Options(_resources(record), models=False)
+    job = _job(run, data, manifest, folder, options)
+    after: RunRecord | None = None
+    for event in _events(job, options, home):
+        match event:
+            case EpochEnded(_, one):
+                epoch(one)
+            case Noted(_, text):
+                note(text)
+            case RunEnded(_, ended):
+                after = ended
+    assert after is not None
+    if after.status == "failed":
+        raise UserError(f"run {record.run_id} cannot be run again: {after.error}; the traceback is in {folder}")
+    again = Again(record, after)
+    if again.same:
+        shutil.rmtree(folder, ignore_errors=True)
+        return again, None
+    return again, folder
+
+
+def _changed(run: Run, record: RunRecord) -> Iterator[str]:
+    """What of its components is another version now. `UserError` where one is not known here."""
+    now = run.parts.plain()
+    for part in ("architecture", "balancer", "objective", "encoder"):
+        before, after = run.spec[part], now[part]
+        if before is None:
+            continue
+        for key, what in (("results_version", "results version"), ("plugin", "file's hash")):
+            if before.get(key) != after.get(key):
+                yield f"{part} {before['name']}: {what} {before.get(key)}, now {after.get(key)}"
+    if run.run_id != record.run_id:
+        yield "the results version of training is another one now"
+
+
+def _data(record: RunRecord, home: Home, source: Path | None, download: bool) -> Path:
+    """The folder of the prepared data it was trained on, prepared again where they are gone and their files are not."""
+    wanted, told = record.fingerprint.partition("+")[0], record.spec["dataset"]
+    name = str(told["name"])
+    for path in sorted((home.root / "data" / name).glob(f"[!.]*/{MANIFEST}")):
+        there: Path = path.parent
+        if read_manifest(there).fingerprint == wanted:
+            return there
+    options = {key: value for key, value in told.items() if key not in _OWN}
+    try:
+        folder = prepare(name, options, source, home.root, download=download)
+    except UserError as error:
+        raise UserError(f"the data of run {record.run_id} are gone: {error}") from None
+    found = read_manifest(folder).fingerprint
+    if found != wanted:
+        raise UserError(
+            f"the data of run {record.run_id} are gone, and {name} is prepared otherwise now (fingerprint "
+            f"{found[:12]}, then {wanted[:12]}); name by --source what it was prepared from"
+        )
+    return folder
+
+
+def _resources(record: RunRecord) -> ResourceSpec:
+    """Those it had, as far as its record says: threads change the last digits."""
+    threads = _THREADS.search(record.hardware)
+    return ResourceSpec(
+        workers=record.workers,
+        cpus_per_worker=int(threads[1]) if threads else 1,
+        gpus_per_worker=0 if threads or not record.hardware else 1,
+        max_failures=0,
+    )
+
+
+def _job(run: Run, data: Path, manifest: Manifest, folder: Path, options: Options) -> Job | Batched:
+    """As an experiment of these resources would choose it."""
+    experiment = Experiment.model_construct(name=run.experiment, datasets=(), methods=(), resources=options.resources)
+    plan = Plan(experiment, (), {run.data: data}, {run.data: manifest})
+    home = Home(folder.parents[1])
+    chosen = job_of(PlannedRun(run, "new"), plan, home)
+    job = Job(run, data, folder)
+    return Batched((job,)) if isinstance(chosen, Batched) else job
+
+
+def _events(job: Job | Batched, options: Options, home: Home) -> Iterator[Event]:
+    """In this process where the run has one worker, which spares the start of Ray; else on a group of workers."""
+    if options.resources.workers == 1:
+        setup(options.threads, ())
+        yield from execute(job, options)
+        return
+    cluster.check_fits(options.resources)
+    with cluster.session():
+        yield from execute_jobs([job], cluster.slots(options.resources, 1), options, home)

@@ -1,0 +1,286 @@
+"""A leaderboard's table as columns of texts, which every form of it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pandas as pd
+
+from mtlscale.metrics import metric_info
+from mtlscale.report.statistics import BETTER, FEW, LEVEL, SAME, WORSE
+from mtlscale.report.texts import EMPTY, decimals, signed
+from mtlscale.spec import UserError
+
+if TYPE_CHECKING:
+    from mtlscale.report.table import Table
+
+Block = Literal["quality", "tasks", "cost"]
+MOST_TASKS = 5  # beside the other columns of quality; more go to a table of their own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column of the printed leaderboard, best method first."""
+
+    block: Block
+    header: str
+    help: str
+    texts: list[str]
+    keys: list[float]  # what sorting by this column goes by
+    name: str = ""  # of what it shows, whatever its header says: the column of the table's `rows`, `verdict` or `runs`
+    measure: str = ""  # the column of the table's `rows` that this one shows, of measures with a test
+    higher: bool | None = None  # whether more is better, None where that is no question
+    best: frozenset[int] = frozenset()  # rows to emphasise
+    gains: frozenset[int] = frozenset()  # rows that a test of this column finds better than the reference
+    losses: frozenset[int] = frozenset()  # … and worse
+    of_test: bool = False  # how sure a difference is, and of how many runs
+    detail: bool = False  # what a narrow terminal leaves out first
+
+
+def columns(table: Table) -> list[Column]:
+    """Every column that has something to say, in order: quality, tasks, cost."""
+    rows, base, ref = table.rows, table.baseline, table.reference
+    unit = _shared_unit(table)
+    found = [
+        _measure(
+            table,
+            "average",
+            "average ± seeds" if table.over_items else "average",
+            f"mean over tasks{unit}, at the epoch chosen on validation",
+        ),
+        *_items(table),
+        _measure(
+            table, "part", table.part, f"the same mean over {table.part}, a part of test without what training saw"
+        ),
+        _measure(table, "delta_i", "Δ %", f"gain over {base}: mean within each task, then over tasks", sign="+"),
+        _number(rows, "safeness", "η %", f"share of metrics no worse than {base}", True, digits=0),
+        _number(rows, "mean_rank", "rank", "mean over tasks of the rank by the main metric", False, digits=1),
+        _verdicts(table),
+        _p_values(table),
+        _runs(rows),
+        _measure(table, "last", "last epoch", f"mean over tasks{unit}, after the last epoch", detail=True),
+    ]
+    # With as many metrics in every task, or one, definitions of Δ are the same number.
+    for name, header, what in (
+        ("delta_flat", "Δ flat %", "mean over all metrics"),
+        ("delta_main", "Δ main %", "one main metric per task"),
+    ):
+        if not np.allclose(rows[name], rows["delta_i"], equal_nan=True):
+            found.append(_measure(table, name, header, f"gain over {base}: {what}", sign="+", detail=True))
+    what = f"mean error over tasks, as a ratio to that of {base}; below 1 is better"
+    found.append(_measure(table, "relative_error", "e_rel", what, detail=True))
+    if len(table.tasks) > 1:
+        found.append(_measure(table, "total_error", "total", "sum over tasks of the error in percent", detail=True))
+    for task, metric in table.main_metrics.items():
+        header, help = task if unit else f"{task} {metric}", f"{task}: {metric}{_unit(metric)}"
+        found.append(_measure(table, table.main_column(task), header, help, block="tasks"))
+    what = "wall clock of a run, training and validation, in seconds"
+    found += [_number(rows, "seconds", "s/run", what, False, block="cost"), *_phases(rows)]
+    costs = (
+        ("samples_per_second", "samples/s", "training samples per second of steps"),
+        ("step_ratio", "step ×", f"median time of a step, as a ratio to {ref}"),
+        ("peak_memory_mb", "MB", "peak memory"),
+        ("parameters", "params", "number of parameters"),
+    )
+    for name, header, help in costs:
+        speed = name == "samples_per_second"
+        found.append(_number(rows, name, header, help, speed, block="cost", detail=speed))
+    found.append(_events(rows))
+    shown = [column for column in found if any(text != EMPTY for text in column.texts)]
+    return _coloured(table, shown)
+
+
+def _coloured(table: Table, shown: Sequence[Column]) -> list[Column]:
+    """The columns of measures with the rows that the test of the verdict finds better and worse in them."""
+    signs = table.signs([column.measure for column in shown if column.measure], table.reference)
+    coloured = []
+    for column in shown:
+        of = signs[column.measure].to_numpy() if column.measure else np.zeros(0)
+        gains, losses = (frozenset(np.flatnonzero(of == sign).tolist()) for sign in (1, -1))
+        coloured.append(replace(column, gains=gains, losses=losses))
+    return coloured
+
+
+def by_block(found: Sequence[Column]) -> list[list[Column]]:
+    """The columns of quality, tasks and cost."""
+    blocks: tuple[Block, ...] = ("quality", "tasks", "cost")
+    return [[column for column in found if column.block == block] for block in blocks]
+
+
+def _shared_unit(table: Table) -> str:
+    """ ", test accuracy in %" where all tasks share one main metric."""
+    metrics = list(dict.fromkeys(table.main_metrics.values()))
+    return f" of {table.split} {metrics[0]}{_unit(metrics[0])}" if len(metrics) == 1 else ""
+
+
+def _unit(metric: str) -> str:
+    try:
+        unit = metric_info(metric).unit
+    except UserError:  # of a plugin that is not loaded
+        return ""
+    return f" in {unit}" if unit else ""
+
+
+def _measure(
+    table: Table,
+    name: str,
+    header: str,
+    help: str,
+    *,
+    sign: str = "",
+    block: Block = "quality",
+    detail: bool = False,
+) -> Column:
+    """A mean with its interval; `sign` "+" is for differences."""
+    rows = table.rows
+    digits = 2 if sign else decimals(rows[name])
+    texts = []
+    for value, width in zip(rows[name], rows[f"{name}_ci"], strict=True):
+        text = EMPTY if np.isnan(value) else signed(value, f"{sign}.{digits}f")
+        texts.append(text if np.isnan(width) else f"{text} ± {width:.{digits}f}")
+    return Column(
+        block=block,
+        header=header,
+        help=help,
+        texts=texts,
+        keys=rows[name].tolist(),
+        name=name,
+        measure=name,
+        higher=table.higher(name) if rows[name].notna().any() else None,
+        best=_best_rows(rows[name], table.higher(name) if rows[name].notna().any() else None),
+        detail=detail,
+    )
+
+
+def _items(table: Table) -> Iterator[Column]:
+    """What the average, and its difference to the reference, owe to the test items."""
+    rows, digits = table.rows, decimals(table.rows["average"])
+    texts = [EMPTY if np.isnan(width) else f"{width:.{digits}f}" for width in rows["average_items"]]
+    help = "half the 95 % interval of the average over test items (bootstrap)"
+    keys = rows["average_items"].tolist()
+    yield Column(block="quality", header="± items", help=help, texts=texts, keys=keys, higher=False, detail=True)
+    pairs = zip(rows["difference_average"], rows["difference_items"], strict=True)
+    texts = [
+        EMPTY if np.isnan(width) else f"{signed(difference, f'+.{digits}f')} ± {width:.{digits}f}"
+        for difference, width in pairs
+    ]
+    help = f"difference of the average to {table.reference}, and half its 95 % interval over test items (bootstrap)"
+    keys = rows["difference_average"].tolist()
+    yield Column(
+        block="quality",
+        header=f"− {table.reference} ± items",
+        help=help,
+        texts=texts,
+        keys=keys,
+        higher=table.higher("average") if rows["difference_average"].notna().any() else None,
+        of_test=True,
+        detail=True,
+    )
+
+
+def _number(
+    rows: pd.DataFrame,
+    name: str,
+    header: str,
+    help: str,
+    higher: bool | None,
+    *,
+    digits: int | None = None,
+    block: Block = "quality",
+    detail: bool = False,
+) -> Column:
+    digits = decimals(rows[name], figures=3, least=0) if digits is None else digits
+    texts = [EMPTY if np.isnan(value) else signed(value, f",.{digits}f") for value in rows[name]]
+    return Column(
+        block=block,
+        header=header,
+        help=help,
+        texts=texts,
+        keys=rows[name].tolist(),
+        name=name,
+        higher=higher,
+        best=frozenset() if block == "cost" else _best_rows(rows[name], higher),  # who is fast is not who is good
+        detail=detail,
+    )
+
+
+def _best_rows(values: pd.Series[float], higher: bool | None) -> frozenset[int]:
+    if higher is None or values.notna().sum() < 2:
+        return frozenset()
+    best = values.max() if higher else values.min()
+    return frozenset(np.flatnonzero(values == best).tolist())
+
+
+def _runs(rows: pd.DataFrame) -> Column:
+    """Finished runs of all, and what became of the others: "2/3, 1 diverged"."""
+    texts = []
+    for finished, failed, diverged in zip(rows["finished"], rows["failed"], rows["diverged"], strict=True):
+        others = [f"{count} {what}" for count, what in ((failed, "failed"), (diverged, "diverged")) if count]
+        texts.append(", ".join([f"{finished}/{finished + failed + diverged}", *others]))
+    return Column(
+        block="quality",
+        header="runs",
+        help="finished of all",
+        texts=texts,
+        keys=rows["finished"].astype(float).tolist(),
+        name="runs",
+        higher=True,
+        of_test=True,
+    )
+
+
+def _verdicts(table: Table) -> Column:
+    texts = [text if isinstance(text, str) and text else EMPTY for text in table.rows["verdict"]]
+    rank = {BETTER: 3.0, SAME: 2.0, FEW: 1.0, WORSE: 0.0}
+    return Column(
+        block="quality",
+        header=f"vs {table.reference}",
+        help=f"by a paired t-test over seeds, Holm-corrected, level {LEVEL}",
+        texts=texts,
+        keys=[rank.get(text, np.nan) for text in texts],
+        name="verdict",
+        higher=True,
+        of_test=True,
+    )
+
+
+def _p_values(table: Table) -> Column:
+    values = table.rows["p_holm"]
+    texts = [EMPTY if np.isnan(value) else f"{value:.2g}" for value in values]
+    help = "two-sided p-value of that test, Holm-corrected over all methods"
+    return Column(
+        block="quality", header="p", help=help, texts=texts, keys=values.tolist(), name="p", higher=False, of_test=True
+    )
+
+
+def _phases(rows: pd.DataFrame) -> list[Column]:
+    """What the phases before the last took, and both together; nothing where no method has such phases."""
+    if rows["phase_seconds"].isna().all():
+        return []
+    help = "seconds of the phases before the last, a search say; once: runs share it, counted as it cost once"
+    phases = _number(rows, "phase_seconds", "+ phases s", help, False, block="cost", detail=True)
+    once = rows["phases_shared"] > 0
+    texts = [f"{text} once" if shared else text for text, shared in zip(phases.texts, once, strict=True)]
+    total = _number(rows, "total_seconds", "= total s", "seconds of all phases together", False, block="cost")
+    return [replace(phases, texts=texts), total]
+
+
+def _events(rows: pd.DataFrame) -> Column:
+    """Counters that are not zero, summed over runs: solver failures, clamps, skipped steps."""
+    events = rows.filter(regex=r"^counter\.").rename(columns=lambda name: name.removeprefix("counter."))
+    texts = [
+        ", ".join(f"{name} {count:,.0f}" for name, count in row.items() if count > 0) or EMPTY
+        for row in events.to_dict("records")
+    ]
+    return Column(
+        block="cost",
+        header="events",
+        help="solver failures, clamps and skipped steps, over all runs",
+        texts=texts,
+        keys=events.sum(axis=1).astype(float).tolist(),
+        name="events",
+        higher=False,
+    )

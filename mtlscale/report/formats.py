@@ -1,0 +1,103 @@
+"""A leaderboard in every form that the command line offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mtlscale.report.gathering import Gathered
+from mtlscale.report.sheets import Sheet
+from mtlscale.spec import UserError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from mtlscale.report.leaderboard import Leaderboard
+
+FORMATS = ("terminal", "markdown", "csv", "json", "latex", "html")
+_ALIASES = {"table": "terminal", "md": "markdown", "tex": "latex"}
+_SUFFIXES = {
+    ".txt": "terminal",
+    ".md": "markdown",
+    ".csv": "csv",
+    ".json": "json",
+    ".tex": "latex",
+    ".html": "html",
+    ".htm": "html",
+}
+
+
+def format_of(asked: str | None, output: Path | None) -> str:
+    """The form that is asked for, else that of the file's suffix, else the terminal's. `UserError` for another."""
+    if asked is None:
+        if output is None:
+            return "terminal"
+        if (found := _SUFFIXES.get(output.suffix.lower())) is None:
+            raise UserError(f"--output {output}: no format ends in {output.suffix!r}; add --format {'|'.join(FORMATS)}")
+        return found
+    name = _ALIASES.get(asked, asked)
+    if name not in FORMATS:
+        raise UserError(f"--format {asked}: choose {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+    return name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What is shown of a leaderboard, and beside it."""
+
+    gathered: Gathered
+    board: Leaderboard
+    title: str
+    overall: Sheet | None = None
+    pairs: Mapping[str, Sheet] = field(default_factory=dict)  # by data set
+
+    def text(self, form: str) -> str:
+        """In any form but the terminal's."""
+        if form == "json":
+            from mtlscale.report.json_text import json_text
+
+            tables, gathered = list(self.board.tables.values()), self.gathered
+            return json_text(tables, gathered.shown, gathered.sources, self.overall, self.pairs)
+        if form == "html":
+            from mtlscale.report.html import page
+
+            # Its figures need the rows that others are compared with.
+            return page(self.gathered.records, self.gathered.leaderboard(whole=True), self.title)
+        if form == "csv":
+            return self._csv()
+        if form == "latex":
+            return self._latex()
+        return self._markdown()
+
+    def to_rich(self, *, wide: bool = False) -> Sequence[RenderableType]:
+        parts: list[RenderableType] = [] if self.overall is None else [*self.overall.to_rich()]
+        parts.append(self.board.to_rich(wide=wide))
+        return [*parts, *(part for sheet in self.pairs.values() for part in sheet.to_rich())]
+
+    def _csv(self) -> str:
+        """One table: of every pair, or across data sets, where that is asked for."""
+        import pandas as pd
+
+        if self.pairs:
+            frames = []
+            for dataset, sheet in self.pairs.items():
+                frame = sheet.numbers.copy()
+                frame.insert(0, "dataset", dataset)
+                frames.append(frame)
+            return pd.concat(frames, ignore_index=True).to_csv(index=False)
+        if self.overall is not None:
+            return self.overall.numbers.to_csv(index=False)
+        return self.board.to_csv()
+
+    def _markdown(self) -> str:
+        parts = [] if self.overall is None else [self.overall.to_markdown()]
+        return "\n".join([*parts, self.board.to_markdown(), *(sheet.to_markdown() for sheet in self.pairs.values())])
+
+    def _latex(self) -> str:
+        from mtlscale.report.latex import latex, preamble
+
+        parts = [preamble()] if self.overall is None else [preamble(), self.overall.to_latex()]
+        parts += [latex(table) for table in self.board.tables.values()]
+        return "\n".join([*parts, *(sheet.to_latex() for sheet in self.pairs.values())])

@@ -1,0 +1,187 @@
+"""Learning curves: what more training samples do for each method, where an experiment has several shares of a set."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from mtlscale.records import RunRecord
+from mtlscale.report.canvas import MOST_LINES, new_figure, style
+from mtlscale.report.colors import GREY, Look, Looks, looks
+from mtlscale.report.facts import Facts
+from mtlscale.report.frames import by_dataset, newest
+from mtlscale.report.plotly_canvas import cell, interval, label, panel_grid, with_legend
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+    from plotly.graph_objects import Figure
+
+    from mtlscale.report.table import Table
+
+SHARE = "train_share"  # of the training samples, in the data set's part of a run's spec
+OVER = "training samples, %"
+
+
+@dataclass(frozen=True)
+class LearningCurves:
+    """What each method reaches with each share of a set. panels: what is measured -> method -> rows of `x` (percent),
+    `value`, `ci`, by x."""
+
+    shares: Mapping[str, float]  # of the training samples, by data set, the largest last
+    baseline: str | None
+    panels: Mapping[str, Mapping[str, pd.DataFrame]]
+
+    @property
+    def dataset(self) -> str:
+        return next(reversed(list(self.shares)))
+
+    @property
+    def title(self) -> str:
+        return f"Learning curves on {self.dataset}"
+
+    @property
+    def file(self) -> str:
+        return f"learning_curves_{re.sub(r'[^0-9A-Za-z.-]+', '_', self.dataset)}"
+
+    @property
+    def methods(self) -> list[str]:
+        return list(dict.fromkeys(method for lines in self.panels.values() for method in lines))
+
+
+def learning_curves(records: Sequence[RunRecord], tables: Mapping[str, Table]) -> Iterator[LearningCurves]:
+    """One for each set of which there are several shares: the mean of the tasks' main metric, where they have one in
+    common, and Δ, where there is a baseline."""
+    groups: dict[str, dict[str, float]] = {}
+    for dataset, runs in by_dataset(newest(records)).items():
+        spec = dict(runs[0].spec.get("dataset", {}))
+        share = float(spec.pop(SHARE, 1.0))
+        groups.setdefault(json.dumps(spec, sort_keys=True, default=str), {})[dataset] = share
+    for shares in groups.values():
+        if len(set(shares.values())) < 2:
+            continue
+        ordered = dict(sorted(shares.items(), key=lambda item: item[1]))
+        of = {dataset: tables[dataset] for dataset in ordered}
+        largest = next(reversed(of))
+        panels: dict[str, dict[str, pd.DataFrame]] = {}
+        metrics = {metric for table in of.values() for metric in table.main_metrics.values()}
+        if len(metrics) == 1 and (lines := _lines(of, ordered, "average")):
+            panels[f"{of[largest].split} {metrics.pop()}, mean over tasks"] = lines
+        baselines = {table.baseline for table in of.values()}
+        baseline = baselines.pop() if len(baselines) == 1 else None
+        if baseline is not None and (lines := _lines(of, ordered, "delta_i")):
+            panels[f"Δ over {baseline}, %"] = {method: rows for method, rows in lines.items() if method != baseline}
+        if panels:
+            yield LearningCurves(ordered, baseline, panels)
+
+
+def _lines(tables: Mapping[str, Table], shares: Mapping[str, float], column: str) -> dict[str, pd.DataFrame]:
+    """Method -> its rows, in the order of the largest share's table."""
+    frames = {dataset: table.rows[[column, f"{column}_ci"]].dropna(subset=column) for dataset, table in tables.items()}
+    methods = dict.fromkeys(method for frame in list(frames.values())[::-1] for method in frame.index)
+    found = {}
+    for method in methods:
+        rows = [
+            (100.0 * shares[dataset], *frame.loc[method].tolist())
+            for dataset, frame in frames.items()
+            if method in frame.index
+        ]
+        if len(rows) > 1:
+            found[str(method)] = pd.DataFrame(rows, columns=["x", "value", "ci"])
+    return found
+
+
+def learning_tables(curves: LearningCurves) -> tuple[Facts, ...]:
+    """The same in figures: a row per method, a column per share."""
+    what = "Mean over seeds, with half the 95 % interval, by the share of the training samples."
+    found = []
+    for title, lines in curves.panels.items():
+        values = sorted({x for rows in lines.values() for x in rows["x"]})
+        rows = []
+        for method, frame in lines.items():
+            told = {x: _text(value, ci) for x, value, ci in frame.itertuples(index=False)}
+            rows.append((method, *(told.get(value, "–") for value in values)))
+        found.append(Facts(title, what, ("method", *(f"{value:g} %" for value in values)), tuple(rows)))
+    return tuple(found)
+
+
+def learning_figure(curves: LearningCurves, shown: Looks | None = None) -> Drawing:
+    """A panel for each measure, a line with its intervals for each method, over the share on a logarithmic axis."""
+    seen = _looks(curves, shown or {})
+    with style():
+        figure = new_figure(1.8 + 4.2 * len(curves.panels), 3.8)
+        axes = figure.subplots(1, len(curves.panels), squeeze=False)[0]
+        for axis, (title, lines) in zip(axes, curves.panels.items(), strict=True):
+            for method, rows in _drawn(lines).items():
+                widths = rows["ci"].fillna(0.0)
+                look = seen[method]
+                shape = {"color": look.color, "marker": look.marker, "linestyle": look.line}
+                axis.errorbar(rows["x"], rows["value"], yerr=widths, label=method, capsize=2.5, **shape)
+            axis.set_xscale("log")
+            ticks = sorted({x for rows in lines.values() for x in rows["x"]})
+            axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            axis.set_xticks([], minor=True)
+            axis.set_xlabel(OVER)
+            axis.set_title(title)
+            if title.startswith("Δ"):
+                axis.axhline(0.0, color=GREY, linewidth=0.8, linestyle="--", zorder=0)
+        handles = {text: one for axis in axes for one, text in zip(*axis.get_legend_handles_labels(), strict=True)}
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", frameon=False, ncols=5)
+    return figure
+
+
+def learning_plot(curves: LearningCurves, shown: Looks | None = None) -> Figure:
+    """The same for the page."""
+    seen = _looks(curves, shown or {})
+    figure = panel_grid(list(curves.panels), over=OVER)
+    told: set[str] = set()
+    for index, lines in enumerate(curves.panels.values()):
+        place = cell(index, len(curves.panels))
+        for method, rows in _drawn(lines).items():
+            figure.add_scatter(
+                x=rows["x"].tolist(),
+                y=rows["value"].tolist(),
+                error_y=interval(rows["ci"]),
+                mode="lines+markers",
+                name=label(method),
+                legendgroup=method,
+                showlegend=method not in told,
+                line={"color": seen[method].color, "dash": seen[method].dash},
+                marker={"symbol": seen[method].symbol},
+                **place,
+            )
+            told.add(method)
+        ticks = sorted({x for rows in lines.values() for x in rows["x"]})
+        figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks], **place)
+    return with_legend(figure)
+
+
+def sentences(curves: LearningCurves, tables: Mapping[str, Table]) -> Iterator[str]:
+    """For each share, which methods the corrected tests tell apart from the reference."""
+    for dataset in curves.shares:
+        rows = tables[dataset].rows
+        told = [
+            f"{', '.join(map(str, rows.index[rows['verdict'] == word]))} {word}"
+            for word in ("better", "worse")
+            if (rows["verdict"] == word).any()
+        ]
+        yield f"{dataset}: {'; '.join(told) or 'no method can be told apart'} (against {tables[dataset].reference})."
+
+
+def _looks(curves: LearningCurves, shown: Looks) -> dict[str, Look]:
+    return {**looks(curves.methods, curves.baseline), **shown}
+
+
+def _text(value: float, ci: float) -> str:
+    return f"{value:.2f}" if np.isnan(ci) else f"{value:.2f} ± {ci:.2f}"
+
+
+def _drawn(lines: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Without the floor that would flatten all others, and not more than a picture can carry."""
+    found = {method: rows for method, rows in lines.items() if method != "constant"}
+    return dict(list(found.items())[:MOST_LINES])

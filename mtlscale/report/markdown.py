@@ -1,0 +1,53 @@
+"""A table as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from mtlscale.report.columns import MOST_TASKS, Column, by_block, columns
+from mtlscale.report.takeaway import takeaway
+from mtlscale.report.words import failures, legend
+
+if TYPE_CHECKING:
+    from mtlscale.report.table import Table
+
+
+def markdown(table: Table) -> str:
+    """The data set's section of leaderboard.md."""
+    lines = [f"## {markdown_cell(table.dataset)}", "", markdown_cell(takeaway(table)), ""]
+    quality, tasks, cost = by_block(columns(table))
+    together = len(tasks) <= MOST_TASKS
+    for block in filter(None, ([*tasks, *quality], cost) if together else (quality, tasks, cost)):
+        names = [table.name(method) for method in table.rows.index]
+        lines += markdown_rows(names, block)
+        lines.append("")
+    if len(table.failures):
+        lines += ["Runs that did not finish:", ""]
+        lines += [
+            f"- {markdown_cell(f'{method}, seed {seed}: {status}')} — {markdown_cell(error)}"
+            for method, seed, status, error in failures(table)
+        ]
+        lines.append("")
+    lines += [f"<sub>{markdown_cell(legend(table))}</sub>", ""]
+    return "\n".join(lines)
+
+
+def markdown_rows(names: Sequence[str], block: Sequence[Column], first: str = "method") -> Iterator[str]:
+    """The lines of a table with these columns beside the names of their rows."""
+    yield "| " + " | ".join(markdown_cell(text) for text in (first, *(column.header for column in block))) + " |"
+    yield "| --- |" + " ---: |" * len(block)
+    for index, name in enumerate(names):
+        cells = [markdown_cell(name)]
+        for column in block:
+            text = markdown_cell(column.texts[index])
+            cells.append(f"**{text}**" if index in column.best else text)
+        yield "| " + " | ".join(cells) + " |"
+
+
+def markdown_cell(text: object) -> str:
+    """For a cell of a Markdown table: no markup of the user's takes effect."""
+    cell = str(text).replace("\\", "\\\\").replace("\n", " ")
+    for mark in "|<*`[":
+        cell = cell.replace(mark, f"\\{mark}")
+    return cell

@@ -1,0 +1,234 @@
+"""One method's search as Optuna sees it, and Optuna's pictures of it with the chosen trial marked."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from mtlscale.records import RunRecord, best, score
+from mtlscale.report.plotly_canvas import label
+from mtlscale.spec import Dimension, Knobs
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+FEWEST = 4  # trials from which it is worth asking what mattered
+NEAR = 0.05  # of a range, from its end
+ACROSS = 4  # settings beside each other in a picture
+CHOSEN = "#d76f04"
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The trials of a method on a data set, in the order they were tried, and what they were drawn from."""
+
+    dataset: str
+    method: str
+    trials: tuple[RunRecord, ...]
+    space: Mapping[str, Dimension]
+    metric: str | None
+
+    @cached_property
+    def winner(self) -> RunRecord | None:
+        return best(self.trials, self.metric)
+
+    @cached_property
+    def scores(self) -> list[float]:
+        """Of each trial; NaN where it has none."""
+        found = [score(record, self.metric) for record in self.trials]
+        return [math.nan if one is None or not math.isfinite(one[0]) else one[0] for one in found]
+
+    @property
+    def finished(self) -> int:
+        return sum(not math.isnan(value) for value in self.scores)
+
+    @cached_property
+    def study(self) -> Any:
+        """An Optuna study of these trials, under the settings' short names."""
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed=0))
+        distributions = {short(path): _distribution(dimension) for path, dimension in self.space.items()}
+        for record, value in zip(self.trials, self.scores, strict=True):
+            if math.isnan(value):
+                study.add_trial(optuna.create_trial(state=optuna.trial.TrialState.FAIL))
+                continue
+            params = {short(path): _value(dimension, record.trial[path]) for path, dimension in self.space.items()}
+            study.add_trial(optuna.create_trial(params=params, distributions=distributions, value=value))
+        return study
+
+    @cached_property
+    def importance(self) -> dict[str, float]:
+        """Share of each setting in the variance of the score, as Optuna computes it, most important first; empty where
+        there are too few finished trials or all are equally good."""
+        import optuna
+
+        varied = [
+            short(path)
+            for path in self.space
+            if len({str(r.trial[path]) for r, v in zip(self.trials, self.scores, strict=True) if not math.isnan(v)}) > 1
+        ]
+        if self.finished < FEWEST or not varied or len({v for v in self.scores if not math.isnan(v)}) < 2:
+            return {}
+        return dict(optuna.importance.get_param_importances(self.study, params=varied))
+
+    def near_bounds(self) -> list[str]:
+        """Settings of the winner that lie within a twentieth of their range from its end, or at the end of a list of
+        numbers: a wider range may hold a better one."""
+        if self.winner is None:
+            return []
+        told = (_near(path, self.space[path], value) for path, value in self.winner.trial.items() if path in self.space)
+        return [one for one in told if one]
+
+    def sentence(self) -> str:
+        if self.winner is None:
+            why = self.trials[0].error if self.trials else "there are none"
+            return f"None of {len(self.trials)} trials finished: {why}."
+        place = self.trials.index(self.winner)
+        text = f"{self.finished} of {len(self.trials)} trials finished. Chosen is trial {place}, with a score of "
+        text += f"{self.scores[place]:.4g}: {words(self.winner.trial) or 'as it is'}."
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in self.importance.items())
+        return f"{text} Share in the variance of the score: {shares}." if len(self.importance) > 1 else text
+
+    def figures(self) -> Iterator[tuple[str, str, Figure]]:
+        """(title, what it shows, figure); nothing where no trial finished or nothing was searched."""
+        from optuna import visualization
+
+        if self.winner is None or not self.space:
+            return
+        chosen = self.trials.index(self.winner)
+        names = [short(path) for path in self.space]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pictures that Optuna calls experimental
+            for start in range(0, len(names), ACROSS):
+                part = names[start : start + ACROSS]
+                figure = visualization.plot_slice(self.study, part, target_name="score")
+                yield (
+                    "Slices",
+                    "The score against each setting alone; ringed is the chosen trial.",
+                    self._slices(figure),
+                )
+            if len(self.importance) > 1:
+                figure = visualization.plot_param_importances(self.study, params=list(self.importance))
+                what = "Share of each setting in the variance of the score."
+                yield "Importance", what, _plain(figure, 110 + 34 * len(self.importance))
+            if len(names) > 1:
+                figure = visualization.plot_parallel_coordinate(self.study, target_name="score")
+                what = "A line for each trial through its settings; thick is the chosen trial."
+                yield "Parallel coordinates", what, self._thick(_plain(figure, 340))
+            figure = _plain(visualization.plot_optimization_history(self.study, target_name="score"), 280)
+            figure.add_scatter(x=[chosen], y=[self.scores[chosen]], **_RING)
+            yield "History", "The score of one trial after the other, and the best so far.", figure
+
+    def _slices(self, figure: Figure) -> Figure:
+        assert self.winner is not None
+        high = self.scores[self.trials.index(self.winner)]
+        for trace in list(figure.data):
+            trace.marker.update(colorscale="Viridis", showscale=False)
+            trace.hovertemplate = "trial %{marker.color}: %{y:.4g} at %{x}<extra></extra>"
+            if high not in trace.y:
+                continue
+            at = next(place for place, trial in enumerate(trace.marker.color) if self._is_winner(trial))
+            figure.add_scatter(x=[trace.x[at]], y=[high], xaxis=trace.xaxis, yaxis=trace.yaxis, **_RING)
+        return _plain(figure, 300)
+
+    def _is_winner(self, trial: float) -> bool:
+        return self.trials[int(trial)] is self.winner
+
+    def _thick(self, figure: Figure) -> Figure:
+        """The line of the chosen trial: of those that end highest the one that says its settings."""
+        assert self.winner is not None
+        values = {short(path): self.winner.trial[path] for path in self.space}
+        told = {(name, f"{v:.3g}" if isinstance(v, float) else str(v)) for name, v in values.items()}
+        lines = [trace for trace in figure.data if trace.mode == "lines" and trace.customdata is not None]
+        for line in lines:
+            line.meta = "aside"
+        most = max(lines, key=lambda line: (line.y[0], len(told & {tuple(map(str, one)) for one in line.customdata})))
+        most.update(line={"color": CHOSEN, "width": 3}, opacity=1.0)
+        return figure
+
+
+_RING: dict[str, Any] = {
+    "mode": "markers",
+    "marker": {"size": 16, "symbol": "circle-open", "color": CHOSEN, "line": {"width": 3}},
+    "name": "chosen",
+    "showlegend": False,
+    "hoverinfo": "skip",
+}
+
+
+def _plain(figure: Figure, height: int) -> Figure:
+    """In the page's own style: its title stands above, its colours are the page's; names are escaped."""
+    figure.update_layout(template="none", title=None, height=height, margin={"l": 10, "r": 16, "t": 16, "b": 30})
+    figure.update_layout(showlegend=False, width=None)
+    figure.update_xaxes(automargin=True, zeroline=False)
+    figure.update_yaxes(automargin=True, zeroline=False)
+    for axis in figure.select_xaxes():
+        if axis.title.text:
+            axis.title.text = label(axis.title.text)
+        if axis.ticktext is not None:
+            axis.ticktext = [label(text) for text in axis.ticktext]
+    return figure
+
+
+def _near(path: str, dimension: Dimension, value: Any) -> str:
+    if dimension.choices is not None:
+        numbers = [v for v in dimension.choices if isinstance(v, int | float) and not isinstance(v, bool)]
+        if len(numbers) < max(3, len(dimension.choices)) or value not in (min(numbers), max(numbers)):
+            return ""
+        end = "smallest" if value == min(numbers) else "largest"
+        return f"{short(path)} {value:g} is the {end} of its {len(numbers)} choices."
+    low, high, at = float(dimension.low), float(dimension.high), float(value)
+    if dimension.scale == "log":
+        low, high, at = math.log(low), math.log(high), math.log(at)
+    place = (at - low) / (high - low) if high > low else 0.5
+    if NEAR < place < 1 - NEAR:
+        return ""
+    end = "lower" if place <= NEAR else "upper"
+    return f"{short(path)} {value:.3g} lies at the {end} end of its range, {dimension.low:g} to {dimension.high:g}."
+
+
+def _distribution(dimension: Dimension) -> Any:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+    if dimension.choices is not None:
+        return CategoricalDistribution([_value(dimension, choice) for choice in dimension.choices])
+    return FloatDistribution(dimension.low, dimension.high, log=dimension.scale == "log")
+
+
+def _value(dimension: Dimension, value: Any) -> Any:
+    """As Optuna takes it: lists and the like in words."""
+    if dimension.choices is None:
+        return float(value)
+    return value if isinstance(value, str | int | float | bool) or value is None else str(value)
+
+
+def words(knobs: Knobs) -> str:
+    """Settings in one line: `lr 0.003, balancer.eps 0.1`."""
+    return ", ".join(f"{short(path)} {plain(value)}" for path, value in knobs.items())
+
+
+def short(path: str) -> str:
+    """A setting's path without the parts that say nothing: `lr`, `dropout`, `encoder.dropout`, `balancer.lr`."""
+    return path.removeprefix("training.").removeprefix("model.")
+
+
+def plain(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def of_sweep(
+    trials: Mapping[tuple[str, str], Sequence[RunRecord]],
+    spaces: Mapping[tuple[str, str], Mapping[str, Dimension]],
+    metric: str | None,
+) -> list[Searched]:
+    """A search for each data set and method that has one."""
+    return [
+        Searched(dataset, method, tuple(trials[dataset, method]), space, metric)
+        for (dataset, method), space in spaces.items()
+    ]

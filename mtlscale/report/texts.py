@@ -1,0 +1,54 @@
+"""Numbers and names as words: what tables, sentences and pictures write alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+EMPTY = "–"
+
+
+def decimals(values: pd.Series[float], figures: int = 4, least: int = 2) -> int:
+    """Digits after the point that show so many figures of the column's largest value."""
+    largest = values.abs().max()
+    if not np.isfinite(largest) or largest == 0:
+        return least
+    return int(np.clip(figures - 1 - np.floor(np.log10(largest)), least, 6))
+
+
+def signed(value: float, form: str) -> str:
+    """Formatted with a true minus sign, so that signs line up; no sign before a rounded zero, nothing for NaN."""
+    text = format(value, form)
+    if np.isnan(value):
+        return ""
+    return text.lstrip("+-") if float(text.replace(",", "")) == 0 else text.replace("-", "−")
+
+
+def names(of: Sequence[object], most: int = 6) -> str:
+    """ "a, b and c"; of many the first, and how many more."""
+    most = most if len(of) > most + 1 else len(of)
+    shown = [str(name) for name in of[:most]]
+    if len(of) > most:
+        return f"{', '.join(shown)} and {len(of) - most} more"
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def number_word(number: int) -> str:
+    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+    return words[number] if number < len(words) else str(number)
+
+
+def points(size: float) -> str:
+    return f"{size:g} point{'' if size == 1 else 's'}"
+
+
+def about(size: float, unit: str) -> str:
+    """In two figures, and no power of ten: "1.2 points", "490 points"; `unit` is "point" or ""."""
+    rounded = float(f"{size:.2g}")
+    return f"{rounded:g}{unit and f' {unit}'}{'s' if unit and rounded != 1 else ''}"

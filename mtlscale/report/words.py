@@ -1,0 +1,42 @@
+"""What stands around a table: its legend, its colours, and what did not finish."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mtlscale.report.statistics import LEVEL
+
+if TYPE_CHECKING:
+    from mtlscale.report.table import Table
+
+
+def failures(table: Table) -> list[tuple[str, int, str, str]]:
+    """(method, seed, status, cause) of each run that did not finish."""
+    rows = table.failures[["method", "seed", "status", "error"]].values.tolist()
+    return [(method, seed, status, error or "no cause recorded") for method, seed, status, error in rows]
+
+
+def legend(table: Table) -> str:
+    """What the figures are: split, metric, intervals, tests, and what is missing."""
+    metrics = dict.fromkeys(table.main_metrics.values())
+    seeds = table.rows["finished"].max()
+    parts = [
+        f"{table.split} {', '.join(metrics)}; mean ± 95 % t-interval over {seeds} seed{'s' if seeds != 1 else ''}"
+        if metrics
+        else "no metric to show"
+    ]
+    if table.over_items:
+        parts.append("± items: half the 95 % interval over the test items (Poisson bootstrap), for these seeds")
+    if table.baseline:
+        parts.append(f"Δ and η over {table.entered} against {table.baseline} of the same seed")
+    if table.reference and table.order != "mean_rank":
+        what = "Δ" if table.order == "delta_i" else "the average"
+        parts.append(f"paired t-tests of {what} against {table.reference}, Holm-corrected, level {LEVEL}")
+    return "; ".join([*parts, *table.notes]) + "."
+
+
+def colour_key(table: Table) -> str:
+    """What colours mean; "" where nothing can be coloured."""
+    if table.reference is None:
+        return ""
+    return f"Green, red: better, worse than {table.reference} by the same test of that column."

@@ -1,0 +1,271 @@
+"""`mtlscale leaderboard` over experiments, homes and MLflow: every form, every mistake, and in a real terminal."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import socket
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from command import mtlscale, refused
+from rich.cells import cell_len
+from tracked import record_of, runs_of
+
+import mtlscale as package
+from mtlscale.records import Home, Ledger, RunRecord, write_atomically
+from mtlscale.report import Leaderboard
+from mtlscale.report.columns import columns
+from mtlscale.spec import Experiment
+from mtlscale.tracking import Tracker
+
+FORMS = ("terminal", "markdown", "csv", "json", "latex", "html")
+METHODS = ("stl", "equal", "a_method_with_a_name_as_long_as_36_signs", "mgda & <co> 100 %_{x}")
+
+
+def records_of(experiment: str, dataset: str, tasks: int) -> Iterator[RunRecord]:
+    names = [f"task{task}" for task in range(tasks)]
+    for place, method in enumerate(METHODS):
+        for seed in range(3):
+            value = 1000.0 + 2.5 * place + 0.31 * seed * (place + 1)
+            test = {"test": {name: {"abs_err": value + task} for task, name in enumerate(names)}}
+            yield RunRecord(
+                run_id=f"{experiment}{place}{seed}",
+                experiment=experiment,
+                dataset=dataset,
+                method=method,
+                seed=seed,
+                status="finished",
+                spec={"architecture": {"name": "hps"}, "balancer": {"name": method}, "seed": seed},
+                fingerprint="f00d",
+                higher_is_better={"abs_err": False},
+                main_metrics=dict.fromkeys(names, "abs_err"),
+                metrics=test,
+                last=test,
+                seconds=12.0,
+                train_seconds=10.0,
+                steps=100,
+                samples=6400,
+                peak_memory_mb=1234.0,
+                parameters=123_456_789,
+            )
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """Two experiments, on two data sets."""
+    home = Home(tmp_path_factory.mktemp("homes") / "home")
+    for experiment, dataset, tasks in (("first", "rooms", 3), ("second", "streets", 8)):
+        for run in records_of(experiment, dataset, tasks):
+            Ledger(home.ledger(experiment)).append(run)
+    return home
+
+
+def files_of(home: Home) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in home.root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_has_every_row_and_no_home_is_written(form: str, home: Home, tmp_path: Path) -> None:
+    before, output = files_of(home), tmp_path / "board.txt"
+    done = mtlscale("leaderboard", home.root, "--format", form, "--pairwise", "--output", output)
+    assert done.code == 0, done.stderr
+    text = output.read_text(encoding="utf-8")
+    assert "stl" in text and "a_method" in text.replace("\\_", "_").replace("\\", "")
+    assert text == mtlscale("leaderboard", home.root, "--format", form, "--pairwise").stdout
+    assert files_of(home) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["board.txt"]
+
+
+def test_json_has_the_numbers_in_full_and_null_for_what_is_not_known(home: Home) -> None:
+    found = json.loads(mtlscale("leaderboard", home.root, "--format", "json").stdout, parse_constant=pytest.fail)
+    assert found["schema"] == 1 and [source["runs"] for source in found["sources"]] == [12, 12]
+    board = Leaderboard.from_records(package.load_records(home.root))
+    for table in found["tables"]:
+        rows = board.tables[table["dataset"]].rows
+        for row in table["rows"]:
+            for column in ("delta_i", "delta_i_ci", "p_holm", "task1.abs_err", "departure"):
+                expected = rows.loc[row["method"], column]
+                assert row[column] == (None if expected != expected else expected)
+            assert len(row["runs"]) == 3
+        assert table["provenance"]["fingerprints"] == ["f00d"]
+    assert len(found["overall"]["rows"]) == len(METHODS) and found["overall"]["sentence"]
+
+
+def test_latex_has_no_mark_that_takes_effect(home: Home) -> None:
+    text = mtlscale("leaderboard", home.root, "--format", "latex", "--pairwise").stdout
+    code = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+    assert code.count(r"\begin{table}") == code.count(r"\end{table}") == 8  # all, 2 + 3 of data sets, 2 of pairs
+    assert r"mgda \& \textless{}co\textgreater{} 100 \%\_\{x\}" in code
+    plain = re.sub(r"\\[&%$#_{}]", "", code)
+    assert plain.count("{") == plain.count("}") and plain.count("$") % 2 == 0
+    assert (
+        "_" not in plain and "#" not in plain and all(line.endswith("%") for line in plain.splitlines() if "%" in line)
+    )
+    for block in re.findall(r"\\begin\{tabular\}\{(l+r*)\}(.*?)\\end", code, re.DOTALL):
+        rows = [line for line in block[1].splitlines() if line.endswith(r"\\")]
+        assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(block[0]) - 1}
+    assert all(ord(letter) < 128 for letter in code)
+
+
+def test_csv_is_one_table(home: Home) -> None:
+    def rows(*options: str) -> list[dict[str, str]]:
+        return list(csv.DictReader(io.StringIO(mtlscale("leaderboard", home.root, "--format", "csv", *options).stdout)))
+
+    assert len(rows()) == 2 * len(METHODS)
+    assert len(rows("--overall")) == len(METHODS)
+    assert len(rows("--pairwise")) == 2 * len(METHODS) * (len(METHODS) - 1)
+    assert {row["dataset"] for row in rows("--dataset", "ROOMS")} == {"rooms"}
+
+
+def test_places_are_homes_experiments_and_their_folders(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def first(*places: str | Path) -> str:
+        return mtlscale("leaderboard", *places, "--format", "csv").stdout
+
+    expected = first(f"{home.root}:first")
+    assert expected.count("rooms") == len(METHODS)
+    assert first("first", "--home", home.root.parent, "--home", home.root) == expected
+    assert first(home.experiment("first")) == expected
+    assert first("first", f"{home.root}:first", "--home", home.root) == expected  # each once
+    monkeypatch.setenv("MTLSCALE_HOME", str(home.root))
+    assert first("first") == expected
+    assert first("first", "second") == first(home.root)
+
+
+def test_the_format_follows_the_suffix(home: Home, tmp_path: Path) -> None:
+    for suffix, begins in ((".md", "## "), (".csv", "dataset,"), (".json", "{"), (".tex", "% "), (".html", "<!")):
+        output = tmp_path / f"board{suffix}"
+        assert mtlscale("leaderboard", home.root, "--output", output).code == 0
+        assert output.read_text(encoding="utf-8").lower().startswith(begins), suffix
+    assert "choose terminal, markdown" in refused("leaderboard", home.root, "--format", "xml")
+    assert "no format ends in '.xyz'" in refused("leaderboard", home.root, "--output", tmp_path / "a.xyz")
+    assert mtlscale("leaderboard", home.root, "--format", "table").code == 0  # as it was called
+
+
+def test_mistakes_are_one_line(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    cases = {
+        ("nowher",): "unknown experiment 'nowher'",
+        ("firs", "--home", str(home.root)): "did you mean first",
+        (str(tmp_path / "empty"),): "no runs of any experiment in this home folder",
+        (f"{home.root}:third",): "no runs of third in",
+        ("quickstart", "--home", str(home.root)): "no runs of quickstart in",
+        ("./no/such/folder",): "is no experiment file, home folder, HOME:EXPERIMENT or MLflow URI",
+        (f"sqlite:///{tmp_path}/none.db",): "there is no MLflow database",
+        (str(home.root), "--method", "equale"): "did you mean equal",
+        (str(home.root), "--dataset", "room"): "did you mean rooms",
+        (str(home.root), "--seed", "5"): "--seed 5: no run has it: known: 0, 1, 2",
+        (str(home.root), "--reference", "nobody"): "--reference nobody: no finished run of it",
+        (str(home.root), "--rope", "0"): "--rope 0",
+        (str(home.root), "--output", str(tmp_path / "no" / "a.csv")): "there is no folder",
+        (str(home.root), "--output", str(tmp_path), "--format", "csv"): "is a folder",
+    }
+    for arguments, said in cases.items():
+        assert said in refused("leaderboard", *arguments), arguments
+    assert not list((tmp_path / "empty").iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_is_said_before_anything_is_read(home: Home, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    assert "cannot be written" in refused("leaderboard", home.root, "--output", tmp_path / "a.csv")
+
+
+def test_an_mlflow_that_does_not_answer_is_said_within_ten_seconds() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        started = time.monotonic()
+        assert "no MLflow answers at" in refused("leaderboard", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        assert time.monotonic() - started < 10
+
+
+def test_the_leaderboard_from_mlflow_alone_is_that_of_the_ledger(
+    small: Callable[..., Experiment], tmp_path: Path
+) -> None:
+    experiment, home = small(seeds="[0, 1, 2]"), Home(tmp_path / "home")
+    tracker = Tracker(experiment, home)
+    for number, run in enumerate(reversed(runs_of(experiment))):  # as they may end
+        metrics = {task: {"accuracy": 50.1 + number / 7 + run.seed / 3} for task in ("a", "b")}
+        record = record_of(run).model_copy(update={"metrics": {"val": metrics, "test": metrics}})
+        write_atomically(home.run(run.run_id) / "record.json", record.model_dump_json().encode())
+        Ledger(home.ledger(experiment.name)).append(record)
+        tracker.finished(run, record, home.run(run.run_id))
+    assert tracker.close([]) is None
+    home.ledger(experiment.name).rename(tmp_path / "ledger.jsonl")
+    uri = f"sqlite:///{home.root / 'mlflow.db'}"
+    tracked = mtlscale("leaderboard", uri, "--format", "csv")
+    assert tracked.code == 0, tracked.stderr
+    assert mtlscale("leaderboard", f"{uri}#small", "--format", "csv").stdout == tracked.stdout
+    assert "no experiment 'large'" in refused("leaderboard", f"{uri}#large")
+    (tmp_path / "ledger.jsonl").rename(home.ledger(experiment.name))
+    listed = mtlscale("leaderboard", home.root, "--format", "csv")
+    both = mtlscale("leaderboard", home.root, uri, "--format", "csv")
+    for text in (listed.stdout, both.stdout):
+        assert sorted(text.splitlines()) == sorted(tracked.stdout.splitlines())
+
+
+def in_a_terminal(columns: int, *arguments: str | Path, **environment: str) -> str:
+    """What the command draws on a real terminal of so many columns."""
+    parent, child = pty.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    settings = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
+    command = [sys.executable, "-m", "mtlscale.cli", *map(str, arguments)]
+    process = subprocess.Popen(
+        command, stdin=child, stdout=child, stderr=child, env={**settings, "TERM": "xterm-256color", **environment}
+    )
+    os.close(child)
+    parts = []
+    try:
+        while part := os.read(parent, 65536):
+            parts.append(part)
+    except OSError:  # what Linux answers when the other end is closed
+        pass
+    os.close(parent)
+    assert process.wait(60) == 0
+    return b"".join(parts).decode().replace("\r\n", "\n")
+
+
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_nothing_is_cut_off_in_a_terminal(width: int, home: Home) -> None:
+    drawn = in_a_terminal(width, "leaderboard", home.root, "--wide", "--pairwise")
+    assert "\x1b[1m" in drawn
+    text = ESCAPES.sub("", drawn)
+    lines = text.splitlines()
+    assert max(map(cell_len, lines)) <= width
+    assert "…" not in text
+    board = Leaderboard.from_records(package.load_records(home.root))
+    for table in board.tables.values():
+        wanted = [*METHODS, *(text for column in columns(table) for text in (column.header, *column.texts))]
+        for one in wanted:
+            assert any(one in line for line in lines), one
+
+
+def test_a_narrow_terminal_leaves_details_out_and_says_so(home: Home) -> None:
+    plain = in_a_terminal(60, "leaderboard", home.root, NO_COLOR="1")
+    assert "Not shown for want of room: last epoch" in plain and "--wide" in plain
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", plain)  # no colour; bold may stay
+    narrow = in_a_terminal(160, "leaderboard", home.root, COLUMNS="80")
+    assert max(map(cell_len, ESCAPES.sub("", narrow).splitlines())) <= 80
+
+
+def test_columns_say_how_wide_a_pipe_is(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def widest() -> int:
+        return max(map(cell_len, mtlscale("leaderboard", home.root).stdout.splitlines()))
+
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert 80 < widest() <= 120
+    monkeypatch.setenv("COLUMNS", "70")
+    assert widest() <= 70

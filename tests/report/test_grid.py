@@ -1,0 +1,58 @@
+"""Tables in a terminal: nothing is cut off, whatever the width."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from mtlscale.cli.terminal import table
+from mtlscale.report.grid import Grid
+
+WORDS = st.text(st.sampled_from("abcß中±%_ "), max_size=60).map(lambda text: " ".join(text.split()))
+
+
+def printed(grid: Grid, width: int) -> list[str]:
+    console = Console(width=width, file=io.StringIO())
+    console.print(grid)
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined, no-any-return]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=4), st.integers(20, 160))
+def test_no_line_is_longer_than_the_terminal_and_no_letter_is_lost(rows: list[tuple[str, ...]], width: int) -> None:
+    lines = printed(table(["name", "what", "value"], rows, prose={"what"}, right={"value"}), width)
+    assert max(map(cell_len, lines)) <= width
+    text = "".join(lines).replace(" ", "")
+    for letter in "ß±%_":
+        cells = [cell for row in rows for cell in row[1:]]
+        assert text.count(letter) >= sum(cell.count(letter) for cell in cells)
+
+
+@pytest.mark.parametrize("width", [40, 80, 160])
+def test_names_and_numbers_stay_in_one_piece(width: int) -> None:
+    names = ["stl", "a_method_with_a_name_of_36_characters", "equal"]
+    headers = ["name", *(f"column{index}" for index in range(9))]
+    rows = [[name, *(f"{index}.25 ± 0.125" for index in range(9))] for name in names]
+    lines = printed(table(headers, rows), width)
+    assert max(map(cell_len, lines)) <= width
+    for text in (*names, *headers, *rows[0][1:]):
+        assert any(text in line for line in lines), text
+    assert "…" not in "".join(lines)
+
+
+def test_details_give_way_and_it_is_said_how_to_see_them() -> None:
+    rows = [["a", "1" * 30, "2" * 30, "3" * 30]]
+    grid = table(["name", "one", "two", "three"], rows, details={"two", "three"}, hint="`--wide` shows them.")
+    text = "\n".join(printed(grid, 80))
+    assert "2" * 30 in text and "3" * 30 not in text
+    assert "Not shown for want of room: three. `--wide` shows them." in text
+    assert "3" * 30 in "\n".join(printed(grid, 120)) and "want of room" not in "\n".join(printed(grid, 120))
+
+
+def test_markup_in_names_is_no_markup() -> None:
+    assert any("[bold]x[/bold]" in line for line in printed(table(["n", "[red]"], [["[bold]x[/bold]", "1"]]), 80))

@@ -1,0 +1,79 @@
+"""Learning curves: what each method reaches with each share of a set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from mtlscale.records import RunRecord
+from mtlscale.report import Leaderboard, write_report
+from mtlscale.report.courses import courses
+from mtlscale.report.learning import LearningCurves, learning_curves, learning_figure, learning_plot, sentences
+
+Make = Callable[..., RunRecord]
+SHARES = {"digits": 1.0, "digits 5 %": 0.05, "digits 25 %": 0.25}
+
+
+@pytest.fixture
+def runs(record: Make) -> list[RunRecord]:
+    """Four methods, three seeds: sharing gains where there are few samples."""
+    found = []
+    for dataset, share in SHARES.items():
+        spec = {"dataset": {"name": "digits", "negatives": 20, **({"train_share": share} if share < 1 else {})}}
+        for seed in range(3):
+            for method, gain in (("stl", 0.0), ("equal", 5.0 * (1 - share)), ("mgda", -4.0), ("constant", -40.0)):
+                score = 90.0 + 5.0 * share + gain + 0.1 * ((seed + len(method)) % 3)
+                test = {"a": {"accuracy": score}, "b": {"accuracy": score - 1}}
+                found.append(record(method, seed, test, dataset=dataset, spec={**spec, "seed": seed}))
+    return found
+
+
+def drawn(runs: list[RunRecord], **fields: Mapping[str, str]) -> list[LearningCurves]:
+    return list(learning_curves(runs, Leaderboard.from_records(runs, **fields).tables))  # type: ignore[arg-type]
+
+
+def test_every_method_has_its_mean_at_each_share_smallest_first(runs: list[RunRecord]) -> None:
+    (found,) = drawn(runs)
+    assert (found.dataset, found.baseline, found.file) == ("digits", "stl", "learning_curves_digits")
+    assert list(found.panels) == ["test accuracy, mean over tasks", "Δ over stl, %"]
+    scores = found.panels["test accuracy, mean over tasks"]["equal"]
+    assert list(scores["x"]) == [5.0, 25.0, 100.0]
+    assert list(scores["value"]) == pytest.approx([94.6 - 0.25 + 0.25, 94.6 - 1.25 + 1.25, 94.6])
+    assert (scores["ci"] > 0).all()
+    gains = found.panels["Δ over stl, %"]
+    assert "stl" not in gains and gains["equal"]["value"].is_monotonic_decreasing
+
+
+def test_one_share_is_no_curve_and_other_options_are_another_set(runs: list[RunRecord]) -> None:
+    assert drawn([run for run in runs if run.dataset == "digits 5 %"]) == []
+    for run in runs:
+        if run.dataset == "digits":
+            run.spec["dataset"]["negatives"] = 10
+    (found,) = drawn(runs)
+    assert found.dataset == "digits 25 %"
+
+
+def test_shares_are_no_course(runs: list[RunRecord]) -> None:
+    assert list(courses(runs, Leaderboard.from_records(runs).tables)) == []
+
+
+def test_pictures_have_a_line_for_each_method_but_the_constant_floor(runs: list[RunRecord]) -> None:
+    (found,) = drawn(runs)
+    axes = learning_figure(found).axes
+    assert [axis.get_xscale() for axis in axes] == ["log", "log"]
+    assert len(axes[0].containers) == 3 and len(axes[1].containers) == 2
+    plot = learning_plot(found)
+    assert sorted({trace.name for trace in plot.data}) == ["equal", "mgda", "stl"]
+    assert sum(bool(trace.showlegend) for trace in plot.data) == 3
+
+
+def test_the_report_says_which_methods_the_tests_tell_apart(runs: list[RunRecord], tmp_path: Path) -> None:
+    (found,) = drawn(runs)
+    said = list(sentences(found, Leaderboard.from_records(runs).tables))
+    assert len(said) == 3 and said[0].startswith("digits 5 %: ") and "mgda" in said[0].partition(" worse")[0]
+    files = write_report(runs, tmp_path, "x")
+    text = files["markdown"].read_text()
+    assert "## Learning curves on digits" in text and "| method | 5 % | 25 % | 100 % |" in text
+    assert files["learning_curves_digits"].exists() and "Learning curves on digits" in files["html"].read_text()

@@ -1,0 +1,279 @@
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtlscale.report.across import BETTER, OPEN, SAME, WORSE, comparable
+from mtlscale.report.canvas import save
+from mtlscale.report.leaderboard import Leaderboard
+from mtlscale.report.overall_columns import letters
+from mtlscale.report.overall_plots import levels
+from mtlscale.report.pareto import pareto
+from mtlscale.report.statistics import half_width
+from mtlscale.spec import UserError
+
+METHODS = {"stl": 0.0, "equal": 0.5, "good": 4.5, "like": 0.6, "bad": -6.0}
+
+
+def records_of(record, datasets=7, seeds=2, gains=METHODS, skipped=(), **fields):
+    """Two tasks; `gains` are points over 80 on the first and half of them on the second, differing by data set."""
+    return [
+        record(
+            method,
+            seed,
+            {
+                "a": {"accuracy": 80.0 + gain * (1 + place / 20) + 0.01 * seed},
+                "b": {"accuracy": 80.0 + gain / 2 - 0.01 * seed},
+            },
+            dataset=f"set {place}",
+            seconds=2.0 * (1 + list(gains).index(method)),
+            parameters=1000 + 100 * list(gains).index(method),
+            **fields,
+        )
+        for place in range(datasets)
+        for method, gain in gains.items()
+        if (method, place) not in skipped
+        for seed in range(seeds)
+    ]
+
+
+def board_of(record, **changes):
+    return Leaderboard.from_records(records_of(record, **changes))
+
+
+def test_one_data_set_is_no_overall_table(board_records, record):
+    assert Leaderboard.from_records(board_records).overall() is None
+    assert board_of(record, datasets=2).overall() is not None
+
+
+def test_ranks_wins_and_gains_by_hand(record):
+    board = board_of(record)
+    found = board.overall()
+    assert list(found.rows.index) == ["good", "like", "equal", "stl", "bad"]
+    assert found.rows["mean_rank"].tolist() == [1, 2, 3, 4, 5]
+    assert found.rows["wins"].tolist() == [100, 75, 50, 25, 0]
+    deltas = np.array([table.rows["delta_i"]["good"] for table in board.tables.values()])
+    assert found.rows["gain"]["good"] == pytest.approx(deltas.mean())
+    assert found.rows["gain_ci"]["good"] == pytest.approx(half_width(deltas.std(ddof=1), 7))
+    assert found.rows["gain"]["stl"] == 0 and math.isnan(found.rows["gain_ci"]["stl"])
+    worst = found.rows.loc["bad"]
+    assert (worst["worst_dataset"], worst["worst_task"]) == ("set 6", "a")
+    assert worst["worst"] == pytest.approx(np.mean([-6.0 * 1.3 / (80.0 + 0.01 * seed) * 100 for seed in (0, 1)]))
+    assert found.rows["worst_task"]["stl"] == "" and math.isnan(found.rows["worst"]["stl"])
+    assert found.rows[["datasets", "finished", "runs"]].loc["good"].tolist() == [7, 14, 14]
+
+
+def test_verdicts_go_by_the_rope(record):
+    board = board_of(record)
+    verdicts = {"good": BETTER, "like": SAME, "equal": "", "stl": SAME, "bad": WORSE}
+    assert board.overall().rows["verdict"].to_dict() == verdicts
+    wide, narrow = (board.overall(rope=rope).rows["verdict"] for rope in (20.0, 0.01))
+    assert set(wide) == {SAME, ""} and narrow["like"] == BETTER and narrow["stl"] == WORSE
+    chances = board.overall().rows[["better", "same", "worse"]].sum(axis=1)
+    assert chances.drop("equal").tolist() == pytest.approx([1.0] * 4)
+    for rope in (0.0, -1.0, math.nan):
+        with pytest.raises(UserError, match="give one above 0"):
+            board.overall(rope=rope)
+
+
+def test_costs_are_geometric_means_of_ratios_to_the_reference(record):
+    runs = [
+        record(method, 0, {"a": {"accuracy": 90.0}}, dataset=data, seconds=seconds, peak_memory_mb=memory)
+        for data, method, seconds, memory in (
+            ("x", "equal", 10.0, 100.0),
+            ("x", "slow", 40.0, 100.0),
+            ("y", "equal", 1.0, 50.0),
+            ("y", "slow", 1.0, 100.0),
+        )
+    ]
+    rows = Leaderboard.from_records(runs).overall().rows
+    assert rows["seconds"].to_dict() == pytest.approx({"equal": 1.0, "slow": 2.0})
+    assert rows["memory"]["slow"] == pytest.approx(math.sqrt(2)) and rows["search"].isna().all()
+
+
+def test_fronts_are_of_the_compared_methods(record):
+    found = board_of(record).overall()
+    # Seconds and parameters grow with the place in METHODS: stl, equal, good are each the best so far.
+    assert found.rows["front_total"].to_dict() == {
+        "good": True,
+        "like": False,
+        "equal": True,
+        "stl": True,
+        "bad": False,
+    }
+    assert found.rows["front_parameters"].equals(found.rows["front_total"].rename("front_parameters"))
+    assert not pareto(np.array([1.0, np.nan]), np.array([np.nan, 1.0])).any()
+
+
+def test_missing_methods_are_left_out_of_ranks_and_named(record):
+    skipped = [("like", place) for place in range(6)]
+    found = board_of(record, skipped=skipped).overall()
+    assert list(found.ranks.columns) == ["good", "equal", "stl", "bad"] and len(found.ranks) == 7
+    assert math.isnan(found.rows["mean_rank"]["like"]) and found.rows.index[-1] == "like"
+    assert found.rows["datasets"]["like"] == 1 and found.rows["wins"]["like"] == 75
+    assert "no rank, not finished on all of these: like" in found.notes
+    found = board_of(record, skipped=[("like", 3)]).overall()
+    assert len(found.ranks) == 6 and "like" in found.ranks
+    assert any("without set 3" in note for note in found.notes)
+
+
+def test_the_choice_of_what_is_compared():
+    few, many = frozenset("ab"), frozenset("abcdef")
+    assert comparable({"x": few, "y": many, "z": many}, None) == (["y", "z"], list("abcdef"))
+    assert comparable({"x": few, "y": many}, None) == (["x", "y"], ["a", "b"])
+    assert comparable({"x": frozenset("ab"), "y": frozenset("bc")}, None) == ([], [])
+    pairs = {"x": frozenset("ab"), "y": frozenset("ab"), "z": frozenset("cd"), "w": frozenset("cd")}
+    assert comparable(pairs, "c")[1] == ["c", "d"] and comparable(pairs, "a")[1] == ["a", "b"]
+
+
+def test_too_few_data_sets_are_said_and_nothing_is_invented(record):
+    found = board_of(record, datasets=4).overall()
+    assert math.isnan(found.friedman.p) and math.isnan(found.critical_difference) and found.cliques == ()
+    assert found.rows[["better", "same", "worse"]].isna().all(axis=None) and set(found.rows["verdict"]) == {""}
+    assert "no test of ranks over 4 data sets and 5 methods: 5 and 3 are needed" in found.notes
+    assert any(note.startswith("no probabilities for ") and "fewer than 5 data sets" in note for note in found.notes)
+    assert "Over 4 data sets, too few for a test of ranks, good has the best mean rank" in found.sentence
+    assert [name for name, _ in found.pictures()] == ["pareto"]
+    two = board_of(record, datasets=2, seeds=1).overall()
+    assert two.rows["gain_ci"].isna().all() and any(
+        note.startswith("one seed on set 0 and set 1") for note in two.notes
+    )
+
+
+def test_nothing_in_common_is_a_table_too(record):
+    runs = [record(method, 0, {"a": {"accuracy": 80.0}}, dataset=data) for data, method in (("x", "one"), ("y", "two"))]
+    lost = record(
+        "lost", 0, {}, main_metrics={}, higher_is_better={}, status="failed", error="out of memory", dataset="z"
+    )
+    found = Leaderboard.from_records([*runs, lost]).overall()
+    assert found.sentence.startswith("No two methods finished on two of the 3 data sets, so nothing is ranked")
+    assert found.rows["mean_rank"].isna().all() and found.pictures() == [] and found.figures() == []
+    assert [column.header for column in found.columns()] == ["data sets", "runs"]
+    assert "no reference: no probabilities and no cost ratios" in found.notes
+
+
+def test_without_a_baseline_points_over_the_reference_are_compared(record):
+    gains = {method: gain for method, gain in METHODS.items() if method != "stl"}
+    found = board_of(record, gains=gains).overall()
+    assert found.quality == "average" and found.rows["worst"].isna().all()
+    assert found.rows["gain"]["equal"] == 0 and found.rows["verdict"]["good"] == BETTER
+    errors = [
+        record(method, 0, {"a": {"error": value}}, dataset=str(place))
+        for place in range(5)
+        for method, value in (("equal", 20.0), ("good", 10.0))
+    ]
+    rows = Leaderboard.from_records(errors).overall().rows
+    assert rows["gain"]["good"] == 10.0 and rows["verdict"]["good"] == BETTER and rows["mean_rank"]["good"] == 1
+
+
+def test_sentences(record):
+    assert board_of(record).overall().sentence == (
+        "Over 7 data sets good has the best mean rank (1, 5 methods), and ranks do not tell it from like and equal "
+        "(Friedman p = 1.2e-05; ranks have to be 2.31 apart); against equal, with P ≥ 0.95 and ±1 point as equivalent, "
+        "good is better than it, like and stl are practically equivalent to it, bad is worse than it."
+    )
+    generator = np.random.default_rng(0)
+    noise = [
+        record(method, 0, {"a": {"accuracy": 80.0 + generator.normal(0, 3)}}, dataset=str(place))
+        for place in range(8)
+        for method in ("stl", "equal", "one", "two")
+    ]
+    found = Leaderboard.from_records(noise).overall()
+    assert "but ranks differ no more than by chance (Friedman p = " in found.sentence
+    assert "with P ≥ 0.95 none is better than equal, worse or equivalent (±1 point); most likely" in found.sentence
+    assert set(found.rows["verdict"]) == {OPEN, ""} and found.cliques == (tuple(found.ranks.columns),)
+
+
+@settings(max_examples=4, deadline=None)
+@given(st.permutations(range(5)), st.permutations(range(6)), st.floats(-20, 15))
+def test_order_and_a_constant_change_nothing(record, methods, datasets, shift):
+    generator = np.random.default_rng(2)
+    values = 80.0 + generator.normal(0, 3, (6, 5)).round(3)
+
+    def found(methods, datasets, shift):
+        runs = [
+            record(f"m{m}" if m else "equal", 0, {"a": {"accuracy": values[d, m] + shift}}, dataset=f"set {d}")
+            for d in datasets
+            for m in methods
+        ]
+        return Leaderboard.from_records(runs).overall()
+
+    one, other = found(range(5), range(6), 0.0), found(methods, datasets, shift)
+    numbers = ["mean_rank", "wins", "gain", "better", "same", "worse"]
+    pd.testing.assert_frame_equal(one.rows[numbers], other.rows[numbers].loc[one.rows.index])
+    assert one.friedman.p == pytest.approx(other.friedman.p)
+
+
+def test_columns_have_a_text_and_a_key_for_every_method(record):
+    found = board_of(record).overall()
+    columns = found.columns()
+    assert all(len(column.texts) == len(column.keys) == len(found.rows) for column in columns)
+    by = {column.header: column for column in columns}
+    assert by["rank"].texts[0] == "1.00" and by["rank"].best == {0} and by["vs equal"].gains == {0}
+    assert by["group"].texts == ["a", "ab", "abc", "bc", "c"]
+    assert by["on task"].texts[-1] == "a, set 6" and by["worst Δ %"].texts[-1].startswith("−9.7")
+    assert by["Δ %"].texts[3] == "0.00" and " ± " in by["Δ %"].texts[0]
+    assert by["s/run ×"].block == "cost" and by["front"].texts[0] == "time, params" and "+ search ×" not in by
+
+
+def test_letters_of_groups():
+    assert letters([("a", "b"), ("b", "c")], list("abcd")) == {"a": "a", "b": "ab", "c": "b", "d": "c"}
+    many = [f"m{k}" for k in range(60)]
+    marks = letters([], many)
+    assert len(set(marks.values())) == 60 and marks["m59"] == "(60)"
+
+
+def test_bars_of_a_level_do_not_touch():
+    means = pd.Series({"a": 1.0, "b": 2.0, "c": 2.5, "d": 4.0, "e": 5.0})
+    assert levels([["a", "b"], ["b", "c"], ["d", "e"], ["a"]], means) == [(0, 1.0, 2.0), (1, 2.0, 2.5), (0, 4.0, 5.0)]
+
+
+@pytest.mark.parametrize("methods", [3, 70])
+def test_pictures_are_legible_and_no_taller_than_4000_pixels(record, tmp_path, methods):
+    from matplotlib.image import imread
+
+    generator = np.random.default_rng(0)
+    runs = [
+        record(
+            "equal" if k == 0 else f"method $number$ <b>{k}",
+            0,
+            {"a": {"accuracy": 70 + 10 * k / methods + generator.normal()}},
+            dataset=str(place),
+            parameters=1000 + k,
+        )
+        for place in range(6)
+        for k in range(methods)
+    ]
+    found = Leaderboard.from_records(runs).overall()
+    pictures = dict(found.pictures())
+    assert list(pictures) == ["critical_difference", "probabilities", "pareto"]
+    shown = min(methods, 60)
+    for name, figure in pictures.items():
+        height, width = imread(save(figure, tmp_path / f"{name}.png")).shape[:2]
+        assert height <= 4000 and width <= 4000
+        texts = [text for text in figure.findobj(lambda artist: hasattr(artist, "get_text")) if text.get_visible()]
+        named = {text.get_text() for text in texts if "method $number$" in text.get_text()}
+        assert len(named) >= shown - 1
+    # Names of the diagram do not lie on each other.
+    figure = pictures["critical_difference"]
+    figure.draw_without_rendering()
+    (panel,) = figure.axes
+    boxes = [text.get_window_extent() for text in panel.texts if "$number$" in text.get_text()]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    edge = figure.bbox
+    assert all(edge.x0 <= box.x0 and box.x1 <= edge.x1 and edge.y0 <= box.y0 for box in boxes)
+
+
+def test_figures_escape_what_a_user_named(record):
+    gains = {"equal": 0.0, "<b>one": 1.0, "two": 2.0}
+    figures = board_of(record, gains=gains).overall().figures()
+    assert [title for title, _, _ in figures] == [
+        "Mean ranks",
+        "Probability of being better",
+        "Quality and cost over data sets",
+    ]
+    for _, what, figure in figures:
+        assert what.endswith(".") and "<b>" not in figure.to_json().replace("\\u003c", "<")

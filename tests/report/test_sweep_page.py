@@ -1,0 +1,122 @@
+"""The page of a search, and what it warns of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pandas as pd
+import pytest
+
+from mtlscale.records import RunRecord
+from mtlscale.report.search_study import Searched, of_sweep
+from mtlscale.report.sweep_page import page
+from mtlscale.spec import Dimension
+
+Make = Callable[..., RunRecord]
+LR = Dimension(low=1e-4, high=1e-1, scale="log")
+UNIT = Dimension(low=0, high=1)
+SPACE = {"training.lr": LR, "model.dropout": Dimension(choices=(0.0, 0.25, 0.5))}
+
+
+def trials(record: Make, method: str, found: list[tuple[float, float, float | None]]) -> tuple[RunRecord, ...]:
+    """(lr, dropout, score): None is a trial that failed."""
+    return tuple(
+        record(
+            method,
+            1000,
+            {"a": {"accuracy": score or 0.0}},
+            run_id=f"{method}-{place}",
+            status="failed" if score is None else "finished",
+            error="out of <memory>" if score is None else None,
+            spec={"training": {"selection": "metric"}},
+            metrics={} if score is None else {"val": {"a": {"accuracy": score, "loss": 1.0}}},
+            trial={"training.lr": lr, "model.dropout": dropout},
+        )
+        for place, (lr, dropout, score) in enumerate(found)
+    )
+
+
+@pytest.fixture(scope="module")
+def searches(record: Make) -> list[Searched]:
+    found = {
+        ("digits", "stl"): trials(
+            record, "stl", [(1e-3, 0.0, 80.0), (3e-3, 0.25, 84.0), (2e-3, 0.5, 82.0), (5e-3, 0.25, 83.0)]
+        ),
+        ("digits", "</script>"): trials(
+            record, "</script>", [(1e-3, 0.25, 85.0), (9e-2, 0.5, 90.0), (1e-2, 0.0, None)]
+        ),
+        ("digits", "lost"): trials(record, "lost", [(1e-3, 0.0, None)]),
+    }
+    return of_sweep(found, dict.fromkeys(found, SPACE), None)
+
+
+def frame(searches: list[Searched]) -> pd.DataFrame:
+    rows = [
+        {"dataset": one.dataset, "method": one.method, "trial": place, "score": score}
+        for one in searches
+        for place, score in enumerate(one.scores)
+    ]
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("path", "dimension", "value", "said"),
+    [
+        ("training.lr", LR, 1e-2, ""),
+        (
+            "training.lr",
+            LR,
+            8e-2,
+            "lr 0.08 lies at the upper end of its range, 0.0001 to 0.1.",
+        ),  # 97 %
+        ("training.lr", LR, 6e-2, ""),  # 93 %
+        ("training.lr", LR, 1.3e-4, "lr 0.00013 lies at the lower end of its range, 0.0001 to 0.1."),
+        (
+            "balancer.eps",
+            Dimension(low=0, high=1),
+            0.96,
+            "balancer.eps 0.96 lies at the upper end of its range, 0 to 1.",
+        ),
+        ("balancer.eps", UNIT, 0.9, ""),
+        ("model.dropout", SPACE["model.dropout"], 0.5, "dropout 0.5 is the largest of its 3 choices."),
+        ("model.dropout", SPACE["model.dropout"], 0.25, ""),
+        ("balancer.normalize", Dimension(choices=("none", "loss", "l2")), "none", ""),  # names have no ends
+    ],
+)
+def test_a_winner_near_a_bound_is_told(record: Make, path: str, dimension: Dimension, value: object, said: str) -> None:
+    [run] = trials(record, "x", [(1e-3, 0.0, 80.0)])
+    one = Searched("digits", "x", (run.model_copy(update={"trial": {path: value}}),), {path: dimension}, None)
+    assert one.near_bounds() == ([said] if said else [])
+
+
+def test_the_chosen_trial_is_marked_in_every_picture_of_it(searches: list[Searched]) -> None:
+    figures = {title: figure for title, _, figure in searches[0].figures()}
+    assert set(figures) == {"Slices", "Importance", "Parallel coordinates", "History"}
+    rings = [trace for trace in figures["Slices"].data if trace.name == "chosen"]
+    assert {(ring.x[0], ring.y[0]) for ring in rings} == {(3e-3, 84.0), ("0.25", 84.0)}
+    [ring] = [trace for trace in figures["History"].data if trace.name == "chosen"]
+    assert (ring.x[0], ring.y[0]) == (1, 84.0)
+    thick = [trace for trace in figures["Parallel coordinates"].data if trace.line.width == 3]
+    assert len(thick) == 1 and "84" in str(thick[0].customdata)
+    kinds = {trace.type for figure in figures.values() for trace in figure.data}
+    assert kinds <= {"scatter", "bar"}  # nothing that needs WebGL
+
+
+def test_the_page_says_what_was_chosen_and_escapes_names(searches: list[Searched]) -> None:
+    html = page("search of <x>", searches, frame(searches))
+    words = re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL)
+    assert "search of &lt;x&gt;" in words
+    assert "&lt;/script&gt; has the best validation score, 90, with lr 0.09, dropout 0.5" in words
+    assert "1 of 3 winners lie near a bound" in words and "1 of 3 methods have no finished trial" in words
+    assert "dropout 0.5 is the largest of its 3 choices" in words and "lr 0.09 lies at the upper end" in words
+    assert "None of 1 trials finished: out of &lt;memory&gt;." in words
+    assert html.count("<script") == html.count("</script>")
+    places = set(re.findall(r'class="plot" id="([^"]+)"', words))
+    assert places == set(re.findall(r'data-for="([^"]+)"', html)) and len(places) == 1 + 4 + 3
+
+
+def test_nothing_that_finished_is_a_page_too(record: Make) -> None:
+    found = {("digits", "lost"): trials(record, "lost", [(1e-3, 0.0, None)])}
+    searches = of_sweep(found, dict.fromkeys(found, SPACE), None)
+    assert "No trial has finished." in page("lost", searches, frame(searches))

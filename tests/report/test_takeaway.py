@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+
+from mtlscale.report.leaderboard import Leaderboard
+from mtlscale.report.statistics import half_width
+from mtlscale.report.takeaway import takeaway
+
+NOISE = np.array([0.0, 0.4, -0.3, 0.2, -0.3])
+
+
+def told(record, runs, metric="accuracy", **names):
+    """The takeaway of method -> its scores by seed."""
+    records = [record(m, seed, {"a": {metric: v}}) for m, of in runs.items() for seed, v in enumerate(of)]
+    return takeaway(next(iter(Leaderboard.from_records(records, **names).tables.values())))
+
+
+def test_a_better_method_is_said_with_its_difference_and_interval(record):
+    equal = 80.0 + NOISE
+    good = equal + 2.0 + 0.1 * NOISE[::-1]
+    said = told(
+        record, {"equal": equal, "good": good, "bad": equal - 3.0 + 0.1 * NOISE[::-1], "like": equal + NOISE**3}
+    )
+    difference = good - equal
+    width = half_width(difference.std(ddof=1), 5)
+    assert said.startswith(f"On digits, good is best by average ({good.mean():.4g}), better than equal by ")
+    assert f"by {difference.mean():.2f} ± {width:.2f} points (5 seeds, Holm p = " in said
+    assert said.endswith("; worse than equal: bad; like cannot be told from equal.")
+
+
+def test_several_that_are_better(record):
+    equal = 80.0 + NOISE
+    runs = {"equal": equal, **{f"good{k}": equal + k + 0.01 * NOISE[::-1] for k in (1, 2, 3)}}
+    said = told(record, runs)
+    assert "good3 is best" in said and said.endswith("; also better than equal: good2 and good1.")
+
+
+def test_nothing_told_says_what_could_have_been(record):
+    equal = 80.0 + NOISE
+    said = told(record, {"equal": equal, "one": equal + 0.2 + NOISE[::-1], "two": equal - 0.1 - NOISE[::-1]})
+    assert said.startswith("On digits, no method is shown to be better than equal: one is best by average (80.2), but")
+    assert (
+        "but this can be chance (5 seeds, Holm p = " in said
+        and "and 5 seeds cannot show differences below about" in said
+    )
+    assert said.endswith(" points; two cannot be told from equal.")
+
+
+def test_the_reference_may_be_the_best(record):
+    equal = 80.0 + NOISE
+    said = told(record, {"equal": equal, "one": equal - 0.2 + NOISE[::-1], "two": equal - 0.3 - NOISE[::-1]})
+    assert "no method is shown to be better than equal, which is best by average (80); 5 seeds cannot show" in said
+    assert said.endswith("; the other two cannot be told from equal.")
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_few_seeds_are_no_test(record, seeds):
+    said = told(record, {"equal": [80.0, 81.0][:seeds], "one": [85.0, 87.0][:seeds]})
+    common = "1 seed" if seeds == 1 else "2 seeds"
+    assert f"not tested against equal: {common} in common, 3 are needed" in said and "±" not in said
+    said = told(record, {"equal": [90.0, 91.0][:seeds], "one": [85.0, 87.0][:seeds]})
+    assert (
+        said
+        == f"On digits, equal is best by average ({90 + (seeds - 1) / 2:.4g}), nothing is tested against it: "
+        + (f"{common} in common, 3 are needed.")
+    )
+
+
+def test_smaller_is_better_and_has_a_unit_of_its_own(record):
+    equal = 0.30 + 0.01 * NOISE
+    said = told(record, {"equal": equal, "good": equal - 0.1 + 0.001 * NOISE[::-1]}, "abs_err")
+    assert "good is best by average (0.2), better than equal by 0.100 ± 0.000 (5 seeds" in said
+
+
+def test_without_a_reference_and_without_a_number(record, board_records):
+    assert (
+        told(record, {"one": [80.0]}) == "On digits, one is best by average (80); there is no row to test it against."
+    )
+    board = Leaderboard.from_records(board_records, reference="none")
+    assert "getmtl is best by Δ (+4.51 %); there is no row to test it against" in takeaway(board.tables["digits"])
+    lost = record("lost", 0, {}, main_metrics={}, higher_is_better={}, status="failed", error="out of memory")
+    (table,) = Leaderboard.from_records([lost]).tables.values()
+    assert takeaway(table) == "On digits, no run has reported a metric; 1 of 1 runs did not finish (lost)."
+
+
+def test_names_are_not_escaped(record):
+    assert "<b>|$x$" in told(record, {"<b>|$x$": [80.0]})

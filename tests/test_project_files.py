@@ -1,0 +1,79 @@
+"""Files that tools and websites read: they are valid, and say the same as the project does."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pre_commit.clientlib import load_config
+
+from mtlscale.version import __version__
+
+ROOT = Path(__file__).parents[1]
+# The Citation File Format 1.2.0: what a file must have, and what it may.
+CITATION_NEEDS = {"cff-version", "message", "title", "authors"}
+CITATION_MAY = CITATION_NEEDS | {
+    *("abstract", "commit", "contact", "date-released", "doi", "identifiers", "keywords", "license", "license-url"),
+    *("preferred-citation", "references", "repository", "repository-artifact", "repository-code", "type", "url"),
+    "version",
+}
+# GitHub's forms: what the parts may be.
+FORM_PARTS = {"markdown", "textarea", "input", "dropdown", "checkboxes"}
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_the_citation_is_valid_and_of_this_version() -> None:
+    citation = yaml.safe_load(read("CITATION.cff"))
+    assert CITATION_NEEDS <= citation.keys() <= CITATION_MAY
+    assert citation["cff-version"] == "1.2.0" and citation["type"] in ("software", "dataset")
+    for author in citation["authors"]:
+        assert "name" in author or {"family-names", "given-names"} <= author.keys()
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    assert citation["version"] == project["version"] == __version__
+    assert citation["license"] == project["license"] and citation["title"] == project["name"]
+
+
+def test_hooks_before_a_commit_are_what_make_lint_checks() -> None:
+    config = load_config(str(ROOT / ".pre-commit-config.yaml"))
+    hooks = [hook for repo in config["repos"] for hook in repo["hooks"]]
+    assert {repo["repo"] for repo in config["repos"]} == {"local"}  # nothing is fetched
+    lint = re.search(r"^lint:.*\n((?:\t.*\n)+)", read("Makefile"), re.MULTILINE)
+    assert lint is not None
+    tools = re.findall(r"\$\(BIN\)/(.*?)(?: \.)?\n", lint[1])
+    entries = [hook["entry"].removeprefix(".venv/bin/").replace(" --force-exclude", "") for hook in hooks]
+    assert set(tools) <= set(entries)
+    for path in re.findall(r"tests/\w+\.py", " ".join(entries)):
+        assert (ROOT / path).is_file()
+
+
+def test_the_workflow_runs_what_anybody_runs() -> None:
+    workflow = yaml.safe_load(read(".github/workflows/tests.yaml"))
+    jobs = workflow["jobs"]
+    commands = {name: [step["run"] for step in job["steps"] if "run" in step] for name, job in jobs.items()}
+    assert commands == {"default": [".ci/run"], "nightly": [".ci/run", "make test-all"]}
+    assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
+    assert read(".ci/run").splitlines()[-1] == "exec make test"
+
+
+@pytest.mark.parametrize("form", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml")), ids=lambda f: f.stem)
+def test_a_form_is_one_that_github_shows(form: Path) -> None:
+    content: dict[str, Any] = yaml.safe_load(form.read_text(encoding="utf-8"))
+    assert content.keys() >= {"name", "description", "body"}
+    parts = content["body"]
+    assert {part["type"] for part in parts} <= FORM_PARTS
+    assert len({part["id"] for part in parts}) == len({part["attributes"]["label"] for part in parts}) == len(parts)
+
+
+@pytest.mark.parametrize("name", ["RELEASING.md", ".github/pull_request_template.md", "CONTRIBUTING.md"])
+def test_paths_that_checklists_name_exist(name: str) -> None:
+    for path in re.findall(r"(?<![\w/.])((?:tests|docs|benchmarks|mtlscale|\.ci|\.github)/[\w./-]*\w)", read(name)):
+        assert (ROOT / path).exists(), f"{name} names {path}"
+    for target in re.findall(r"`make ([a-z-]+)`", read(name)):
+        assert re.search(rf"^{target}:", read("Makefile"), re.MULTILINE), f"{name} names make {target}"
