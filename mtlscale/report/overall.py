@@ -40,11 +40,11 @@ class Overall(Across):
 
         return figures(self, shown)
 
-    def pictures(self) -> list[tuple[str, Drawing]]:
-        """(file name without suffix, figure) for files."""
+    def pictures(self, shown: Looks | None = None) -> list[tuple[str, Drawing]]:
+        """(file name without suffix, figure) for files. shown: how methods look in the others."""
         from mtlscale.report.overall_plots import pictures
 
-        return pictures(self)
+        return pictures(self, shown)
 
 
 def overall(tables: Mapping[str, Table], rope: float = ROPE) -> Overall | None:

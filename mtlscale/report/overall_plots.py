@@ -9,7 +9,7 @@ import pandas as pd
 
 from mtlscale.report.across import Across
 from mtlscale.report.canvas import new_figure, style
-from mtlscale.report.colors import GREY, colors
+from mtlscale.report.colors import GREY, Looks, looks
 from mtlscale.report.texts import points as in_points
 
 if TYPE_CHECKING:
@@ -25,15 +25,15 @@ _ROW = 0.23  # inches of a name
 _LEVEL = 0.1  # inches of a bar that joins methods
 
 
-def pictures(of: Across) -> list[tuple[str, Figure]]:
-    """(file name without suffix, figure) of all there is to draw."""
+def pictures(of: Across, shown: Looks | None = None) -> list[tuple[str, Figure]]:
+    """(file name without suffix, figure) of all there is to draw. shown: how methods look elsewhere."""
     found = []
     if not np.isnan(of.critical_difference):
         found.append(("critical_difference", rank_figure(of)))
     if of.rows["same"].notna().any():
         found.append(("probabilities", probability_figure(of)))
     if any(drawn_costs(of)):
-        found.append(("pareto", pareto_figure(of)))
+        found.append(("pareto", pareto_figure(of, shown)))
     return found
 
 
@@ -102,16 +102,16 @@ def probability_figure(of: Across) -> Figure:
     return figure
 
 
-def pareto_figure(of: Across) -> Figure:
+def pareto_figure(of: Across, shown: Looks | None = None) -> Figure:
     """Gain against cost, methods by the numbers of their ranks; ringed and joined is the Pareto front."""
     costs, points = drawn_costs(of), of.trade.iloc[:MOST_METHODS]
-    shades = colors([str(method) for method in of.rows.index], of.baseline)
+    shown = shown or looks([str(method) for method in of.rows.index], of.baseline)
     columns = 1 + (len(points) - 1) // 24
     with style():
         figure = new_figure(4.4 * len(costs) + 2.1 * columns, max(4.0, 0.19 * min(len(points), 24)))
         panels = figure.subplots(1, len(costs), squeeze=False, sharey=True)[0]
         for panel, cost in zip(panels, costs, strict=True):
-            _trade_panel(panel, of, points, cost, shades)
+            _trade_panel(panel, of, points, cost, shown)
         panels[0].set_ylabel(gain_name(of))
         panels[0].set_title("Quality and cost over data sets (ringed, dashed: the Pareto front)")
         handles, labels = panels[0].get_legend_handles_labels()
@@ -119,7 +119,7 @@ def pareto_figure(of: Across) -> Figure:
     return figure
 
 
-def _trade_panel(panel: Axes, of: Across, points: pd.DataFrame, cost: str, shades: dict[str, str]) -> None:
+def _trade_panel(panel: Axes, of: Across, points: pd.DataFrame, cost: str, shown: Looks) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
     front = points[points[f"front_{cost}"]].sort_values(cost)
@@ -130,7 +130,7 @@ def _trade_panel(panel: Axes, of: Across, points: pd.DataFrame, cost: str, shade
             row[cost],
             row["gain"],
             "s" if special else _MARKS[place // 15 % len(_MARKS)],
-            color=shades[str(method)],
+            color=shown[str(method)].color,
             markersize=8 if special else 6,
             markeredgecolor=INK if row[f"front_{cost}"] else "none",
             label=f"{place + 1}  {method}",

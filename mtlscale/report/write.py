@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mtlscale.records import Ledger, RunRecord, write_atomically
+from mtlscale.report.colors import page_looks
 from mtlscale.report.curves import with_epochs
 from mtlscale.report.facts import facts
 from mtlscale.report.frames import by_dataset, newest
@@ -55,6 +56,8 @@ def write_report(
     files["png"] = save(leaderboard_figure(board), folder / "leaderboard.png")
     for what, figure in pictures(records, board):
         files[what] = save(figure, folder / "pictures" / f"{what}.png")
-    for what, figure in [] if together is None else together.pictures():
+    for what, figure in (
+        [] if together is None else together.pictures(page_looks(newest(records), board.tables.values()))
+    ):
         files[what] = save(figure, folder / "pictures" / f"{what}.png")
     return files
