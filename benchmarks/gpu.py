@@ -128,7 +128,7 @@ def prepared(problem: Problem, method: str, device: str, *, ahead: bool = False,
         training=TrainingSpec(batch_size=problem.batch, **training),
     )
     named = dict.fromkeys(("experiment", "dataset", "data", "method", "fingerprint"), "drill")
-    run = Run.of_parts(parts, **named, seed=0, spec=parts.plain())
+    run = Run.of_parts(parts, **named, seed=0, spec={"dataset": {}, **parts.plain()})
     place, suite = torch.device(device), problem.suite
     dtype = getattr(torch, parts.training.dtype)
     splits = {"train": problem.data()}

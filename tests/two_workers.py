@@ -21,7 +21,12 @@ from mtlscale.data import Workers
 from mtlscale.spec import load_plugin
 
 _HERE = Path(__file__).parent
-PLUGINS = sorted([*(_HERE / "plugins").glob("*.py"), *(_HERE.parent / "docs" / "examples").glob("*.py")])
+PLUGINS = sorted(
+    path
+    for folder in (_HERE / "plugins", _HERE.parent / "docs" / "examples")
+    for path in folder.glob("*.py")
+    if path.name != "write_files.py"  # a program that others of them read the files of
+)
 
 
 def two_workers(task: Callable[[Any, Workers], Any], jobs: list[Any], *, count: int = 2) -> list[list[Any]]:
