@@ -12,6 +12,7 @@ from mtlscale.records import RunRecord
 from mtlscale.report import layout
 from mtlscale.report.colors import GREY, Looks, colors
 from mtlscale.report.curves import epoch_frame, over_seeds, trace_frame, traced, varying_weights
+from mtlscale.report.near import FAR_FLOOR, with_room, without_far_floor
 from mtlscale.report.pareto import pareto
 from mtlscale.report.plotly_canvas import (
     at_line,
@@ -37,7 +38,6 @@ MOST_CURVES = 12  # methods with curves and weights; the tables hold all
 MOST_PANELS = 6
 MOST_LINES = 20  # tasks in a panel of weights
 MOST_ROWS = 30  # methods with a row
-MOST_NAMES = 10  # beside points; of more methods those on the front
 _HEAT = "In the metric's own unit. Blue is better and red worse where paired tests of the task, corrected, find that."
 
 
@@ -141,7 +141,16 @@ def _dots(table: Table, score: str, shown: Looks) -> Figure:
     figure.update_yaxes(categoryorder="array", categoryarray=list(names.values()))
     if table.reference is not None:
         at_line(figure, x=float(table.rows[score][table.reference]))
+    if (shown_range := without_far_floor(rows[score], rows[f"{score}_ci"])) is not None:
+        figure.update_xaxes(range=shown_range)
+        _arrow(figure, names[FAR_FLOOR], left=rows[score][FAR_FLOOR] < shown_range[0])
     return by_rows(figure, 26)
+
+
+def _arrow(figure: Figure, row: str, *, left: bool) -> None:
+    """In the row of a point that lies beyond the axis."""
+    side = {"x": 0.0, "xanchor": "left", "text": "◂"} if left else {"x": 1.0, "xanchor": "right", "text": "▸"}
+    figure.add_annotation(xref="paper", y=row, showarrow=False, **side)
 
 
 def _bars(table: Table, shown: Looks) -> Figure:
@@ -196,12 +205,17 @@ def _cost(table: Table, score: str, shown: Looks) -> Figure:
         hoverinfo="skip",
         meta="aside",
     )
-    special = on_front | rows.index.isin([table.baseline, table.reference]) | (len(rows) <= MOST_NAMES)
+    special = on_front | rows.index.isin([table.baseline, table.reference])
+    times = rows["total_seconds"]
+    wide = len(times) > 0 and times.min() > 0 and times.max() > 10 * times.min()
+    shown_range = without_far_floor(rows[score], rows[f"{score}_ci"])
+    heights = rows[score] if shown_range is None else rows[score].clip(*shown_range)
+    room = with_room(np.log(times) if wide else times, heights, special)
     names = [label(method) for method in rows.index]
     figure.add_scatter(
         x=rows["total_seconds"].tolist(),
         y=rows[score].tolist(),
-        text=[name if of else "" for name, of in zip(names, special, strict=True)],
+        text=[name if of else "" for name, of in zip(names, room, strict=True)],
         customdata=names,
         textposition="top center",
         mode="markers+text",
@@ -213,12 +227,10 @@ def _cost(table: Table, score: str, shown: Looks) -> Figure:
         },
         hovertemplate="%{customdata}: %{y:.4g} in %{x:.3g} s<extra></extra>",
     )
-    times = rows["total_seconds"]
-    wide = len(times) > 0 and times.min() > 0 and times.max() > 10 * times.min()
     figure.update_xaxes(
         title="seconds per run", **({"type": "log", "dtick": "D2"} if wide else {"rangemode": "tozero"})
     )
-    figure.update_yaxes(title=_score_name(table, score))
+    figure.update_yaxes(title=_score_name(table, score), range=shown_range)
     return figure
 
 

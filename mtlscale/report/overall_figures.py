@@ -9,14 +9,13 @@ import pandas as pd
 
 from mtlscale.report.across import Across
 from mtlscale.report.colors import GREY, Looks, looks
+from mtlscale.report.near import with_room
 from mtlscale.report.overall_plots import CHANCES, chances, cost_name, drawn_costs, gain_name
 from mtlscale.report.plotly_canvas import cell, label, new_plot, panel_grid
 from mtlscale.report.texts import points
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-
-MOST_LABELS = 20  # names beside points; all have theirs when pointed at
 
 
 def figures(of: Across, shown: Looks | None = None) -> list[tuple[str, str, Figure]]:
@@ -111,14 +110,15 @@ def _trade(of: Across, costs: list[str], shown: Looks) -> Figure:
             mode="lines",
             line={"color": GREY, "width": 1, "dash": "dash"},
             hoverinfo="skip",
+            showlegend=False,
             **place,
         )
-        named = spots[f"front_{cost}"] | spots.index.isin([of.baseline, of.reference]) | (len(spots) <= MOST_LABELS)
         special = spots.index.isin([of.baseline, of.reference])
+        room = with_room(np.log(spots[cost]), spots["gain"], special | spots[f"front_{cost}"])
         figure.add_scatter(
             x=spots[cost].tolist(),
             y=spots["gain"].tolist(),
-            text=[label(method) if of else "" for method, of in named.items()],
+            text=[label(method) if of else "" for method, of in zip(spots.index, room, strict=True)],
             customdata=[label(method) for method in spots.index],
             textposition="top center",
             mode="markers+text",
@@ -129,6 +129,8 @@ def _trade(of: Across, costs: list[str], shown: Looks) -> Figure:
                 "line": {"width": [2.0 if of else 0.0 for of in spots[f"front_{cost}"]], "color": GREY},
             },
             hovertemplate="%{customdata}: %{y:.3g} at %{x:.3g}<extra></extra>",
+            showlegend=False,
+            cliponaxis=False,
             **place,
         )
         figure.update_xaxes(type="log", title=label(cost_name(of, cost)), **place)

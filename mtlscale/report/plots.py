@@ -19,6 +19,7 @@ from mtlscale.report.colors import GREY, Looks, looks, page_looks
 from mtlscale.report.curves import epoch_frame, over_seeds, trace_frame, traced, varying_weights
 from mtlscale.report.frames import by_dataset, newest
 from mtlscale.report.layout import colour_key, decimals, legend, signed
+from mtlscale.report.near import FAR_FLOOR, without_far_floor
 from mtlscale.report.takeaway import takeaway
 from mtlscale.spec import UserError
 
@@ -34,7 +35,6 @@ MOST_INCHES = 26.0  # of height: 3,900 pixels
 FEWEST_ROWS = 4  # of each data set, where there are so many that rows get scarce
 MOST_CURVES = 24  # methods with a line
 MOST_WEIGHTS = 24  # methods with a panel of weights
-FAR_FLOOR = "constant"
 _SIGN_COLORS = {1: "#2f8f4e", -1: "#c8443c"}
 _PLAIN = "#44608a"
 
@@ -228,17 +228,12 @@ def _dots(panel: Axes, table: Table, rows: pd.DataFrame) -> None:
 
 
 def _without_far_floor(panel: Axes, scores: pd.Series[float], widths: pd.Series[float]) -> None:
-    """Where the constant predictor is so far off that the others could not be told apart, an arrow stands for it."""
-    others = scores.drop(index=FAR_FLOOR, errors="ignore").dropna()
-    if FAR_FLOOR not in scores.index or len(others) < 2 or np.isnan(floor := float(scores[FAR_FLOOR])):
+    """Where the constant predictor is far off, an arrow stands for it."""
+    shown = without_far_floor(scores, widths)
+    if shown is None:
         return
-    low, high = others.min(), others.max()
-    if low - 2 * (high - low) <= floor <= high + 2 * (high - low):
-        return
-    low, high = (others - widths[others.index]).min(), (others + widths[others.index]).max()
-    margin = max(0.05 * (high - low), 1e-9)
-    panel.set_xlim(low - margin, high + margin)
-    side, arrow = (0.01, "◂") if floor < low else (0.99, "▸")
+    panel.set_xlim(*shown)
+    side, arrow = (0.01, "◂") if scores[FAR_FLOOR] < shown[0] else (0.99, "▸")
     panel.text(side, list(scores.index).index(FAR_FLOOR), arrow, transform=panel.get_yaxis_transform(), va="center")
 
 
