@@ -461,13 +461,7 @@ def _text(cell: Any) -> str:
 
 
 def _has_torchvision() -> bool:
-    try:
-        from mtlscale.torchvision_ops import declare
-
-        declare()
-    except ImportError:
-        return False
-    return True
+    return importlib.util.find_spec("torchvision") is not None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

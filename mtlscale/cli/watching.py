@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import threading
 import time
 from dataclasses import dataclass, field
@@ -54,6 +55,7 @@ def watch(
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"--port {port}: {reason}; choose another, or 0 for a free one") from None
     console = console_of()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts it in the background takes it away
     with contextlib.suppress(KeyboardInterrupt), server:
         console.print(f"http://{HOST}:{server.server_port}/", soft_wrap=True, highlight=False)
         console.print(f"{watched.said()}  Ctrl-C ends the page, not the run.", soft_wrap=True, highlight=False)

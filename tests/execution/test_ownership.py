@@ -278,4 +278,5 @@ def test_a_run_that_ended_unheard_is_told_to_mlflow_by_the_next_driver(
     home.ledger("small").unlink()
     run(experiment, home=home)
     assert {one.info.status for one in client.search_runs([place])} == {"FINISHED"}
-    assert len(client.search_runs([place])) == 2 and len(list(Ledger(home.ledger("small")))) == 1
+    # The run, the row of its method, and the report.
+    assert len(client.search_runs([place])) == 3 and len(list(Ledger(home.ledger("small")))) == 1
