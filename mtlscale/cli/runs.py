@@ -35,7 +35,10 @@ from mtlscale.spec import UserError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mtlscale.records import RunRecord
+    from rich.console import Console
+
+    from mtlscale.records import Home, RunRecord
+    from mtlscale.report.results import Results
     from mtlscale.spec import Experiment
 
 DryRunOption = Annotated[
@@ -115,10 +118,24 @@ def run(
     files = results.write_report()  # written by now: this only finds it
     if not json:
         print_results(console, results, files)
+        _print_mlflow(console, results, place)
     seconds = time.perf_counter() - started
     if not quiet:
         console.print(f"{len(results.records)} runs, {seconds:.0f} s")
     _done(lines, spec, results.records, seconds, files, "runs")
+
+
+def _print_mlflow(console: Console, results: Results, home: Home) -> None:
+    """Where MLflow compares the methods: it opens on another page by itself."""
+    from mtlscale.tracking.link import methods_link
+
+    tracking = results.experiment.tracking
+    if not tracking.enabled or tracking.uri is not None or not results.records:
+        return
+    place = methods_link(home.tracking_uri, results.records[0].run_id)
+    if place is not None:
+        text = f"  MLflow: mlflow ui --backend-store-uri {home.tracking_uri}, then http://127.0.0.1:5000/{place}"
+        console.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
 def sweep(

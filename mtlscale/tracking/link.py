@@ -6,6 +6,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from mtlscale.tracking.page import route
+
 _QUERY = """
 SELECT runs.experiment_id, runs.run_uuid FROM tags JOIN runs ON runs.run_uuid = tags.run_uuid
 WHERE tags.key = 'mtlscale.run_id' AND tags.value = ? AND runs.lifecycle_stage = 'active'
@@ -16,12 +18,24 @@ ORDER BY runs.start_time DESC LIMIT 1
 def link(uri: str, run_id: str) -> str | None:
     """The end of the run's address in MLflow's pages, `#/experiments/…`; None where the database is none of SQLite, or
     does not know the run."""
+    found = _found(uri, run_id)
+    return None if found is None else f"#/experiments/{found[0]}/runs/{found[1]}"
+
+
+def methods_link(uri: str, run_id: str) -> str | None:
+    """The same of the table that compares the methods of the run's experiment."""
+    found = _found(uri, run_id)
+    return None if found is None else route(str(found[0]))
+
+
+def _found(uri: str, run_id: str) -> tuple[int, str] | None:
+    """MLflow's ids of the run's experiment and of the run."""
     path = Path(uri.removeprefix("sqlite:///"))
     if not uri.startswith("sqlite:///") or not path.is_file():
         return None
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            found = database.execute(_QUERY, (run_id,)).fetchone()
+            found: tuple[int, str] | None = database.execute(_QUERY, (run_id,)).fetchone()
     except sqlite3.Error:  # of a version with other tables, or being written
         return None
-    return None if found is None else f"#/experiments/{found[0]}/runs/{found[1]}"
+    return found

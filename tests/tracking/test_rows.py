@@ -19,6 +19,7 @@ from mtlscale.report.results import Results
 from mtlscale.spec import Experiment
 from mtlscale.tracking import Tracker, Writer
 from mtlscale.tracking.entries import Entry, knobs_of
+from mtlscale.tracking.link import methods_link
 from mtlscale.tracking.sync import sync
 from mtlscale.tracking.values import MOST, end_metrics, epoch_metrics
 
@@ -52,6 +53,10 @@ def test_rows_say_what_the_leaderboard_says(small: Callable[..., Experiment], tm
     told: list[str] = []
     assert sync(experiment, home, lambda: rows_of(results), told.append) == (9, 0)
     assert told[-1].endswith("/#/experiments/1/runs?workflowType=machine_learning&viewStateShareKey=methods")
+    known = next(record for record in results.records if record.status == "finished")
+    place = methods_link(home.tracking_uri, known.run_id)
+    assert place is not None and told[-1].endswith(f"/{place}")
+    assert methods_link(home.tracking_uri, "no run") is None
     board, found = results.leaderboard().tables["uneven"].rows, found_in(home)
     assert sorted(run.info.run_name for run in found["row"]) == ["equal · uneven", "mgda · uneven", "stl · uneven"]
     for row in found["row"]:
