@@ -115,6 +115,9 @@ def rerun(
     source: SourceOption = None,
     plugin: PluginOption = None,
     download: DownloadOption = True,
+    keep_model: Annotated[
+        bool, typer.Option("--keep-model", help="Where all is the same, leave its model where `export` looks for it")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON")] = False,
 ) -> None:
     """Run a run again on the same data, and compare every metric with its record, which is left as it is.
@@ -138,7 +141,13 @@ def rerun(
         task = bar.add_task(f"{record.dataset} · {record.method}", total=len(record.epochs) or None)
         try:
             again, folder = run_again(
-                record, place, source=source, download=download, epoch=lambda _: bar.advance(task), note=note
+                record,
+                place,
+                source=source,
+                download=download,
+                keep_model=keep_model,
+                epoch=lambda _: bar.advance(task),
+                note=note,
             )
         except KeyboardInterrupt:
             raise UserError("interrupted; the same command goes on from its checkpoint, if there is one") from None

@@ -32,13 +32,15 @@ def rerun(
     *,
     source: Path | None = None,
     download: bool = True,
+    keep_model: bool = False,
     epoch: Callable[[Epoch], None] = lambda epoch: None,
     note: Callable[[str], None] = lambda text: None,
 ) -> tuple[Again, Path | None]:
     """The run and its repetition, and the folder of that; None where they are the same: it is removed then.
 
-    It has the same spec, data, threads and number of workers, and does every phase anew. `UserError` where its data
-    are gone, or it names what this installation does not know.
+    It has the same spec, data, threads and number of workers, and does every phase anew. keep_model: where all is the
+    same, its model and what its phases found go where the run would have left them. `UserError` where its data are
+    gone, or it names what this installation does not know.
     """
     if record.status == "failed":
         raise UserError(f"run {record.run_id} failed ({record.error}); `mtlscale run` of its experiment tries it again")
@@ -49,7 +51,7 @@ def rerun(
     data = _data(record, home, source, download)
     manifest, folder = read_manifest(data), home.root / "reruns" / record.run_id
     (folder / "record.json").unlink(missing_ok=True)  # of an earlier repetition; a checkpoint is gone on from
-    options = Options(_resources(record), models=False)
+    options = Options(_resources(record), models=keep_model)
     job = _job(run, data, manifest, folder, options)
     after: RunRecord | None = None
     for event in _events(job, options, home):
@@ -65,9 +67,21 @@ def rerun(
         raise UserError(f"run {record.run_id} cannot be run again: {after.error}; the traceback is in {folder}")
     again = Again(record, after)
     if again.same:
+        if keep_model:
+            _hand_back(folder, home.run(record.run_id), home.phases)
         shutil.rmtree(folder, ignore_errors=True)
         return again, None
     return again, folder
+
+
+def _hand_back(folder: Path, run: Path, phases: Path) -> None:
+    """What a repetition has that the run has lost or never kept."""
+    found = [(folder / "model.pt", run / "model.pt")]
+    found += [(path, phases / path.name) for path in sorted((folder / "phases").glob("*.pt"))]
+    for path, place in found:
+        if path.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(place)  # the same parameters as those that may be damaged there
 
 
 def _changed(run: Run, record: RunRecord) -> Iterator[str]:

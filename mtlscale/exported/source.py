@@ -70,11 +70,11 @@ def _state(folder: Path) -> dict[str, Tensor]:
     try:
         state: dict[str, Tensor] | None = checkpoint.load(folder / _MODEL)
     except checkpoint.Damaged as error:
-        raise UserError(f"{error}; `mtlscale rerun {folder.name}` makes it anew") from None
+        raise UserError(f"{error}; `mtlscale rerun {folder.name} --keep-model` makes it anew") from None
     if state is None:
         raise UserError(
-            f"run {folder.name} has kept no {_MODEL}: set `tracking: {{models: true}}` in its experiment and "
-            f"`mtlscale rerun {folder.name}`"
+            f"run {folder.name} has kept no {_MODEL}; `mtlscale rerun {folder.name} --keep-model` makes it, and "
+            "`tracking: {models: true}` in an experiment keeps those of runs to come"
         )
     return state
 
@@ -102,16 +102,7 @@ def _run_of(record: RunRecord) -> Run:
         dropout=spec["dropout"],
         training=TrainingSpec.model_validate(spec["training"]),
     )
-    return Run.of_parts(
-        parts,
-        experiment=record.experiment,
-        dataset=record.dataset,
-        data=record.dataset,
-        method=record.method,
-        seed=record.seed,
-        fingerprint=record.fingerprint,
-        spec=spec,
-    )
+    return Run.of_parts(parts, **record.as_run().model_dump())
 
 
 def _last_phase(run: Run, home: Home) -> tuple[str, Found | None]:
@@ -126,7 +117,7 @@ def _last_phase(run: Run, home: Home) -> tuple[str, Found | None]:
         if content is None:
             raise UserError(
                 f"what phase {phases[place].name} of run {run.run_id} found is not in {home.phases} any more; "
-                f"`mtlscale rerun {run.run_id}` makes it anew"
+                f"`mtlscale rerun {run.run_id} --keep-model` makes it anew"
             )
         found = content["found"]
         place = following(run, place, found)

@@ -107,7 +107,9 @@ def test_runs_without_a_model(finished: Finish, tmp_path: Path) -> None:
     run, target = finished(models=False), tmp_path / "model"
     home = ("--home", run.home.root)
     said = refused("export", run.run_id, target, *home)
-    assert "kept no model.pt" in said and f"mtlscale rerun {run.run_id}" in said and "models: true" in said
+    assert "kept no model.pt" in said and f"mtlscale rerun {run.run_id} --keep-model" in said
+    assert mtlscale("rerun", run.run_id, *home, "--keep-model").code == 0
+    assert mtlscale("export", run.run_id, tmp_path / "made anew", *home).code == 0
     assert "no run 0123" in refused("export", "0123", target, *home)
     assert "is no run id" in refused("export", "../x", target, *home)
     folder = run.home.run(run.run_id)
