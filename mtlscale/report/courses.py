@@ -16,8 +16,7 @@ from mtlscale.report.colors import GREY, Look, Looks, looks
 from mtlscale.report.facts import Facts
 from mtlscale.report.frames import by_dataset, newest
 from mtlscale.report.learning import SHARE
-from mtlscale.report.plotly_canvas import cell, interval, panel_grid, with_legend
-from mtlscale.report.plotly_canvas import label as plain
+from mtlscale.report.plotly_canvas import lines_with_intervals
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -182,28 +181,11 @@ def course_figure(course: Course, shown: Looks | None = None) -> Drawing:
 
 def course_plot(course: Course, shown: Looks | None = None) -> Figure:
     """The same for the page."""
-    shown = _looks(course, shown or {})
-    figure = panel_grid(list(course.panels), over=course.over)
-    told: set[str] = set()
-    for index, lines in enumerate(course.panels.values()):
-        place = cell(index, len(course.panels))
-        for line, rows in list(lines.items())[:MOST_LINES]:
-            figure.add_scatter(
-                x=rows["x"].tolist(),
-                y=rows["gain"].tolist(),
-                error_y=interval(rows["ci"]),
-                mode="lines+markers",
-                name=plain(line),
-                legendgroup=line,
-                showlegend=line not in told,
-                line={"color": shown[line].color, "dash": shown[line].dash},
-                marker={"symbol": shown[line].symbol},
-                **place,
-            )
-            told.add(line)
+    panels = {title: dict(list(lines.items())[:MOST_LINES]) for title, lines in course.panels.items()}
+    figure = lines_with_intervals(panels, "gain", _looks(course, shown or {}), course.over)
     if course.logarithmic:
         figure.update_xaxes(type="log")
-    return with_legend(figure)
+    return figure
 
 
 def _looks(course: Course, shown: Looks) -> dict[str, Look]:

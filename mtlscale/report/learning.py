@@ -16,7 +16,7 @@ from mtlscale.report.canvas import MOST_LINES, new_figure, style
 from mtlscale.report.colors import GREY, Look, Looks, looks
 from mtlscale.report.facts import Facts
 from mtlscale.report.frames import by_dataset, newest
-from mtlscale.report.plotly_canvas import cell, interval, label, panel_grid, with_legend
+from mtlscale.report.plotly_canvas import cell, lines_with_intervals
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -137,28 +137,13 @@ def learning_figure(curves: LearningCurves, shown: Looks | None = None) -> Drawi
 
 def learning_plot(curves: LearningCurves, shown: Looks | None = None) -> Figure:
     """The same for the page."""
-    seen = _looks(curves, shown or {})
-    figure = panel_grid(list(curves.panels), over=OVER)
-    told: set[str] = set()
+    panels = {title: _drawn(lines) for title, lines in curves.panels.items()}
+    figure = lines_with_intervals(panels, "value", _looks(curves, shown or {}), OVER)
     for index, lines in enumerate(curves.panels.values()):
-        place = cell(index, len(curves.panels))
-        for method, rows in _drawn(lines).items():
-            figure.add_scatter(
-                x=rows["x"].tolist(),
-                y=rows["value"].tolist(),
-                error_y=interval(rows["ci"]),
-                mode="lines+markers",
-                name=label(method),
-                legendgroup=method,
-                showlegend=method not in told,
-                line={"color": seen[method].color, "dash": seen[method].dash},
-                marker={"symbol": seen[method].symbol},
-                **place,
-            )
-            told.add(method)
         ticks = sorted({x for rows in lines.values() for x in rows["x"]})
+        place = cell(index, len(panels))
         figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks], **place)
-    return with_legend(figure)
+    return figure
 
 
 def sentences(curves: LearningCurves, tables: Mapping[str, Table]) -> Iterator[str]:

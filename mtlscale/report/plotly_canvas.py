@@ -6,13 +6,13 @@ Plotly reads labels as a small HTML of its own, so what the user named is escape
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from mtlscale.report.colors import GREY
+from mtlscale.report.colors import GREY, Looks
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -67,6 +67,30 @@ def at_line(figure: Figure, x: float) -> None:
     figure.layout.shapes = (
         {"type": "line", "xref": "x", "yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1, "line": line},
     )
+
+
+def lines_with_intervals(
+    panels: Mapping[str, Mapping[str, pd.DataFrame]], value: str, shown: Looks, over: str
+) -> Figure:
+    """A panel each of lines by name: rows of `x`, a value and `ci`, half its interval."""
+    figure = panel_grid(list(panels), over=over)
+    told: set[str] = set()
+    for index, lines in enumerate(panels.values()):
+        for name, rows in lines.items():
+            figure.add_scatter(
+                x=rows["x"].tolist(),
+                y=rows[value].tolist(),
+                error_y=interval(rows["ci"]),
+                mode="lines+markers",
+                name=label(name),
+                legendgroup=name,
+                showlegend=name not in told,
+                line={"color": shown[name].color, "dash": shown[name].dash},
+                marker={"symbol": shown[name].symbol},
+                **cell(index, len(panels)),
+            )
+            told.add(name)
+    return with_legend(figure)
 
 
 def interval(widths: pd.Series[float]) -> dict[str, Any]:
