@@ -112,6 +112,10 @@ class MultiTaskModule(nn.Module):
     def on_epoch_end(self, epoch: int) -> None:
         """After the steps of an epoch, counted from 1, and before it is evaluated."""
 
+    def on_losses(self, losses: Mapping[str, float], added: float) -> None:
+        """Before `on_epoch_end`, on every worker the same: each task's mean training loss in the epoch, and what an
+        objective added to their sum."""
+
     def settle(self, losses: Callable[[str], Mapping[str, float]]) -> None:
         """Before an epoch is evaluated, on every worker: what the network decides by losses instead of gradients.
         `losses`: split, "train" or "val" -> each task's mean loss over all of it, of the network as it is."""

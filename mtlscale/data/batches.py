@@ -43,20 +43,26 @@ class Samples:
 @dataclass
 class Batch:
     """One stream's part of a step; `total` counts the stream's samples in the whole step, over all workers, and their
-    losses are multiplied by `factor`."""
+    losses are multiplied by `factor`. predict: tasks of which predictions are wanted where there are no labels."""
 
     stream: str
     samples: Samples
     total: int
     factor: float = 1.0
+    predict: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> Tensor:
         return self.samples.inputs
 
     @property
+    def labelled(self) -> bool:
+        return bool(self.samples.targets)
+
+    @property
     def tasks(self) -> tuple[str, ...]:
-        return tuple(self.samples.targets)
+        """Those that the network predicts for it."""
+        return tuple(self.samples.targets) or self.predict
 
 
 @dataclass

@@ -8,6 +8,7 @@ from mtlscale.objectives._relatedness import (
     relatedness_matrix,
     relatedness_weights,
 )
+from mtlscale.objectives.population_correlation import population_correlation
 
 __all__ = [
     "EpochView",
@@ -16,6 +17,7 @@ __all__ = [
     "ProximalModule",
     "adversarial_value",
     "next_multiplier",
+    "population_correlation",
     "relatedness_matrix",
     "relatedness_weights",
     "reverse_gradient",

@@ -32,6 +32,8 @@ class ObjectiveModule(nn.Module):
 
     # True where `step_term` has something to say: it needs all batches of a step at once, so no accumulation.
     whole_step: bool = False
+    # True where it looks at the network's predictions for batches without labels.
+    predicts: bool = False
 
     def task_weights(self) -> Tensor | None:
         """[T], summing to one: the task losses are multiplied by T times these before they are balanced."""
@@ -65,6 +67,10 @@ class ObjectiveModule(nn.Module):
 
     def on_epoch_end(self, view: EpochView) -> None:
         """Adapt multipliers and weights."""
+
+    def added(self) -> float:
+        """What its terms have added to the losses in this epoch, a mean over steps, where it keeps count; else 0."""
+        return 0.0
 
     def traces(self) -> dict[str, Any]:
         """Numbers or lists of numbers to keep with this epoch."""

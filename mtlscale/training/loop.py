@@ -144,6 +144,8 @@ class Trainer:
         trained = time.perf_counter()
         for mover, tally in zip(session.movers, tallies, strict=True):
             mover.update.on_epoch_end(tally.mean_losses)
+        losses = dict(zip(main.update.names, tallies[session.place].mean_losses.tolist(), strict=True))
+        self.model.on_losses(losses, 0.0 if session.objective is None else session.objective.added())
         self.model.on_epoch_end(epoch)
         if session.objective is not None:
             self.model.eval()
@@ -162,7 +164,7 @@ class Trainer:
         entry = Epoch(
             epoch=epoch,
             phase=self.phase.name if len(self.phases) > 1 else "",
-            train_loss=dict(zip(main.update.names, tally.mean_losses.tolist(), strict=True)),
+            train_loss=losses,
             val=val,
             seconds=trained - started,
             weights=tally.mean_weights(main.update.names),

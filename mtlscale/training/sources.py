@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -48,10 +49,12 @@ class SupervisedSource:
         whole = objective is not None and objective.whole_step
         seen: list[tuple[Batch, Outputs]] = []
         for position, batch in enumerate(micro):
+            if objective is not None and objective.predicts and not batch.labelled:
+                batch = replace(batch, predict=self.names)
             outputs = self.forward(batch)
             losses = self.losses(batch, outputs)
             if objective is not None:
-                losses.extra = objective.term(batch, outputs) if batch.tasks else None
+                losses.extra = objective.term(batch, outputs) if batch.labelled else None
                 seen.append((batch, outputs))
             if whole and objective is not None:
                 losses.keep = position < len(micro) - 1  # the step's term hangs on the graphs of all its batches

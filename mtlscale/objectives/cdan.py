@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mtlscale.architectures import MultiTaskModule
+from mtlscale.data import Workers
+from mtlscale.objectives._alignment import Side, size_of
+from mtlscale.objectives._base import ObjectiveModule
+from mtlscale.objectives._domain_adversary import DomainAdversary, DomainAdversaryModule
+from mtlscale.spec import TaskSuite, knob
+
+
+class CDAN(DomainAdversary):
+    """Conditional adversarial adaptation: the discriminator sees features times class probabilities.
+
+    entropy: rows count by 1 + exp(-entropy of their classes), with mean 1 in each domain (CDAN+E).
+    """
+
+    name: ClassVar[str] = "cdan"
+    source: ClassVar[str] = "Long et al., NeurIPS 2018"
+
+    entropy: bool = knob(False, help="weigh sure predictions more")
+
+    def build(self, suite: TaskSuite, model: MultiTaskModule) -> ObjectiveModule:
+        self.check(suite)
+        features, classes = size_of(self, suite, model), sum(task.outputs for task in suite.tasks)
+        return CDANModule(self, model, features * classes)
+
+
+class CDANModule(DomainAdversaryModule):
+    probabilities = True
+
+    def __init__(self, recipe: CDAN, model: MultiTaskModule, features: int) -> None:
+        super().__init__(recipe, model, features)
+        self.entropy = recipe.entropy
+
+    def of_step(self, source: Side, target: Side, workers: Workers) -> tuple[Tensor | None, Tensor]:
+        self._workers = workers
+        return super().of_step(source, target, workers)
+
+    def hidden_from(self, side: Side) -> Tensor:
+        assert side.classes is not None
+        return (side.features.unsqueeze(2) * side.classes.detach().unsqueeze(1)).flatten(1)
+
+    def weights(self, side: Side) -> Tensor:
+        if not self.entropy:
+            return super().weights(side)
+        assert side.classes is not None
+        classes = side.classes.detach()
+        values = 1 + (torch.special.entr(classes).sum(1)).neg().exp()
+        return values * (side.total / self._workers.sum(values.sum()))

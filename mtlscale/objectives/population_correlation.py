@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from mtlscale.architectures import MultiTaskModule
+from mtlscale.objectives._alignment import Alignment, DiscrepancyModule, Side
+from mtlscale.objectives._base import ObjectiveModule
+from mtlscale.objectives._discrepancies import population_correlation
+from mtlscale.spec import TaskSuite
+
+
+class PopulationCorrelation(Alignment):
+    """Population correlation: every feature of a domain is drawn to its nearest direction in the other.
+
+    λ times minus the correlation is added to the source's losses; its maxima are over the whole step's batch, so larger
+    batches see more (128 and above are stable).
+    """
+
+    name: ClassVar[str] = "population_correlation"
+    source: ClassVar[str] = "AASPC (Yue's thesis), chapter 4"
+
+    def build(self, suite: TaskSuite, model: MultiTaskModule) -> ObjectiveModule:
+        self.check(suite)
+        return PopulationCorrelationModule(self, model)
+
+
+class PopulationCorrelationModule(DiscrepancyModule):
+    def discrepancy(self, source: Side, target: Side) -> Tensor:
+        return -population_correlation(source.features, target.features)

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from mtlscale.architectures import MultiTaskModule
+from mtlscale.objectives._alignment import size_of
+from mtlscale.objectives._base import ObjectiveModule
+from mtlscale.objectives._domain_adversary import DomainAdversary, DomainAdversaryModule
+from mtlscale.spec import TaskSuite, knob
+
+
+class ProxyA(DomainAdversary):
+    """Proxy A-distance 2 (1 - 2 ε), ε the error of a linear guess of the domain, made small against the guesser.
+
+    ε is the mean probability of the wrong domain, which has a gradient (ours; the distance itself counts errors).
+    """
+
+    name: ClassVar[str] = "proxy_a"
+    source: ClassVar[str] = "Ben-David et al., Machine Learning 2010"
+
+    hidden: int = knob(0, low=0, help="width of the discriminator's hidden layer; 0: it is linear")
+
+    def build(self, suite: TaskSuite, model: MultiTaskModule) -> ObjectiveModule:
+        self.check(suite)
+        return ProxyAModule(self, model, size_of(self, suite, model))
+
+
+class ProxyAModule(DomainAdversaryModule):
+    def penalties(self, logits: Tensor, domain: float) -> Tensor:
+        return (-logits if domain else logits).sigmoid()
+
+    def traces(self) -> dict[str, Any]:
+        return {**super().traces(), "proxy_a_distance": 2 * (1 - 2 * self.measured)}
