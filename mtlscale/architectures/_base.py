@@ -109,6 +109,9 @@ class MultiTaskModule(nn.Module):
         """Numbers that are learned but are no parameters, to be counted with these."""
         return 0
 
+    def on_epoch_begin(self, epoch: int) -> None:
+        """Before the steps of an epoch, counted from 1."""
+
     def on_epoch_end(self, epoch: int) -> None:
         """After the steps of an epoch, counted from 1, and before it is evaluated."""
 

@@ -130,6 +130,7 @@ class Trainer:
         session, main = self.session, self.session.main
         torch.manual_seed(derive_seed("epoch", self.seed, epoch, self.workers.rank, *self._later()))
         self.model.train()
+        self.model.on_epoch_begin(epoch)
         self.batches.waited = 0.0
         tallies = [Tally(len(mover.update.names)) for mover in session.movers]
         total = self.epochs * main.sampler.steps
