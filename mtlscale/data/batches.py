@@ -43,7 +43,8 @@ class Samples:
 @dataclass
 class Batch:
     """One stream's part of a step; `total` counts the stream's samples in the whole step, over all workers, and their
-    losses are multiplied by `factor`. predict: tasks of which predictions are wanted where there are no labels."""
+    losses are multiplied by `factor`. predict: tasks of which predictions are wanted without
+    labels."""
 
     stream: str
     samples: Samples
@@ -62,7 +63,7 @@ class Batch:
     @property
     def tasks(self) -> tuple[str, ...]:
         """Those that the network predicts for it."""
-        return tuple(self.samples.targets) or self.predict
+        return tuple(dict.fromkeys((*self.samples.targets, *self.predict)))
 
 
 @dataclass

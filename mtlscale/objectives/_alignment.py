@@ -147,9 +147,9 @@ def gathered(values: Tensor, workers: Workers) -> Tensor:
 
 
 def features_of(at: str, outputs: Outputs) -> Tensor | None:
-    """[B, q] of a batch's outputs; None where a module has to be watched."""
+    """[B, q] of a batch's outputs, predictions in the order of the tasks' names; None where a module has to be watched."""
     if at == "prediction":
-        return torch.cat(list(outputs.predictions.values()), 1)
+        return torch.cat([prediction for _, prediction in sorted(outputs.predictions.items())], 1)
     return outputs.representation if at == "representation" else None
 
 
@@ -177,8 +177,8 @@ def size_of(recipe: Alignment, suite: TaskSuite, model: MultiTaskModule) -> int:
 
 
 def _probabilities(outputs: Outputs) -> Tensor:
-    """[B, classes of all tasks]."""
-    return torch.cat([prediction.softmax(1) for prediction in outputs.predictions.values()], 1)
+    """[B, classes of all tasks], in the order of their names."""
+    return torch.cat([prediction.softmax(1) for _, prediction in sorted(outputs.predictions.items())], 1)
 
 
 def _module(model: nn.Module, name: str, label: str) -> nn.Module:

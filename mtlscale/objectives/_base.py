@@ -32,7 +32,7 @@ class ObjectiveModule(nn.Module):
 
     # True where `step_term` has something to say: it needs all batches of a step at once, so no accumulation.
     whole_step: bool = False
-    # True where it looks at the network's predictions for batches without labels.
+    # True where it looks at the network's predictions of all tasks, whatever a batch has labels of.
     predicts: bool = False
 
     def task_weights(self) -> Tensor | None:

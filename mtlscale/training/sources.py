@@ -49,7 +49,7 @@ class SupervisedSource:
         whole = objective is not None and objective.whole_step
         seen: list[tuple[Batch, Outputs]] = []
         for position, batch in enumerate(micro):
-            if objective is not None and objective.predicts and not batch.labelled:
+            if objective is not None and objective.predicts:
                 batch = replace(batch, predict=self.names)
             outputs = self.forward(batch)
             losses = self.losses(batch, outputs)

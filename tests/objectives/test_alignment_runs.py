@@ -1,0 +1,120 @@
+"""Objectives between a labelled and an unlabelled stream, in whole runs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from two_workers import PLUGINS, two_workers
+
+from mtlscale.data import PreparedData, Workers, load_prepared
+from mtlscale.execution.prepare import prepare
+from mtlscale.spec import Run, UserError, load_experiment, load_plugin
+from mtlscale.training import Trainer, finish
+
+TRAINING = "{epochs: 2, batch_size: 16, lr: 1e-2, dtype: float64, optimizer: sgd, momentum: 0.9}"
+METHODS = [
+    *(f"{{objective: {name}}}" for name in ("population_correlation", "mmd", "coral", "cmd", "kl", "jan", "cdan")),
+    "{objective: {name: dann, ramp: 5}}",
+    "{objective: {name: proxy_a, at: encoder}}",
+    "{objective: {name: cdan, entropy: true, at: encoder.layers.1}}",
+    "{objective: {name: population_correlation, at: prediction}, balancer: mgda}",
+    "{objective: {name: mmd, at: encoder.layers.2}, architecture: hps}",
+    "{objective: {name: coral, strength: 0}}",
+]
+Job = tuple[Run, PreparedData]
+
+
+@pytest.fixture(scope="module")
+def shifted(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+    for plugin in PLUGINS:
+        load_plugin(plugin)
+    return load_prepared(prepare("shifted", {}, None, tmp_path_factory.mktemp("home")))
+
+
+@pytest.fixture
+def job(experiment_file: Callable[..., Path], shifted: PreparedData) -> Callable[..., Job]:
+    def make(method: str, **lines: str) -> Job:
+        content = {
+            "plugins": f"[{', '.join(map(str, PLUGINS))}]",
+            "datasets": "[shifted]",
+            "methods": f"[{method}]",
+            "training": TRAINING,
+            **lines,
+        }
+        experiment = load_experiment(experiment_file(**content))
+        return next(experiment.runs({"shifted": shifted.manifest.fingerprint})), shifted
+
+    return make
+
+
+def end_of(job: Job, workers: Workers | None = None) -> dict[str, Any]:
+    trainer = Trainer(*job, workers=workers)
+    record = finish(trainer)
+    assert record.status == "finished", record.error
+    traces = [value for epoch in record.epochs for name, value in epoch.traces.items() if name.startswith("measured")]
+    assert trainer.objective is not None
+    return {
+        **trainer.model.state_dict(),
+        **trainer.objective.state_dict(prefix="objective."),
+        "measured": torch.tensor(traces, dtype=torch.float64),
+    }
+
+
+def assert_close(left: dict[str, Tensor], right: dict[str, Tensor], what: str) -> None:
+    for key, value in left.items():
+        assert (value - right[key]).norm() <= 1e-9 * value.norm().clamp(min=1e-12), f"{what}: {key}"
+
+
+def test_two_workers_end_as_one(job: Callable[..., Job]) -> None:
+    """The streams have 50, 33 and 45 samples: their rows are unequal on the workers, too."""
+    jobs = [job(method) for method in METHODS]
+    for method, one, found in zip(METHODS, jobs, two_workers(end_of, jobs)[0], strict=True):
+        assert_close(end_of(one), found, method)
+
+
+def test_every_objective_moves_the_network_and_at_zero_none_does(job: Callable[..., Job]) -> None:
+    plain = Trainer(*job("equal"))
+    finish(plain)
+    expected = plain.model.state_dict()
+    ends = {method: end_of(job(method)) for method in METHODS}
+    for method, end in ends.items():
+        same = all(torch.equal(expected[key], end[key]) for key in expected)
+        assert same is ("strength: 0" in method), method
+        assert len(end["measured"]) == 2 and end["measured"].isfinite().all(), method
+
+
+def test_what_is_made_small_gets_smaller(job: Callable[..., Job]) -> None:
+    """Measured alone, then with strength: training against it leaves less of it."""
+    training = "{epochs: 12, batch_size: 16, lr: 1e-2, dtype: float64, optimizer: adam}"
+    for name, strength in itertools.product(("population_correlation", "mmd", "coral", "cmd"), (10,)):
+        left = [
+            float(end_of(job(f"{{objective: {{name: {name}, strength: {value}}}}}", training=training))["measured"][-1])
+            for value in (0, strength)
+        ]
+        assert left[1] < left[0], name
+
+
+@pytest.mark.parametrize(
+    ("method", "data", "problem"),
+    [
+        ("{objective: mmd}", "[digits]", "draws a target domain without labels to its source, and digits has none"),
+        ("{objective: {name: mmd, at: encoder.layer.1}}", "[shifted]", "has no module 'encoder.layer.1': .*encoder"),
+        ("{objective: {name: coral, strength: -1}}", "[shifted]", "strength"),
+        ("{objective: population_correlation, architecture: stl}", "[shifted]", "no shared representation"),
+    ],
+)
+def test_what_cannot_be_aligned_is_said(
+    method: str, data: str, problem: str, experiment_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=problem):
+        content = {"plugins": f"[{', '.join(map(str, PLUGINS))}]", "datasets": data, "methods": f"[{method}]"}
+        experiment = load_experiment(experiment_file(training=TRAINING, **content))
+        prepared = load_prepared(prepare(data[1:-1], {}, None, tmp_path))
+        run = next(experiment.runs({data[1:-1]: prepared.manifest.fingerprint}))
+        finish(Trainer(run, prepared))
