@@ -50,9 +50,10 @@ def adaptation(
     for split in SPLITS:
         # Nothing but training looks at the stream without labels.
         tables[split][TARGET] = _table(unnamed, everything if split == "train" else everything[:0], labels=False)
+    task = Task(name=TASK, loss="cross_entropy", outputs=len(classes), metrics=("accuracy",), classes=tuple(classes))
     suite = TaskSuite(
         name=name,
-        tasks=(Task(name=TASK, loss="cross_entropy", outputs=len(classes), metrics=("accuracy",), classes=tuple(classes)),),
+        tasks=(task,),
         inputs="per_task",
         input_kind="vector",
         input_shape=(source.features.shape[1],),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from mtlscale.encoders import BatchNorm2d, Dropout
@@ -165,5 +164,3 @@ class Supernet(nn.Module):
 
 def all_heads(cells: int) -> list[Head]:
     return [decoded(numbered(number, cells)) for number in range(count(cells))]
-
-

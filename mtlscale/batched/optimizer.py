@@ -16,12 +16,14 @@ BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # torch's defaults
 
 
 class BatchedOptimizer:
-    """Adam, AdamW, or SGD with momentum.
+    """Adam, AdamW, or SGD with momentum, Nesterov's too.
 
     weight_decay, momentum: [B]. A parameter whose gradient is None in a step is left as it is.
     """
 
-    def __init__(self, kind: Literal["adam", "adamw", "sgd"], weight_decay: Tensor, momentum: Tensor) -> None:
+    def __init__(
+        self, kind: Literal["adam", "adamw", "sgd", "nesterov"], weight_decay: Tensor, momentum: Tensor
+    ) -> None:
         self.kind, self.weight_decay, self.momentum = kind, weight_decay, momentum
         # Asked once: every question makes the host wait for the device.
         self._decays, self._gathers = bool((weight_decay != 0).any()), bool((momentum != 0).any())
@@ -40,7 +42,7 @@ class BatchedOptimizer:
                 parameter.mul_(_like(1.0 - lr * self.weight_decay, parameter))
             elif self._decays:
                 gradient = torch.addcmul(gradient, parameter, _like(self.weight_decay, parameter))
-            if self.kind == "sgd":
+            if self.kind in ("sgd", "nesterov"):
                 self._sgd(position, parameter, gradient, lr)
             else:
                 self._adam(position, parameter, gradient, lr)
@@ -52,7 +54,8 @@ class BatchedOptimizer:
                 self.first[position] = gradient.clone()
             else:
                 before.mul_(_like(self.momentum, parameter)).add_(gradient)
-            gradient = self.first[position]
+            found = self.first[position]
+            gradient = found if self.kind == "sgd" else gradient + _like(self.momentum, parameter) * found
         parameter.addcmul_(gradient, _like(lr, parameter), value=-1.0)
 
     def _adam(self, position: int, parameter: Tensor, gradient: Tensor, lr: Tensor) -> None:

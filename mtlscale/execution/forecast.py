@@ -27,7 +27,7 @@ PROBE_SECONDS = 8.0  # for all methods together, once all is imported
 _LARGEST = 256 << 20  # bytes of a ledger that is read for this
 _TRIED = 1 << 30  # bytes of data that are read to try a few steps
 _EACH = 0.3  # seconds that are timed of a method
-_STATES = {"adam": 2, "adamw": 2, "sgd": 1}  # numbers an optimiser keeps for each parameter
+_STATES = {"adam": 2, "adamw": 2, "sgd": 1, "nesterov": 1}  # numbers an optimiser keeps for each parameter
 _FORWARD = 1 / 3  # of the time of a step, what evaluating as many samples takes
 _NO_SIZE = ("split", "label_noise", "seed", "search_seed")
 _SHAPE = ("batch_size", "batches", "optimizer", "clip", "amp", "accumulate", "gramian_every", "dtype", "channels_last")
@@ -253,7 +253,7 @@ def _timed(run: Run, data: PreparedData, steps: int) -> float:
 def _network(run: Run, parameters: int) -> float:
     """Bytes of parameters, gradients and what the optimiser keeps."""
     spec = run.training
-    states = 0 if spec.optimizer == "sgd" and spec.momentum == 0 else _STATES[spec.optimizer]
+    states = 0 if spec.optimizer in ("sgd", "nesterov") and spec.momentum == 0 else _STATES[spec.optimizer]
     return parameters * (2 + states) * (8 if spec.dtype == "float64" else 4)
 
 

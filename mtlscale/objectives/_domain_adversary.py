@@ -41,9 +41,7 @@ class DomainAdversaryModule(AlignmentModule):
 
     def penalties(self, logits: Tensor, domain: float) -> Tensor:
         """[N]: what the discriminator makes small for rows of domain 1, the source, or 0."""
-        return nn.functional.binary_cross_entropy_with_logits(
-            logits, torch.full_like(logits, domain), reduction="none"
-        )
+        return nn.functional.binary_cross_entropy_with_logits(logits, torch.full_like(logits, domain), reduction="none")
 
     def of_step(self, source: Side, target: Side, workers: Workers) -> tuple[Tensor | None, Tensor]:
         loss = source.features.new_zeros(())

@@ -178,9 +178,11 @@ def _shared(steps: Iterator[dict[str, Tensor]], share: Mapping[str, Tensor] | No
 
 
 def make_optimizer(settings: TrainingSpec, parameters: Sequence[Tensor]) -> torch.optim.Optimizer:
-    if settings.optimizer == "sgd":
+    if settings.optimizer in ("sgd", "nesterov"):
+        nesterov = settings.optimizer == "nesterov" and settings.momentum > 0  # without momentum they are the same
+        decay = settings.weight_decay
         return torch.optim.SGD(
-            parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
+            parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=decay, nesterov=nesterov
         )
     kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.AdamW
     return kind(parameters, lr=settings.lr, weight_decay=settings.weight_decay, foreach=True)
@@ -188,10 +190,13 @@ def make_optimizer(settings: TrainingSpec, parameters: Sequence[Tensor]) -> torc
 
 def schedule_factor(settings: TrainingSpec, step: int, total: int) -> float:
     """The learning rate of a step (from 0) of `total`, over `settings.lr`. TOMATO's exponential decay has a continuous
-    exponent."""
+    exponent, and AASPC's is inverse (with steps for its p)."""
     if settings.schedule == "constant":
         return 1.0
     if settings.schedule == "exponential":
         found: float = settings.decay_rate ** (step / settings.decay_steps)
         return found
+    if settings.schedule == "inverse":
+        slower: float = (1 + step / settings.decay_steps) ** -settings.decay_rate
+        return slower
     return 0.5 * (1 + torch.cos(torch.tensor(torch.pi * step / total)).item())

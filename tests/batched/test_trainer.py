@@ -247,6 +247,18 @@ def test_trials_that_stop_early_leave_the_others(experiment_file: File, digits: 
         assert_same(run, digits, records, trainer)
 
 
+def test_nesterov_and_the_inverse_schedule_are_torchs(experiment_file: File, digits: PreparedData) -> None:
+    training = "{epochs: 2, batch_size: 64, dtype: float64, optimizer: nesterov, schedule: inverse, decay_steps: 3}"
+    search = "{budget: 3, space: {training.lr: {low: 1e-3, high: 3e-2}, training.momentum: {low: 0.2, high: 0.9}}}"
+    runs = batch_of(
+        load_experiment(experiment_file(datasets="[digits]", methods="[equal]", training=training, search=search)),
+        digits,
+    )
+    records, trainer = together(runs, digits)
+    for run in runs:
+        assert_same(run, digits, records, trainer)
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_trials_that_diverge_when_a_batch_is_looked_at_again_leave_the_others(
     optimizer: str, experiment_file: File, digits: PreparedData
