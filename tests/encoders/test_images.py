@@ -17,10 +17,13 @@ SEGMENTATION = Task(name="segmentation", loss="cross_entropy", outputs=5, metric
 FACE = Task(name="smiling", loss="bce", outputs=1, metrics=("error",))
 SMALL: dict[str, dict[str, Any]] = {
     "resnet18": {"width": 4},
+    "resnet50": {"width": 2, "bottleneck": 5},
     "deeplab_resnet18": {"width": 4, "head_width": 6, "rates": [1, 2]},
     "deeplab_resnet50": {"width": 2, "head_width": 6, "rates": [1, 2]},
     "segnet": {"width": 3},
 }
+
+OF_IMAGES = ("resnet18", "resnet50")  # one vector per image
 
 
 def suite(task: Task = SEGMENTATION, height: int = 32, width: int = 48, **extras: Any) -> TaskSuite:
@@ -36,7 +39,7 @@ def suite(task: Task = SEGMENTATION, height: int = 32, width: int = 48, **extras
 
 def build(name: str, of: TaskSuite | None = None, **options: Any) -> Any:
     torch.manual_seed(0)
-    of = of or suite(FACE if name == "resnet18" else SEGMENTATION)
+    of = of or suite(FACE if name in OF_IMAGES else SEGMENTATION)
     return components.build("encoders", name, {**SMALL[name], **options}).build(of)
 
 
@@ -59,12 +62,12 @@ def test_stages_one_by_one_are_the_whole_encoder(name: str) -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_heads_predict_a_value_per_image_or_per_pixel(name: str) -> None:
-    encoder = build(name, suite(FACE if name == "resnet18" else SEGMENTATION, 40, 56))
+    encoder = build(name, suite(FACE if name in OF_IMAGES else SEGMENTATION, 40, 56))
     features = encoder(pixels(40, 56))
-    task = FACE if name == "resnet18" else SEGMENTATION
+    task = FACE if name in OF_IMAGES else SEGMENTATION
     prediction = encoder.head(task, 0.1)(features)
     assert features.shape[1] == encoder.features
-    assert prediction.shape == ((2, 1) if name == "resnet18" else (2, 5, 40, 56))
+    assert prediction.shape == ((2, 1) if name in OF_IMAGES else (2, 5, 40, 56))
 
 
 @pytest.mark.parametrize(("stride", "places"), [(8, (8, 12)), (16, (4, 6)), (32, (2, 3))])
