@@ -21,8 +21,8 @@ class AASPC(Architecture):
     """A head of up to three cells on an encoder, drawn anew every epoch by a controller that learns by REINFORCE.
 
     The weights are shared between heads by cell and sizes, nothing is trained again at the end. The reward of an epoch
-    is minus its training loss: with `reward: loss` all of it, the objective's terms included, which moves with the place
-    they look at; with `source` the task's own part. `search: random` draws without learning, `fixed` has the head
+    is minus its training loss: with `reward: loss` all of it, the objective's terms included, which moves with the
+    place they look at; with `source` the task's own part. `search: random` draws without learning, `fixed` has the head
     of number `head`. Without an objective it is the search alone (AAS).
     """
 
@@ -45,7 +45,9 @@ class AASPC(Architecture):
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         if len(suite.tasks) > 1:
-            raise UserError(f"aaspc looks for the head of one task, {suite.name} has {len(suite.tasks)}; name one in `tasks`")
+            raise UserError(
+                f"aaspc looks for the head of one task, {suite.name} has {len(suite.tasks)}; name one in `tasks`"
+            )
         return AASPCModule(self, suite, of_vectors(encoder(), self.name))
 
 
@@ -69,7 +71,8 @@ class AASPCModule(MultiTaskModule):
         self.register_buffer("theta", theta)
         self.register_buffer("moments", torch.zeros(2, len(theta), dtype=torch.float64))
         self.register_buffer("rewards", torch.zeros(2, dtype=torch.float64))
-        self.register_buffer("chosen", torch.tensor(numbered(recipe.head if recipe.search == "fixed" else 0, recipe.cells)))
+        first = recipe.head if recipe.search == "fixed" else 0
+        self.register_buffer("chosen", torch.tensor(numbered(first, recipe.cells)))
         self.reward = 0.0
         self.found: dict[str, Any] = {}
         self._draw(0)

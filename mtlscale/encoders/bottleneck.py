@@ -12,7 +12,7 @@ from mtlscale.spec import TaskSuite, UserError, knob
 
 
 class Bottleneck(Encoder):
-    """One fully connected layer, batch normalisation, ReLU, dropout: the usual layer on a frozen backbone's features."""
+    """A fully connected layer, batch normalisation, ReLU, dropout: the usual layer on a frozen backbone's features."""
 
     name: ClassVar[str] = "bottleneck"
     source: ClassVar[str] = "Long et al., ICML 2015; with batch normalisation as in AASPC (Yue's thesis), chapter 4"

@@ -38,8 +38,8 @@ class TaskSuite:
     vocabulary_size: int | None = None  # tokens only; id 0 is padding, id 1 an unknown word
     extras: Mapping[str, Any] = field(default_factory=dict)
     unlabelled: tuple[str, ...] = ()  # streams without any label, for objectives that look at them
-    # The labelled source and the target, of a transfer between domains: its tasks have the source's samples in train and
-    # val, the target's in test.
+    # The labelled source and the target, of a transfer between domains: its tasks have the source's samples in train
+    # and val, the target's in test.
     domains: tuple[str, str] | tuple[()] = ()
     weighted: bool = False  # training losses of samples are multiplied by weights that come with them
 
