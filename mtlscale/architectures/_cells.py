@@ -156,10 +156,14 @@ class Supernet(nn.Module):
         return found
 
     def modules_of(self, head: Head) -> list[nn.Module]:
-        """What a head consists of."""
+        """What a head consists of; a cell's projection where its skip connection takes the input."""
         sizes = head.sizes(self.features)
-        cells = [self.cells[f"{place}_{sizes[place][0]}_{sizes[place][1]}"] for place in head.needed()]
-        return [*cells, self.classifiers[f"{head.classifier}_{sizes[head.classifier][1]}"]]
+        found: list[nn.Module] = []
+        for place in head.needed():
+            cell = self.cells[f"{place}_{sizes[place][0]}_{sizes[place][1]}"]
+            assert isinstance(cell, CellWeights)
+            found += [cell.linear, cell.norm, *([cell.project] if head.cells[place].skip == 0 else [])]
+        return [*found, self.classifiers[f"{head.classifier}_{sizes[head.classifier][1]}"]]
 
 
 def all_heads(cells: int) -> list[Head]:

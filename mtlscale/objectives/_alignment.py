@@ -147,7 +147,7 @@ def gathered(values: Tensor, workers: Workers) -> Tensor:
 
 
 def features_of(at: str, outputs: Outputs) -> Tensor | None:
-    """[B, q] of a batch's outputs, predictions by the tasks' names; None where a module has to be watched."""
+    """[B, q] of a batch's outputs, predictions in the order of the tasks' names; None where it is a module's output."""
     if at == "prediction":
         return torch.cat([prediction for _, prediction in sorted(outputs.predictions.items())], 1)
     return outputs.representation if at == "representation" else None

@@ -193,10 +193,13 @@ def begin(
         parameters = partition.all if turn.groups else _all(model, objective if turn.objective else None)
         share, query = _shares(turn, balancer, suite, batches, seed)
         steps = movers[0].sampler.steps if movers else _steps(spec, suite, batches)
-        sampler = _sampler(batches, spec, share, derive_seed("order", seed, *name), steps)
+        # Nobody but an objective looks at streams without labels: what else ran them would see the target domain.
+        unseen = suite.unlabelled if objective is None or not turn.objective else ()
+        sampler = _sampler(batches, spec, share, derive_seed("order", seed, *name), steps, unseen)
         asked = None
         if query is not None:
-            asked = (_sampler(batches, spec, query, derive_seed("query", seed, *name), sampler.steps), query)
+            seed_of_query = derive_seed("query", seed, *name)
+            asked = (_sampler(batches, spec, query, seed_of_query, sampler.steps, suite.unlabelled), query)
         movers.append(
             Mover(turn, settings, source, update, make_optimizer(settings, parameters), sampler, share, asked)
         )
@@ -402,10 +405,17 @@ def _steps(spec: TrainingSpec, suite: TaskSuite, batches: Batches) -> int | None
 
 
 def _sampler(
-    batches: Batches, spec: TrainingSpec, share: Mapping[str, Tensor] | None, seed: int, steps: int | None
+    batches: Batches,
+    spec: TrainingSpec,
+    share: Mapping[str, Tensor] | None,
+    seed: int,
+    steps: int | None,
+    unseen: Sequence[str],
 ) -> EpochSampler:
+    """unseen: streams that are left out."""
     if isinstance(batches.reader, StreamReader):
-        starts = batches.reader.starts("train")
+        starts = {stream: of for stream, of in batches.reader.starts("train").items() if stream not in unseen}
         return WindowSampler(starts, spec.batch_size, seed, window=spec.stream_window, steps_per_epoch=steps)
     sizes = batches.sizes if share is None else {stream: len(index) for stream, index in share.items()}
+    sizes = {stream: size for stream, size in sizes.items() if stream not in unseen}
     return SAMPLERS[spec.batches](sizes, spec.batch_size, seed, steps_per_epoch=steps)

@@ -89,6 +89,16 @@ def test_every_objective_moves_the_network_and_at_zero_none_does(job: Callable[.
         assert len(end["measured"]) == 2 and end["measured"].isfinite().all(), method
 
 
+@pytest.mark.parametrize("method", ["equal", "stl", "{balancer: meta_weighting}", "{objective: mmd}"])
+def test_without_an_objective_nothing_of_the_target_passes_the_network(method: str, job: Callable[..., Job]) -> None:
+    """Batch statistics, say, would be the target's, too."""
+    trainer = Trainer(*job(method, model="{encoder: {name: bottleneck, width: 4}}"))
+    seen: set[str] = set()
+    trainer.model.register_forward_pre_hook(lambda module, batches: seen.update(b.stream for b in batches))
+    finish(trainer)
+    assert seen - {"left", "right"} == ({"extra"} if "mmd" in method else set())
+
+
 def test_what_is_made_small_gets_smaller(job: Callable[..., Job]) -> None:
     """Measured alone, then with strength: training against it leaves less of it."""
     training = "{epochs: 12, batch_size: 16, lr: 1e-2, dtype: float64, optimizer: adam}"
