@@ -168,3 +168,5 @@ class Supernet(nn.Module):
 
 def all_heads(cells: int) -> list[Head]:
     return [decoded(numbered(number, cells)) for number in range(count(cells))]
+
+

@@ -22,13 +22,8 @@ class AASPC(Architecture):
 
     The weights are shared between heads by cell and sizes, nothing is trained again at the end. The reward of an epoch
     is minus its training loss: with `reward: loss` all of it, the objective's terms included, which moves with the
-<<<<<<< HEAD
-    place they look at; with `source` the task's own part. `search: random` draws without learning, `fixed` has the
-    head of number `head`. Without an objective it is the search alone (AAS).
-=======
     place they look at; with `source` the task's own part. `search: random` draws without learning, `fixed` has the head
     of number `head`. Without an objective it is the search alone (AAS).
->>>>>>> p-core
     """
 
     name: ClassVar[str] = "aaspc"
@@ -76,14 +71,8 @@ class AASPCModule(MultiTaskModule):
         self.register_buffer("theta", theta)
         self.register_buffer("moments", torch.zeros(2, len(theta), dtype=torch.float64))
         self.register_buffer("rewards", torch.zeros(2, dtype=torch.float64))
-<<<<<<< HEAD
-        self.register_buffer(
-            "chosen", torch.tensor(numbered(recipe.head if recipe.search == "fixed" else 0, recipe.cells))
-        )
-=======
         first = recipe.head if recipe.search == "fixed" else 0
         self.register_buffer("chosen", torch.tensor(numbered(first, recipe.cells)))
->>>>>>> p-core
         self.reward = 0.0
         self.found: dict[str, Any] = {}
         self._draw(0)
