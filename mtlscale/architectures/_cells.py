@@ -168,5 +168,3 @@ class Supernet(nn.Module):
 
 def all_heads(cells: int) -> list[Head]:
     return [decoded(numbered(number, cells)) for number in range(count(cells))]
-
-

@@ -34,7 +34,7 @@ class ResNet50(Encoder):
         for task in suite.tasks:
             if is_map(task):
                 raise UserError(
-                    f"resnet50 gives one vector per image, but task {task.name} predicts pixels; choose deeplab_resnet50"
+                    f"resnet50 gives one vector per image, but {task.name} predicts pixels; choose deeplab_resnet50"
                 )
         module = ResNetModule(suite, 50, self.width, "imagenet", weights=self.weights)
         if self.bottleneck:
