@@ -87,6 +87,5 @@ class Shifted(Pipeline):
             input_kind="vector",
             input_shape=(FEATURES,),
             unlabelled=("extra",),
-            domains=("own", "shifted"),
         )
         return Prepared(suite, tables)

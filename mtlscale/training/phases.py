@@ -193,15 +193,13 @@ def begin(
         parameters = partition.all if turn.groups else _all(model, objective if turn.objective else None)
         share, query = _shares(turn, balancer, suite, batches, seed)
         steps = movers[0].sampler.steps if movers else _steps(spec, suite, batches)
-        # Nobody but an objective looks at a target domain: batch statistics would. (Where streams without labels are of
-        # the same domain they are passed all the same: runs on them are to repeat to the bit.)
-        kept_out = suite.unlabelled if suite.domains else ()
-        unseen = kept_out if objective is None or not turn.objective else ()
+        # Nobody but an objective looks at streams without labels: what else ran them would see the target domain.
+        unseen = suite.unlabelled if objective is None or not turn.objective else ()
         sampler = _sampler(batches, spec, share, derive_seed("order", seed, *name), steps, unseen)
         asked = None
         if query is not None:
             seed_of_query = derive_seed("query", seed, *name)
-            asked = (_sampler(batches, spec, query, seed_of_query, sampler.steps, kept_out), query)
+            asked = (_sampler(batches, spec, query, seed_of_query, sampler.steps, suite.unlabelled), query)
         movers.append(
             Mover(turn, settings, source, update, make_optimizer(settings, parameters), sampler, share, asked)
         )
