@@ -12,6 +12,7 @@ import numpy as np
 from mtlscale.records import RunRecord
 from mtlscale.report import capacity as sizes
 from mtlscale.report import courses, learning, similarity
+from mtlscale.report import settings as numbers
 from mtlscale.report.colors import Looks, page_looks
 from mtlscale.report.facts import Facts
 from mtlscale.report.frames import by_dataset, newest
@@ -49,7 +50,8 @@ def studies(records: Sequence[RunRecord], board: Leaderboard) -> list[Study]:
     if baseline is not None and (of := sizes.capacity(runs, baseline)) is not None:
         found.append(_capacity(of, shown))
     found += [_learning(curves, board, shown) for curves in learning.learning_curves(runs, board.tables)]
-    return [*found, *(_course(of, shown) for of in courses.courses(runs, board.tables))]
+    found += [_course(of, shown) for of in courses.courses(runs, board.tables)]
+    return [*found, *(_setting(of) for of in numbers.settings(runs, reference))]
 
 
 def _similarity(
@@ -134,4 +136,15 @@ def _learning(of: learning.LearningCurves, board: Leaderboard, shown: Looks) -> 
         learning.learning_tables(of),
         partial(learning.learning_figure, of, shown),
         partial(learning.learning_plot, of, shown),
+    )
+
+
+def _setting(of: numbers.Setting) -> Study:
+    return Study(
+        of.file,
+        of.title,
+        tuple(numbers.sentences(of)),
+        (numbers.setting_table(of),),
+        partial(numbers.setting_figure, of),
+        partial(numbers.setting_plot, of),
     )
