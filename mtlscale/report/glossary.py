@@ -22,9 +22,9 @@ _TERMS = {
     f"level {LEVEL}, after Holm's correction for all methods; with fewer than {FEWEST_SEEDS} seeds there is no test.",
     "p": "How often a difference at least as large would come out if there were none, Holm-corrected.",
     "diverged": "A run whose loss or parameters were no numbers any more. It counts in no mean.",
-    LAST_STEP: "Test score after the last step of training, which papers on adaptation from one domain to another report: "
-    "nothing chose it. The average is at the epoch that is best on held-out samples of the source; labels of the target "
-    "enter neither.",
+    LAST_STEP: "Test score after the last step of training, which papers on adaptation between domains report: nothing "
+    "chose it. The average is at the epoch that is best on held-out samples of the source; no label of the target enters "
+    "either choice.",
     "chosen epoch": "The epoch with the best validation score; test metrics are of it.",
     "Pareto front": "The methods that no other is at least as good as at no higher cost.",
     "step ×": "Median time of a training step, as a ratio to the reference.",
