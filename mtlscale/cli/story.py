@@ -139,7 +139,7 @@ def _metrics(record: RunRecord) -> RenderableType:
     from rich.markup import escape
 
     splits = [split for split in record.metrics if split != "train"]
-    also = ["last test"] if record.last.get("test") else []
+    also = ["last step test" if record.domains else "last test"] if record.last.get("test") else []
     table = grid("task", "metric", *splits, *also, title="at the chosen epoch", right=(*splits, *also))
     pairs = [(task, name) for found in record.metrics.values() for task in found for name in found[task]]
     for task, name in list(dict.fromkeys(pairs))[:_MOST_ROWS]:

@@ -53,6 +53,8 @@ def _rows(table: Table, groups: dict[tuple[str, str], list[RunRecord]], planned:
 def _numbers(table: Table, values: pd.Series[float]) -> dict[str, float]:
     """As the runs of the seeds name them, with half the width of the interval over seeds beside a mean."""
     columns = {"average": f"{table.split}.mean", **_COLUMNS}
+    if table.domains:
+        columns["last"] = "last_step.test.mean"
     if len(table.tasks) <= _BY_TASK:
         columns |= {
             table.main_column(task): f"{table.split}.{metric}.{task}" for task, metric in table.main_metrics.items()
@@ -61,7 +63,7 @@ def _numbers(table: Table, values: pd.Series[float]) -> dict[str, float]:
     for column, name in columns.items():
         if _finite(values.get(column)):
             numbers[name] = float(values[column])
-            wide = column in ("average", "delta_i", "safeness")
+            wide = column in ("average", "last", "delta_i", "safeness")
             if wide and _finite(values.get(f"{column}_ci")):
                 numbers[f"{name}_interval"] = float(values[f"{column}_ci"])
     return numbers

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures import MultiTaskModule
+from mtlscale.architectures import Architecture, MultiTaskModule
 from mtlscale.data import Batch, Outputs, Samples, Workers
 from mtlscale.objectives._base import Objective, ObjectiveModule
 from mtlscale.spec import TaskSuite, UserError, knob, nearest
+
+if TYPE_CHECKING:
+    from mtlscale.spec import TrainingSpec
 
 _AT = "where features are taken: representation, prediction, or any module of the network, such as encoder.layers.1"
 
@@ -37,6 +40,13 @@ class Alignment(Objective):
 
     strength: float = knob(1.0, low=0.0, search=(0.1, 1.0, 10.0), help="λ; 0: measured only")
     at: str = knob("representation", help=_AT)
+
+    def require(self, architecture: Architecture, training: TrainingSpec) -> None:
+        if training.batch_size < 2:
+            raise UserError(
+                f"{self.name} compares the samples of a batch: of one sample there is nothing to compare; set "
+                "training.batch_size to 2 or more, 128 is usual"
+            )
 
     def check(self, suite: TaskSuite) -> None:
         """`UserError` where there is no target domain."""

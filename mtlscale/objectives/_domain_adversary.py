@@ -21,6 +21,7 @@ class DomainAdversary(Alignment):
 
 class DomainAdversaryModule(AlignmentModule):
     steps: Tensor  # taken so far
+    factor = 1.0  # what the network makes small is λ times this times less the discriminator's loss
 
     def __init__(self, recipe: DomainAdversary, model: MultiTaskModule, features: int) -> None:
         super().__init__(recipe, model)
@@ -46,7 +47,7 @@ class DomainAdversaryModule(AlignmentModule):
     def of_step(self, source: Side, target: Side, workers: Workers) -> tuple[Tensor | None, Tensor]:
         loss = source.features.new_zeros(())
         for side, domain in ((source, 1.0), (target, 0.0)):
-            hidden = reverse_gradient(self.hidden_from(side), self._strength())
+            hidden = reverse_gradient(self.hidden_from(side), self.reversal())
             logits = self.discriminator(hidden.to(self.discriminator[0].weight.dtype)).squeeze(1)
             loss = loss + (self.weights(side) * self.penalties(logits, domain)).sum() / (2 * side.total)
         return loss, loss
@@ -55,11 +56,14 @@ class DomainAdversaryModule(AlignmentModule):
         self.steps += 1
 
     def added(self) -> float:
-        """Less the loss of the discriminator, times λ: what the network makes small."""
-        return -super().added()
+        """Less the loss of the discriminator, times λ as it is by now: what the network makes small."""
+        super().added()
+        return -float(self.reversal()) * self.measured
 
-    def _strength(self) -> Tensor | float:
+    def reversal(self) -> Tensor | float:
+        """What the gradient that the network gets is multiplied by, with the other sign."""
+        strength = self.strength * self.factor
         if not self.ramp:
-            return self.strength
+            return strength
         part = (self.steps / self.ramp).clamp(max=1.0)
-        return self.strength * (2 / (1 + (-10 * part).exp()) - 1)
+        return strength * (2 / (1 + (-10 * part).exp()) - 1)

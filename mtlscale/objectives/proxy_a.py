@@ -28,8 +28,14 @@ class ProxyA(DomainAdversary):
 
 
 class ProxyAModule(DomainAdversaryModule):
+    factor = 4.0  # of the distance 2 - 4 ε
+
     def penalties(self, logits: Tensor, domain: float) -> Tensor:
         return (-logits if domain else logits).sigmoid()
+
+    def added(self) -> float:
+        """λ times the distance."""
+        return super().added() + float(self.reversal()) / 2
 
     def traces(self) -> dict[str, Any]:
         return {**super().traces(), "proxy_a_distance": 2 * (1 - 2 * self.measured)}

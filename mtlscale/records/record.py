@@ -67,6 +67,8 @@ class RunRecord(BaseModel):
     metrics: dict[str, Metrics] = Field(default_factory=dict)  # split -> task -> metric -> value, at the chosen epoch
     items: ItemErrors | None = None  # of test, at the chosen epoch; None in records of earlier versions
     last: dict[str, Metrics] = Field(default_factory=dict)  # the same after the last epoch
+    # The labelled source and the target, of a transfer: what `last` has of test is the "last step" score of its papers.
+    domains: list[str] = Field(default_factory=list, exclude_if=lambda domains: not domains)
     chosen_epoch: int | None = None  # on validation, never on test; None where every task chose its own
     chosen_epochs: dict[str, int] = Field(default_factory=dict)  # task -> its epoch, where nothing is shared
     epochs: list[Epoch] = Field(default_factory=list)

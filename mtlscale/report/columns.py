@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mtlscale.report.table import Table
 
 Block = Literal["quality", "tasks", "cost"]
+LAST_STEP = "last step"
 MOST_TASKS = 5  # beside the other columns of quality; more go to a table of their own
 
 
@@ -43,14 +44,17 @@ class Column:
 def columns(table: Table) -> list[Column]:
     """Every column that has something to say, in order: quality, tasks, cost."""
     rows, base, ref = table.rows, table.baseline, table.reference
-    unit = _shared_unit(table)
+    unit, of = _shared_unit(table), " of the source" if table.domains else ""
+    after = _measure(table, "last", LAST_STEP if table.domains else "last epoch",
+                     f"mean over tasks{unit}, after the last epoch", detail=not table.domains)  # fmt: skip
     found = [
         _measure(
             table,
             "average",
             "average ± seeds" if table.over_items else "average",
-            f"mean over tasks{unit}, at the epoch chosen on validation",
+            f"mean over tasks{unit}, at the epoch chosen on validation{of}",
         ),
+        *([after] if table.domains else []),
         *_items(table),
         _measure(
             table, "part", table.part, f"the same mean over {table.part}, a part of test without what training saw"
@@ -61,7 +65,7 @@ def columns(table: Table) -> list[Column]:
         _verdicts(table),
         _p_values(table),
         _runs(rows),
-        _measure(table, "last", "last epoch", f"mean over tasks{unit}, after the last epoch", detail=True),
+        *([] if table.domains else [after]),
     ]
     # With as many metrics in every task, or one, definitions of Δ are the same number.
     for name, header, what in (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mtlscale.report.columns import LAST_STEP
 from mtlscale.report.statistics import FEWEST_SEEDS, LEVEL
 from mtlscale.report.table import IDLE, Table
 
@@ -21,6 +22,9 @@ _TERMS = {
     f"level {LEVEL}, after Holm's correction for all methods; with fewer than {FEWEST_SEEDS} seeds there is no test.",
     "p": "How often a difference at least as large would come out if there were none, Holm-corrected.",
     "diverged": "A run whose loss or parameters were no numbers any more. It counts in no mean.",
+    LAST_STEP: "Test score after the last step of training, which papers on adaptation between domains report: nothing "
+    "chose it. The average is at the epoch that is best on held-out samples of the source; no label of the target enters "
+    "either choice.",
     "chosen epoch": "The epoch with the best validation score; test metrics are of it.",
     "Pareto front": "The methods that no other is at least as good as at no higher cost.",
     "step ×": "Median time of a training step, as a ratio to the reference.",
@@ -54,6 +58,8 @@ def glossary(tables: Iterable[Table], heads: Iterable[tuple[str, str]]) -> dict[
     shown = dict(_TERMS)
     if not any(table.idle for table in tables):
         shown.pop(IDLE)
+    if not any(table.domains for table in tables):
+        shown.pop(LAST_STEP)
     if not any(table.over_items for table in tables):
         shown.pop("± items")
     for header, help in heads:

@@ -74,6 +74,8 @@ def _table(table: Table, records: Sequence[RunRecord], pairs: Sheet | None) -> d
         "failures": [{str(key): _plain(value) for key, value in row.items()} for row in failures],
         "provenance": _provenance(records),
     }
+    if table.domains:  # `last` of the rows is the "last step" score
+        found["domains"] = list(table.domains)
     if pairs is not None:
         found["pairwise"] = {"notes": list(pairs.notes), "rows": _rows(pairs.numbers)}
     return found

@@ -202,6 +202,7 @@ def _table(
         runs=runs,
         failures=everything.loc[~finished, ["method", "seed", "status", "error", "run_id"]].reset_index(drop=True),
         notes=(),
+        domains=next((tuple(record.domains) for record in done if record.domains), ()),
     )
     rows = _rows(table, everything, list(measured))
     rows = rows.join(intervals(done, runs, rows.index, ref))

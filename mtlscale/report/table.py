@@ -34,6 +34,7 @@ class Table:
     runs: pd.DataFrame
     failures: pd.DataFrame  # method, seed, status, error, run_id
     notes: tuple[str, ...]
+    domains: tuple[str, ...] = ()  # source and target of a transfer, else none
     idle: tuple[str, ...] = ()  # methods that never left equal weighting, and are not it
 
     @property

@@ -42,9 +42,10 @@ def end_metrics(run: Run, record: RunRecord, detail: Detail = "full") -> list[Me
 
 
 def means(record: RunRecord) -> dict[str, float]:
-    """split.mean -> mean over tasks of the main metric they share."""
+    """split.mean -> mean over tasks of the main metric they share; of a transfer last_step.test.mean, too."""
     found = {}
-    for split, tasks in record.metrics.items():
+    last = {"last_step.test": record.last["test"]} if record.domains and "test" in record.last else {}
+    for split, tasks in {**record.metrics, **last}.items():
         mains = [tasks[task][metric] for task, metric in record.main_metrics.items() if task in tasks]
         if record.shared_metric is not None and mains:
             found[f"{split}.mean"] = sum(mains) / len(mains)
@@ -106,7 +107,9 @@ def _some_of_end(record: RunRecord) -> dict[str, float]:
     judged = "test" if record.metrics.get("test") else "val"
     values = {key: value for key, value in means(record).items() if not key.startswith("train")}
     if len(values) > 3:  # parts of test
-        values = {key: value for key, value in values.items() if key in ("val.mean", "test.mean")}
+        values = {
+            key: value for key, value in values.items() if key in ("val.mean", "test.mean", "last_step.test.mean")
+        }
     return values | _costs(record) | (mains(record, judged) if judged == "test" else {})
 
 

@@ -58,6 +58,7 @@ def run_record(
         lowest=lowest(sorted(metric_names)),
         metrics=dict(metrics),
         last=dict(last),
+        domains=list(suite.domains),
         items=items,
         chosen_epoch=selection.best_epoch.get(""),
         chosen_epochs={task: epoch for task, epoch in selection.best_epoch.items() if task},

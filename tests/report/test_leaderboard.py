@@ -1,4 +1,5 @@
 import io
+import json
 import math
 
 import numpy as np
@@ -6,14 +7,19 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from mtlscale.execution.rows import _numbers
 from mtlscale.metrics import delta_flat, delta_i, delta_main, relative_error, safeness
-from mtlscale.records import Epoch, ItemErrors
+from mtlscale.records import Epoch, ItemErrors, RunRecord
 from mtlscale.report import write_report
+from mtlscale.report.columns import columns
+from mtlscale.report.glossary import glossary
 from mtlscale.report.html import page
+from mtlscale.report.json_text import json_text
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.plots import leaderboard_figure
 from mtlscale.report.statistics import half_width
 from mtlscale.spec import UserError
+from mtlscale.tracking.values import means
 
 DIRECTIONS = {"accuracy": True, "cross_entropy": False, "mIoU": True, "abs_err": False}
 
@@ -215,6 +221,30 @@ def test_chosen_and_last_epoch_stand_beside_each_other(record):
     run = record("equal", 0, {"a": {"accuracy": 90.0}}, last={"test": {"a": {"accuracy": 88.0}}})
     rows = rows_of([run])
     assert (rows["average"]["equal"], rows["last"]["equal"]) == (90.0, 88.0)
+
+
+def test_of_a_transfer_the_last_step_stands_marked_beside_the_choice(record):
+    last = {"test": {"a": {"accuracy": 91.0}}}
+    moved = record("mgda", 0, {"a": {"accuracy": 90.0}}, last=last, domains=["shop", "street"])
+    board = Leaderboard.from_records([moved])
+    table = board.tables["digits"]
+    found = [column.header for column in columns(table)]
+    assert found[:2] == ["average", "last step"] and "last epoch" not in found
+    assert "of the source" in columns(table)[0].help
+    assert table.rows.loc["mgda", "last"] == 91.0 and "last" in board.to_csv().splitlines()[0].split(",")
+    assert "last step" in printed(board, 60) and "last step" in glossary([table], [])
+    assert json.loads(json_text([table], [moved]))["tables"][0]["domains"] == ["shop", "street"]
+    assert means(moved)["last_step.test.mean"] == 91.0
+    assert _numbers(table, table.rows.loc["mgda"])["last_step.test.mean"] == 91.0
+
+
+def test_of_no_transfer_nothing_says_last_step(record):
+    other = record("mgda", 0, {"a": {"accuracy": 90.0}})
+    text = other.model_dump_json()
+    assert "domains" not in text and RunRecord.model_validate_json(text) == other
+    table = Leaderboard.from_records([other]).tables["digits"]
+    assert "last step" not in [column.header for column in columns(table)] and "last step" not in glossary([table], [])
+    assert set(means(other)) == {"test.mean"}
 
 
 def test_figures_that_are_not_numbers_are_missing(record):
