@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -129,9 +128,3 @@ def _write(path: Path, table: pa.Table) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.stem}-") as folder:
         pq.write_table(table, Path(folder, path.name), compression="zstd", use_dictionary=False, write_statistics=False)
         Path(folder, path.name).replace(path)
-
-
-def told(features: Sequence[Features]) -> dict[str, Any]:
-    """A note of pictures that had to be enlarged, where there are any."""
-    count = int(sum(its.enlarged.sum() for its in features))
-    return {"pictures_enlarged": count} if count else {}
