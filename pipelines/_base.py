@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -14,6 +14,7 @@ from mtlscale.spec import Component, TaskSuite, UserError
 from pipelines._blocks import Blocks, Engine, Tell, blocks
 from pipelines._fingerprint import content, folder_fingerprint
 from pipelines._hub import HubFolder, is_hub_folder
+from pipelines._held import Holder, held
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,20 @@ class Work:
     progress: Tell = lambda stage, done, total: None
     rows_per_block: int = 2048
     deliver: Deliver | None = None  # stores a file that a worker wrote, by its name below the folder of the set
+    cache: Path | None = None  # a folder for what several preparations have in common
 
     def blocks(self, table: pa.Table) -> Blocks:
         """The table in blocks, where `map` runs on the chosen engine."""
         parts = [table.slice(start, self.rows_per_block) for start in range(0, len(table), self.rows_per_block)]
         return blocks(parts, self.engine, self.progress)
+
+    def held(
+        self, function: type[Holder], arguments: tuple[Any, ...], table: pa.Table, rows: int, most: int | None = None
+    ) -> Generator[pa.Table]:
+        """`function(*arguments)`, made once on each of `most` actors, or here, of `rows` rows of the table at a time:
+        results in the order of the rows."""
+        parts = [table.slice(start, rows) for start in range(0, len(table), rows)]
+        return held(function, arguments, parts, self.engine, most)
 
     def settle(self, problems: Iterable[tuple[str, str]], what: str) -> dict[str, Any]:
         """Rows that cannot be used, as (name, problem): a `UserError` naming the first, or a note with `skip_bad`."""
@@ -66,7 +76,7 @@ Compute = Callable[[pa.Table], Part]
 
 
 class Pieces(Protocol):
-    """The rows of a set with shared inputs that is too large to hold: computed and written by many tasks."""
+    """The rows of a set that is too large to hold: computed and written by many tasks."""
 
     @property
     def what(self) -> str:
@@ -75,7 +85,8 @@ class Pieces(Protocol):
 
     @property
     def index(self) -> Mapping[str, pa.Table]:
-        """split -> what is known of its rows beforehand: their `id`, and what `compute` wants."""
+        """split -> what is known of its rows beforehand: their `id`, what `compute` wants, and, where the suite has
+        several streams, the `stream` of each."""
         ...
 
     @property

@@ -73,10 +73,11 @@ def blocks(tables: Iterable[pa.Table], engine: Engine, progress: Tell) -> Blocks
     """These tables as blocks, where the engine can work on them."""
     if engine == "local":
         return LocalBlocks(list(tables), progress)
-    return RayBlocks(_dataset(list(tables)), progress)
+    return RayBlocks(dataset(list(tables)), progress)
 
 
-def _dataset(tables: list[pa.Table]) -> ray.data.Dataset:
+def dataset(tables: list[pa.Table], *, ordered: bool = False) -> ray.data.Dataset:
+    """A block each. ordered: results keep the order of the blocks."""
     import ray.data
     from ray.data.context import DataContext
 
@@ -85,6 +86,7 @@ def _dataset(tables: list[pa.Table]) -> ray.data.Dataset:
             handler.setLevel(logging.ERROR)
     context = DataContext.get_current().copy()
     context.enable_progress_bars = False  # the bar is ours
+    context.execution_options.preserve_order = ordered
     with DataContext.current(context):  # a data set keeps the context it was made in
         return ray.data.from_arrow(tables)
 

@@ -6,34 +6,98 @@ in test alone; `target` is the stream of the same target samples without their l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
 from mtlscale.data.splits import uniform_hash
 from mtlscale.spec import SPLITS, Task, TaskSuite, UserError
-from pipelines._base import Prepared
+from pipelines._base import Prepared, Work
 from pipelines._features import lists
+from pipelines._image_set import CHANNELS, Column, Files, Row, prepared_images
+from pipelines._pixels import colour
 
 TASK, TARGET = "class", "target"  # streams
 
 
 @dataclass(frozen=True)
 class Domain:
-    """Ids [N], features [N, D] and classes [N] of one domain's samples."""
+    """Ids [N] and classes [N] of one domain's samples, and their inputs: features [N, D], or where pictures are."""
 
     name: str
     ids: np.ndarray
-    features: np.ndarray
+    inputs: np.ndarray
+    labels: np.ndarray
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some rows of a domain that are of one split and stream."""
+
+    split: str
+    stream: str
+    ids: list[str]
+    inputs: np.ndarray
     labels: np.ndarray
 
 
 def adaptation(
     name: str, classes: Sequence[str], source: Domain, target: Domain, validation: float, salt: str
 ) -> Prepared:
-    """The suite and tables of one transfer. validation: the share of each class of the source that is held out."""
+    """The suite and tables of one transfer on features. validation: the share of each class of the source that is held
+    out."""
+    tables: dict[str, dict[str, pa.Table]] = {split: {} for split in SPLITS}
+    for piece in _pieces(name, classes, source, target, validation, salt):
+        columns = {"id": pa.array(piece.ids, pa.string()), "input": lists(piece.inputs)}
+        if piece.stream == TASK:
+            columns[f"target.{TASK}"] = pa.array(piece.labels)
+        tables[piece.split][piece.stream] = pa.table(columns)
+    return Prepared(_suite(name, classes, source, target, "vector", (source.inputs.shape[1],)), tables)
+
+
+def adaptation_of_images(
+    name: str,
+    classes: Sequence[str],
+    source: Domain,
+    target: Domain,
+    validation: float,
+    salt: str,
+    size: int,
+    root: str,
+    work: Work,
+    picture: str | None,
+) -> Prepared:
+    """The same on pictures of size x size pixels, decoded later. picture: the part with the input, where that is kept as
+    its file has it."""
+    tables = [
+        pa.table(
+            {
+                "id": pa.array(piece.ids, pa.string()),
+                "split": pa.array([piece.split] * len(piece.ids), pa.string()),
+                "stream": pa.array([piece.stream] * len(piece.ids), pa.string()),
+                "image": pa.array(piece.inputs.tolist(), pa.string()),
+                f"target.{TASK}": pa.array(piece.labels),
+            }
+        )
+        for piece in _pieces(name, classes, source, target, validation, salt)
+    ]
+    shape = (CHANNELS, size, size)
+    suite = _suite(name, classes, source, target, "image", shape)
+    columns = {"input": Column("uint8", shape)}
+    index = pa.concat_tables(tables)
+    return prepared_images(suite, index, partial(decode_picture, size=size), columns, root, [], work, picture)
+
+
+def decode_picture(row: Row, files: Files, size: int) -> dict[str, np.ndarray]:
+    return {"input": colour(files("image"), (size, size))[0]}
+
+
+def check_classes(name: str, classes: Sequence[str], source: Domain, target: Domain) -> None:
+    """`UserError` where a domain has no samples, or the target a class that the source does not know."""
     for domain in (source, target):
         if not len(domain.ids):
             raise UserError(f"{name}: the domain {domain.name} has no image")
@@ -41,26 +105,46 @@ def adaptation(
     if unknown:
         named = ", ".join(classes[label] for label in unknown)
         raise UserError(f"{name}: {target.name} has classes that {source.name} lacks: {named}; leave them out")
+
+
+def _pieces(
+    name: str, classes: Sequence[str], source: Domain, target: Domain, validation: float, salt: str
+) -> Iterator[Piece]:
+    check_classes(name, classes, source, target)
     held = _held_out(source, validation, salt)
-    rows = {"train": np.flatnonzero(~held), "val": np.flatnonzero(held)}
-    tables = {split: {TASK: _table(source, rows[split], labels=True)} for split in rows}
+    yield _piece("train", TASK, source, np.flatnonzero(~held))
+    yield _piece("val", TASK, source, np.flatnonzero(held))
     everything = np.arange(len(target.ids))
-    tables["test"] = {TASK: _table(target, everything, labels=True)}
+    yield _piece("test", TASK, target, everything)
     unnamed = replace(target, ids=np.array([f"{TARGET}/{id}" for id in target.ids]))  # a name is of one split alone
     for split in SPLITS:
         # Nothing but training looks at the stream without labels.
-        tables[split][TARGET] = _table(unnamed, everything if split == "train" else everything[:0], labels=False)
+        yield _piece(split, TARGET, unnamed, everything if split == "train" else everything[:0])
+
+
+def _piece(split: str, stream: str, domain: Domain, rows: np.ndarray) -> Piece:
+    ids = [str(id) for id in domain.ids[rows]]
+    return Piece(split, stream, ids, domain.inputs[rows], domain.labels[rows].astype(np.int16))
+
+
+def _suite(
+    name: str,
+    classes: Sequence[str],
+    source: Domain,
+    target: Domain,
+    kind: Literal["vector", "image"],
+    shape: tuple[int, ...],
+) -> TaskSuite:
     task = Task(name=TASK, loss="cross_entropy", outputs=len(classes), metrics=("accuracy",), classes=tuple(classes))
-    suite = TaskSuite(
+    return TaskSuite(
         name=name,
         tasks=(task,),
         inputs="per_task",
-        input_kind="vector",
-        input_shape=(source.features.shape[1],),
+        input_kind=kind,
+        input_shape=shape,
         unlabelled=(TARGET,),
         domains=(source.name, target.name),
     )
-    return Prepared(suite, tables)
 
 
 def _held_out(domain: Domain, share: float, salt: str) -> np.ndarray:
@@ -72,10 +156,3 @@ def _held_out(domain: Domain, share: float, salt: str) -> np.ndarray:
         count = min(len(rows) - 1, max(1, round(share * len(rows))))
         held[rows[np.argsort(hashes[rows])[:count]]] = True
     return held
-
-
-def _table(domain: Domain, rows: np.ndarray, *, labels: bool) -> pa.Table:
-    columns = {"id": pa.array([str(id) for id in domain.ids[rows]], pa.string()), "input": lists(domain.features[rows])}
-    if labels:
-        columns[f"target.{TASK}"] = pa.array(domain.labels[rows].astype(np.int16))
-    return pa.table(columns)

@@ -24,12 +24,13 @@ from pipelines._checks import check_numbers
 
 @dataclass(frozen=True)
 class Shard:
-    """Rows that one task computes and writes. group: so many at a time."""
+    """Rows that one task computes and writes: of a stream, with the labels of these tasks. group: so many at a time."""
 
     split: str
     path: str  # below the folder of the set
     rows: pa.Table
     group: int
+    tasks: tuple[Task, ...]
 
 
 @dataclass
@@ -56,7 +57,6 @@ class WriteShard:
 
     name: str
     folder: str
-    tasks: tuple[Task, ...]
     compute: Compute
     strict: bool
     deliver: Deliver | None = None
@@ -94,44 +94,45 @@ class WriteShard:
     def _write(self, shard: Shard, path: Path, written: Written) -> None:
         rows, writer = 0, None
         try:
-            for start in range(0, len(shard.rows), shard.group):
+            for start in range(0, max(1, len(shard.rows)), shard.group):  # a stream without rows has a file, too
                 part = self.compute(shard.rows.slice(start, shard.group))
                 written.problems += part.problems
                 written.told.append(part.told)
                 if self.strict and written.problems:
                     break
-                if not len(part.table):
+                if not len(part.table) and len(shard.rows):
                     continue
-                check_numbers(f"{self.name}: {shard.split}", self.tasks, part.table)
-                self._count(part.table, written)
+                check_numbers(f"{self.name}: {shard.split}", shard.tasks, part.table)
+                _count(shard.tasks, part.table, written)
                 table, written.types = _stored(part.table)
                 writer = writer or _open(path, table.schema)
-                writer.write_table(table, row_group_size=len(table))
+                writer.write_table(table, row_group_size=max(1, len(table)))
                 rows += len(table)
         finally:
             if writer is not None:
                 writer.close()
         if self.strict and written.problems:
             path.unlink(missing_ok=True)
-        elif rows:
+        elif writer is not None:
             size = path.stat().st_size
             written.entry = FileEntry(path=shard.path, bytes=size, rows=rows, sha256=sha256_of(path))
 
-    def _count(self, table: pa.Table, written: Written) -> None:
-        """Samples with a label, and of every class."""
-        for task in self.tasks:
-            column = table[f"target.{task.name}"].combine_chunks()
-            if pa.types.is_fixed_size_list(column.type):
-                values = column.flatten().to_numpy().reshape(len(column), column.type.list_size)
-                count = int(_labelled(values).any(1).sum())
-            else:
-                values = column.to_numpy()
-                labelled = _labelled(values)
-                count = int(np.count_nonzero(labelled))
-                if values.dtype.kind != "f":
-                    found = np.bincount(values[labelled], minlength=labels(task))
-                    written.classes[task.name] = written.classes.get(task.name, 0) + found
-            written.samples[task.name] = written.samples.get(task.name, 0) + count
+
+def _count(tasks: tuple[Task, ...], table: pa.Table, written: Written) -> None:
+    """Samples with a label, and of every class."""
+    for task in tasks:
+        column = table[f"target.{task.name}"].combine_chunks()
+        if pa.types.is_fixed_size_list(column.type):
+            values = column.flatten().to_numpy().reshape(len(column), column.type.list_size)
+            count = int(_labelled(values).any(1).sum())
+        else:
+            values = column.to_numpy()
+            labelled = _labelled(values)
+            count = int(np.count_nonzero(labelled))
+            if values.dtype.kind != "f":
+                found = np.bincount(values[labelled], minlength=labels(task))
+                written.classes[task.name] = written.classes.get(task.name, 0) + found
+        written.samples[task.name] = written.samples.get(task.name, 0) + count
 
 
 def labels(task: Task) -> int:

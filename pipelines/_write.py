@@ -63,9 +63,8 @@ def write_prepared(
 def _write_streamed(
     out: Path, pipeline: Pipeline, source: SourceInfo, prepared: Prepared, pieces: Pieces, work: Work
 ) -> Manifest:
-    """The same for a set that is computed piece by piece: one stream, and what is learnt on the way."""
-    (stream,) = prepared.suite.streams
-    result = write_pieces(out, pipeline.name, prepared.suite, stream, pieces, work)
+    """The same for a set that is computed piece by piece, and what is learnt on the way."""
+    result = write_pieces(out, pipeline.name, prepared.suite, pieces, work)
     _check_counts(pipeline.name, result.counts, result.class_counts)
     prepared = replace(
         prepared,

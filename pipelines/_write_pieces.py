@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mtlscale.data.manifest import FileEntry
 from mtlscale.spec import SPLITS, TaskSuite, UserError
@@ -38,13 +39,13 @@ class Result:
     notes: dict[str, Any]
 
 
-def write_pieces(out: Path, name: str, suite: TaskSuite, stream: str, pieces: Pieces, work: Work) -> Result:
+def write_pieces(out: Path, name: str, suite: TaskSuite, pieces: Pieces, work: Work) -> Result:
     """Write `<split>/<stream>/<number>.parquet` below `out`."""
-    shards = list(_cut(name, stream, pieces))
-    for split in SPLITS:
-        (out / split / stream).mkdir(parents=True, exist_ok=True)
+    shards = list(_cut(name, suite, pieces))
+    for shard in shards:
+        (out / shard.path).parent.mkdir(parents=True, exist_ok=True)
     compute = pieces.compute
-    write = WriteShard(name, str(out), suite.tasks, compute, strict=not work.skip_bad, deliver=work.deliver)
+    write = WriteShard(name, str(out), compute, strict=not work.skip_bad, deliver=work.deliver)
     written = dict[str, Written]()
     wrong, done, total = False, 0, sum(len(shard.rows) for shard in shards)
     work.progress("decode", 0, total)
@@ -62,7 +63,7 @@ def write_pieces(out: Path, name: str, suite: TaskSuite, stream: str, pieces: Pi
                 _stop_at_a_problem(pieces.what, [written.get(shard.path) for shard in shards])
             done += one.rows
             work.progress("decode", done, total)
-    for left in out.glob(f"*/{stream}/.*"):  # by tasks whose workers died
+    for left in out.glob("*/*/.*"):  # by tasks whose workers died
         left.unlink(missing_ok=True)
     return _merge(name, suite, pieces, [written[shard.path] for shard in shards])
 
@@ -77,24 +78,38 @@ def _stop_at_a_problem(what: str, written: list[Written | None]) -> None:
             raise UserError(f"{what} {name} {problem}; mend it, or pass --skip-bad to leave such {what}s out")
 
 
-def _cut(name: str, stream: str, pieces: Pieces) -> Iterator[Shard]:
+def _cut(name: str, suite: TaskSuite, pieces: Pieces) -> Iterator[Shard]:
     """Rows of the index by number alone: whoever computes them, and whichever of them can be used."""
     group = max(1, min(GROUP_ROWS, GROUP_BYTES // pieces.row_bytes))
     total = sum(len(pieces.index.get(split, ())) for split in SPLITS)
     rows = max(1, min(SHARD_BYTES // pieces.row_bytes, max(-(-total // FEW), LEAST // pieces.row_bytes)))
     split_of = dict[str, str]()
     for split in SPLITS:
-        index = pieces.index[split].sort_by("id").combine_chunks()
-        ids = index["id"].to_pylist()
-        for before, id in zip(["", *ids], ids, strict=False):
-            if id == before:
-                raise UserError(f"{name}: the source has two samples named {id}; remove one")
-            if split_of.setdefault(id, split) != split:
-                raise UserError(f"{name}: sample {id} is in {split_of[id]} and in {split}; each belongs to one split")
-        for number, start in enumerate(range(0, len(index), rows)):
-            # A copy: a slice would travel with the whole table.
-            part = index.take(pa.array(np.arange(start, min(start + rows, len(index)))))
-            yield Shard(split, f"{split}/{stream}/{number:05d}.parquet", part, min(group, rows))
+        for stream, index in _streams(suite, pieces.index[split]):
+            _check_ids(name, split, index["id"].to_pylist(), split_of)
+            tasks = tuple(task for task in suite.tasks if task.name in suite.streams[stream])
+            for number, start in enumerate(range(0, max(1, len(index)), rows)):
+                # A copy: a slice would travel with the whole table.
+                part = index.take(pa.array(np.arange(start, min(start + rows, len(index)))))
+                yield Shard(split, f"{split}/{stream}/{number:05d}.parquet", part, min(group, rows), tasks)
+
+
+def _streams(suite: TaskSuite, index: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """The rows of each stream by their ids, those without labels without a column of any."""
+    for stream, tasks in suite.streams.items():
+        rows = index
+        if "stream" in index.column_names:
+            rows = index.filter(pc.field("stream") == stream).drop_columns(["stream"])
+        others = {f"target.{task.name}" for task in suite.tasks if task.name not in tasks}
+        yield stream, rows.drop_columns(sorted(others & set(rows.column_names))).sort_by("id").combine_chunks()
+
+
+def _check_ids(name: str, split: str, ids: list[str], split_of: dict[str, str]) -> None:
+    for before, id in zip(["", *ids], ids, strict=False):
+        if id == before:
+            raise UserError(f"{name}: the source has two samples named {id}; remove one")
+        if split_of.setdefault(id, split) != split:
+            raise UserError(f"{name}: sample {id} is in {split_of[id]} and in {split}; each belongs to one split")
 
 
 def _merge(name: str, suite: TaskSuite, pieces: Pieces, written: list[Written]) -> Result:
@@ -120,5 +135,5 @@ def _merge(name: str, suite: TaskSuite, pieces: Pieces, written: list[Written]) 
     problems = [problem for one in written for problem in one.problems]
     extras, notes = pieces.finish([(one.split, told) for one in written for told in one.told], problems)
     files = [one.entry for one in written if one.entry is not None]
-    types = next(one.types for one in written if one.entry is not None)
+    types = {column: kind for one in written for column, kind in one.types.items()}
     return Result(files, types, counts, class_counts, extras, notes)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from mtlscale.spec import UserError, knob
+from mtlscale.spec import knob
 from pipelines._base import Pipeline, Prepared, Work
+from pipelines._domain_folders import INPUTS, DomainFolders
 from pipelines._domains import Domain, adaptation
 from pipelines._mat import read_mat
 
@@ -18,38 +20,41 @@ CLASSES = (
     "backpack", "bike", "calculator", "headphones", "keyboard", "laptop", "monitor", "mouse", "mug", "projector",
 )  # fmt: skip
 ARRAYS = "efficientnet_lite0_128.npz"
+GIVEN = ("efficientnet_lite0", "surf")  # features that come with the set
 
 
-class OfficeCaltech10(Pipeline):
-    """Office-Caltech10 (Gong et al., CVPR 2012): the ten classes that Office-31 and Caltech-256 share, on features.
+class OfficeCaltech10(DomainFolders):
+    """Office-Caltech10 (Gong et al., CVPR 2012): the ten classes that Office-31 and Caltech-256 share.
 
-    A transfer from the labelled domain `source` to the unlabelled `target`. `features`: efficientnet_lite0, of a frozen
-    ImageNet network (`efficientnet_lite0_128.npz`, `x_<domain>` and `y_<domain>`); surf, the set's own SURF-800 bags
-    (`surf/<domain>.mat`), each row divided by its sum and standardised within its domain, as is usual.
+    A transfer from the labelled domain to the unlabelled `target`. `features`: efficientnet_lite0, of a frozen ImageNet
+    network (`efficientnet_lite0_128.npz`, `x_<domain>` and `y_<domain>`); surf, the set's own SURF-800 bags
+    (`surf/<domain>.mat`), each row divided by its sum and standardised within its domain, as is usual; backbone, those
+    of a frozen network, and images, pixels for a trainable one, both of the pictures `<domain>/<class>/*.jpg` in
+    folders or a zip.
     """
 
     name: ClassVar[str] = "office_caltech10"
     source: ClassVar[str] = "Gong, Shi, Sha & Grauman, CVPR 2012"
     folder: ClassVar[str] = "office_caltech10"
-    needs_source: ClassVar[bool] = True
+    places: ClassVar[Mapping[str, str]] = {
+        domain: domain if domain != "caltech10" else "caltech(?:10)?" for domain in DOMAINS
+    }
 
     domain: str = knob("amazon", choices=DOMAINS, help="the labelled source")
     target: str = knob("webcam", choices=DOMAINS, help="the target, whose labels test alone has")
-    features: str = knob("efficientnet_lite0", choices=("efficientnet_lite0", "surf"), help="what the inputs are")
-    validation: float = knob(0.2, low=0.0, high=0.5, open_low=True, help="share of the source held out, by class")
-    split: int = knob(0, low=0, help="which random validation part")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.domain == self.target:
-            raise UserError(f"office_caltech10: source and target are both {self.domain}; choose two domains")
+    features: str = knob("efficientnet_lite0", choices=(*GIVEN, *INPUTS), help="what the inputs are")
 
     def expected(self) -> tuple[str, ...]:
         if self.features == "surf":
             return tuple(f"surf/{domain}.mat" for domain in (self.domain, self.target))
         return (ARRAYS,)
 
+    def locate(self, source: Path) -> Path:
+        return Pipeline.locate(self, source) if self.features in GIVEN else super().locate(source)
+
     def source_fingerprint(self, located: Path | None) -> str:
+        if self.features not in GIVEN:
+            return super().source_fingerprint(located)
         assert located is not None
         digest = hashlib.sha256()
         for name in self.expected():
@@ -57,11 +62,13 @@ class OfficeCaltech10(Pipeline):
         return digest.hexdigest()
 
     def prepare(self, source: Path | None, work: Work) -> Prepared:
+        if self.features not in GIVEN:
+            return super().prepare(source, work)
         assert source is not None
-        domains = [self._domain(source, name) for name in (self.domain, self.target)]
+        domains = [self._given(source, name) for name in (self.domain, self.target)]
         return adaptation(self.name, CLASSES, *domains, self.validation, f"{self.name}/{self.split}")
 
-    def _domain(self, folder: Path, name: str) -> Domain:
+    def _given(self, folder: Path, name: str) -> Domain:
         if self.features == "surf":
             content = read_mat(folder / "surf" / f"{name}.mat")
             values, labels = content["fts"].astype(np.float64), content["labels"].ravel().astype(int) - 1

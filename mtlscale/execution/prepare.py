@@ -83,7 +83,8 @@ def prepare(
     check_folder(home)
     with _user_errors(home), new_folders(folder.parent):
         _remove_abandoned(folder.parent)
-        work = Work(_engine(pipeline, located, engine), skip_bad, progress or Work.progress)
+        told = progress or Work.progress
+        work = Work(_engine(pipeline, located, engine), skip_bad, told, cache=home / "features" / name)
         _prepare_into(folder, pipeline, located, info, work, storage)
     return folder
 

@@ -100,7 +100,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def written(out: Path, work: Work | None = None, **options: Any) -> writing.Result:
-    return write_pieces(out, "pieces", SUITE, "all", Cut(**options), work or Work())
+    return write_pieces(out, "pieces", SUITE, Cut(**options), work or Work())
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -239,7 +239,7 @@ def dying(index, bad):
 Cut.compute = property(lambda self: partial(dying, bad=()))
 writing.GROUP_ROWS, writing.FEW, writing.LEAST = 8, 6, 1
 ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-write_pieces(Path(sys.argv[1]), "pieces", SUITE, "all", Cut(), Work(engine="ray"))
+write_pieces(Path(sys.argv[1]), "pieces", SUITE, Cut(), Work(engine="ray"))
 ray.shutdown()
 """
 

@@ -1,0 +1,127 @@
+"""Sets of pictures in folders, `<domain>/<class>/<picture>`: what a transfer between two of the domains needs of them.
+
+Another such set is a class with a name, a source, its `places` and the choices of `domain` and `target`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mtlscale.spec import UserError, files, knob
+from pipelines._backbones import BACKBONES, FRAMES, LITE, Backbone
+from pipelines._base import Prepared, Work
+from pipelines._domains import Domain, adaptation, adaptation_of_images, check_classes
+from pipelines._image_set import ImagePipeline
+from pipelines._picture_features import picture_features
+from pipelines._store import Store
+
+PICTURES = r"[^/]+\.(?i:jpe?g|png|bmp)"
+INPUTS = ("backbone", "images")
+
+
+class DomainFolders(ImagePipeline):
+    """One transfer: all pictures of the labelled domain, and those of the target."""
+
+    ray_from_bytes: ClassVar[float] = 64e6  # a network on two cores gains sooner than decoding alone
+    needs_source: ClassVar[bool] = True
+    places: ClassVar[Mapping[str, str]]  # domain -> pattern of its folder, in which those of the classes are
+    layout: ClassVar[str] = "<domain>/<class>/*.jpg"
+
+    domain: str = knob("", help="the labelled source")
+    target: str = knob("", help="the target, whose labels test alone has")
+    features: str = knob("backbone", choices=INPUTS, help="what the inputs are: features of a frozen network, or pixels")
+    backbone: str = knob(LITE, choices=BACKBONES, help="the frozen network")
+    weights: str | None = knob(None, file=True, help="file of torchvision's weights of the backbone; none: its package")
+    image_size: int = knob(224, low=8, high=1024, help="pixels of height and width")
+    frame: str = knob("crop", choices=FRAMES, help="what a backbone sees: the middle, 7/8 of the shorter side; or all")
+    validation: float = knob(0.2, low=0.0, high=0.5, open_low=True, help="share of the source held out, by class")
+    split: int = knob(0, low=0, help="which random validation part")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.domain == self.target:
+            raise UserError(f"{self.name}: source and target are both {self.domain}; choose two domains")
+        if self.encoded and self.features != "images":
+            raise UserError(f"{self.name}: `encoded` keeps pictures, and these are features; set `features: images`")
+
+    def options(self) -> dict[str, Any]:
+        """Without those that have no say; weights by their content."""
+        options = super().options()
+        silent = {"backbone": [], "images": ["backbone", "weights", "frame"]}.get(
+            self.features, ["backbone", "weights", "frame", "image_size", "limit"]
+        )
+        options = {name: value for name, value in options.items() if name not in silent}
+        return files.identity(options | {"weights": files.known(self.weights)} if "weights" in options else options)
+
+    def wanted(self, name: str) -> bool:
+        return any(self.class_of(domain, name) is not None for domain in (self.domain, self.target))
+
+    def class_of(self, domain: str, name: str) -> str | None:
+        """The class of a picture of this domain, by its name below the source."""
+        match = _pattern(self.places[domain]).search(name)
+        return match[1] if match else None
+
+    def labelled(self, store: Store, domain: str) -> dict[str, str]:
+        """Name of each picture of a domain -> its class."""
+        found = {name: self.class_of(domain, name) for name in store.names}
+        return {name: label for name, label in found.items() if label is not None}
+
+    def prepare(self, source: Path | None, work: Work) -> Prepared:
+        assert source is not None
+        store = self.store(source)
+        pictures = {domain: self._some(self.labelled(store, domain)) for domain in (self.domain, self.target)}
+        for domain, labels in pictures.items():
+            if not labels:
+                raise UserError(f"{self.name}: {source} has no picture of the domain {domain}; expected {self.layout}, "
+                                "in folders, a zip or a tar")  # fmt: skip
+        classes = sorted({label for labels in pictures.values() for label in labels.values()})
+        domains = [self._domain(store, domain, labels, classes) for domain, labels in pictures.items()]
+        check_classes(self.name, classes, *domains)
+        salt = f"{self.name}/{self.split}"
+        if self.features == "images":
+            return adaptation_of_images(
+                self.name, classes, *domains, self.validation, salt, self.image_size, str(store.root), work, self.kept
+            )
+        backbone = Backbone(self.backbone, self.weights and files.known(self.weights), self.image_size, self.frame)
+        notes: dict[str, Any] = {"features": backbone.known, "pictures_enlarged": 0}
+        problems: list[tuple[str, str]] = []
+        for place, (domain, labels) in enumerate(zip(domains, pictures.values(), strict=True)):
+            found = picture_features(store.root, [(name, store.files[name]) for name in labels], backbone, work)
+            good = ~found.bad
+            domains[place] = Domain(domain.name, domain.ids[good], found.values[good], domain.labels[good])
+            notes["pictures_enlarged"] += int(found.enlarged.sum())
+            problems += found.problems
+        prepared = adaptation(self.name, classes, *domains, self.validation, salt)
+        return replace(prepared, notes=notes | work.settle(problems, "images"))
+
+    def _domain(self, store: Store, name: str, labels: Mapping[str, str], classes: list[str]) -> Domain:
+        """Where its pictures are, and their classes."""
+        return Domain(
+            name,
+            np.array([f"{name}/{'/'.join(picture.split('/')[-2:])}" for picture in labels]),
+            np.array([store.location(picture) for picture in labels], object),
+            np.array([classes.index(label) for label in labels.values()]),
+        )
+
+    def _some(self, labels: dict[str, str]) -> dict[str, str]:
+        """All pictures, or the first `limit` of each class."""
+        counts: Counter[str] = Counter()
+        found = {}
+        for name, label in labels.items():
+            counts[label] += 1
+            if not self.limit or counts[label] <= self.limit:
+                found[name] = label
+        return found
+
+
+@functools.cache
+def _pattern(place: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:^|/){place}/([^/]+)/{PICTURES}$")

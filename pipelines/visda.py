@@ -1,0 +1,67 @@
+"""VisDA-2017: twelve classes, rendered pictures and photographs, one transfer between two of its parts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import ClassVar
+
+from mtlscale.spec import UserError, knob
+from pipelines._domain_folders import DomainFolders
+from pipelines._store import Store
+from pipelines._text_files import decoded
+
+DOMAINS = ("train", "validation", "test")
+CLASSES = (
+    "aeroplane", "bicycle", "bus", "car", "horse", "knife", "motorcycle", "person", "plant", "skateboard", "train",
+    "truck",
+)  # fmt: skip
+LIST = "image_list.txt"
+
+
+class Visda(DomainFolders):
+    """VisDA-2017's classification track: 12 classes, from rendered pictures (`train`) to photographs (`validation`,
+    `test`).
+
+    The official folders or tars: `train/<class>/*.png`, `validation/<class>/*.jpg`, `test/trunk*/*.jpg`. Where a part
+    has an `image_list.txt`, with a picture and the number of its class on every line, that says which pictures there are
+    and what they are; `test` needs it. Inputs are features of a frozen network, or the pictures for a trainable one.
+    """
+
+    name: ClassVar[str] = "visda"
+    source: ClassVar[str] = "Peng et al., 2017; ai.bu.edu/visda-2017"
+    folder: ClassVar[str] = "visda"
+    places: ClassVar[Mapping[str, str]] = {domain: domain for domain in DOMAINS}
+    layout: ClassVar[str] = f"train/<class>/*.png and validation/<class>/*.jpg, or their {LIST}"
+
+    domain: str = knob("train", choices=DOMAINS, help="the labelled source")
+    target: str = knob("validation", choices=DOMAINS, help="the target, whose labels test alone has")
+
+    def wanted(self, name: str) -> bool:
+        return super().wanted(name) or any(_list_of(domain, name) for domain in (self.domain, self.target))
+
+    def labelled(self, store: Store, domain: str) -> dict[str, str]:
+        lists = [name for name in store.names if _list_of(domain, name)]
+        if not lists:
+            found = super().labelled(store, domain)
+            odd = next((label for label in found.values() if label not in CLASSES), None)
+            if odd is not None:
+                raise UserError(f"visda: the folder {odd} of {domain} is none of the 12 classes, and {domain} has no "
+                                f"{LIST}; add it, or leave the folder out")  # fmt: skip
+            return found
+        below = lists[0].rpartition("/")[0]
+        text = decoded(f"visda: {lists[0]}", store.read(lists[0]))[0]
+        found = {}
+        for line in filter(None, map(str.strip, text.splitlines())):
+            picture, _, number = line.rpartition(" ")
+            name = f"{below}/{picture.strip()}"
+            if not number.isdigit() or int(number) >= len(CLASSES):
+                raise UserError(f"visda: {lists[0]} has the line {line[:60]!r}; expected a picture and a class, 0 to 11")
+            if name not in store.files:
+                raise UserError(f"visda: {picture.strip()} is in {lists[0]}, but the picture is missing; fetch it again")
+            found[name] = CLASSES[int(number)]
+        return dict(sorted(found.items()))
+
+
+def _list_of(domain: str, name: str) -> bool:
+    return re.search(rf"(?:^|/){domain}/{re.escape(LIST)}$", name) is not None
