@@ -3,7 +3,7 @@
     python benchmarks/heads.py --home HOME --source DIR                      # amazon -> webcam and dslr -> amazon
     python benchmarks/heads.py --home HOME --transfers A-W --seeds 0 --searches 2
 
-Office-Caltech10 on frozen features (default source: $MTLSCALE_DATA). Every one of the 288 heads is trained with
+Office-Caltech10 on frozen features. Every one of the 288 heads is trained with
 population correlation for 250 steps, the same for each seed of `--seeds`; its score is the target's accuracy after the
 last step, which nothing may read that searches. Its two rewards, `loss` (minus the whole training loss of the last
 epoch) and `source` (minus the source's part), are of the same runs. Searches share their weights between heads and draw
@@ -17,7 +17,6 @@ draws. Tables in Markdown, a picture of rewards against scores. Runs that are ov
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -82,7 +81,8 @@ def run(content: dict[str, object], home: Path, source: str | None) -> list[RunR
     home.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(content, allow_unicode=True), encoding="utf-8")
     command = [sys.executable, "-m", "mtlscale.cli", "run", str(path), "--home", str(home)]
-    subprocess.run([*command, *(["--source", source] if source else [])], check=True)
+    if status := subprocess.run([*command, *(["--source", source] if source else [])], check=False).returncode:
+        raise SystemExit(status)
     return [r for r in records_of(load_experiment(path), Home.at(home)) if r.status == "finished"]
 
 
@@ -187,7 +187,7 @@ def picture(truths: Mapping[str, Truth], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--home", type=Path, required=True)
-    parser.add_argument("--source", default=os.environ.get("MTLSCALE_DATA"))
+    parser.add_argument("--source", help="folder of the set; default: the one in $MTLSCALE_DATA")
     parser.add_argument(
         "--transfers", default="A-W,D-A", help="comma-separated; letters of amazon, caltech10, dslr, webcam"
     )

@@ -169,7 +169,9 @@ class Pipeline(Component):
                 return root
         if not expected and not self.archives:
             return source
-        raise UserError(f"{self.name}: {source} has neither {' nor '.join([*expected[:1], *self.archives])}")
+        wanted = [*expected[:1], *self.archives]
+        lacks = f"neither {' nor '.join(wanted)}" if len(wanted) > 1 else f"no {wanted[0]}"
+        raise UserError(f"{self.name}: {source} has {lacks}")
 
     def source_fingerprint(self, located: Path | None) -> str:
         """A hash of the source: of an archive's bytes; in a folder of all names and sizes, and of the content of files

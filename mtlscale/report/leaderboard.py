@@ -63,7 +63,7 @@ class Leaderboard:
         comparisons = {}
         for dataset, runs in groups.items():
             pipeline = runs[0].spec.get("dataset", {}).get("name", "")
-            known = () if published is None else published.of(pipeline)
+            known = () if published is None else published.of(pipeline, dataset)
             beside = [compare(tables[dataset], one) for one in known]
             if any(beside):
                 comparisons[dataset] = tuple(comparison for comparison in beside if comparison is not None)

@@ -44,6 +44,7 @@ class PublishedTable(_Model):
 
     source: str
     dataset: str  # name of the pipeline
+    label: str = ""  # of the data set in an experiment, where there are several of one pipeline; "": any
     metric: str = ""
     tasks: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
@@ -125,9 +126,9 @@ class Published(_Model):
             tables = [{**common, **table} if isinstance(table, Mapping) else table for table in tables]
         return {**{key: entry for key, entry in value.items() if key not in common}, "tables": tables}
 
-    def of(self, dataset: str) -> tuple[PublishedTable, ...]:
-        """The tables of a data set, by its pipeline's name."""
-        return tuple(table for table in self.tables if table.dataset == dataset)
+    def of(self, dataset: str, label: str = "") -> tuple[PublishedTable, ...]:
+        """The tables of a data set, by its pipeline's name and, where tables name one, its label."""
+        return tuple(table for table in self.tables if table.dataset == dataset and table.label in ("", label))
 
 
 def read_published(path: Path) -> Published:
