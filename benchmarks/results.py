@@ -22,6 +22,7 @@ from pathlib import Path
 
 import gains
 import structures
+import transfers
 
 from mtlscale.execution.plan import records_of
 from mtlscale.records import Home, Ledger, RunRecord, write_atomically
@@ -33,7 +34,7 @@ from mtlscale.version import __version__
 
 ORDER = (
     *("getmtl_", "aamtrl_", "tomato_", "conal_", "dsmtl_"),
-    *("transfer_", "capacity_", "sentences_", "svd_", "groups_"),
+    *("transfer_", "capacity_", "sentences_", "svd_", "groups_", "office_"),
     *("celeba9_", "nyuv2_", "cityscapes_", "pascal_", "taskonomy_"),
 )
 FLOOR = "linear"
@@ -125,6 +126,8 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
     if many:
         if any(dataset.noise is not None for dataset in experiment.datasets):
             yield from gained(experiment, records)
+        if all(table.domains for table in board.tables.values()):
+            yield from transfers.tables(records, str(experiment.reference))
         yield f"The tables of its {len(experiment.datasets)} data sets are in the home's leaderboard.html.\n"
         return
     lines = [line for line in board.to_markdown().splitlines() if line.count(" | ") < WIDEST]
