@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Tensor, nn
@@ -61,6 +61,10 @@ class MultiTaskModule(nn.Module):
         moves along the weighted sum of their gradients; what the weights depend on, along ∇ Σ_t w_t ℓ_t, by a balancer
         that weights losses. A record has the losses without these factors."""
         return None
+
+    def representation_sizes(self) -> Sequence[int]:
+        """Of a network whose representation changes its size from epoch to epoch all sizes that it may have."""
+        return ()
 
     def groups(self) -> Mapping[str, list[nn.Parameter]]:
         """Named groups of parameters, for phases whose turns move some of them only."""

@@ -126,8 +126,10 @@ class Supernet(nn.Module):
         super().__init__()
         self.features = features
         weights, classifiers = {}, {}
+        self.watched: set[int] = set()  # sizes of what is watched
         for head in heads:
             sizes = head.sizes(features)
+            self.watched.add(sizes[head.watched][1])
             for place in head.needed():
                 inputs, outputs = sizes[place]
                 weights[f"{place}_{inputs}_{outputs}"] = (inputs, outputs)

@@ -93,6 +93,9 @@ class AASPCModule(MultiTaskModule):
     def task_parameters(self, task: str) -> list[nn.Parameter]:
         return list(self.supernet.classifiers.parameters())
 
+    def representation_sizes(self) -> list[int]:
+        return sorted(self.supernet.watched)
+
     def on_losses(self, losses: Mapping[str, float], added: float) -> None:
         """A step of the controller, by the reward of the head that was trained in this epoch."""
         recipe = self.recipe

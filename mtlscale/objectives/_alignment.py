@@ -163,8 +163,11 @@ def features_of(at: str, outputs: Outputs) -> Tensor | None:
     return outputs.representation if at == "representation" else None
 
 
-def size_of(recipe: Alignment, suite: TaskSuite, model: MultiTaskModule) -> int:
-    """How many features there are at the place, asked of the network itself with one blank sample."""
+def sizes_of(recipe: Alignment, suite: TaskSuite, model: MultiTaskModule) -> Sequence[int]:
+    """How many features there are at the place, asked of the network itself with one blank sample; several where that
+    changes from epoch to epoch."""
+    if recipe.at == "representation" and (several := model.representation_sizes()):
+        return several
     found: list[Any] = []
     hook = None
     if recipe.at not in ("representation", "prediction"):
@@ -183,7 +186,7 @@ def size_of(recipe: Alignment, suite: TaskSuite, model: MultiTaskModule) -> int:
         value = found[0] if value is None else value
     if not isinstance(value, Tensor):
         raise UserError(f"{recipe.name}: at {recipe.at} there are no features; set `at` to another module")
-    return value.flatten(1).shape[1]
+    return [value.flatten(1).shape[1]]
 
 
 def _probabilities(outputs: Outputs) -> Tensor:

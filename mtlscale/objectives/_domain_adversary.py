@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -23,12 +25,10 @@ class DomainAdversaryModule(AlignmentModule):
     steps: Tensor  # taken so far
     factor = 1.0  # what the network makes small is λ times this times less the discriminator's loss
 
-    def __init__(self, recipe: DomainAdversary, model: MultiTaskModule, features: int) -> None:
+    def __init__(self, recipe: DomainAdversary, model: MultiTaskModule, features: Sequence[int]) -> None:
+        """features: what a discriminator sees of a sample; where that changes there is one for each size."""
         super().__init__(recipe, model)
-        layers: list[nn.Module] = [nn.Linear(features, 1)]
-        if recipe.hidden:
-            layers = [nn.Linear(features, recipe.hidden), nn.ReLU(), nn.Linear(recipe.hidden, 1)]
-        self.discriminator = nn.Sequential(*layers)
+        self.discriminators = nn.ModuleDict({str(size): _discriminator(size, recipe.hidden) for size in features})
         self.ramp = recipe.ramp
         self.register_buffer("steps", torch.zeros((), dtype=torch.float64))
 
@@ -48,7 +48,8 @@ class DomainAdversaryModule(AlignmentModule):
         loss = source.features.new_zeros(())
         for side, domain in ((source, 1.0), (target, 0.0)):
             hidden = reverse_gradient(self.hidden_from(side), self.reversal())
-            logits = self.discriminator(hidden.to(self.discriminator[0].weight.dtype)).squeeze(1)
+            discriminator = self.discriminators[str(hidden.shape[1])]
+            logits = discriminator(hidden.to(next(discriminator.parameters()).dtype)).squeeze(1)
             loss = loss + (self.weights(side) * self.penalties(logits, domain)).sum() / (2 * side.total)
         return loss, loss
 
@@ -67,3 +68,10 @@ class DomainAdversaryModule(AlignmentModule):
             return strength
         part = (self.steps / self.ramp).clamp(max=1.0)
         return strength * (2 / (1 + (-10 * part).exp()) - 1)
+
+
+def _discriminator(features: int, hidden: int) -> nn.Module:
+    """[N, features] -> [N, 1]."""
+    if not hidden:
+        return nn.Sequential(nn.Linear(features, 1))
+    return nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, 1))

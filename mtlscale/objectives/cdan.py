@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -7,7 +8,7 @@ from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule
 from mtlscale.data import Workers
-from mtlscale.objectives._alignment import Side, size_of
+from mtlscale.objectives._alignment import Side, sizes_of
 from mtlscale.objectives._base import ObjectiveModule
 from mtlscale.objectives._domain_adversary import DomainAdversary, DomainAdversaryModule
 from mtlscale.spec import TaskSuite, knob
@@ -26,14 +27,14 @@ class CDAN(DomainAdversary):
 
     def build(self, suite: TaskSuite, model: MultiTaskModule) -> ObjectiveModule:
         self.check(suite)
-        features, classes = size_of(self, suite, model), sum(task.outputs for task in suite.tasks)
-        return CDANModule(self, model, features * classes)
+        classes = sum(task.outputs for task in suite.tasks)
+        return CDANModule(self, model, [features * classes for features in sizes_of(self, suite, model)])
 
 
 class CDANModule(DomainAdversaryModule):
     probabilities = True
 
-    def __init__(self, recipe: CDAN, model: MultiTaskModule, features: int) -> None:
+    def __init__(self, recipe: CDAN, model: MultiTaskModule, features: Sequence[int]) -> None:
         super().__init__(recipe, model, features)
         self.entropy = recipe.entropy
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from mtlscale.architectures import MultiTaskModule
-from mtlscale.objectives._alignment import size_of
+from mtlscale.objectives._alignment import sizes_of
 from mtlscale.objectives._base import ObjectiveModule
 from mtlscale.objectives._domain_adversary import DomainAdversary, DomainAdversaryModule
 from mtlscale.spec import TaskSuite
@@ -17,4 +17,4 @@ class DANN(DomainAdversary):
 
     def build(self, suite: TaskSuite, model: MultiTaskModule) -> ObjectiveModule:
         self.check(suite)
-        return DomainAdversaryModule(self, model, size_of(self, suite, model))
+        return DomainAdversaryModule(self, model, sizes_of(self, suite, model))

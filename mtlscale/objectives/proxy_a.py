@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule
-from mtlscale.objectives._alignment import size_of
+from mtlscale.objectives._alignment import sizes_of
 from mtlscale.objectives._base import ObjectiveModule
 from mtlscale.objectives._domain_adversary import DomainAdversary, DomainAdversaryModule
 from mtlscale.spec import TaskSuite, knob
@@ -24,7 +24,7 @@ class ProxyA(DomainAdversary):
 
     def build(self, suite: TaskSuite, model: MultiTaskModule) -> ObjectiveModule:
         self.check(suite)
-        return ProxyAModule(self, model, size_of(self, suite, model))
+        return ProxyAModule(self, model, sizes_of(self, suite, model))
 
 
 class ProxyAModule(DomainAdversaryModule):

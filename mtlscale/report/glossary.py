@@ -23,8 +23,8 @@ _TERMS = {
     "p": "How often a difference at least as large would come out if there were none, Holm-corrected.",
     "diverged": "A run whose loss or parameters were no numbers any more. It counts in no mean.",
     LAST_STEP: "Test score after the last step of training, which papers on adaptation between domains report: nothing "
-    "chose it. The average is at the epoch that is best on held-out samples of the source; no label of the target enters "
-    "either choice.",
+    "chose it. The average is at the epoch that is best on held-out samples of the source; no label of the target "
+    "enters either.",
     "chosen epoch": "The epoch with the best validation score; test metrics are of it.",
     "Pareto front": "The methods that no other is at least as good as at no higher cost.",
     "step ×": "Median time of a training step, as a ratio to the reference.",

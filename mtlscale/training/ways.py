@@ -348,13 +348,17 @@ class Ways:
 
     def _finish(self, asked: Asked, *, summed: bool = False) -> bool:
         """Sum `.grad` over workers, unless `summed`, and undo the loss scale; whether all is finite, asked in fp16
-        alone."""
+        alone. What has a gradient on no worker has none afterwards: an optimiser with momentum would move it."""
         parameters = self.densify()
-        if self.workers.size > 1 and not summed:
-            for parameter in parameters:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-            self.workers.sum_many([p.grad for p in parameters if p.grad is not None])
+        if self.workers.size > 1 and not summed and parameters:
+            missing = [p for p in parameters if p.grad is None]
+            there = parameters[0].new_tensor([float(p.grad is not None) for p in parameters])
+            for parameter in missing:
+                parameter.grad = torch.zeros_like(parameter)
+            self.workers.sum_many([*(p.grad for p in parameters if p.grad is not None), there])
+            if missing:
+                for parameter, count in zip(parameters, there.tolist(), strict=True):
+                    parameter.grad = parameter.grad if count else None
         if self.amp != "fp16":
             return True
         grads = [p.grad for p in parameters if p.grad is not None]
