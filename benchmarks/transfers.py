@@ -1,4 +1,4 @@
-"""What methods of adaptation reach on average over many transfers, at the epoch the source chose and after the last step.
+"""What methods of adaptation reach on average over transfers, where the source chose the epoch and after the last step.
 
     mtlscale run office_caltech10_cpu --home HOME
     python benchmarks/transfers.py office_caltech10_cpu --home HOME

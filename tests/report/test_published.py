@@ -297,3 +297,12 @@ def test_an_experiment_names_the_file_relative_to_itself(experiment_file: Callab
     plain = load_experiment(experiment_file())
     fingerprints = {"uneven": "f"}
     assert [run.run_id for run in found.runs(fingerprints)] == [run.run_id for run in plain.runs(fingerprints)]
+
+
+def test_a_table_may_be_of_one_data_set_of_its_pipeline(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    table = "{source: x, dataset: e, %smetric: accuracy, tasks: [a], methods: {stl: {name: S, values: [1]}}}"
+    path.write_text(f"tables:\n  - {table % 'label: one, '}\n  - {table % ''}\n", encoding="utf-8")
+    found = read_published(path)
+    assert [table.label for table in found.of("e", "one")] == ["one", ""]
+    assert [table.label for table in found.of("e", "two")] == [""]
