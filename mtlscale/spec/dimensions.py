@@ -6,12 +6,12 @@ import importlib.util
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from mtlscale.spec.errors import UserError
-from mtlscale.spec.validation import Model
+from mtlscale.spec.validation import Model, OfValidation
 
 MOST_TRIALS = 100_000  # of a search: every one is a run with a record of 10 KB that the driver keeps
 
@@ -110,7 +110,7 @@ class SearchSpec(Model):
     # auto: many small trials as one batched model where that pays, else one by one; adaptive searches are Ray Tune's
     executor: Literal["auto", "pool", "batched", "tune"] = "auto"
     seed: int = 1000  # of the sampling, and the training seed of all trials
-    metric: str | None = None  # mean over tasks on validation; default: what chooses the epoch
+    metric: Annotated[str | None, OfValidation] = None  # mean over tasks on validation; default: what chooses the epoch
     space: dict[str, Dimension] = COMMON  # dotted setting -> what every method tries of it
     # label -> its own knobs; default: the ranges of `mtlscale list`
     methods: dict[str, dict[str, Dimension]] = Field(default_factory=dict)

@@ -10,7 +10,9 @@ from pydantic import Field, model_validator
 from mtlscale.spec import components
 from mtlscale.spec.components import nearest
 from mtlscale.spec.errors import UserError
-from mtlscale.spec.validation import Label, Model
+from mtlscale.spec.validation import Label, Model, OfValidation
+
+Choosing = Annotated[Literal["metric", "loss", "last"], OfValidation]
 
 
 class ComponentSpec(Model):
@@ -186,7 +188,7 @@ class TrainingSpec(Model):
     dtype: Literal["float32", "float64"] = "float32"  # of parameters and inputs
     evaluate_every: int = Field(1, ge=1)  # epochs
     patience: int | None = Field(None, ge=1)  # stop after so many evaluations without a better validation score
-    selection: Literal["metric", "loss", "last"] = "metric"  # how the epoch is chosen on validation
+    selection: Choosing = "metric"  # how the epoch is chosen on validation
     eval_batch_size: int = Field(512, ge=1)  # samples at a time on validation and test
     checkpoint_seconds: float = Field(10.0, ge=0)  # at most one checkpoint in so many seconds
     # Where samples lie: on the device, in the node's memory, in mapped files; auto takes the first that fits. What

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from mtlscale.spec.components import nearest
 from mtlscale.spec.errors import UserError
@@ -37,6 +46,19 @@ def label(text: str) -> str:
 
 
 Label = AfterValidator(label)
+
+
+def of_validation(value: Any) -> Any:
+    """What chooses epochs or settings; `ValueError` where it names the test split or a target domain."""
+    if isinstance(value, str) and {"test", "target"} & set(re.split(r"\W+", value.lower())):
+        raise ValueError(
+            f"{value!r} would choose by labels of the test split, which of an adaptation between domains are the "
+            "target's; everything is chosen on validation: name a metric alone, or loss"
+        )
+    return value
+
+
+OfValidation = BeforeValidator(of_validation)
 
 
 def _kinds(annotation: Any) -> set[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from transfers import job_of, transfer
 from two_workers import PLUGINS, two_workers
 
 from mtlscale.data import PreparedData, Workers, load_prepared
@@ -27,6 +29,8 @@ METHODS = [
     "{objective: {name: mmd, at: encoder.layers.2}, architecture: hps}",
     "{objective: {name: coral, strength: 0}}",
 ]
+ALIGNMENTS = ("population_correlation", "mmd", "coral", "cmd", "kl", "jan", "dann", "cdan", "proxy_a")
+MLP, LOG_2 = {"name": "mlp", "hidden": [4]}, math.log(2)
 Job = tuple[Run, PreparedData]
 
 
@@ -89,14 +93,53 @@ def test_every_objective_moves_the_network_and_at_zero_none_does(job: Callable[.
         assert len(end["measured"]) == 2 and end["measured"].isfinite().all(), method
 
 
-@pytest.mark.parametrize("method", ["equal", "stl", "{balancer: meta_weighting}", "{objective: mmd}"])
-def test_without_an_objective_nothing_of_the_target_passes_the_network(method: str, job: Callable[..., Job]) -> None:
+@pytest.mark.parametrize("found", ["equal", "stl", "aaspc", "meta_weighting", "mmd"])
+def test_without_an_objective_nothing_of_the_target_passes_the_network(found: str, tmp_path: Path) -> None:
     """Batch statistics, say, would be the target's, too."""
-    trainer = Trainer(*job(method, model="{encoder: {name: bottleneck, width: 4}}"))
+    trainer = Trainer(*job_of(transfer(tmp_path), {"name": found}))
     seen: set[str] = set()
     trainer.model.register_forward_pre_hook(lambda module, batches: seen.update(b.stream for b in batches))
     finish(trainer)
-    assert seen - {"left", "right"} == ({"extra"} if "mmd" in method else set())
+    assert seen == ({"class", "target"} if found == "mmd" else {"class"})
+
+
+@pytest.mark.parametrize("name", ALIGNMENTS)
+def test_features_that_are_all_zero_are_trained_on(name: str, tmp_path: Path) -> None:
+    """A place where nothing comes through: no distance, a cosine of 0, and no NaN."""
+    trainer = Trainer(*job_of(transfer(tmp_path, scale=0.0), {"name": name}, {"epochs": 1}, MLP))
+    with torch.no_grad():
+        for parameter in trainer.model.encoder.parameters():
+            parameter.zero_()
+    record = finish(trainer)
+    assert record.status == "finished", record.error
+    expected = {"dann": LOG_2, "cdan": LOG_2, "proxy_a": 0.5}.get(name, 0.0)
+    assert record.epochs[0].traces[f"measured.{name}"] == pytest.approx(expected, abs=0.02)
+
+
+@pytest.mark.parametrize("name", ALIGNMENTS)
+def test_a_batch_of_one_is_refused_and_two_are_compared(name: str, tmp_path: Path) -> None:
+    data = transfer(tmp_path)
+    with pytest.raises(
+        UserError, match=f"{name} compares the samples of a batch.*set training.batch_size to 2 or more"
+    ):
+        job_of(data, {"name": name}, {"batch_size": 1})
+    # The last batch of an epoch has a single sample all the same: 40 = 3 · 13 + 1.
+    record = finish(Trainer(*job_of(data, {"name": name}, {"batch_size": 13, "epochs": 1})))
+    assert record.status == "finished", record.error
+
+
+@pytest.mark.parametrize(
+    ("training", "search"),
+    [({"selection": "test"}, None), ({"selection": "target"}, None), ({}, "test.accuracy"), ({}, "target/loss")],
+)
+def test_what_would_choose_by_labels_of_the_target_is_refused(
+    training: dict[str, str], search: str | None, experiment_file: Callable[..., Path]
+) -> None:
+    content = {"plugins": f"[{', '.join(map(str, PLUGINS))}]", "datasets": "[two_domains]", "training": str(training)}
+    if search:
+        content["search"] = f"{{budget: 2, space: {{training.lr: [0.1, 0.2]}}, metric: {search}}}"
+    with pytest.raises(UserError, match=r"which of an adaptation between domains are the target's; .* on validation"):
+        load_experiment(experiment_file(**content))
 
 
 def test_what_is_made_small_gets_smaller(job: Callable[..., Job]) -> None:
