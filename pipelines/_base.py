@@ -13,8 +13,8 @@ import pyarrow as pa
 from mtlscale.spec import Component, TaskSuite, UserError
 from pipelines._blocks import Blocks, Engine, Tell, blocks
 from pipelines._fingerprint import content, folder_fingerprint
-from pipelines._hub import HubFolder, is_hub_folder
 from pipelines._held import Holder, held
+from pipelines._hub import HubFolder, is_hub_folder
 
 
 @dataclass(frozen=True)
