@@ -94,8 +94,10 @@ class DomainFolders(ImagePipeline):
             work.settle(problems, "images")
         backbone = Backbone(self.backbone, self.weights and files.known(self.weights), self.image_size, self.frame)
         notes: dict[str, Any] = {"features": backbone.known, "pictures_enlarged": 0}
-        for place, (domain, labels) in enumerate(zip(domains, pictures.values(), strict=True)):
-            found = picture_features(store.root, [(name, store.files[name]) for name in labels], backbone, work)
+        sets = {domain: [(name, store.files[name]) for name in labels] for domain, labels in pictures.items()}
+        features = picture_features(store.root, sets, backbone, work)
+        for place, domain in enumerate(domains):
+            found = features[domain.name]
             good = ~found.bad
             domains[place] = Domain(domain.name, domain.ids[good], found.values[good], domain.labels[good])
             notes["pictures_enlarged"] += int(found.enlarged.sum())

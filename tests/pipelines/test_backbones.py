@@ -25,7 +25,7 @@ from mtlscale.torchvision_ops import declare
 from pipelines import Work
 from pipelines._backbones import BACKBONES, Backbone
 from pipelines._picture_features import picture_features
-from pipelines._store import Store
+from pipelines._store import File, Store
 
 declare()
 import torchvision  # noqa: E402
@@ -167,11 +167,29 @@ def test_weights_that_do_not_fit_are_named(
         built(state, "resnet34")
     with pytest.raises(UserError, match="resnet18 needs its weights: name a file"):
         Backbone("resnet18", None, SIZE, "crop").build()
-    torch.save(torchvision.models.alexnet().state_dict(), tmp_path / "alexnet.pth")
-    with pytest.raises(UserError, match="alexnet reads no pictures of 16 pixels; raise `image_size`"):
-        Backbone("alexnet", str(tmp_path / "alexnet.pth"), 16, "crop").build()
     with pytest.raises(UserError, match=f"backbone = 'resnet9' is outside {BACKBONES[0]} "):
         build("datasets", "office31", {"backbone": "resnet9"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BACKBONES[1:])
+def test_every_network_of_torchvision_has_features(name: str, tmp_path: Path) -> None:
+    """The inputs of its last layer."""
+    torch.manual_seed(0)
+    network = torchvision.models.get_model(name).eval()
+    torch.save(network.state_dict(), tmp_path / "weights.pth")
+    found = Backbone(name, str(tmp_path / "weights.pth"), 64, "crop").build()
+    seen: list[torch.Tensor] = []
+    last = [module for module in network.modules() if isinstance(module, nn.Linear)][-1]
+    last.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 64, 64), dtype=np.uint8)
+    with torch.no_grad():
+        network(v2.functional.normalize(torch.from_numpy(pixels) / 255, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    assert found.features == last.in_features
+    np.testing.assert_allclose(found(pixels), seen[0], rtol=1e-3, atol=1e-3 * float(seen[0].abs().max()))
+    if name == "alexnet":
+        with pytest.raises(UserError, match="alexnet reads no pictures of 16 pixels; raise `image_size`"):
+            Backbone(name, str(tmp_path / "weights.pth"), 16, "crop").build()
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,19 +201,54 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         Backbone("efficientnet_lite0", None, SIZE, "crop").build()
 
 
-@pytest.mark.ray
-def test_features_do_not_depend_on_who_computes_them(source: Path, weights: Path, local_ray: None) -> None:
-    """Ray's actors, one and three of them, and this process's threads; more than a batch of pictures."""
+@pytest.fixture
+def sets(source: Path) -> dict[str, list[tuple[str, File]]]:
+    """More than a batch of pictures, and a few of another set."""
     store = Store(source, lambda name: name.endswith(".png"))
-    pictures = [(name, store.files[name]) for name in store.names] * 5
+    pictures = [(name, store.files[name]) for name in store.names]
+    return {"many": pictures * 3, "few": pictures[:5]}
+
+
+def test_sets_are_computed_alike_together_and_alone(
+    source: Path, sets: dict[str, list[tuple[str, File]]], weights: Path
+) -> None:
+    backbone = Backbone("resnet18", files.known(str(weights)), SIZE, "crop")
+    together = picture_features(source, sets, backbone, Work(), 2)
+    for name, pictures in sets.items():
+        alone = picture_features(source, {name: pictures}, backbone, Work(), 1)[name]
+        np.testing.assert_array_equal(alone.values, together[name].values)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    picture_features(source, {"few": sets["few"]}, backbone, Work(), 1)
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    "actors", [2, pytest.param(1, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
+)
+def test_features_do_not_depend_on_who_computes_them(
+    source: Path, sets: dict[str, list[tuple[str, File]]], weights: Path, local_ray: None, actors: int
+) -> None:
+    """Ray's actors, and this process."""
     backbone = Backbone("resnet18", files.known(str(weights)), SIZE, "crop")
     told: list[tuple[int, int]] = []
-    local = picture_features(store.root, pictures, backbone, Work(), 2)
-    for actors in (1, 3):
-        work = Work(engine="ray", progress=lambda stage, done, total: told.append((done, total)))
-        found = picture_features(store.root, pictures, backbone, work, actors)
-        np.testing.assert_array_equal(found.values, local.values)
-    assert told[-4:] == [(0, 90), (32, 90), (64, 90), (90, 90)]
-    (source / "dslr/images/mug/1.png").write_bytes(b"")
+    work = Work(engine="ray", progress=lambda stage, done, total: told.append((done, total)))
+    found = picture_features(source, sets, backbone, work, actors)
+    local = picture_features(source, sets, backbone, Work())
+    for name in sets:
+        np.testing.assert_array_equal(found[name].values, local[name].values)
+    assert told == [(done, 59) for done in (0, 32, 54, 59)]
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_bad_picture_is_named_whoever_reads_it(
+    source: Path, sets: dict[str, list[tuple[str, File]]], weights: Path, local_ray: None
+) -> None:
+    backbone = Backbone("resnet18", files.known(str(weights)), SIZE, "crop")
+    for path in ("dslr/images/mug/1.png", "webcam/images/mug/1.png"):
+        (source / path).write_bytes(b"")
     with pytest.raises(UserError, match=r"dslr/images/mug/1.png is corrupt"):
-        picture_features(store.root, pictures, backbone, Work(engine="ray"), 2)
+        picture_features(source, sets, backbone, Work(engine="ray"), 2)
