@@ -96,17 +96,23 @@ class Network:
     features = 0
 
     def __init__(self, module: nn.Module, mean: tuple[float, ...], deviation: tuple[float, ...]) -> None:
-        self._module, self._mean, self._deviation = module, mean, deviation
+        self.module, self._mean, self._deviation = module, mean, deviation
 
     def __call__(self, pixels: np.ndarray) -> np.ndarray:
         """uint8 [N, 3, S, S] -> float32 [N, D]."""
         import torch
 
         torch.set_num_threads(1)
-        mean, deviation = (torch.tensor(its).view(3, 1, 1) for its in (self._mean, self._deviation))
         with torch.inference_mode():
-            found: np.ndarray = self._module((torch.from_numpy(pixels).float() - mean) / deviation).numpy()
+            found: np.ndarray = self.module(self.normalised(pixels)).numpy()
         return found
+
+    def normalised(self, pixels: np.ndarray) -> Tensor:
+        """What the module sees of them."""
+        import torch
+
+        mean, deviation = (torch.tensor(its).view(3, 1, 1) for its in (self._mean, self._deviation))
+        return (torch.from_numpy(pixels).float() - mean) / deviation
 
 
 @contextmanager

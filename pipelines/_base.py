@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -13,8 +13,8 @@ import pyarrow as pa
 from mtlscale.spec import Component, TaskSuite, UserError
 from pipelines._blocks import Blocks, Engine, Tell, blocks
 from pipelines._fingerprint import content, folder_fingerprint
-from pipelines._hub import HubFolder, is_hub_folder
 from pipelines._held import Holder, held
+from pipelines._hub import HubFolder, is_hub_folder
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,11 @@ class Work:
         return blocks(parts, self.engine, self.progress)
 
     def held(
-        self, function: type[Holder], arguments: tuple[Any, ...], table: pa.Table, rows: int, most: int | None = None
+        self, function: type[Holder], arguments: tuple[Any, ...], tables: Sequence[pa.Table], most: int | None = None
     ) -> Generator[pa.Table]:
-        """`function(*arguments)`, made once on each of `most` actors, or here, of `rows` rows of the table at a time:
-        results in the order of the rows."""
-        parts = [table.slice(start, rows) for start in range(0, len(table), rows)]
-        return held(function, arguments, parts, self.engine, most)
+        """`function(*arguments)`, made once on each of `most` actors, or here, of each table; results in their
+        order."""
+        return held(function, arguments, tables, self.engine, most)
 
     def settle(self, problems: Iterable[tuple[str, str]], what: str) -> dict[str, Any]:
         """Rows that cannot be used, as (name, problem): a `UserError` naming the first, or a note with `skip_bad`."""

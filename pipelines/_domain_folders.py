@@ -18,10 +18,11 @@ import numpy as np
 from mtlscale.spec import UserError, files, knob
 from pipelines._backbones import BACKBONES, FRAMES, LITE, Backbone
 from pipelines._base import Prepared, Work
-from pipelines._domains import Domain, adaptation, adaptation_of_images, check_classes
+from pipelines._domains import Domain, Pictured, adaptation, adaptation_of_images, check_classes
 from pipelines._image_set import ImagePipeline
 from pipelines._picture_features import picture_features
 from pipelines._store import Store
+from pipelines._text_files import Problems
 
 PICTURES = r"[^/]+\.(?i:jpe?g|png|bmp)"
 INPUTS = ("backbone", "images")
@@ -31,13 +32,13 @@ class DomainFolders(ImagePipeline):
     """One transfer: all pictures of the labelled domain, and those of the target."""
 
     ray_from_bytes: ClassVar[float] = 64e6  # a network on two cores gains sooner than decoding alone
-    needs_source: ClassVar[bool] = True
     places: ClassVar[Mapping[str, str]]  # domain -> pattern of its folder, in which those of the classes are
     layout: ClassVar[str] = "<domain>/<class>/*.jpg"
 
+    limit: int = knob(0, low=0, high=1e9, help="only the first so many pictures of each class of a domain; 0: all")
     domain: str = knob("", help="the labelled source")
     target: str = knob("", help="the target, whose labels test alone has")
-    features: str = knob("backbone", choices=INPUTS, help="what the inputs are: features of a frozen network, or pixels")
+    features: str = knob("backbone", choices=INPUTS, help="the inputs: features of a frozen network, or pixels")
     backbone: str = knob(LITE, choices=BACKBONES, help="the frozen network")
     weights: str | None = knob(None, file=True, help="file of torchvision's weights of the backbone; none: its package")
     image_size: int = knob(224, low=8, high=1024, help="pixels of height and width")
@@ -69,15 +70,15 @@ class DomainFolders(ImagePipeline):
         match = _pattern(self.places[domain]).search(name)
         return match[1] if match else None
 
-    def labelled(self, store: Store, domain: str) -> dict[str, str]:
+    def labelled(self, store: Store, domain: str, problems: Problems) -> dict[str, str]:
         """Name of each picture of a domain -> its class."""
         found = {name: self.class_of(domain, name) for name in store.names}
         return {name: label for name, label in found.items() if label is not None}
 
     def prepare(self, source: Path | None, work: Work) -> Prepared:
         assert source is not None
-        store = self.store(source)
-        pictures = {domain: self._some(self.labelled(store, domain)) for domain in (self.domain, self.target)}
+        store, problems = self.store(source), Problems()
+        pictures = {domain: self._some(self.labelled(store, domain, problems)) for domain in (self.domain, self.target)}
         for domain, labels in pictures.items():
             if not labels:
                 raise UserError(f"{self.name}: {source} has no picture of the domain {domain}; expected {self.layout}, "
@@ -87,14 +88,16 @@ class DomainFolders(ImagePipeline):
         check_classes(self.name, classes, *domains)
         salt = f"{self.name}/{self.split}"
         if self.features == "images":
-            return adaptation_of_images(
-                self.name, classes, *domains, self.validation, salt, self.image_size, str(store.root), work, self.kept
-            )
+            pictured = Pictured(self.image_size, str(store.root), self.kept, problems)
+            return adaptation_of_images(self.name, classes, *domains, self.validation, salt, pictured, work)
+        if problems and not work.skip_bad:
+            work.settle(problems, "images")
         backbone = Backbone(self.backbone, self.weights and files.known(self.weights), self.image_size, self.frame)
         notes: dict[str, Any] = {"features": backbone.known, "pictures_enlarged": 0}
-        problems: list[tuple[str, str]] = []
-        for place, (domain, labels) in enumerate(zip(domains, pictures.values(), strict=True)):
-            found = picture_features(store.root, [(name, store.files[name]) for name in labels], backbone, work)
+        sets = {domain: [(name, store.files[name]) for name in labels] for domain, labels in pictures.items()}
+        features = picture_features(store.root, sets, backbone, work)
+        for place, domain in enumerate(domains):
+            found = features[domain.name]
             good = ~found.bad
             domains[place] = Domain(domain.name, domain.ids[good], found.values[good], domain.labels[good])
             notes["pictures_enlarged"] += int(found.enlarged.sum())

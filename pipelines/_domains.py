@@ -35,6 +35,19 @@ class Domain:
 
 
 @dataclass(frozen=True)
+class Pictured:
+    """Pictures below `root`, to be size x size pixels.
+
+    kept: the part with the input, where that is kept as its file has it; problems: samples that had to be left out.
+    """
+
+    size: int
+    root: str
+    kept: str | None
+    problems: list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
 class Piece:
     """Some rows of a domain that are of one split and stream."""
 
@@ -66,13 +79,10 @@ def adaptation_of_images(
     target: Domain,
     validation: float,
     salt: str,
-    size: int,
-    root: str,
+    pictures: Pictured,
     work: Work,
-    picture: str | None,
 ) -> Prepared:
-    """The same on pictures of size x size pixels, decoded later. picture: the part with the input, where that is kept as
-    its file has it."""
+    """The same on pictures, decoded later."""
     tables = [
         pa.table(
             {
@@ -85,11 +95,12 @@ def adaptation_of_images(
         )
         for piece in _pieces(name, classes, source, target, validation, salt)
     ]
-    shape = (CHANNELS, size, size)
+    shape = (CHANNELS, pictures.size, pictures.size)
     suite = _suite(name, classes, source, target, "image", shape)
     columns = {"input": Column("uint8", shape)}
+    decode = partial(decode_picture, size=pictures.size)
     index = pa.concat_tables(tables)
-    return prepared_images(suite, index, partial(decode_picture, size=size), columns, root, [], work, picture)
+    return prepared_images(suite, index, decode, columns, pictures.root, pictures.problems, work, pictures.kept)
 
 
 def decode_picture(row: Row, files: Files, size: int) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""A function that is dear to make, a model above all, of blocks of a table: on Ray Data's actors, each of which makes it
+"""A function that is dear to make, as a model is, of blocks of a table: on Ray Data's actors, each of which makes it
 once, or on threads of this process; results in the order of the blocks."""
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from pipelines._base import Work
 from pipelines._pixels import BadImage
 from pipelines._store import File, Unreadable, read_file, shown
 
+Pictures = Sequence[tuple[str, File]]  # by name
 AT_ONCE = 32  # pictures that the network sees together; another number may change the last bits of features
 _BLOCKS = 256  # about so many blocks of a large set, so that what is done is known
 _MOST = 16  # times AT_ONCE pictures in a block
@@ -63,51 +64,67 @@ class Extract:
 
 
 def picture_features(
-    root: Path, pictures: Sequence[tuple[str, File]], backbone: Backbone, work: Work, actors: int | None = None
-) -> Features:
-    """Of pictures by name and file. The first that cannot be used ends it, unless bad ones are skipped. actors: at most
-    so many; None: one for every core.
+    root: Path, sets: Mapping[str, Pictures], backbone: Backbone, work: Work, actors: int | None = None
+) -> dict[str, Features]:
+    """Of sets of pictures, by their names. The first picture that cannot be used ends it, unless bad ones are skipped.
 
-    With `work.cache` they are kept there, known by the pictures' names, sizes and checksums and by the backbone.
+    With `work.cache` the features of a set are kept there, known by its pictures' names, sizes and checksums and by the
+    backbone. actors: at most so many; None: one for every core.
     """
-    kept = None if work.cache is None else work.cache / f"{_key(pictures, backbone)}.parquet"
-    found = None if kept is None else _read(kept, len(pictures))
-    if found is None:
-        found = _extracted(root, pictures, backbone, work, actors)
-        if kept is not None and not any(found["wrong"].to_pylist()):
-            _write(kept, found)
-    column = found["features"].combine_chunks()
-    wrong = found["wrong"].to_pylist()
-    problems = [(shown(file.location), text) for (_, file), text in zip(pictures, wrong, strict=True) if text]
+    keys = {name: _key(pictures, backbone) for name, pictures in sets.items()}
+    kept = {} if work.cache is None else {name: work.cache / f"{key}.parquet" for name, key in keys.items()}
+    found = {name: _read(path, len(sets[name])) for name, path in kept.items()}
+    missing = {name: pictures for name, pictures in sets.items() if found.get(name) is None}
+    for name, table in _extracted(root, missing, backbone, work, actors):
+        found[name] = table
+        if name in kept and not any(table["wrong"].to_pylist()):
+            _write(kept[name], table)
+    return {name: _features(sets[name], table) for name, table in found.items() if table is not None}
+
+
+def _features(pictures: Pictures, table: pa.Table) -> Features:
+    column = table["features"].combine_chunks()
+    wrong = table["wrong"].to_pylist()
     return Features(
         column.flatten().to_numpy().reshape(len(column), column.type.list_size),
-        found["enlarged"].to_numpy(),
-        problems,
+        table["enlarged"].to_numpy(),
+        [(shown(file.location), text) for (_, file), text in zip(pictures, wrong, strict=True) if text],
         np.array([bool(text) for text in wrong], bool),
     )
 
 
 def _extracted(
-    root: Path, pictures: Sequence[tuple[str, File]], backbone: Backbone, work: Work, actors: int | None
-) -> pa.Table:
+    root: Path, sets: Mapping[str, Pictures], backbone: Backbone, work: Work, actors: int | None
+) -> Iterator[tuple[str, pa.Table]]:
+    """Each set as it is done; all by the same actors, and no set's pictures together with another's."""
+    if not sets:
+        return
     backbone.build()  # says here what is wrong with it
-    locations = pa.table({"location": pa.array([file.location for _, file in pictures], pa.string())})
+    blocks = {name: _blocks(pictures) for name, pictures in sets.items()}
+    done, total, stage = 0, sum(map(len, sets.values())), f"features of {backbone.name}"
+    work.progress(stage, 0, total)
+    tables = [table for of_set in blocks.values() for table in of_set]
+    with threads_kept(), closing(work.held(Extract, (backbone, str(root)), tables, actors)) as results:
+        for name, of_set in blocks.items():
+            parts = []
+            for block, part in zip(of_set, results, strict=False):
+                parts.append(part)
+                texts = part["wrong"].to_pylist()
+                wrong = next((row for row, text in enumerate(texts) if text), None)
+                if wrong is not None and not work.skip_bad:
+                    work.settle([(shown(block["location"][wrong].as_py()), texts[wrong])], "images")
+                done += len(part)
+                work.progress(stage, done, total)
+            yield name, pa.concat_tables(parts)
+
+
+def _blocks(pictures: Pictures) -> list[pa.Table]:
+    table = pa.table({"location": pa.array([file.location for _, file in pictures], pa.string())})
     rows = AT_ONCE * max(1, min(_MOST, len(pictures) // (AT_ONCE * _BLOCKS)))
-    parts, done, stage = [], 0, f"features of {backbone.name}"
-    work.progress(stage, 0, len(pictures))
-    with threads_kept(), closing(work.held(Extract, (backbone, str(root)), locations, rows, actors)) as results:
-        for part in results:
-            parts.append(part)
-            wrong = next((n for n, text in enumerate(part["wrong"].to_pylist()) if text), None)
-            if wrong is not None and not work.skip_bad:
-                location = pictures[done + wrong][1].location
-                work.settle([(shown(location), part["wrong"][wrong].as_py())], "images")
-            done += len(part)
-            work.progress(stage, done, len(pictures))
-    return pa.concat_tables(parts)
+    return [table.slice(start, rows) for start in range(0, len(table), rows)]
 
 
-def _key(pictures: Sequence[tuple[str, File]], backbone: Backbone) -> str:
+def _key(pictures: Pictures, backbone: Backbone) -> str:
     digest = hashlib.sha256(json.dumps([backbone.known, AT_ONCE], sort_keys=True).encode())
     for name, file in pictures:
         digest.update(f"{name}\0{file.bytes}\0{file.checksum}\n".encode())

@@ -39,9 +39,9 @@ def check_prepared(name: str, prepared: object) -> Prepared:
     _check_shapes(where, prepared)
     if prepared.pieces is None:
         _check_tables(where, suite, prepared)
-    elif len(suite.streams) != 1 and any("stream" not in index.column_names for index in prepared.pieces.index.values()):
-        raise UserError(f"{where}: a set in pieces with several streams says in the column `stream` of its index whose "
-                        "a row is; give it one, or set inputs to shared and unlabelled to ()")  # fmt: skip
+    elif len(suite.streams) > 1 and not all("stream" in i.column_names for i in prepared.pieces.index.values()):
+        raise UserError(f"{where}: a set in pieces with several streams names the stream of every row in a column "
+                        "`stream` of its index; add it, or set inputs to shared and unlabelled to ()")  # fmt: skip
     return prepared
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from mtlscale.spec import UserError, knob
 from pipelines._domain_folders import DomainFolders
 from pipelines._store import Store
-from pipelines._text_files import decoded
+from pipelines._text_files import Problems, decoded
 
 DOMAINS = ("train", "validation", "test")
 CLASSES = (
@@ -24,8 +24,9 @@ class Visda(DomainFolders):
     `test`).
 
     The official folders or tars: `train/<class>/*.png`, `validation/<class>/*.jpg`, `test/trunk*/*.jpg`. Where a part
-    has an `image_list.txt`, with a picture and the number of its class on every line, that says which pictures there are
-    and what they are; `test` needs it. Inputs are features of a frozen network, or the pictures for a trainable one.
+    has an `image_list.txt`, with a picture and the number of its class on every line, that says which pictures there
+    are and what they are; `test` needs it. Inputs are features of a frozen network, or the pictures for a trainable
+    one.
     """
 
     name: ClassVar[str] = "visda"
@@ -40,10 +41,10 @@ class Visda(DomainFolders):
     def wanted(self, name: str) -> bool:
         return super().wanted(name) or any(_list_of(domain, name) for domain in (self.domain, self.target))
 
-    def labelled(self, store: Store, domain: str) -> dict[str, str]:
+    def labelled(self, store: Store, domain: str, problems: Problems) -> dict[str, str]:
         lists = [name for name in store.names if _list_of(domain, name)]
         if not lists:
-            found = super().labelled(store, domain)
+            found = super().labelled(store, domain, problems)
             odd = next((label for label in found.values() if label not in CLASSES), None)
             if odd is not None:
                 raise UserError(f"visda: the folder {odd} of {domain} is none of the 12 classes, and {domain} has no "
@@ -56,9 +57,11 @@ class Visda(DomainFolders):
             picture, _, number = line.rpartition(" ")
             name = f"{below}/{picture.strip()}"
             if not number.isdigit() or int(number) >= len(CLASSES):
-                raise UserError(f"visda: {lists[0]} has the line {line[:60]!r}; expected a picture and a class, 0 to 11")
+                raise UserError(f"visda: {lists[0]} has the line {line[:60]!r}; expected a picture and its class, a "
+                                "number from 0 to 11")  # fmt: skip
             if name not in store.files:
-                raise UserError(f"visda: {picture.strip()} is in {lists[0]}, but the picture is missing; fetch it again")
+                problems.append((name, f"is in {lists[0]}, but the picture is missing"))
+                continue
             found[name] = CLASSES[int(number)]
         return dict(sorted(found.items()))
 
