@@ -84,25 +84,28 @@ class DomainFolders(ImagePipeline):
                 raise UserError(f"{self.name}: {source} has no picture of the domain {domain}; expected {self.layout}, "
                                 "in folders, a zip or a tar")  # fmt: skip
         classes = sorted({label for labels in pictures.values() for label in labels.values()})
-        domains = [self._domain(store, domain, labels, classes) for domain, labels in pictures.items()]
-        check_classes(self.name, classes, *domains)
+        labelled, other = (
+            self._domain(store, domain, pictures[domain], classes) for domain in (self.domain, self.target)
+        )
+        check_classes(self.name, classes, labelled, other)
         salt = f"{self.name}/{self.split}"
         if self.features == "images":
             pictured = Pictured(self.image_size, str(store.root), self.kept, problems)
-            return adaptation_of_images(self.name, classes, *domains, self.validation, salt, pictured, work)
+            return adaptation_of_images(self.name, classes, labelled, other, self.validation, salt, pictured, work)
         if problems and not work.skip_bad:
             work.settle(problems, "images")
         backbone = Backbone(self.backbone, self.weights and files.known(self.weights), self.image_size, self.frame)
         notes: dict[str, Any] = {"features": backbone.known, "pictures_enlarged": 0}
         sets = {domain: [(name, store.files[name]) for name in labels] for domain, labels in pictures.items()}
         features = picture_features(store.root, sets, backbone, work)
-        for place, domain in enumerate(domains):
-            found = features[domain.name]
+        domains = []
+        for place in (labelled, other):
+            found = features[place.name]
             good = ~found.bad
-            domains[place] = Domain(domain.name, domain.ids[good], found.values[good], domain.labels[good])
+            domains.append(Domain(place.name, place.ids[good], found.values[good], place.labels[good]))
             notes["pictures_enlarged"] += int(found.enlarged.sum())
             problems += found.problems
-        prepared = adaptation(self.name, classes, *domains, self.validation, salt)
+        prepared = adaptation(self.name, classes, domains[0], domains[1], self.validation, salt)
         return replace(prepared, notes=notes | work.settle(problems, "images"))
 
     def _domain(self, store: Store, name: str, labels: Mapping[str, str], classes: list[str]) -> Domain:

@@ -65,8 +65,8 @@ class OfficeCaltech10(DomainFolders):
         if self.features not in GIVEN:
             return super().prepare(source, work)
         assert source is not None
-        domains = [self._given(source, name) for name in (self.domain, self.target)]
-        return adaptation(self.name, CLASSES, *domains, self.validation, f"{self.name}/{self.split}")
+        labelled, other = (self._given(source, name) for name in (self.domain, self.target))
+        return adaptation(self.name, CLASSES, labelled, other, self.validation, f"{self.name}/{self.split}")
 
     def _given(self, folder: Path, name: str) -> Domain:
         if self.features == "surf":

@@ -82,16 +82,18 @@ class AlignmentModule(ObjectiveModule):
     def step_term(self, seen: Sequence[tuple[Batch, Outputs]], workers: Workers) -> Tensor | None:
         features = [self._features(place, outputs, len(seen)) for place, (_, outputs) in enumerate(seen)]
         self._seen.clear()
-        sides = []
-        for labelled in (True, False):
+
+        def side(labelled: bool) -> Side:
             rows = [place for place, (batch, _) in enumerate(seen) if batch.labelled is labelled]
             classes = [_probabilities(seen[place][1]) for place in rows] if self.probabilities else []
             total = sum(seen[place][0].total for place in rows)
-            sides.append(Side(torch.cat([features[place] for place in rows]), torch.cat(classes) if classes else None,
-                              total))  # fmt: skip
-        if not all(side.total for side in sides):
+            joined = torch.cat([features[place] for place in rows])
+            return Side(joined, torch.cat(classes) if classes else None, total)
+
+        source, target = side(True), side(False)
+        if not source.total or not target.total:
             return None
-        term, value = self.of_step(*sides, workers)
+        term, value = self.of_step(source, target, workers)
         self._value = value.detach().to(torch.float64)
         return term
 
@@ -195,7 +197,7 @@ def _probabilities(outputs: Outputs) -> Tensor:
 
 
 def _module(model: nn.Module, name: str, label: str) -> nn.Module:
-    known = {module: child for module, child in model.named_modules() if module}
+    known: dict[str, nn.Module] = {module: child for module, child in model.named_modules() if module}
     if name not in known:
         raise UserError(f"{label}: the network has no module {name!r}: {nearest(name, list(known))}")
     return known[name]

@@ -52,4 +52,5 @@ class CDANModule(DomainAdversaryModule):
         assert side.classes is not None
         classes = side.classes.detach()
         values = 1 + (torch.special.entr(classes).sum(1)).neg().exp()
-        return values * (side.total / self._workers.sum(values.sum()))
+        scaled: Tensor = values * (side.total / self._workers.sum(values.sum()))
+        return scaled

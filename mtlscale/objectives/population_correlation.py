@@ -10,6 +10,8 @@ from mtlscale.objectives._base import ObjectiveModule
 from mtlscale.objectives._discrepancies import population_correlation
 from mtlscale.spec import TaskSuite
 
+__all__ = ["PopulationCorrelation", "PopulationCorrelationModule", "population_correlation"]
+
 
 class PopulationCorrelation(Alignment):
     """Population correlation: every feature of a domain is drawn to its nearest direction in the other.

@@ -162,10 +162,10 @@ def sentences(of: Setting) -> Iterator[str]:
     """For each line the value that validation would choose, and the one that is best on test, which nobody knows."""
     sign = 1.0 if of.higher else -1.0
     for line, rows in of.lines.items():
-        best = rows.loc[(sign * rows["test"]).idxmax()]
+        best = rows.iloc[int((sign * rows["test"]).to_numpy().argmax())]
         told = f"{line}: best on test at {best['x']:g} ({best['test']:.2f})"
         if rows["val"].notna().all():
-            chosen = rows.loc[(sign * rows["val"]).idxmax()]
+            chosen = rows.iloc[int((sign * rows["val"]).to_numpy().argmax())]
             told += f"; validation chooses {chosen['x']:g} ({chosen['test']:.2f} on test)"
         yield f"{told}."
 
