@@ -307,6 +307,20 @@ training = {**IMAGES, **CUT, "epochs": 3, "augment": "flip"}
 for name in ("equal", "maxroam", "rotograd"):
     add(f"resume/{name}, images", "images", name, training, encoder=RESNET, flavour="resume", stop=2)
 
+# -- from one domain to another -------------------------------------------------------------------------------------
+
+BOTTLENECK = {"name": "bottleneck", "width": 4, "dropout": 0.2}
+MOVED = {**SGD, "epochs": 2, "batch_size": 10, "lr": 2e-3}
+for name in ("population_correlation", "mmd", "coral", "cmd", "kl", "jan", "proxy_a", "dann", "cdan"):
+    more = {"hidden": 3, "ramp": 4} if name in ("dann", "cdan") else {}
+    add(f"domains/{name}", "domains", {"name": name, **more}, MOVED, encoder=BOTTLENECK)
+add("domains/source alone", "domains", "equal", MOVED, encoder=BOTTLENECK)
+method = {
+    "architecture": {"name": "aaspc", "cells": 2, "lr": 0.1, "dropout": 0.2},
+    "objective": "population_correlation",
+}
+add("domains/aaspc", "domains", method, {**MOVED, "epochs": 3}, encoder=BOTTLENECK)
+
 # -- batched trials ------------------------------------------------------------------------------------------------
 
 RATES = ({"training.lr": 3e-3}, {"training.lr": 3e-2, "training.weight_decay": 1e-2})

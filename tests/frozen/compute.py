@@ -75,6 +75,8 @@ def in_memory(case: Case) -> PreparedData:
         input_kind=data.kind,
         input_shape=data.shape,
         vocabulary_size=data.vocabulary,
+        unlabelled=data.domains[1:],
+        domains=data.domains[:2],
         extras={**data.extras, **(_tokenizer() if _pretrained(case) else {})},
     )
     splits = {

@@ -32,6 +32,7 @@ class Data:
     splits: dict[str, dict[str, Arrays]]
     vocabulary: int | None = None
     extras: dict[str, Any] = field(default_factory=dict)
+    domains: tuple[str, ...] = ()  # source and target of a transfer, whose stream `target` has no labels
 
 
 def uneven(shared: bool = False, poison: bool = False) -> Data:
@@ -61,6 +62,26 @@ def uneven(shared: bool = False, poison: bool = False) -> Data:
     }
     tasks = {"a": (CLASSES[0], 2, CLASSES[1]), "b": (CLASSES[0], 3, CLASSES[1]), "c": (NUMBER[0], 1, NUMBER[1])}
     return Data(shared, "vector", (features,), tasks, splits)
+
+
+def domains() -> Data:
+    """Three classes in a source of 29 samples and a target of 20, which is turned and moved."""
+    rng, features = np.random.default_rng(7), 6
+    centres, turn = rng.normal(size=(3, features)), np.linalg.qr(rng.normal(size=(features, features)))[0]
+
+    def samples(rows: int, target: bool) -> Arrays:
+        labels = np.arange(rows) % 3
+        inputs = centres[labels] + 0.5 * rng.normal(size=(rows, features))
+        return (inputs @ turn + 0.5 if target else inputs).astype(np.float32), {"class": labels}
+
+    moved = samples(20, True)
+    splits = {
+        "train": {"class": samples(29, False), "target": (moved[0], {})},
+        "val": {"class": samples(9, False), "target": (moved[0][:0], {})},
+        "test": {"class": moved, "target": (moved[0][:0], {})},
+    }
+    task = {"class": (CLASSES[0], 3, CLASSES[1])}
+    return Data(False, "vector", (features,), task, splits, domains=("source", "target"))
 
 
 def many(sizes: tuple[int, ...] = (14, 9, 11), features: int = 8, soft: bool = False) -> Data:
@@ -141,4 +162,4 @@ def images(maps: bool = False, shared: bool = True, size: int = 16, rows: int = 
     return Data(shared, "image", (3, size, size), dict(tasks), splits, extras=extras)
 
 
-BUILDERS = {"uneven": uneven, "many": many, "text": text, "images": images}
+BUILDERS = {"domains": domains, "uneven": uneven, "many": many, "text": text, "images": images}
