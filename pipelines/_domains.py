@@ -111,7 +111,7 @@ def check_classes(name: str, classes: Sequence[str], source: Domain, target: Dom
     """`UserError` where a domain has no samples, or the target a class that the source does not know."""
     for domain in (source, target):
         if not len(domain.ids):
-            raise UserError(f"{name}: the domain {domain.name} has no image")
+            raise UserError(f"{name}: the domain {domain.name} has no image; put them there, or name another domain")
     unknown = sorted(set(np.unique(target.labels)) - set(np.unique(source.labels)))
     if unknown:
         named = ", ".join(classes[label] for label in unknown)
