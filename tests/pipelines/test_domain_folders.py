@@ -15,6 +15,7 @@ from image_sets import IN_PROCESS, picture, prepared_bytes, save
 
 from mtlscale.data.pictures import colour
 from mtlscale.data.prepared import PreparedData, load_prepared, read_ids, read_manifest
+from mtlscale.data.readers import open_reader
 from mtlscale.execution.prepare import prepare
 from mtlscale.spec import UserError, build
 from pipelines import Work
@@ -107,13 +108,21 @@ def test_bytes_do_not_depend_on_blocks(office31: Path, tmp_path: Path) -> None:
     assert all(other == first for other in others)
 
 
-def test_encoded_pictures_have_the_same_pixels(office31: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("encoded", [False, True])
+@pytest.mark.parametrize("kind", ["device", "memory", "mapped", "stream"])
+def test_every_reader_has_both_streams(
+    office31: Path, tmp_path: Path, kind: str, encoded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of no rows, too; and the same pixels where pictures are kept as their files have them."""
+    monkeypatch.setenv("MTLSCALE_CACHE", str(tmp_path / "cache"))
     plain = transfer("office31", office31, tmp_path)
-    encoded = transfer("office31", office31, tmp_path, encoded=True)
-    for split, stream in (("train", "class"), ("train", "target"), ("val", "target"), ("test", "class")):
-        rows = np.arange(len(plain.splits[split][stream]))
-        there = encoded.splits[split][stream].take(torch.from_numpy(rows)).inputs
-        np.testing.assert_array_equal(there.numpy(), plain.splits[split][stream].inputs.numpy())
+    data = transfer("office31", office31, tmp_path, encoded=encoded)
+    reader, _ = open_reader(data, kind, device=torch.device("cpu"), dtype=torch.float32)
+    for split, sizes in (("train", {"class": 15, "target": 15}), ("val", {"class": 3, "target": 0})):
+        assert reader.sizes(split) == sizes
+        for stream, count in sizes.items():
+            found = reader.take(split, stream, torch.arange(count)).inputs.byte()
+            assert torch.equal(found, plain.splits[split][stream].inputs), (split, stream)
 
 
 def test_what_cannot_be_used_is_named(office31: Path, tmp_path: Path) -> None:

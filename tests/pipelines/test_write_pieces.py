@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import pytest
 
 from mtlscale.data.columns import numbers
 from mtlscale.spec import SPLITS, Task, TaskSuite, UserError
-from pipelines import Part, Work, _shards, _tasks
+from pipelines import Part, Prepared, Work, _shards, _tasks, check_prepared
 from pipelines import _write_pieces as writing
 from pipelines._write_pieces import write_pieces
 
@@ -185,6 +185,12 @@ def test_ids_are_looked_at_before_anything_is_computed(tmp_path: Path, monkeypat
     with pytest.raises(UserError, match="sample train0004 is in train and in val"):
         with_index(train=["train0004"], val=["train0004"])
     assert not list(tmp_path.iterdir())
+
+
+def test_rows_of_several_streams_say_whose_they_are() -> None:
+    prepared = Prepared(replace(SUITE, unlabelled=("more",)), {}, pieces=Cut())
+    with pytest.raises(UserError, match="names the stream of every row in a column `stream`"):
+        check_prepared("pieces", prepared)
 
 
 def test_a_full_disk_is_an_error_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
