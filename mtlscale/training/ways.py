@@ -348,17 +348,10 @@ class Ways:
 
     def _finish(self, asked: Asked, *, summed: bool = False) -> bool:
         """Sum `.grad` over workers, unless `summed`, and undo the loss scale; whether all is finite, asked in fp16
-        alone. What has a gradient on no worker has none afterwards: an optimiser with momentum would move it."""
+        alone."""
         parameters = self.densify()
         if self.workers.size > 1 and not summed and parameters:
-            missing = [p for p in parameters if p.grad is None]
-            there = parameters[0].new_tensor([float(p.grad is not None) for p in parameters])
-            for parameter in missing:
-                parameter.grad = torch.zeros_like(parameter)
-            self.workers.sum_many([*(p.grad for p in parameters if p.grad is not None), there])
-            if missing:
-                for parameter, count in zip(parameters, there.tolist(), strict=True):
-                    parameter.grad = parameter.grad if count else None
+            _sum_gradients(parameters, self.workers)
         if self.amp != "fp16":
             return True
         grads = [p.grad for p in parameters if p.grad is not None]
@@ -372,6 +365,19 @@ class Ways:
             if parameter.grad is not None and parameter.grad.is_sparse:
                 parameter.grad = parameter.grad.to_dense()
         return parameters
+
+
+def _sum_gradients(parameters: Sequence[nn.Parameter], workers: Workers) -> None:
+    """`.grad` summed over workers. What has one on no worker has none afterwards: an optimiser with momentum would move
+    it."""
+    missing = [p for p in parameters if p.grad is None]
+    there = parameters[0].new_tensor([float(p.grad is not None) for p in parameters])
+    for parameter in missing:
+        parameter.grad = torch.zeros_like(parameter)
+    workers.sum_many([*(p.grad for p in parameters if p.grad is not None), there])
+    if missing:
+        for parameter, count in zip(parameters, there.tolist(), strict=True):
+            parameter.grad = parameter.grad if count else None
 
 
 def _finite(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
