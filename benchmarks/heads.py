@@ -29,7 +29,7 @@ from scipy import stats
 
 from mtlscale.architectures._cells import count, decoded, numbered
 from mtlscale.execution.plan import records_of
-from mtlscale.records import Home, RunRecord
+from mtlscale.records import Home, RunRecord, write_atomically
 from mtlscale.report.canvas import new_figure, save, style
 from mtlscale.spec import load_experiment
 
@@ -129,7 +129,7 @@ class Truth:
 def tables(transfer: str, truth: Truth, searches: Iterable[RunRecord]) -> str:
     scores = truth.of["score"]
     lines = [
-        f"## {transfer}\n",
+        f"### {transfer}\n",
         f"{len(scores)} heads: target {scores.min():.2f} to {scores.max():.2f} %, median {np.median(scores):.2f}.\n",
         "| what is known | correlation with score | watched at cell 1 | at cell 2 | best of 5 by lot: score | rank |",
         "|---|---|---|---|---|---|",
@@ -199,8 +199,9 @@ def main() -> None:
     searches = run(searching, given.home, given.source)
     heads = run(alone, given.home, given.source)
     truths = {transfer: Truth(r for r in heads if r.dataset == transfer) for transfer in transfers}
-    for transfer, truth in truths.items():
-        print(tables(transfer, truth, (r for r in searches if r.dataset == transfer)))
+    page = "\n".join(tables(name, truth, (r for r in searches if r.dataset == name)) for name, truth in truths.items())
+    print(page)
+    write_atomically(Home.at(given.home).experiment("heads") / "page.md", page.encode())
     picture(truths, given.home / "heads.png")
     print(given.home / "heads.png")
 

@@ -41,6 +41,10 @@ FLOOR = "linear"
 MANY = 6  # data sets of one experiment, above which what they say together is shown instead of each one's table
 WIDEST = 30  # columns of a table that anybody reads; the tasks of School are in leaderboard.html
 PAGES = {"tomato_recovery": "python benchmarks/tomato.py --recovery"}  # what leaves a page instead of records
+# The same of programs that write their experiments themselves.
+PROGRAMS = {
+    "heads": ("python benchmarks/heads.py", "Every head of two cells of AASPC, and which of them searches find.")
+}
 HEAD = """\
 # What came out
 
@@ -78,6 +82,15 @@ def main() -> int:
             parts += [f"## {name}\n", f"{experiment.description}\n", f"```sh\n{PAGES[name]}\n```\n", f"{text}\n"]
         elif arguments.experiments:
             raise UserError(f"no runs of {name} in {_told(homes)}; start them with `mtlscale run {name}`")
+    for name, (command, description) in PROGRAMS.items():
+        written = next((page for home in homes if (page := home.experiment(name) / "page.md").is_file()), None)
+        if written is not None:
+            parts += [
+                f"## {name}\n",
+                f"{description}\n",
+                f"```sh\n{command}\n```\n",
+                written.read_text(encoding="utf-8"),
+            ]
     if len(parts) == 1:
         raise UserError(f"no runs of a shipped experiment in {_told(homes)}; start one, or name its --home")
     write_atomically(arguments.output, "\n".join(parts).encode())
