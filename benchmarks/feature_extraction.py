@@ -103,6 +103,9 @@ def measured(store: Store, names: list[str], backbone: Backbone, threads: int, r
     starts: dict[str, list[float]] = {}
     found: dict[str, np.ndarray] = {}
     ways = {"plain loop": None, "Ray Data's actors": "ray", "threads of one process": "local"}
+    os.environ.setdefault(
+        "RAY_worker_niceness", "0"
+    )  # as `session` has it: the actors are no less urgent than the loop
     ray.init(address="local", num_cpus=threads, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     with session(), bar(console) as progress:
         for repeat in range(repeats):
