@@ -154,6 +154,7 @@ def local_ray() -> Iterator[None]:
     from mtlscale.execution import cluster  # noqa: F401 (its settings come first)
 
     os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # else workers starve beside other programs
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     yield
     ray.shutdown()
