@@ -126,7 +126,8 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
     delta = experiment.delta_of()
     board = Leaderboard.from_records(records, experiment.baseline, experiment.reference, published, delta)
     yield f"## {experiment.name}\n"
-    many = len(experiment.datasets) > MANY
+    transferred = all(table.domains for table in board.tables.values())
+    many = transferred or len(experiment.datasets) > MANY
     if not many:
         against = Leaderboard.from_records(records, experiment.baseline, FLOOR, delta=delta)
         yield from (f"{line}\n" for line in floors(against))
@@ -139,7 +140,7 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
     if many:
         if any(dataset.noise is not None for dataset in experiment.datasets):
             yield from gained(experiment, records)
-        if all(table.domains for table in board.tables.values()):
+        if transferred:
             yield from transfers.tables(records, str(experiment.reference))
         yield f"The tables of its {len(experiment.datasets)} data sets are in the home's leaderboard.html.\n"
         return
