@@ -20,9 +20,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import adaptation
 import gains
 import structures
-import transfers
 
 from mtlscale.execution.plan import records_of
 from mtlscale.records import Home, Ledger, RunRecord, write_atomically
@@ -141,7 +141,7 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
         if any(dataset.noise is not None for dataset in experiment.datasets):
             yield from gained(experiment, records)
         if transferred:
-            yield from transfers.tables(records, str(experiment.reference))
+            yield from adaptation.tables(records, str(experiment.reference))
         yield f"The tables of its {len(experiment.datasets)} data sets are in the home's leaderboard.html.\n"
         return
     lines = [line for line in board.to_markdown().splitlines() if line.count(" | ") < WIDEST]

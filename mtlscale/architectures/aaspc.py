@@ -75,12 +75,21 @@ class AASPCModule(MultiTaskModule):
         self.register_buffer("chosen", torch.tensor(numbered(first, recipe.cells)))
         self.reward = 0.0
         self.found: dict[str, Any] = {}
+        self._known: list[int] | None = None  # `chosen` on the host, so that no step waits for the device
+        self.register_load_state_dict_post_hook(_forget)
         self._draw(0)
+
+    @property
+    def choices(self) -> list[int]:
+        """`chosen` as numbers."""
+        if self._known is None:
+            self._known = self.chosen.tolist()
+        return self._known
 
     @property
     def head(self) -> Head:
         """The one in use."""
-        return decoded(self.chosen.tolist())
+        return decoded(self.choices)
 
     def forward(self, batch: Batch) -> Outputs:
         head = self.head
@@ -103,8 +112,11 @@ class AASPCModule(MultiTaskModule):
         seen = int(self.rewards[1])
         before = float(self.rewards[0]) if seen else reward
         if recipe.search == "controller":
-            gradient = self.controller.gradient(self.theta, self.chosen.tolist(), reward - before, recipe.entropy)
-            adam_step(self.theta, self.moments, gradient, seen + 1, recipe.lr)
+            theta, moments = self.theta.cpu(), self.moments.cpu()  # small steps one after another: the host is faster
+            gradient = self.controller.gradient(theta, self.choices, reward - before, recipe.entropy)
+            adam_step(theta, moments, gradient, seen + 1, recipe.lr)
+            self.theta.copy_(theta)
+            self.moments.copy_(moments)
         self.rewards[0] = recipe.decay * before + (1 - recipe.decay) * reward
         self.rewards[1] += 1
         self.reward = reward
@@ -116,9 +128,9 @@ class AASPCModule(MultiTaskModule):
         if self.recipe.search == "fixed":
             return {"reward": self.reward}
         with torch.no_grad():
-            _, log_probability, entropy = self.controller.decide(self.theta, chosen=self.chosen.tolist())
+            _, log_probability, entropy = self.controller.decide(self.theta.cpu(), chosen=self.choices)
         return {
-            "head": number_of(self.chosen.tolist()),
+            "head": number_of(self.choices),
             "reward": self.reward,
             "entropy": float(entropy),
             "head_probability": float(log_probability.exp()),
@@ -131,7 +143,7 @@ class AASPCModule(MultiTaskModule):
         """Of the chosen epoch: the head in words and as a number, and how many of the supernet's parameters it has."""
         head = self.head
         parameters = [p.numel() for module in self.supernet.modules_of(head) for p in module.parameters()]
-        total, number = int(np.sum(parameters)), number_of(self.chosen.tolist())
+        total, number = int(np.sum(parameters)), number_of(self.choices)
         self.found = {"head": head.words(), "head_number": number, "head_parameters": total}
 
     def learned(self) -> int:
@@ -144,7 +156,14 @@ class AASPCModule(MultiTaskModule):
         generator = torch.Generator().manual_seed(self.seed + 1 + epoch)
         if self.recipe.search == "random":
             number = int(torch.randint(count(self.recipe.cells), (), generator=generator))
-            self.chosen.copy_(torch.tensor(numbered(number, self.recipe.cells)))
+            self._known = numbered(number, self.recipe.cells)
         else:
             with torch.no_grad():
-                self.chosen.copy_(torch.tensor(self.controller.decide(self.theta.cpu(), generator)[0]))
+                self._known = self.controller.decide(self.theta.cpu(), generator)[0]
+        self.chosen.copy_(torch.tensor(self._known))
+
+
+def _forget(module: nn.Module, _: Any) -> None:
+    """What the host knows of the head that another state has taken the place of."""
+    assert isinstance(module, AASPCModule)
+    module._known = None

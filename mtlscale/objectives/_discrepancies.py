@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -61,8 +62,7 @@ def moment_discrepancy(source: Tensor, target: Tensor, moments: int = 5) -> Tens
 def symmetric_divergence(source: Tensor, target: Tensor) -> Tensor:
     """KL(p‖q) + KL(q‖p), p and q the domains' mean softmax of their features (as Zhuang et al. 2015)."""
     check_pair(source, target)
-    logs = [values.log_softmax(1).logsumexp(0) - values.new_tensor(float(len(values))).log()
-            for values in (source, target)]  # fmt: skip
+    logs = [values.log_softmax(1).logsumexp(0) - math.log(len(values)) for values in (source, target)]
     return ((logs[0].exp() - logs[1].exp()) * (logs[0] - logs[1])).sum()
 
 

@@ -21,7 +21,7 @@ class PopulationCorrelation(Alignment):
     """
 
     name: ClassVar[str] = "population_correlation"
-    source: ClassVar[str] = "AASPC (Yue's thesis), chapter 4"
+    source: ClassVar[str] = "Yue, Guo & Zhang, arXiv 2021; AASPC in Yue's thesis, chapter 4"
 
     def build(self, suite: TaskSuite, model: MultiTaskModule) -> ObjectiveModule:
         self.check(suite)

@@ -6,7 +6,7 @@ import dataclasses
 
 from frozen.cases import ADAM, BY_GRADIENTS, CASES, SGD, Case
 
-PLACES = ("balancer/", "balancer, shared", "architecture", "objective/", "encoder/", "training/")
+PLACES = ("balancer/", "balancer, shared", "architecture", "objective/", "domains/", "encoder/", "training/")
 # Many parameters, some of them large: what is done for each of them, and for a large one by itself, shows.
 LARGE = {"name": "mlp", "hidden": [520, 520, 6, 6, 6, 6, 6]}
 # Layers so wide that the tasks' gradients of them are not made (mtlscale/training/layers.py).

@@ -28,6 +28,7 @@ def test_the_token_of_a_relative_folder_is_found_from_another(tmp_path: Path, mo
 
 
 @pytest.mark.ray
+@pytest.mark.slow  # another cluster has to come up
 @pytest.mark.timeout(240)
 def test_a_cluster_that_wants_a_token_says_so_in_one_line(
     experiment_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

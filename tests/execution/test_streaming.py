@@ -77,6 +77,7 @@ class Consumer:
         return found
 
 
+@pytest.mark.slow
 def test_two_workers_get_theirs_in_turn_while_they_hold_all_cpus(
     cut: PreparedData, tmp_path: Path, local_ray: None
 ) -> None:

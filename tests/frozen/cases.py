@@ -217,6 +217,14 @@ for name, more in (
     add(f"encoder/pretrained {name}", "text", name, SGD, options={"words": 16}, encoder=encoder)
 add("encoder/resnet18 mgda", "images", "mgda", IMAGES, encoder=RESNET)
 imagenet = {**RESNET, "stem": "imagenet"}
+add(
+    "encoder/resnet50",
+    "images",
+    "equal",
+    IMAGES,
+    options={"size": 32},
+    encoder={"name": "resnet50", "width": 2, "bottleneck": 3},
+)
 add("encoder/resnet18, stem of imagenet", "images", "equal", IMAGES, options={"size": 64}, encoder=imagenet)
 add("encoder/resnet18, inputs per task", "images", "cagrad", CHOOSING, options={"shared": False}, encoder=RESNET)
 add("encoder/deeplab_resnet18 mgda_ub", "images", "mgda_ub", IMAGES, options=MAPS, encoder=DEEPLAB)

@@ -74,6 +74,7 @@ MENDED: dict[str, str] = {
     "encoder/pretrained equal": _LATER,
     "encoder/pretrained mgda": _LATER,
     "encoder/pretrained pcgrad": _LATER,
+    "encoder/resnet50": _LATER,
     "domains/population_correlation": _LATER,
     "domains/mmd": _LATER,
     "domains/coral": _LATER,

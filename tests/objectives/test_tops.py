@@ -41,7 +41,9 @@ def kron(matrices: list[Tensor]) -> Tensor:
 @pytest.mark.parametrize("name", components.names("objectives"))
 def test_batchable_are_those_with_nothing_but_a_proximal_step(name: str) -> None:
     tasks = tuple(Task(name=task, loss="cross_entropy", outputs=3, metrics=("error",)) for task in "abc")
-    suite = TaskSuite(name="three", tasks=tasks, inputs="per_task", input_kind="vector", input_shape=(6,))
+    suite = TaskSuite(
+        name="three", tasks=tasks, inputs="per_task", input_kind="vector", input_shape=(6,), unlabelled=("more",)
+    )
     cls, encoder = components.component("objectives", name), components.build("encoders", "mlp", {})
     model = components.build("architectures", cls.architecture, {}).build(suite, lambda: encoder.build(suite), 0.0)
     module = components.build("objectives", name, {}).build(suite, model)

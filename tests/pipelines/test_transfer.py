@@ -122,6 +122,7 @@ def test_bad_options_are_refused_in_a_line(options: dict[str, Any], message: str
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow  # what is claimed of the experiment, not of the code
 class TestOrder:
     """Gain of hard sharing over single tasks, both as `experiments/transfer_synthetic.yaml` trains them (few units,
     mean losses, Adam), but all draws at once."""

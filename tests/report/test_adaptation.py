@@ -1,4 +1,4 @@
-"""`benchmarks/transfers.py`: means over transfers, and gains paired by transfer."""
+"""`benchmarks/adaptation.py`: means over transfers, and gains paired by transfer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mtlscale.records import RunRecord
 from mtlscale.spec import UserError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import transfers as program
+import adaptation as program
 
 Record = Callable[..., RunRecord]
 GAINS = {"A-W": 9.0, "C-D": 4.0, "D-A": 2.0, "W-C": 6.0}
