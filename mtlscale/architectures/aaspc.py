@@ -76,7 +76,7 @@ class AASPCModule(MultiTaskModule):
         self.reward = 0.0
         self.found: dict[str, Any] = {}
         self._known: list[int] | None = None  # `chosen` on the host, so that no step waits for the device
-        self.register_load_state_dict_post_hook(_forget)
+        self.register_load_state_dict_post_hook(_forget)  # type: ignore[no-untyped-call]
         self._draw(0)
 
     @property
