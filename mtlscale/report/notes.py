@@ -66,12 +66,13 @@ def departures(records: Sequence[RunRecord]) -> dict[str, float]:
 
 def idle(records: Sequence[RunRecord]) -> dict[str, str]:
     """Methods that never left equal weighting, though they are not equal weighting: label -> what to say of it."""
-    balancers = {record.method: _balancer(record) for record in records}
+    # Of one task there is nothing to balance, but perhaps in a search before.
+    balancers = {record.method: _balancer(record) for record in records if len(record.main_metrics) > 1}
     equal = next((method for method, name in balancers.items() if name == "equal"), None)
     repeats = "its row repeats equal weighting" if equal is None else f"its row repeats {equal}"
     said = {}
     for method, departure in departures(records).items():
-        if departure < NEAR and balancers[method] != "equal":
+        if departure < NEAR and balancers.get(method, "equal") != "equal":
             kappas = [
                 abs(float(kappa))
                 for record in records

@@ -384,7 +384,7 @@ def test_the_smallest_difference_that_could_be_shown(record, seeds, said):
 
 def test_methods_that_never_left_equal_weighting_are_marked(record, tmp_path):
     def run(method, seed, departure, **fields):
-        return record(method, seed, {"a": {"accuracy": 90.0 + seed}}, departure=departure, **fields)
+        return record(method, seed, {task: {"accuracy": 90.0 + seed} for task in "ab"}, departure=departure, **fields)
 
     kappa = [Epoch(epoch=1, train_loss={}, seconds=0.1, traces={"kappa": value}) for value in (0.0002, 0.0005)]
     records = [
@@ -395,6 +395,8 @@ def test_methods_that_never_left_equal_weighting_are_marked(record, tmp_path):
     ]
     board = Leaderboard.from_records(records)
     assert board.tables["digits"].idle == ("getmtl",)
+    alone = [run.model_copy(update={"main_metrics": {"a": "accuracy"}}) for run in records]
+    assert Leaderboard.from_records(alone).tables["digits"].idle == ()  # nothing to balance
     note = "≈ getmtl never left equal weighting: weights within 0.3 % of 1/T (κ at most 0.0005); its row repeats equal"
     html = write_report(records, tmp_path, "idle")["html"].read_text(encoding="utf-8")
     for text in (board.to_markdown(), unwrapped(printed(board, 100)), html):
