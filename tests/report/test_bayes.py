@@ -45,6 +45,7 @@ def test_order_of_data_sets_is_nothing_and_a_gain_never_harms(differences, rando
     assert sum(one) == pytest.approx(1.0)
     assert signed_rank(random.sample(differences, len(differences)), 1.0, draws=4000) == one
     more = signed_rank(np.array(differences) + 1.0, 1.0, draws=4000)
-    assert more.better >= one.better and more.worse <= one.worse
+    # What was worse may become the same, which then outweighs what is better: only this holds always.
+    assert more.worse <= one.worse
     turned = signed_rank(-np.array(differences), 1.0, draws=4000)
     assert turned.better == pytest.approx(one.worse, abs=0.06)
