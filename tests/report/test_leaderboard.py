@@ -406,7 +406,8 @@ def test_methods_that_never_left_equal_weighting_are_marked(record, tmp_path):
 
 
 def test_the_picture_names_methods_that_never_left_equal_weighting(record):
-    records = [record(m, 0, {"a": {"accuracy": 90.0}}, departure=0.0) for m in ("equal", "getmtl")]
+    test = {task: {"accuracy": 90.0} for task in "ab"}
+    records = [record(m, 0, test, departure=0.0) for m in ("equal", "getmtl")]
     figure = leaderboard_figure(Leaderboard.from_records(records))
     ticks = [tick.get_text() for axis in figure.axes for tick in axis.get_yticklabels()]
     assert "getmtl ≈" in ticks and "equal" in ticks
