@@ -41,6 +41,7 @@ def drill(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]
     return subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=280, cwd="/")
 
 
+@pytest.mark.slow  # half a minute of starting processes
 def test_it_runs_without_what_it_does_not_need(tmp_path: Path) -> None:
     done = drill("--device", "cpu", "--small", "--output", str(tmp_path / "gpu.md"))
     assert done.returncode == 0, done.stderr[-2000:]

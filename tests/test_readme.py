@@ -25,7 +25,10 @@ def write_examples(folder: Path) -> None:
 @pytest.mark.ray
 @pytest.mark.parametrize(
     ("name", "methods"),
-    [("first.yaml", {"stl", "equal", "mgda", "getmtl", "weighted"}), ("tuned.yaml", {"stl", "equal", "getmtl"})],
+    [
+        ("first.yaml", {"stl", "equal", "mgda", "getmtl", "weighted"}),
+        pytest.param("tuned.yaml", {"stl", "equal", "getmtl"}, marks=pytest.mark.slow),  # half a minute
+    ],
 )
 def test_the_examples_run(name: str, methods: set[str], tmp_path: Path, local_ray: None) -> None:
     write_examples(tmp_path)

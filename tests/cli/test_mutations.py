@@ -221,8 +221,11 @@ def _together(cases: list[tuple[str, int]], tmp_path: Path, home: Path) -> list[
     return found
 
 
+SLOW = ("archive", "plugin")  # half a minute each
+
+
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] * (k in SLOW)) for k in KINDS])
 def test_no_mutation_gets_a_traceback(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MTLSCALE_HOME", str(tmp_path / "outputs"))

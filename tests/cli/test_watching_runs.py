@@ -41,6 +41,7 @@ def events(text: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow  # several runs through Ray
 @pytest.mark.ray
 def test_a_run_in_lines_in_silence_and_in_part(
     experiment_file: Callable[..., Path], tmp_path: Path, local_ray: None

@@ -220,6 +220,7 @@ def test_two_drivers_started_together_train_every_run_once(
     assert [record.status for record in Ledger(Home(home).ledger("small"))] == ["finished"] * 3
 
 
+@pytest.mark.slow  # kill -9 is in the default suite
 @pytest.mark.ray
 @pytest.mark.timeout(300)
 def test_sigterm_ends_in_good_order_and_the_same_command_goes_on(

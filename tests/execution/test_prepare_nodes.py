@@ -69,6 +69,7 @@ def faces(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.slow  # a cluster of two nodes has to come up
 @pytest.mark.ray
 def test_tasks_write_where_all_nodes_see_it(faces: Path, tmp_path: Path) -> None:
     url = f"file://{tmp_path / 'bucket'}"

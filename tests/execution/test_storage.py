@@ -45,6 +45,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
+@pytest.mark.slow  # several runs through Ray
 @pytest.mark.ray
 def test_what_one_home_finished_another_finds(
     experiment_file: Callable[..., Path], tmp_path: Path, url: str, local_ray: None

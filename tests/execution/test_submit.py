@@ -195,6 +195,7 @@ class _Elsewhere(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
+@pytest.mark.slow  # another service has to come up
 def test_another_service_is_no_cluster(experiment_file: Callable[..., Path], tmp_path: Path) -> None:
     with HTTPServer(("127.0.0.1", 0), _Elsewhere) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

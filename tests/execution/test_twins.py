@@ -32,6 +32,7 @@ def metrics(path: Path, home: Path) -> dict[str, list[float]]:
     return {str(method): values.tolist() for method, values in found.iterrows()}
 
 
+@pytest.mark.slow  # several runs through Ray
 @pytest.mark.ray
 def test_twins_are_trained_once_and_both_shown(
     experiment_file: Callable[..., Path], tmp_path: Path, local_ray: None

@@ -93,6 +93,7 @@ def _trained(job: tuple[Run, PreparedData], workers: Workers) -> dict[str, Tenso
     return state
 
 
+@pytest.mark.slow  # frozen runs of two workers on images are in the default suite
 def test_two_workers_end_with_the_parameters_of_one(make: Any) -> None:
     """Workers do not matter with batch normalisation: four steps in float64, the last batch has one sample,
     so one worker has none; running statistics included."""
