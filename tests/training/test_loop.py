@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from mtlscale.data.prepared import PreparedData
-from mtlscale.spec import Experiment, Run, UserError
-from mtlscale.training import Trainer, train
+from mtlscale.spec import Experiment, Run, TrainingSpec, UserError
+from mtlscale.training import Trainer, schedule_factor, train
 
 Small = Callable[..., Experiment]
 Uneven = Callable[..., PreparedData]
@@ -144,3 +144,10 @@ def test_a_record_says_how_far_weights_were_from_equal_ones(
     whole = finish(Trainer(run, data))
     list(itertools.islice(Trainer(run, data, folder=tmp_path).train(), 2))
     assert finish(Trainer(run, data, folder=tmp_path)).departure == whole.departure > 0  # type: ignore[attr-defined]
+
+
+def test_the_inverse_schedule_falls_as_aaspc_s() -> None:
+    """0.1 (1 + 0.001 p)^-0.75, of which this is the factor."""
+    settings = TrainingSpec(schedule="inverse", decay_rate=0.75, decay_steps=1000)
+    factors = [schedule_factor(settings, step, 9) for step in (0, 1000, 15_000)]
+    assert factors == pytest.approx([1.0, 2**-0.75, 0.125])
