@@ -13,6 +13,7 @@ what the host is off in float32, and by 1e-3 in any case. *Cost*: steps of a met
 the figure is the median of the ratios. Peak memory is what three steps allocate at most beyond network and data.
 *Waits*: per step, by torch's own count (`set_sync_debug_mode`) and by the profiler (`cudaStreamSynchronize`, copies to
 and from the host). *Mixed precision*: time over that of float32, skipped steps, whether all parameters are finite.
+*Cells*: images a second, in a search of both halves, of DARTS' search network and of the one that is trained.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -151,14 +153,16 @@ class Trial:
 
     def step(self) -> None:
         """The next step of a run."""
-        mover = self.session.main
-        parts = next(self._steps, None)
+        movers, parts = self.session.movers, next(self._steps, None)
         if parts is None:
             self._epoch += 1
             torch.manual_seed(self._epoch)
-            self._steps = self.batches.steps(zip(mover.steps(self._epoch), strict=True), self._epoch)
+            wanted = zip(*(mover.steps(self._epoch) for mover in movers), strict=True)
+            self._steps = self.batches.steps(wanted, self._epoch)
             parts = next(self._steps)
-        self.session.step(mover, parts[0].micros, parts[0].query)
+        for mover, part in zip(movers, parts, strict=True):
+            self.session.show(mover, [each.micros for each in parts])
+            self.session.step(mover, part.micros, part.query)
 
     def wait(self) -> None:
         if self.device.type == "cuda":
@@ -406,6 +410,37 @@ class Drill:
     def _taken(trial: Trial) -> int:
         return trial.session.main.update.count
 
+    # -- networks of cells -----------------------------------------------------------------------------------------
+
+    def cells(self) -> None:
+        self.table("Cells", "network", "batch", "amp", "channels last", "ms", "images/s", "peak MiB", "finite")
+        s = self.small
+        search = {"search_cells": 2 if s else 8, "search_channels": 2 if s else 16}
+        size = {"cells": 2 if s else 20, "channels": 2 if s else 36, "cutout": 2 if s else 16}
+        shape, kinds = (3, 8 if s else 32, 8 if s else 32), ((*CLASSES, 10),)
+        trained = Problem("trained", "image", shape, kinds, ("darts_cells", size), 4 if s else 96)
+        trained = _with(trained, architecture=("cell_network", {"auxiliary": 0.0 if s else 0.4}))
+        sought = _with(trained, name="search, darts", batch=4 if s else 64, architecture=("darts", search))
+        shares = {**search, "ood": False, "parameter_unit": None, "flops_unit": None, "target_parameters": 0.4}
+        both = _with(sought, name="search, e2rnas without other images", architecture=("e2rnas", shares))
+        for problem, method in ((trained, "equal"), (sought, "equal"), (both, "mgda")):
+            for amp, last in (("off", False), ("off", True), ("bf16", False), ("bf16", True)):
+                if self.late("more networks of cells"):
+                    return
+                self._guarded(problem, partial(self._cells_of, method=method, amp=amp, channels_last=last))
+
+    def _cells_of(self, problem: Problem, method: str, amp: str, channels_last: bool) -> None:
+        trial = prepared(problem, method, self.device, amp=amp, channels_last=channels_last)
+        peak, took = self.peak(trial), self._time(trial)
+        finite = bool(trial.values().isfinite().all())
+        if not finite:
+            self.wrong.append(f"{problem.name}, {amp}: not finite")
+        images = sum(problem.batch for _ in trial.session.movers) / took
+        last = "yes" if channels_last else "no"
+        self.row(problem.name, problem.batch, amp, last, 1e3 * took, images, peak, "yes" if finite else "NO")
+        del trial
+        self._tidy()
+
     # -- pieces ----------------------------------------------------------------------------------------------------
 
     def _guarded(self, problem: Problem, measure: Callable[[Problem], None]) -> None:
@@ -482,7 +517,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     drill = Drill(given.device, given.small, given.minutes)
     name = torch.cuda.get_device_name() if drill.cuda else "the CPU, as a trial of the drill"
     drill.say(f"# mtlscale on {name}\n\nPython {sys.version.split()[0]}, torch {torch.__version__}.")
-    for part in (drill.correctness, drill.cost, drill.precision):
+    for part in (drill.correctness, drill.cost, drill.precision, drill.cells):
         part()
     verdict = "All as on the host." if not drill.wrong else f"WRONG: {'; '.join(drill.wrong)}."
     drill.say(f"\n{verdict} {(time.monotonic() - started) / 60:.1f} minutes.")

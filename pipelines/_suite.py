@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from mtlscale.data.columns import WIDTH
 from mtlscale.metrics import METRICS, check_task
 from mtlscale.spec import SPLITS, Task, TaskSuite, UserError, nearest
 from pipelines._base import Prepared
@@ -70,6 +72,8 @@ def _check_suite(where: str, suite: TaskSuite) -> None:
     if not _is_shape(shape) or not shape or (suite.input_kind == "image" and len(shape) != 3):
         wanted = "(channels, height, width)" if suite.input_kind == "image" else "whole numbers of at least 1"
         raise UserError(f"{where}: input_shape = {shape!r} of {suite.input_kind} inputs should be {wanted}")
+    if suite.per_token and any(task.per != "token" or task.loss != "cross_entropy" for task in suite.tasks):
+        raise UserError(f"{where}: some of its tasks have classes for each token and others do not; make it two suites")
     if suite.input_kind == "tokens" and not _is_count(suite.vocabulary_size):
         raise UserError(f"{where}: vocabulary_size = {suite.vocabulary_size!r}; tokens need the number of words")
 
@@ -146,7 +150,10 @@ def _some(suite: TaskSuite) -> str:
 def _check_types(where: str, suite: TaskSuite, prepared: Prepared, table: pa.Table, tasks: tuple[str, ...]) -> None:
     if not pa.types.is_string(table["id"].type):
         raise UserError(f"{where}: column 'id' holds {table['id'].type}; make the ids texts")
-    _check_numbers(where, "input", table["input"].type, tuple(suite.input_shape))
+    if suite.per_token and pa.types.is_large_binary(table["input"].type):
+        _check_sequences(where, suite, table)
+    else:
+        _check_numbers(where, "input", table["input"].type, tuple(suite.input_shape))
     if suite.input_kind == "tokens" and not pa.types.is_integer(_values(table["input"].type)):
         raise UserError(f"{where}: column 'input' holds {table['input'].type}; tokens are whole numbers")
     for task in suite.tasks:
@@ -156,12 +163,28 @@ def _check_types(where: str, suite: TaskSuite, prepared: Prepared, table: pa.Tab
             _check_target(where, column, table[column].type, task, None if shape is None else tuple(shape))
 
 
+def _check_sequences(where: str, suite: TaskSuite, table: pa.Table) -> None:
+    """Samples that are the bytes of float16 vectors, at most as many as the shape says."""
+    if suite.input_kind != "vector" or len(suite.input_shape) != 2:
+        raise UserError(f"{where}: column 'input' holds bytes; of sequences of vectors input_kind is vector, and "
+                        "input_shape (most tokens, numbers of each)")  # fmt: skip
+    most, size = suite.input_shape
+    counts = pc.binary_length(table["input"]).to_numpy()
+    wrong = (counts % (WIDTH * size) != 0) | (counts > most * WIDTH * size)
+    if wrong.any():
+        row = int(wrong.argmax())
+        wanted = f"{WIDTH * size} for each of at most {most} tokens"
+        raise UserError(f"{where}: sample {table['id'][row]} has {counts[row]} bytes; it wants {wanted}")
+
+
 def _check_target(where: str, column: str, kind: pa.DataType, task: Task, shape: tuple[int, ...] | None) -> None:
     if pa.types.is_string(_values(kind)) or pa.types.is_large_string(_values(kind)):
         raise UserError(
             f"{where}: column {column!r} holds texts; {task.loss} wants {LABELS[task.loss]}: number the classes from 0 "
             "and name them in the task's `classes`"
         )
+    if task.per == "token" and shape is None:
+        raise UserError(f"{where}: column {column!r} is of a task per token; say in target_shapes how many it has")
     usual = (task.outputs,) if task.loss != "cross_entropy" and task.outputs > 1 else ()
     _check_numbers(where, column, kind, usual if shape is None else shape)
     if task.loss == "cross_entropy" and not pa.types.is_integer(_values(kind)):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mtlscale.data.columns import kind_of
+from mtlscale.data.columns import RAGGED, kind_of
 from mtlscale.data.manifest import FORMATS, MANIFEST, FileEntry, Manifest, SourceInfo
 from mtlscale.data.shared import sha256_of
 from mtlscale.spec import SPLITS, Task, UserError, source_hash
@@ -57,7 +57,8 @@ def write_prepared(
         (out / VOCABULARY).write_text("".join(f"{word}\n" for word in prepared.vocabulary), encoding="utf-8")
         files.append(_entry(out, VOCABULARY, len(prepared.vocabulary)))
     types = {name: kind for streams in tables.values() for table in streams.values() for name, kind in _types(table)}
-    return _write_manifest(out, pipeline, source, prepared, files, counts, class_counts, types)
+    format = FORMATS[RAGGED in types.values()]
+    return _write_manifest(out, pipeline, source, prepared, files, counts, class_counts, types, format)
 
 
 def _write_streamed(
@@ -110,7 +111,7 @@ def _write_manifest(
 def _types(table: pa.Table) -> Iterator[tuple[str, str]]:
     for column in table.schema:
         if column.name != "id":
-            yield column.name, kind_of(column, {})[0].name
+            yield column.name, RAGGED if pa.types.is_large_binary(column.type) else kind_of(column, {})[0].name
 
 
 def _sorted(name: str, table: pa.Table) -> pa.Table:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from pathlib import Path
 from typing import ClassVar
-
-import numpy as np
 
 from mtlscale.spec import Task, TaskSuite, UserError, knob
 from pipelines._base import Pipeline, Prepared, Work
 from pipelines._features import one_against_rest, vector_tables
 from pipelines._hub import HubFolder, is_hub_folder
 from pipelines._hub_images import labelled_images
+from pipelines._idx import idx_folder, read_idx
 
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 
@@ -41,23 +38,14 @@ class MnistMtl(Pipeline):
         """The folder of the idx files, or of what the `datasets` library wrote."""
         if is_hub_folder(source):
             return source
-        if not source.is_dir():
-            raise UserError(f"mnist_mtl: source {source} is no folder; name the one with {IMAGES}.gz")
-        for folder in (source, source / "MNIST" / "raw", source / "raw"):
-            found = [name for name in (IMAGES, LABELS) if _idx_file(folder, name)]
-            if len(found) == 1:
-                missing = LABELS if found == [IMAGES] else IMAGES
-                raise UserError(f"mnist_mtl: {missing}.gz is missing in {folder}")
-            if found:
-                return folder
-        raise UserError(f"mnist_mtl: {source} has neither {IMAGES}.gz nor {IMAGES}")
+        return idx_folder(self.name, source, (IMAGES, LABELS))
 
     def prepare(self, source: Path | None, work: Work) -> Prepared:
         assert source is not None
         if is_hub_folder(source):
             images, labels = labelled_images(HubFolder(self.name, source), "train", (28, 28))
         else:
-            images, labels = _read_idx(source, IMAGES, 3), _read_idx(source, LABELS, 1)
+            images, labels = read_idx(self.name, source, IMAGES, 3), read_idx(self.name, source, LABELS, 1)
         if len(images) != len(labels):
             raise UserError(f"mnist_mtl: {len(images)} images but {len(labels)} labels in {source}; fetch them again")
         tasks = one_against_rest(
@@ -81,24 +69,3 @@ class MnistMtl(Pipeline):
             input_shape=(self.components,),
         )
         return Prepared(suite, vector_tables(tasks))
-
-
-def _idx_file(folder: Path, name: str) -> Path | None:
-    return next((path for path in (folder / f"{name}.gz", folder / name) if path.is_file()), None)
-
-
-def _read_idx(folder: Path, name: str, dimensions: int) -> np.ndarray:
-    """The array of bytes in an idx file: two zeros, the type (8: bytes), the number of dimensions, their sizes."""
-    path = _idx_file(folder, name)
-    assert path is not None
-    try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"mnist_mtl: {path} is damaged ({error}); fetch it again") from None
-    start = 4 + 4 * dimensions
-    shape = np.frombuffer(content[4:start].ljust(start - 4, b"\0"), ">u4")
-    if content[:4] != bytes((0, 0, 8, dimensions)) or len(content) != start + int(np.prod(shape, dtype=np.int64)):
-        raise UserError(
-            f"mnist_mtl: {path} is no idx file of {dimensions}-dimensional bytes, or cut off; fetch it again"
-        )
-    return np.frombuffer(content[start:], np.uint8).reshape(shape)

@@ -39,6 +39,8 @@ class MultiTaskModule(nn.Module):
     joint_backward: bool = False
     # Before the main turn's step, every so many steps from the first one on, `add_affinity` is called; 0: never.
     affinity_every: int = 0
+    # Epochs of the phase it is trained in, set before the first.
+    phase_epochs: int = 0
 
     def forward(self, batch: Batch) -> Outputs:
         """One stream's batch -> a prediction [B, outputs] for each of the batch's tasks."""

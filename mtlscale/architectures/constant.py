@@ -25,16 +25,16 @@ class ConstantModule(FittedModule):
     def __init__(self, suite: TaskSuite, maps: bool) -> None:
         super().__init__(suite)
         self.size = tuple(suite.input_shape[-2:]) if maps else ()
+        self.per_token = suite.per_token
         for index, task in enumerate(suite.tasks):
             self.register_buffer(f"value{index}", torch.zeros(task.outputs))
 
     def forward(self, batch: Batch) -> Outputs:
         predictions = {}
+        rows = batch.inputs.shape[:2].numel() if self.per_token else batch.inputs.shape[0]
         for name in batch.tasks:
             value = self.with_graph(name, self.get_buffer(f"value{self.index(name)}"))
-            predictions[name] = value.reshape(1, -1, *[1] * len(self.size)).expand(
-                batch.inputs.shape[0], -1, *self.size
-            )
+            predictions[name] = value.reshape(1, -1, *[1] * len(self.size)).expand(rows, -1, *self.size)
         return Outputs(predictions)
 
     @torch.no_grad()
@@ -78,4 +78,4 @@ class Constant(Architecture):
         return (Phase(epochs=1),)
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
-        return ConstantModule(suite, encoder().spatial)
+        return ConstantModule(suite, not suite.per_token and encoder().spatial)

@@ -16,7 +16,7 @@ from mtlscale.architectures._phases import Phase
 from mtlscale.architectures._regressions import Examples, fit
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule
-from mtlscale.spec import Task, TaskSuite, knob
+from mtlscale.spec import Task, TaskSuite, UserError, knob
 
 _SIDE = 16  # pixels of a picture that is looked at as a whole
 _PICTURES, _PIXELS = 512, 64  # of maps: so many pictures, and places in each
@@ -183,4 +183,9 @@ class Linear(Architecture):
         return (Phase(epochs=1),)
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        if suite.per_token:
+            raise UserError(
+                f"linear looks at whole samples, the tasks of {suite.name} are per token; set `floors` to constant, or "
+                "frequent_tag"
+            )
         return LinearModule(suite, encoder().spatial, tuple(float(value) for value in self.strengths))

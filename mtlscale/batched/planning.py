@@ -61,6 +61,8 @@ def obstacle(run: Run, suite: TaskSuite) -> str | None:
         return "mixed precision, accumulation and gramian_every run one by one"
     if spec.augment != "none" or spec.channels_last:
         return "changed images and channels_last run one by one"
+    if run.evaluation is not None:
+        return "an evaluation of its own runs one by one"
     if suite.unlabelled:
         return "streams without labels run one by one"
     parts = run.parts

@@ -1,5 +1,6 @@
-"""Columns of prepared files as uncompressed arrays on disk: `<column>.npy`; of encoded pictures `<column>.bytes.npy`,
-all of them one after the other, and `<column>.offsets.npy`, where each begins and the last one ends.
+"""Columns of prepared files as uncompressed arrays on disk: `<column>.npy`; of encoded pictures, and of sequences of
+vectors, `<column>.bytes.npy`, all of them one after the other, and `<column>.offsets.npy`, where each begins and the
+last one ends.
 """
 
 from __future__ import annotations

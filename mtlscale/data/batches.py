@@ -76,6 +76,9 @@ class Outputs:
     # The representation as each task's head reads it, a view of its own per task: with these, one pass through all
     # heads gives every task's gradient at the representation.
     branches: dict[str, Tensor] = field(default_factory=dict)
+    # Further predictions of the tasks, in training; the mean losses of these times the factor are added to all losses.
+    auxiliary: dict[str, Tensor] = field(default_factory=dict)
+    auxiliary_factor: float = 0.0
 
 
 @dataclass

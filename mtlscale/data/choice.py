@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mtlscale.data.cache import cache_room, in_words
-from mtlscale.data.columns import ENCODED
+from mtlscale.data.columns import ENCODED, RAGGED, WIDTH
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SHARE = 0.7  # of the memory that is free, which data may take; networks and their gradients want the rest
 GPU_SHARE = 0.5
 _WIDTHS = {"float32": 4, "float64": 8}
+_PACKED = 1.5  # how much smaller the files of float16 vectors may be, at most
 _SURE = 1 << 28  # bytes of data for which nobody looks twice
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 
@@ -158,7 +159,8 @@ def _kinds_of(folder: Path, manifest: Manifest) -> dict[str, np.dtype[Any]] | No
     import numpy as np
 
     if manifest.types:
-        types = {name: np.dtype("uint8" if kind == ENCODED else kind) for name, kind in manifest.types.items()}
+        others = {ENCODED: "uint8", RAGGED: "float16"}
+        types = {name: np.dtype(others.get(kind, kind)) for name, kind in manifest.types.items()}
         return {f"{stream}/{name}": kind for stream in manifest.suite.streams for name, kind in types.items()}
     files = tuple((name, manifest.shards("train", name)[0].path) for name in manifest.suite.streams)
     if not all((folder / file).exists() for _, file in files):
@@ -176,13 +178,18 @@ def needed(folder: Path, manifest: Manifest, dtype: str) -> Need:
         name: _WIDTHS[dtype] if kind.kind == "f" else 8 if "/target." in name else kind.itemsize
         for name, kind in kinds.items()
     }
+    inputs = {f"{stream}/input": 0 for stream in manifest.suite.streams}  # they are in the files as they are
     if manifest.types.get("input") == ENCODED:
-        stored |= {f"{stream}/input": 0 for stream in manifest.suite.streams}  # they are in the files as they are
+        stored |= inputs
+    if manifest.types.get("input") == RAGGED:
+        wider = _WIDTHS[dtype] / WIDTH
+        return Need(_bytes(manifest, stored | inputs, _PACKED), _bytes(manifest, placed | inputs, _PACKED * wider))
     return Need(_bytes(manifest, stored), _bytes(manifest, placed))
 
 
-def _bytes(manifest: Manifest, widths: Mapping[str, int]) -> int:
-    """Bytes of all splits with numbers of these widths; 8 where nothing is said."""
+def _bytes(manifest: Manifest, widths: Mapping[str, int], packed: float = 1.0) -> int:
+    """Bytes of all splits with numbers of these widths; 8 where nothing is said. packed: how much larger inputs are
+    than their files, where these have them as they are."""
     suite, total = manifest.suite, 0
     for entry in manifest.files:
         _, _, stream = entry.path.partition("/")
@@ -192,7 +199,7 @@ def _bytes(manifest: Manifest, widths: Mapping[str, int]) -> int:
         row = widths.get(f"{stream}/input", 8) * math.prod(suite.input_shape)
         for task in suite.streams[stream]:
             row += widths.get(f"{stream}/target.{task}", 8) * math.prod(manifest.target_shapes.get(task, ()))
-        if manifest.types.get("input") == ENCODED:
-            total += entry.bytes
+        if manifest.types.get("input") in (ENCODED, RAGGED):
+            total += int(entry.bytes * packed)
         total += entry.rows * (row + widths.get(f"{stream}/weight", 8) * suite.weighted)
     return total

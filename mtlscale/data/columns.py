@@ -1,8 +1,8 @@
 """The numbers in the columns of prepared files, however they are stored.
 
-A sample is one number, a fixed-size list of numbers, or, in sets written shard by shard, the bytes of its numbers
-(little-endian): Parquet keeps bytes as they are, but every small integer of a list in four bytes, which takes ten times
-as long to write and to read. `Manifest.types` says what the bytes are.
+A sample is one number, a fixed-size list of numbers, or, in sets written shard by shard and of sequences of vectors,
+the bytes of its numbers (little-endian): Parquet keeps bytes as they are, but every small integer of a list in four
+bytes, which takes ten times as long to write and to read. `Manifest.types` says what the bytes are.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 
 ENCODED = "encoded"  # as the type of a column: pictures as their files have them
+RAGGED = "ragged"  # sequences of float16 vectors, as many as a sample has
+WIDTH = 2  # bytes of a number of theirs
 
 
 def is_encoded(field: pa.Field, types: Mapping[str, str]) -> bool:
-    """Whether a column holds encoded pictures."""
-    return types.get(field.name) == ENCODED
+    """Whether the bytes of a column's samples differ in number: encoded pictures, sequences."""
+    return types.get(field.name) in (ENCODED, RAGGED)
 
 
 def kind_of(field: pa.Field, types: Mapping[str, str]) -> tuple[np.dtype[Any], int | None]:

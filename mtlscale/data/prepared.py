@@ -5,7 +5,8 @@
 
 * `id`: string, the sample's stable id; rows are sorted by it, so the bytes do not depend on who computed them,
 * `input`: one flattened sample (`suite.input_shape`); tokens int32, pixels uint8, vectors float32; or, where
-  `manifest.types` says so, a picture as its file had it,
+  `manifest.types` says so, a picture as its file had it, or a sequence of float16 vectors, as many as it has
+  (`ragged`; `input_shape` is (most of them, numbers of each)),
 * `target.<task>`: integers (`MISSING_CLASS` where absent) or float32 (NaN where absent); many of them where a sample's
   target is an array, whose shape is in `manifest.target_shapes`,
 * `weight`: float32, where the suite is weighted: what a sample's training loss is multiplied by.
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from mtlscale.data.arrays import BYTES, OFFSETS
 from mtlscale.data.batches import Samples
 from mtlscale.data.cache import CachedSet, verify
-from mtlscale.data.columns import is_encoded, kind_of, numbers
+from mtlscale.data.columns import RAGGED, is_encoded, kind_of, numbers
 from mtlscale.data.manifest import MANIFEST, FileEntry, Manifest, SourceInfo, damage, read_manifest
 from mtlscale.data.shared import elsewhere
 from mtlscale.spec import TaskSuite, UserError
@@ -181,6 +182,11 @@ def as_stored(columns: Mapping[str, Tensor], manifest: Manifest, tasks: tuple[st
     targets = {task: found[f"target.{task}"] for task in tasks}
     if f"input{BYTES}" not in found:
         return Samples(found["input"], targets, found.get("weight"))
+    if manifest.types.get("input") == RAGGED:
+        from mtlscale.data.sequences import RaggedSamples
+
+        content, offsets = found[f"input{BYTES}"], found[f"input{OFFSETS}"]
+        return RaggedSamples.of_bytes(content, offsets, manifest.suite.input_shape[-1], targets, found.get("weight"))
     from mtlscale.data.encoded import EncodedSamples, Pictures
 
     pictures = Pictures(found[f"input{BYTES}"].numpy(), found[f"input{OFFSETS}"].numpy(), shapes["input"])

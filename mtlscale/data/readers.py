@@ -24,9 +24,11 @@ from torch import Tensor
 from mtlscale.data.batches import Samples
 from mtlscale.data.cache import CachedSet
 from mtlscale.data.choice import Choice, choose
+from mtlscale.data.columns import RAGGED
 from mtlscale.data.encoded import EncodedSamples
 from mtlscale.data.noise import with_noise
 from mtlscale.data.prepared import PreparedData, as_stored, tensors_of
+from mtlscale.data.sequences import RaggedSamples
 from mtlscale.data.share import TrainingShare
 from mtlscale.data.streamed import Pieces, StreamReader
 from mtlscale.spec import MISSING_CLASS, UserError
@@ -143,8 +145,8 @@ class ShareReader:
             for task in tasks:
                 if not self._labelled(stream, task):
                     raise UserError(
-                        f"train: {share.share:g} of the samples of {share.suite.name} leaves task {task} without a "
-                        "label; use a larger share"
+                        f"train: {share.of(stream):g} of the samples of {share.suite.name} leaves task {task} without "
+                        "a label; use a larger share"
                     )
 
     def sizes(self, split: str) -> dict[str, int]:
@@ -225,7 +227,7 @@ class _Cached(Mapping[str, Split]):
         if self._warm:
             for array in columns.values():
                 _read(array)
-        if isinstance(found, EncodedSamples):
+        if isinstance(found, EncodedSamples | RaggedSamples):
             return found
         samples = MappedSamples(found.inputs, found.targets, found.weights)
         if not self._warm:
@@ -275,6 +277,9 @@ def _opened(
             raise UserError(f"reader {kind} reads files, and {data.suite.name} has none; set training.reader to memory")
         return HostReader("memory", with_noise(data.splits, data.noise), device, dtype, held=True)
     if kind == "stream":
+        if data.manifest.types.get("input") == RAGGED:
+            raise UserError(f"reader stream has no sequences of vectors, as {data.suite.name} has; set training.reader "
+                            "to mapped")  # fmt: skip
         if data.share is not None:
             raise UserError(f"reader stream has no share of {data.suite.name}; set training.reader to another")
         return StreamReader(data, device, dtype, pieces)
@@ -291,11 +296,11 @@ def placed(samples: Samples, device: torch.device, dtype: torch.dtype) -> Sample
             return tensor.to(dtype)
         return tensor.long() if label else tensor
 
-    return Samples(
-        move(samples.inputs),
-        {name: move(target, label=True) for name, target in samples.targets.items()},
-        None if samples.weights is None else move(samples.weights),
-    )
+    targets = {name: move(target, label=True) for name, target in samples.targets.items()}
+    weights = None if samples.weights is None else move(samples.weights)
+    if isinstance(samples, RaggedSamples):
+        return samples.placed(device, dtype, Samples(torch.empty(0), targets, weights))
+    return Samples(move(samples.inputs), targets, weights)
 
 
 def on_device(split: Split, device: torch.device, dtype: torch.dtype) -> dict[str, Samples]:

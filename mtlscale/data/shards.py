@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,15 @@ class Column:
 
     def empty(self, rows: int) -> NDArray[Any]:
         return np.empty((rows, *self.shape), self.dtype)
+
+
+def ids_of(folder: Path, files: Sequence[str], url: str | None = None) -> list[str]:
+    """The stable id of every row of these files, whatever else they hold."""
+    found: list[str] = []
+    for name in files:
+        with _opened(folder, url, name) as file:
+            found += file.read(columns=["id"], use_threads=False)["id"].to_pylist()
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,11 +109,7 @@ class Shards:
 
     def ids(self) -> list[str]:
         """The stable id of every row."""
-        found: list[str] = []
-        for name in self.files:
-            with _opened(self.folder, self.url, name) as file:
-                found += file.read(columns=["id"], use_threads=False)["id"].to_pylist()
-        return found
+        return ids_of(self.folder, self.files, self.url)
 
     def read(self, rows: Rows, group: Callable[[int], Columns] | None = None) -> Columns:
         """The columns at these rows, in this order; one row group at a time beside them. group: where those come from

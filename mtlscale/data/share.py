@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -21,17 +21,23 @@ def kept_places(ids: Sequence[str], share: float) -> Tensor:
 
 
 class TrainingShare:
-    """A share of the training samples of every stream with labels. ids: stream -> of its samples, in their order."""
+    """A share of the training samples of every stream with labels, or of the streams of some tasks. ids: stream -> of
+    its samples, in their order."""
 
-    def __init__(self, share: float, suite: TaskSuite, ids: Callable[[str], Sequence[str]]) -> None:
+    def __init__(
+        self, share: float | Mapping[str, float], suite: TaskSuite, ids: Callable[[str], Sequence[str]]
+    ) -> None:
         self.share, self.suite = share, suite
         self._ids = ids
         self._known: dict[str, Tensor] = {}
 
+    def of(self, stream: str) -> float:
+        return self.share.get(stream, 1.0) if isinstance(self.share, Mapping) else self.share
+
     def places(self, split: str, stream: str) -> Tensor | None:
         """Where its samples of a stream lie among all of them; None where it keeps all."""
-        if split != _SPLIT or not self.suite.streams[stream]:
+        if split != _SPLIT or not self.suite.streams[stream] or self.of(stream) == 1:
             return None
         if stream not in self._known:
-            self._known[stream] = kept_places(self._ids(stream), self.share)
+            self._known[stream] = kept_places(self._ids(stream), self.of(stream))
         return self._known[stream]

@@ -33,7 +33,11 @@ def check_noise(suite: TaskSuite, noise: LabelNoise | None, maps: Mapping[str, o
     known = {task.name: task for task in suite.tasks}
     _check_known(f"noise in {suite.name}", noise.tasks or (), list(known))
     for task in (known[name] for name in noise.tasks or known):
-        if task.loss not in _FLIPPED or (task.loss == "bce" and task.outputs > 1) or task.name in maps:
+        if (
+            task.loss not in _FLIPPED
+            or (task.loss == "bce" and task.outputs > 1)
+            or (task.name in maps or task.per == "token")
+        ):
             raise UserError(
                 f"noise in {suite.name}: task {task.name} has no classes, one to a sample; name those that have in "
                 "`noise: {tasks: [...]}`"
@@ -46,18 +50,31 @@ def check_noise(suite: TaskSuite, noise: LabelNoise | None, maps: Mapping[str, o
             )
 
 
+def check_share(suite: TaskSuite, share: float | Mapping[str, float]) -> None:
+    """`UserError` for shares of tasks that are not there, or have no samples of their own."""
+    if not isinstance(share, Mapping):
+        return
+    _check_known(f"train of {suite.name}", list(share), [task.name for task in suite.tasks])
+    if suite.inputs == "shared":
+        raise UserError(f"train: every sample of {suite.name} has the labels of all tasks; give one share for all")
+
+
 def viewed(
-    data: PreparedData, tasks: Sequence[str] | None, noise: LabelNoise | None, share: float = 1.0
+    data: PreparedData,
+    tasks: Sequence[str] | None,
+    noise: LabelNoise | None,
+    share: float | Mapping[str, float] = 1.0,
 ) -> PreparedData:
-    """The data with these of their tasks, this noise and this share of their training samples; nothing is read or
-    copied for it. `UserError` where they cannot be had."""
+    """The data with these of their tasks, this noise and this share of their training samples, or of those of some
+    tasks; nothing is read or copied for it. `UserError` where they cannot be had."""
     if tasks is not None:
         suite = narrowed(data.suite, tasks)
         kind = _ChosenOnDisk if data.on_disk else _Chosen
         data = replace(data, suite=suite, splits=kind(data.splits, suite.streams))
-    if share < 1:
+    if share != 1:
         from mtlscale.data.share import TrainingShare
 
+        check_share(data.suite, share)
         data = replace(data, share=TrainingShare(share, data.suite, _ids(data)))
     if noise is None:
         return data
@@ -69,13 +86,14 @@ def viewed(
 
 def _ids(data: PreparedData) -> Callable[[str], list[str]]:
     """Stream -> ids of its training samples, in their order."""
-    from mtlscale.data.shards import Shards
+    from mtlscale.data.shards import ids_of
     from mtlscale.data.shared import origin_of
 
     def ids(stream: str) -> list[str]:
         if not data.on_disk:  # which have none
             return [str(place) for place in range(len(data.splits["train"][stream]))]
-        return Shards.of(data.folder, data.manifest, "train", stream, origin_of(data.folder)).ids()
+        files = [shard.path for shard in data.manifest.shards("train", stream)]
+        return ids_of(data.folder, files, origin_of(data.folder))
 
     return ids
 

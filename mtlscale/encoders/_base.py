@@ -100,6 +100,8 @@ class Encoder(Component):
     # True where modules of several trials may run as one batched module: plain tensor operations, dropout by `Dropout`,
     # nothing that remembers batches.
     batchable: ClassVar[bool] = False
+    # Where a suite's tasks have a label for every token, what it gives is a row of features for each, [B L, features].
+    per_token: ClassVar[bool] = False
     inputs: ClassVar[tuple[str, ...]] = ("vector",)  # the kinds of input it reads
 
     @property

@@ -27,7 +27,11 @@ class BatchNorm2d(nn.BatchNorm2d):
             return super().forward(inputs)
         if Workers.current().size == 1 and inputs.numel() > inputs.shape[1]:  # more than one value per channel
             return super().forward(inputs)
-        normalised = _Normalise.apply(inputs, self.weight, self.bias, self.eps)  # type: ignore[no-untyped-call]
+        assert self.running_mean is not None and self.running_var is not None
+        weight, bias = self.weight, self.bias
+        if weight is None:
+            weight, bias = torch.ones_like(self.running_mean), torch.zeros_like(self.running_mean)
+        normalised = _Normalise.apply(inputs, weight, bias, self.eps)  # type: ignore[no-untyped-call]
         output: Tensor = normalised[0]
         self._remember(*normalised[1:])
         return output

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from mtlscale.data.sequences import lengths
 from mtlscale.encoders._base import Encoder, EncoderModule
-from mtlscale.encoders._tokens import WordModule, lengths, word_embedding
+from mtlscale.encoders._tokens import WordModule, word_embedding
 from mtlscale.encoders._vectors import VECTORS_HELP
 from mtlscale.spec import TaskSuite, knob
 

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtlscale.encoders._tokens import lengths
+from mtlscale.data.sequences import lengths
 
 # Both per thread, so that the number of parallel sections, each with a barrier, does not grow with the threads.
 # One BLAS call over all distinct tokens runs at two thirds of the speed of calls over as many as stay in cache.

@@ -26,12 +26,6 @@ class WordModule(EncoderModule):
         return embedded
 
 
-def lengths(tokens: Tensor) -> Tensor:
-    """Tokens [B, L] -> [B], the place of each document's last token that is not padding (0 in an empty one)."""
-    places = torch.arange(1, tokens.shape[1] + 1, dtype=torch.int32, device=tokens.device)
-    return ((tokens != 0) * places).amax(dim=1)
-
-
 def word_embedding(name: str, suite: TaskSuite, dimensions: int, vectors: str | None) -> nn.Embedding:
     """A fresh embedding of the suite's words for the encoder of this name: random, from a file of word vectors, or,
     with `vectors="prepared"`, from those prepared with the suite.

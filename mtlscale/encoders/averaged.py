@@ -7,9 +7,10 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from mtlscale.data.sequences import lengths
 from mtlscale.encoders._base import Encoder, EncoderModule, StagedModule
 from mtlscale.encoders._dropout import Dropout
-from mtlscale.encoders._tokens import lengths, word_embedding
+from mtlscale.encoders._tokens import word_embedding
 from mtlscale.encoders._vectors import VECTORS_HELP
 from mtlscale.spec import TaskSuite, knob
 

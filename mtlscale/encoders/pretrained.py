@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from mtlscale.data.sequences import lengths
 from mtlscale.encoders._base import Encoder, EncoderModule
-from mtlscale.encoders._tokens import lengths
 from mtlscale.spec import TaskSuite, UserError, checkpoints, files, knob
 from mtlscale.torchvision_ops import declare
 
@@ -42,53 +42,63 @@ class Pretrained(Encoder):
         return _Described(**{**{knob: getattr(self, knob) for knob in self.knobs()}, "checkpoint": str(folder)})
 
     def build(self, suite: TaskSuite) -> EncoderModule:
-        if self.checkpoint is None:
-            raise UserError(f"{self.name}: name a folder with a model: `checkpoint: FOLDER`")
-        for package in ("transformers", *(["peft"] if self.tune == "lora" else [])):
-            if importlib.util.find_spec(package) is None:
-                raise UserError(f"{self.name} needs {package}; pip install 'mtlscale[text]'")
-        folder = files.locate(self.checkpoint)
-        where = f"{self.name}: {folder}"
-        checkpoints.check_folder(folder, where, weights=self._weights)
-        self._check_tokens(suite, folder, where)
-        if not self._weights:
-            model = _described(folder, where)
-        elif torch.get_default_device().type == "meta":  # only whether method, model and data go together is asked
-            content = files.known(str(folder))["sha256"]
-            model = copy.deepcopy(_without_values(folder, where, content, torch.get_default_dtype()))
-        else:
-            model = _loaded(folder, where)
+        how = {"tune": self.tune, "rank": self.rank, "alpha": self.alpha, "weights": self._weights}
+        model = checkpoint_model(self.name, self.checkpoint, suite, **how)  # type: ignore[arg-type]
         told = suite.extras["tokenizer"]
-        size = int(model.get_input_embeddings().num_embeddings)
-        if (suite.vocabulary_size or 0) > size + (told["padding"] >= size):
-            raise UserError(f"{where} has {size} tokens, its tokenizer {suite.vocabulary_size}; save both again")
-        model.requires_grad_(self.tune == "full")
-        if self.tune == "lora":
-            _adapt(model, self.rank, self.alpha)
         return PretrainedModule(model, self.pooling, told["padding"], told["separator"])
-
-    def _check_tokens(self, suite: TaskSuite, folder: Path, where: str) -> None:
-        """`UserError` where the suite's token ids are not this checkpoint's, or too many for it."""
-        if suite.input_kind != "tokens":
-            raise UserError(f"{self.name} reads tokens, {suite.name} has {suite.input_kind}; choose another encoder")
-        told = suite.extras.get("tokenizer")
-        if told is None:
-            raise UserError(
-                f"{self.name}: {suite.name} holds words of its own; prepare it with the option `tokenizer: {folder}`"
-            )
-        if told["sha256"] != files.tokenizer_hash(folder):
-            raise UserError(
-                f"{self.name}: {suite.name} was prepared with another tokenizer; prepare it with `tokenizer: {folder}`"
-            )
-        most = checkpoints.longest(checkpoints.read_config(folder, where))
-        if most is not None and suite.input_shape[0] > most:
-            raise UserError(f"{where} takes {most} tokens, {suite.name} has {suite.input_shape[0]}; lower its `length`")
 
 
 class _Described(Pretrained):
     """The same of a folder without weights."""
 
     _weights: ClassVar[bool] = False
+
+
+def checkpoint_model(
+    name: str, checkpoint: str | None, suite: TaskSuite, *, tune: str, rank: int, alpha: float, weights: bool
+) -> Any:
+    """The model of a folder for the encoder of this name, of which learns what `tune` says; `UserError` where it is not
+    there or does not go with the suite's tokens. weights: whether its own are wanted."""
+    if checkpoint is None:
+        raise UserError(f"{name}: name a folder with a model: `checkpoint: FOLDER`")
+    for package in ("transformers", *(["peft"] if tune == "lora" else [])):
+        if importlib.util.find_spec(package) is None:
+            raise UserError(f"{name} needs {package}; pip install 'mtlscale[text]'")
+    folder = files.locate(checkpoint)
+    where = f"{name}: {folder}"
+    checkpoints.check_folder(folder, where, weights=weights)
+    _check_tokens(name, suite, folder, where)
+    if not weights:
+        model = _described(folder, where)
+    elif torch.get_default_device().type == "meta":  # only whether method, model and data go together is asked
+        content = files.known(str(folder))["sha256"]
+        model = copy.deepcopy(_without_values(folder, where, content, torch.get_default_dtype()))
+    else:
+        model = _loaded(folder, where)
+    size = int(model.get_input_embeddings().num_embeddings)
+    if (suite.vocabulary_size or 0) > size + (suite.extras["tokenizer"]["padding"] >= size):
+        raise UserError(f"{where} has {size} tokens, its tokenizer {suite.vocabulary_size}; save both again")
+    model.requires_grad_(tune == "full")
+    if tune == "lora":
+        _adapt(model, rank, alpha)
+    return model
+
+
+def _check_tokens(name: str, suite: TaskSuite, folder: Path, where: str) -> None:
+    """`UserError` where the suite's token ids are not this checkpoint's, or too many for it."""
+    if suite.input_kind != "tokens":
+        raise UserError(f"{name} reads tokens, {suite.name} has {suite.input_kind}; choose another encoder")
+    told = suite.extras.get("tokenizer")
+    if told is None:
+        raise UserError(
+            f"{name}: {suite.name} holds words of its own; prepare it with the option `tokenizer: {folder}`"
+        )
+    if told["sha256"] != files.tokenizer_hash(folder):
+        raise UserError(f"{name}: {suite.name} was prepared with another tokenizer; prepare it with "
+                        f"`tokenizer: {folder}`")  # fmt: skip
+    most = checkpoints.longest(checkpoints.read_config(folder, where))
+    if most is not None and suite.input_shape[0] > most:
+        raise UserError(f"{where} takes {most} tokens, {suite.name} has {suite.input_shape[0]}; lower its `length`")
 
 
 @functools.lru_cache(maxsize=2)
@@ -174,7 +184,8 @@ def _adapt(model: nn.Module, rank: int, alpha: float) -> None:
 
 
 class PretrainedModule(EncoderModule):
-    """Token ids [B, L] of the checkpoint's tokenizer, its padding 0, -> [B, hidden size].
+    """Token ids [B, L] of the checkpoint's tokenizer, its padding 0, -> [B, hidden size], or, with the pooling
+    `tokens`, each token's features [B L, hidden size].
 
     padding: the id that stands for the tokenizer's 0, which changed places with its padding. separator: the id between
     the texts of a pair, in models that tell their tokens apart by type.
@@ -200,12 +211,19 @@ class PretrainedModule(EncoderModule):
         return embedded
 
     def read(self, embedded: Tensor, inputs: Tensor) -> Tensor:
-        tokens = _narrowed(inputs)
+        tokens = self._narrowed(inputs)
         return self._pooled(tokens, inputs_embeds=embedded[:, : tokens.shape[1]])
 
     def forward(self, inputs: Tensor) -> Tensor:
-        tokens = _narrowed(inputs)
+        tokens = self._narrowed(inputs)
         return self._pooled(tokens, input_ids=self._ids(tokens))
+
+    def _narrowed(self, tokens: Tensor) -> Tensor:
+        """Without the places that are padding in every text; not where features of all are wanted, and not on a device,
+        for whose lengths the host had to wait."""
+        if self.pooling == "tokens" or not tokens.is_cpu:
+            return tokens
+        return tokens[:, : max(1, int(lengths(tokens).max()))]
 
     def _ids(self, tokens: Tensor) -> Tensor:
         """The tokenizer's own ids; padding that the model has no vector of, and does not look at, becomes any."""
@@ -220,11 +238,8 @@ class PretrainedModule(EncoderModule):
             ends = (tokens == self.separator).long()
             what["token_type_ids"] = ((ends.cumsum(1) - ends) * words).clamp(max=1)
         hidden: Tensor = self.model(attention_mask=words.long(), **what).last_hidden_state
+        if self.pooling == "tokens":
+            return hidden.flatten(0, 1)
         if self.pooling == "first":
             return hidden[:, 0]
         return (hidden * words[..., None]).sum(1) / words.sum(1, keepdim=True)
-
-
-def _narrowed(tokens: Tensor) -> Tensor:
-    """Without the places that are padding in every text; not on a device, for whose lengths the host had to wait."""
-    return tokens[:, : max(1, int(lengths(tokens).max()))] if tokens.is_cpu else tokens

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mtlscale.data.sequences import lengths
 from mtlscale.encoders._base import Encoder, EncoderModule, Memory, StagedModule
 from mtlscale.encoders._dropout import Dropout
-from mtlscale.encoders._tokens import lengths, word_embedding
+from mtlscale.encoders._tokens import word_embedding
 from mtlscale.encoders._vectors import VECTORS_HELP
 from mtlscale.spec import TaskSuite, UserError, knob
 

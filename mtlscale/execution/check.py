@@ -58,10 +58,11 @@ def _check(run: Run, suite: TaskSuite, *, shared: bool) -> None:
     """shared: whether the nodes that train see this one's files."""
     import torch
 
-    from mtlscale.training import Augment
+    from mtlscale.training import Augment, check_evaluation
 
     run = _without_files(run, shared)
     Augment.of(run.training.augment, suite, run.seed)
+    check_evaluation(run.evaluation, suite)
     parts = run.parts
     try:
         with torch.device("meta"):

@@ -1,4 +1,4 @@
-"""A trained network's predictions as a picture, where tasks have maps."""
+"""A trained network's predictions beside the truth: a picture where tasks have maps, a page where they have tags."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from mtlscale.report.canvas import save
 from mtlscale.report.pictures import Maps, picture_figure
+from mtlscale.report.sentences import sentences_page
 from mtlscale.spec import Run, Task, TaskSuite
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from mtlscale.training import Pictures
+    from mtlscale.training import Pictures, Trainer
 
 
 def draw(pictures: Pictures, suite: TaskSuite, run: Run, path: Path) -> None:
@@ -22,6 +23,16 @@ def draw(pictures: Pictures, suite: TaskSuite, run: Run, path: Path) -> None:
     if shown:
         path.parent.mkdir(parents=True, exist_ok=True)
         save(picture_figure(pictures.images.numpy(), shown, f"{run.dataset}, {run.method}, seed {run.seed}"), path)
+
+
+def write_sentences(trainer: Trainer, path: Path) -> None:
+    """Tags of a few test sentences beside the true ones, as a page."""
+    from mtlscale.training.tagged import tagged
+
+    run = trainer.run
+    found = tagged(trainer.session, trainer.suite, trainer.batches)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(sentences_page(f"{run.dataset}, {run.method}, seed {run.seed}", found), encoding="utf-8")
 
 
 def _maps(task: Task, guess: Tensor, truth: Tensor) -> Maps | None:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from mtlscale.data.prepared import Manifest, read_manifest
 from mtlscale.data.splits import kept
-from mtlscale.data.views import check_noise, narrowed
+from mtlscale.data.views import check_noise, check_share, narrowed
 from mtlscale.metrics import check_task, measured
 from mtlscale.records import Home, Ledger, RunRecord, read_record
 from mtlscale.spec import DatasetSpec, Experiment, Run, UserError, check_batches, check_delta, fingerprint_with
@@ -134,7 +134,9 @@ def _as_asked(manifest: Manifest, dataset: DatasetSpec) -> Manifest:
         suite = measured(suite, dataset.metrics)
     for task in suite.tasks:
         check_task(task)
-    counts = {task.name: _of_share(manifest.counts[task.name], dataset.train) for task in suite.tasks}
+    check_share(suite, dataset.train)
+    shares = dataset.train if isinstance(dataset.train, dict) else dict.fromkeys(manifest.counts, dataset.train)
+    counts = {task.name: _of_share(manifest.counts[task.name], shares.get(task.name, 1.0)) for task in suite.tasks}
     return manifest.model_copy(update={"suite": suite, "counts": counts})
 
 

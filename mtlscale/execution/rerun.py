@@ -22,7 +22,7 @@ from mtlscale.report.again import Again
 from mtlscale.spec import Experiment, ResourceSpec, Run, UserError
 
 # Of a data set's part of a spec, those that are no option.
-_OWN = ("name", "task_metrics", "only_tasks", "label_noise", "train_share")
+_OWN = ("name", "task_metrics", "only_tasks", "label_noise", "train_share", "evaluation")
 _THREADS = re.compile(r"CPU, (\d+) thread")
 
 

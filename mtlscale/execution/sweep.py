@@ -6,10 +6,12 @@ from its checkpoint. Records go to a ledger of their own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from mtlscale.data.manifest import Manifest
 from mtlscale.execution.check import check_goes_together
 from mtlscale.execution.dispatch import execute_jobs
 from mtlscale.execution.events import Advanced, Event
@@ -18,7 +20,17 @@ from mtlscale.execution.plan import Datasets, Plan, PlannedRun, labelled, make_p
 from mtlscale.execution.reading import processes_per_node, reading, too_large_to_batch
 from mtlscale.records import Home, Ledger, RunRecord, Score, score
 from mtlscale.report.sweeps import Sweep
-from mtlscale.spec import Experiment, Run, SearchSpec, UserError, check_metric, space_of, trials
+from mtlscale.spec import (
+    EvaluationSpec,
+    Experiment,
+    Run,
+    SearchSpec,
+    UserError,
+    check_metric,
+    nearest,
+    space_of,
+    trials,
+)
 
 Key = tuple[str, str]  # dataset and method
 
@@ -71,7 +83,7 @@ class SweepPlan:
 
     def _executed(self) -> list[str]:
         if self.search.adaptive:
-            names = {"optuna": "Optuna", "random": "random search", "grid": "grid search"}
+            names = {"optuna": "Optuna", "nsga2": "NSGA-II", "random": "random search", "grid": "grid search"}
             end = "" if self.search.scheduler == "none" else f" with {self.search.scheduler}"
             beside = "" if len(self.bases) == 1 or self._alone else f", up to {len(self.bases)} searches side by side"
             return [f"{names[self.search.algorithm]}{end} through Ray Tune, trials one by one on warm actors{beside}"]
@@ -113,6 +125,7 @@ def plan_sweep(experiment: Experiment, home: Home, data: Datasets) -> SweepPlan:
     search.check_installed()
     for manifest in data.manifests.values():
         check_metric(search, manifest.suite)
+    check_objectives(search, experiment, data.manifests)
     bases = experiment.bases(data.fingerprints)
     firsts = _firsts(search, bases)
     runs = (
@@ -126,6 +139,33 @@ def plan_sweep(experiment: Experiment, home: Home, data: Datasets) -> SweepPlan:
         check_goes_together(the_plan, bases)
     items, reasons = ([], []) if search.adaptive else _items(the_plan, home, search)
     return replace(found, items=tuple(items), reasons=tuple(reasons))
+
+
+def check_objectives(search: SearchSpec, experiment: Experiment, manifests: Mapping[str, Manifest]) -> None:
+    """`UserError` for an objective that no run of a data set will have."""
+    from mtlscale.metrics import FIGURES
+    from mtlscale.metrics.objectives import PARAMETERS
+
+    for prepared, (dataset, _) in experiment.data().items():
+        metrics = [set(task.metrics) for task in manifests[prepared].suite.tasks]
+        known = {"loss", PARAMETERS, *set.intersection(*metrics), *asked_of(dataset.evaluation)}
+        for objective in search.objectives:
+            if objective not in known:
+                mend = f"ask for it in the `evaluation` of {dataset.label}" if objective in FIGURES else nearest(
+                    objective, sorted(known)
+                )  # fmt: skip
+                raise UserError(f"search.objectives: runs on {dataset.label} have no {objective!r}; {mend}")
+
+
+def asked_of(evaluation: EvaluationSpec | None) -> set[str]:
+    """The figures that an evaluation gives."""
+    if evaluation is None:
+        return set()
+    found = {"pgd_accuracy"} if evaluation.pgd is not None else set()
+    found |= {"ood_auroc", "ood_aupr", "ood_aupr_inverted"} if evaluation.ood else set()
+    return found | ({"flops"} if evaluation.flops else set()) | (
+        {"latency_ms", "throughput"} if evaluation.latency else set()
+    )  # fmt: skip
 
 
 def _key(run: Run) -> Key:
@@ -189,9 +229,11 @@ def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | B
     fresh = [planned.run for planned in the_plan.todo if planned.state != "resume"]
     queue: list[tuple[float, Job | Batched]] = []
     reasons = []
+    alone: Counter[tuple[str, str]] = Counter()  # whose trials, why one by one -> how many
     for group in planning.groups(fresh):
         run, manifest = group[0], the_plan.manifests[group[0].data]
-        name = f"{run.dataset} · {run.method}: {len(group)} trials"
+        whose = f"{run.dataset} · {run.method}"
+        name = f"{whose}: {len(group)} trials"
         problem = planning.obstacle(run, manifest.suite)
         found = None if problem is not None else planning.estimate(run, manifest, len(fresh), workers)
         if found is not None:
@@ -200,11 +242,11 @@ def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | B
             if search.executor == "batched":
                 raise UserError(f"search.executor batched: {run.method}: {problem}; set it to auto")
             single += group
-            reasons.append(f"{name} one by one ({problem})")
+            alone[whose, str(problem)] += len(group)
             continue
         if search.executor == "auto" and not planning.worth_it(found, len(group)):
             single += group
-            reasons.append(f"{name} one by one (batching would gain {found.gain(len(group)):.1f} ×)")
+            alone[whose, f"batching would gain {found.gain(len(group)):.1f} ×"] += len(group)
             continue
         parts = planning.shares(group, found.size)
         steps = the_plan.steps(run)
@@ -215,6 +257,7 @@ def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | B
             f"{name} batched, {sizes} at a time: {per_trial * 1e3:.2g} ms per trial and step, "
             f"alone {found.alone * 1e3:.2g} ms ({found.gain(len(group)):.1f} ×)"
         )
+    reasons += [f"{whose}: {count} trials one by one ({why})" for (whose, why), count in alone.items()]
     queue.sort(key=lambda entry: -entry[0])
     return [item for _, item in queue] + [job(run) for run in single], reasons
 

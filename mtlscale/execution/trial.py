@@ -3,6 +3,7 @@ and leave behind what a run leaves, whatever its end.
 
     <folder>/model.pt       parameters of the chosen epoch, where wanted
     <folder>/pictures.png   predictions beside truth, where tasks have maps
+    <folder>/predictions.html   the same of sentences, where tasks have a tag for each token
     <folder>/record.json    written last, of a run that came to its end; its checkpoint goes then
     <folder>/error.txt      the traceback of one that did not
 """
@@ -169,6 +170,10 @@ class Trial:
             from mtlscale.execution.drawing import draw
 
             draw(found, trainer.suite, self.job.run, folder / "pictures.png")
+        if trainer.suite.per_token and record.status == "finished":
+            from mtlscale.execution.drawing import write_sentences
+
+            write_sentences(trainer, folder / "predictions.html")
         model = trainer.chosen_state if self.options.models and record.status == "finished" else None
         keep(folder, record, model, _storage(self.options) if self.resumes else None)
 

@@ -22,6 +22,7 @@ from typing import Any
 from mtlscale.execution.crew import Crew, bundles
 from mtlscale.execution.events import EpochEnded, Event, Noted, RunEnded
 from mtlscale.execution.jobs import Job, Options
+from mtlscale.execution.tune_space import distributions, domains, moves
 from mtlscale.execution.worker import Plugin, failed, sources
 from mtlscale.records import Epoch, Metrics, RunRecord, Score, best_so_far, score, score_of
 from mtlscale.spec import Dimension, Knobs, Run, SearchSpec, TaskSuite, UserError, space_of, trials, whole_number
@@ -76,7 +77,9 @@ class Setup:
         found: Knobs = {}
         for path, dimension in self.space.items():
             value = settings[path]
-            if dimension.choices is not None:
+            if dimension.numbers is not None:
+                found[path] = value
+            elif dimension.choices is not None:
                 found[path] = dimension.choices[int(value)]
             else:
                 inside = min(max(value, dimension.low), dimension.high)
@@ -85,7 +88,9 @@ class Setup:
 
     def settings(self, knobs: Knobs) -> Settings:
         return {
-            path: knobs[path] if dimension.choices is None else dimension.choices.index(knobs[path])
+            path: knobs[path]
+            if dimension.choices is None or dimension.numbers is not None
+            else dimension.choices.index(knobs[path])
             for path, dimension in self.space.items()
         }
 
@@ -187,7 +192,7 @@ def execute_tune(
             tune.with_parameters(_trainable(f"Trial_{folder.name}"), shared=shared),
             tune.PlacementGroupFactory(bundles(shared.options)),
         ),
-        param_space={} if search.algorithm == "optuna" else _domains(shared),
+        param_space={} if search.algorithm in ("optuna", "nsga2") else domains(shared.space),
         tune_config=tune.TuneConfig(
             metric="score",
             mode="max",
@@ -353,7 +358,7 @@ def _algorithm(search: SearchSpec, shared: Setup, done: Sequence[RunRecord], beg
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         searcher = OptunaSearch(
-            _distributions(shared),
+            distributions(shared.space, shared.whole),
             metric="score",
             mode="max",
             seed=search.seed + len(done),
@@ -362,39 +367,19 @@ def _algorithm(search: SearchSpec, shared: Setup, done: Sequence[RunRecord], beg
         for record in done:
             searcher.add_evaluated_point(shared.settings(record.trial), _number(score(record, shared.metric)))
         return searcher
+    if search.algorithm == "nsga2":
+        from mtlscale.execution.evolution import Evolution, searcher, values_of
+
+        evolution = Evolution(shared.space, shared.whole, search)
+        for record in done:
+            evolution.tell(record.trial, values_of(record, search))
+        return searcher(evolution, shared, search)
     from ray.tune.search import BasicVariantGenerator
 
     finished = {json.dumps(record.trial, sort_keys=True) for record in done}
     drawn = [run.trial for run in trials(search, shared.base)]
     open_ = [knobs for knobs in drawn if json.dumps(knobs, sort_keys=True) not in finished]
     return BasicVariantGenerator(points_to_evaluate=[shared.settings(knobs) for knobs in open_][:left])
-
-
-def _distributions(shared: Setup) -> dict[str, Any]:
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    found: dict[str, Any] = {}
-    for path, dimension in shared.space.items():
-        log = dimension.scale == "log"
-        if dimension.choices is not None:
-            found[path] = CategoricalDistribution(list(range(len(dimension.choices))))
-        elif shared.whole[path]:
-            found[path] = IntDistribution(round(dimension.low), round(dimension.high), log=log)
-        else:
-            found[path] = FloatDistribution(dimension.low, dimension.high, log=log)
-    return found
-
-
-def _domains(shared: Setup) -> dict[str, Any]:
-    from ray import tune
-
-    found: dict[str, Any] = {}
-    for path, dimension in shared.space.items():
-        if dimension.choices is not None:
-            found[path] = tune.choice(list(range(len(dimension.choices))))
-        else:
-            found[path] = (tune.loguniform if dimension.scale == "log" else tune.uniform)(dimension.low, dimension.high)
-    return found
 
 
 def _scheduler(search: SearchSpec, shared: Setup) -> Any:
@@ -407,22 +392,17 @@ def _scheduler(search: SearchSpec, shared: Setup) -> Any:
     if search.scheduler == "median":
         return MedianStoppingRule("training_iteration", grace_period=search.grace)
     if search.scheduler == "pbt":
-        domains = {
+        mutated = {
             path: domain
-            for path, domain in _domains(shared).items()
+            for path, domain in domains(shared.space).items()
             if moves(path, shared.space[path], shared.whole[path])
         }
-        if not domains:
+        if not mutated:
             raise UserError(f"search.scheduler pbt: {shared.base.method} has no numbers to change while it trains")
         return PopulationBasedTraining(
-            "training_iteration", perturbation_interval=search.interval, hyperparam_mutations=domains
+            "training_iteration", perturbation_interval=search.interval, hyperparam_mutations=mutated
         )
     return FIFOScheduler()
-
-
-def moves(path: str, dimension: Dimension, whole: bool) -> bool:
-    """Whether a setting may change within a trial: a number on a range that no tensor's shape depends on."""
-    return dimension.choices is None and not whole and not path.startswith("architecture.")
 
 
 def setup_of(

@@ -100,7 +100,7 @@ class Reader:
         if self.told.kind == "tokens":
             if found.is_floating_point() or found.dtype == torch.bool:
                 raise UserError(f"the inputs are {name}, the model reads token ids {self._wanted()}")
-            size = self.suite.vocabulary_size or 0
+            size = max(self.suite.vocabulary_size or 0, 2 + len(self.suite.extras.get("characters", ())))
             if len(found) and (int(found.min()) < 0 or int(found.max()) >= size):
                 raise UserError(f"the inputs hold token ids outside 0..{size - 1}, the model's vocabulary")
             return found.to(wanted)
@@ -121,6 +121,11 @@ class Reader:
         """Texts, and pairs of them as tuples, as token ids."""
         if self.told.kind != "tokens":
             raise UserError(f"the inputs are texts, the model reads {self.told.kind}s: {self._wanted()}")
+        if self.suite.per_token:
+            raise UserError(
+                f"the model gives tags of tokens, whose words a text does not show; give {self._wanted()}, or a set "
+                "that is prepared as the run's was"
+            )
         firsts = [one if isinstance(one, str) else one[0] for one in texts]
         seconds = [None if isinstance(one, str) else one[1] for one in texts]
         if self.told.tokenizer:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtlscale.architectures import Architecture, Found, MultiTaskModule
+from mtlscale.architectures import Architecture, Found, MultiTaskModule, channels_last, of_tokens
 from mtlscale.encoders import Encoder
 from mtlscale.spec import TaskSuite, UserError, build
 from mtlscale.spec.parts import IDENTITY
@@ -54,6 +54,7 @@ def network(
                 model = architecture.build(suite, lambda: encoder.build(suite), spec["dropout"])
             else:
                 model = architecture.build_next(phase, found, suite, lambda: encoder.build(suite), spec["dropout"])
+        of_tokens(model, suite)
     finally:
         torch.set_default_dtype(dtype)
     try:
@@ -64,7 +65,7 @@ def network(
             f"the parameters are not those of this network ({reason}); run it again and export it"
         ) from None
     if spec["training"]["channels_last"]:
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        channels_last(model)
     return model.requires_grad_(False).eval()
 
 

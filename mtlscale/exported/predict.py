@@ -150,6 +150,8 @@ def _truth(task: Task, target: Tensor) -> list[Any]:
     if task.loss == "cross_entropy" and target.ndim == 1:
         known = len(task.classes) == task.outputs
         return [None if code < 0 else task.classes[code] if known else code for code in target.tolist()]
+    if task.per == "token" and len(task.classes) == task.outputs:
+        return [[None if code < 0 else task.classes[code] for code in row] for row in target.tolist()]
     if task.loss == "bce" and target[0].numel() == 1:
         known = len(task.classes) == 2
         codes = [None if value != value or value < 0 else int(value) for value in target.reshape(-1).tolist()]

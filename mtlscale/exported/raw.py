@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mtlscale.data.columns import ENCODED, kind_of
+from mtlscale.data.columns import ENCODED, RAGGED, kind_of
 from mtlscale.data.prepared import SPECIAL_WORDS
 from mtlscale.exported.description import InputDescription, Words
 from mtlscale.exported.source import Source
@@ -38,7 +38,7 @@ def _dtype(source: Source) -> str:
     manifest = source.data.manifest
     told = manifest.types.get("input")
     if told is not None:
-        return "uint8" if told == ENCODED else told
+        return {ENCODED: "uint8", RAGGED: "float16"}.get(told, told)
     for stream in manifest.suite.streams:
         for shard in manifest.shards("test", stream)[:1]:
             path = source.data.folder / shard.path

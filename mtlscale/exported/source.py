@@ -20,7 +20,7 @@ from mtlscale.spec import Run, TaskSuite, UserError
 from mtlscale.spec.models import TrainingSpec
 from mtlscale.spec.parts import Parts
 from mtlscale.training import checkpoint
-from mtlscale.training.phases import following, given_found, phase_id
+from mtlscale.training.building import following, given_found, phase_id
 
 _MODEL = "model.pt"
 

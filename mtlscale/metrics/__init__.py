@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mtlscale.lazy import lazily
+from mtlscale.metrics.figures import FIGURES, NETWORK, Figure
 from mtlscale.metrics.names import (
     METRICS,
     Metric,
@@ -42,9 +43,12 @@ if TYPE_CHECKING:
     from mtlscale.metrics.tasks import TaskMetrics, pooled, pooled_metrics, pooled_sums, task_metrics
 
 __all__ = [
+    "FIGURES",
     "METRICS",
+    "NETWORK",
     "Accumulator",
     "Directions",
+    "Figure",
     "Gathered",
     "Metric",
     "MetricInfo",

@@ -2,7 +2,8 @@
 
 A replicate of the Poisson bootstrap gives every item a weight of its own, Poisson(1): about what drawing as many items
 with replacement does. A weight depends on the item's place in its stream and on the replicate alone, so all methods,
-seeds and workers see the same samples, and sums over workers add up. The item of a dense task is the image.
+seeds and workers see the same samples, and sums over workers add up. The item of a dense task is the image, of a
+task of tokens the sequence.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from mtlscale.metrics.dense import WITHIN
+from mtlscale.metrics.entities import entity_counts, f1_of
 from mtlscale.metrics.tasks import present_rows, read_pooled, rows_of, values_of
 from mtlscale.spec import MISSING_CLASS, Task
 
+_COUNTED = ("miou", "entity_f1")  # read off counts
 _CHANCES = [math.exp(-1.0) / math.factorial(count) for count in range(14)]  # of Poisson(1)
 
 
@@ -32,18 +35,20 @@ def poisson_weights(seed: int, index: Tensor, replicates: int) -> Tensor:
 
 def resampled(task: Task) -> bool:
     """Whether the task's main metric can be read off sums over items."""
-    return _main(task) == "miou" or _main(task) in _ROWS or read_pooled(_main(task)) is not None
+    return _main(task) in _COUNTED or _main(task) in _ROWS or read_pooled(_main(task)) is not None
 
 
 def vectorised(task: Task) -> bool:
     """Whether `item_sums` runs under vmap."""
-    return _main(task) != "miou"
+    return _main(task) not in _COUNTED
 
 
 def item_sums(task: Task, prediction: Tensor, target: Tensor) -> Tensor:
-    """Each item's share of the sums that the main metric is read off [n, sums], float64: a numerator and a count, or a
-    confusion matrix. prediction [n, outputs, ...], target [n, ...] as `TaskMetrics` takes them."""
+    """Each item's share of the sums that the main metric is read off [n, sums], float64: a numerator and a count, a
+    confusion matrix, counts of entities. prediction [n, outputs, ...], target [n, ...] as `TaskMetrics` takes them."""
     items = len(target)
+    if _main(task) == "entity_f1":
+        return entity_counts(task.classes, prediction, target).double()
     prediction, target = rows_of(task, prediction, target)
     if _main(task) == "miou":
         return _confusion(task.outputs, prediction, target, items)
@@ -64,6 +69,8 @@ def read_sums(task: Task, sums: Tensor) -> Tensor:
         hit = matrix.diagonal(dim1=-2, dim2=-1)
         union = matrix.sum(-1) + matrix.sum(-2) - hit
         return 100.0 * torch.where(union > 0, hit / union, math.nan).nanmean(-1)
+    if _main(task) == "entity_f1":
+        return 100.0 * f1_of(sums)
     means = sums[..., 0] / sums[..., 1]
     if _main(task).startswith("within_"):
         return 100.0 * means
@@ -75,7 +82,7 @@ def read_sums(task: Task, sums: Tensor) -> Tensor:
 
 
 def sums_per_item(task: Task) -> int:
-    return task.outputs**2 if _main(task) == "miou" else 2
+    return {"miou": task.outputs**2, "entity_f1": 3}.get(_main(task), 2)
 
 
 def _main(task: Task) -> str:

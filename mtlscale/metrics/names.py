@@ -23,6 +23,7 @@ class MetricInfo:
     unit: str = ""
     lowest: float = 0.0  # the least it can be
     one_score: bool = False  # wants one output, or two classes
+    of_tokens: bool = False  # wants sequences of tags with names
 
 
 class Metric(Component):
@@ -151,6 +152,14 @@ METRICS: dict[str, MetricInfo] = {
         unit="%",
         help="largest F (β² = 0.3) over 256 thresholds on the saliency map, pooled over the split",
     ),
+    "entity_f1": MetricInfo(
+        higher_is_better=True,
+        losses=("cross_entropy",),
+        unit="%",
+        of_tokens=True,
+        help="of entities in sequences of IOB2 tags, right in type, first and last token, pooled over the split (as "
+        "seqeval's micro F1; of other tags the runs of one tag)",
+    ),
 }
 
 
@@ -244,6 +253,8 @@ def _misfit(metric: str, task: Task) -> str:
     if info.one_score and task.outputs != (2 if task.loss == "cross_entropy" else 1):
         what = "two classes" if task.loss == "cross_entropy" else "one output"
         return f"is defined for {what}, not for {task.outputs}"
+    if info.of_tokens and (task.per != "token" or not task.classes):
+        return "is defined for tags of tokens that have names"
     return ""
 
 

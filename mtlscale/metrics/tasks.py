@@ -18,6 +18,7 @@ from torch.nn import functional
 from mtlscale.metrics.accumulators import Accumulator
 from mtlscale.metrics.correlation import Matthews, Pearson, PositiveF1
 from mtlscale.metrics.dense import WITHIN, Angles, Confusion, DepthErrors, MaxF
+from mtlscale.metrics.entities import Entities
 from mtlscale.metrics.names import METRICS, check_task
 from mtlscale.metrics.ranking import Aupr, Auroc, Ndcg, Spearman
 from mtlscale.spec import MISSING_CLASS, Task, component
@@ -63,9 +64,10 @@ class TaskMetrics:
         """
         if prediction.device != self._means.device:
             self.to(prediction.device)
+        whole = prediction, target
         prediction, target = rows_of(self.task, prediction, target)
         for metric in self._others.values():
-            metric.update(prediction, target)
+            metric.update(*(whole if isinstance(metric, Entities) else (prediction, target)))
         kept = present_rows(self.task, target)
         prediction, target = prediction[kept], target[kept]
         values = [_STATISTICS[name](self.task.loss, prediction, target) for name in self._means.names]
@@ -207,6 +209,7 @@ _ACCUMULATORS: dict[str, Callable[[Task], Accumulator]] = {
     "depth": DepthErrors,
     "angles": Angles,
     "max_f": MaxF,
+    "entities": Entities,
 }
 
 # metric -> the accumulator it is read from, and how, where there are several figures in it: rates as fractions
@@ -215,6 +218,7 @@ _OTHERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "abs_err": ("depth", itemgetter("abs")),
     "rel_err": ("depth", itemgetter("rel")),
     "max_f": ("max_f", itemgetter("f")),
+    "entity_f1": ("entities", itemgetter("f1")),
     "angle_mean": ("angles", itemgetter("mean")),
     "angle_median": ("angles", itemgetter("median")),
     "angle_rmse": ("angles", itemgetter("rmse")),

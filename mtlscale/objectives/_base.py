@@ -117,6 +117,7 @@ class Objective(Component):
     """A recipe of an objective."""
 
     kind: ClassVar[str] = "objectives"
+    per_token: ClassVar[bool] = False  # whether its terms are right where features are rows, a token each
     # Whether trials of it may be trained as one batched model: what it builds is a `ProximalModule`.
     batchable: ClassVar[bool] = False
     architecture: ClassVar[str] = "hps"  # of a method that names this objective and no architecture

@@ -19,6 +19,7 @@ class InterTaskL2(Objective):
     name: ClassVar[str] = "inter_task_l2"
     source: ClassVar[str] = "baseline of TOMATO (Zhang & Lee, CIKM 2020)"
     architecture: ClassVar[str] = "shared_bottom"
+    per_token: ClassVar[bool] = True
 
     strength: float = knob(1e-3, low=0.0, search=(0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0), help="c")
 

@@ -14,6 +14,7 @@ class TomatoEl(TopicPenalty):
 
     name: ClassVar[str] = "tomato_el"
     source: ClassVar[str] = "Zhang & Lee, CIKM 2020, eq. 9-11"
+    per_token: ClassVar[bool] = True
     batchable: ClassVar[bool] = True
 
     def prox(self, theta: Tensor, step: float | Tensor) -> Tensor:

@@ -15,6 +15,7 @@ class TomatoEx(TopicPenalty):
 
     name: ClassVar[str] = "tomato_ex"
     source: ClassVar[str] = "Zhang & Lee, CIKM 2020, eq. 12, Algorithm 1"
+    per_token: ClassVar[bool] = True
     batchable: ClassVar[bool] = True
 
     def prox(self, theta: Tensor, step: float | Tensor) -> Tensor:

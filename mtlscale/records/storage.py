@@ -15,7 +15,8 @@ import fsspec
 
 from mtlscale.spec import UserError
 
-RESULTS = ("record.json", "model.pt", "pictures.png")  # of a run, the record last: it says that the rest is there
+# Of a run, the record last: it says that the rest is there.
+RESULTS = ("record.json", "model.pt", "pictures.png", "predictions.html")
 
 
 class Storage:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from mtlscale.metrics import higher_is_better, relative_gain
+from mtlscale.metrics import FIGURES, higher_is_better, relative_gain
 from mtlscale.report import statistics
 from mtlscale.report.markdown import markdown_cell
 from mtlscale.report.published import PublishedTable
@@ -91,6 +91,10 @@ def compare(table: Table, published: PublishedTable) -> Comparison | None:
     header: tuple[str, ...] = ("method", "published as", f"ours{figure}", f"published{figure}")
     header += ("printed avg", "difference", "largest on a task") if by_task else ("difference",)
     header += ("ours, M parameters", "published") if counted else ()
+    measured = [
+        n for n in FIGURES if n in table.rows and any(n in published.methods[label].figures for label in labels)
+    ]
+    header += tuple(title for name in measured for title in (f"ours, {FIGURES[name].header}", "published"))
     rows, far = [], []
     for label in labels:
         method, found = published.methods[label], published.figure(label)
@@ -110,6 +114,8 @@ def compare(table: Table, published: PublishedTable) -> Comparison | None:
         if counted:
             row.append(f"{table.rows.loc[label, 'parameters'] / 1e6:.2f}")
             row.append(_text(method.parameters))
+        for name in measured:
+            row += [_text(table.rows.loc[label, name]), _text(method.figures.get(name))]
         rows.append(tuple(row))
     opposite = _opposite(ours["mean"], published, labels, table.baseline)
     return Comparison(published, header, tuple(rows), tuple(far), opposite)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pandas as pd
 
-from mtlscale.metrics import metric_info
+from mtlscale.metrics import FIGURES, metric_info
 from mtlscale.report.statistics import BETTER, FEW, LEVEL, SAME, WORSE
 from mtlscale.report.texts import EMPTY, decimals, signed
 from mtlscale.spec import UserError
@@ -81,6 +81,10 @@ def columns(table: Table) -> list[Column]:
     for task, metric in table.main_metrics.items():
         header, help = task if unit else f"{task} {metric}", f"{task}: {metric}{_unit(metric)}"
         found.append(_measure(table, table.main_column(task), header, help, block="tasks"))
+    for name, figure in FIGURES.items():
+        if name in rows and figure.of == "split":
+            help = f"{figure.help}, in {figure.unit}"
+            found.append(_measure(table, name, figure.header, help))
     what = "wall clock of a run, training and validation, in seconds"
     found += [_number(rows, "seconds", "s/run", what, False, block="cost"), *_phases(rows)]
     costs = (
@@ -92,6 +96,10 @@ def columns(table: Table) -> list[Column]:
     for name, header, help in costs:
         speed = name == "samples_per_second"
         found.append(_number(rows, name, header, help, speed, block="cost", detail=speed))
+    for name, figure in FIGURES.items():
+        if name in rows and figure.of == "network":
+            header = f"{figure.header} {figure.unit}" if figure.unit in ("M", "ms") else figure.header
+            found.append(_number(rows, name, header, figure.help, figure.higher_is_better, block="cost"))
     found.append(_events(rows))
     shown = [column for column in found if any(text != EMPTY for text in column.texts)]
     return _coloured(table, shown)

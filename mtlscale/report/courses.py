@@ -62,7 +62,7 @@ def courses(records: Sequence[RunRecord], tables: Mapping[str, Table]) -> Iterat
     for dataset, runs in by_dataset(newest(records)).items():
         if tables[dataset].baseline is not None and "name" in (first := runs[0].spec.get("dataset", {})):
             share = first.get(SHARE, 1.0)  # of shares there are learning curves
-            name = str(first["name"]) if share == 1 else f"{first['name']} {100 * share:.4g} %"
+            name = str(first["name"]) if share == 1 else f"{first['name']} {share}"
             pipelines.setdefault(name, {})[dataset] = _settings(runs)
     for pipeline, settings in pipelines.items():
         differing = _differing(list(settings.values()))

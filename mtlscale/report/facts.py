@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import pandas as pd
 from mtlscale.records import RunRecord
 from mtlscale.report.conflicts import conflict_ratios, conflict_texts
 from mtlscale.report.markdown import markdown_cell
+from mtlscale.report.published import PublishedTable
 from mtlscale.report.similarity import similarity_rows
 from mtlscale.report.traces import last_values, trace_values
 
@@ -35,8 +36,8 @@ class Facts:
         return "\n".join([*lines, "", ""])
 
 
-def facts(records: Sequence[RunRecord]) -> list[Facts]:
-    """All there are of one data set's records."""
+def facts(records: Sequence[RunRecord], known: Sequence[PublishedTable] = ()) -> list[Facts]:
+    """All there are of one data set's records. known: what is published on it, whose branch points stand beside."""
     found = []
     ratios = conflict_ratios(trace_values(records, "conflict_ratio"))
     if len(ratios):
@@ -48,7 +49,7 @@ def facts(records: Sequence[RunRecord]) -> list[Facts]:
     if closed:
         what = "Tasks that do without what is shared, as their own network is the better one, and for how many seeds."
         found.append(Facts("Closed gates", what, ("method", "tasks"), closed))
-    points = tuple(_points(finished))
+    points = tuple(_points(finished, known))
     if points:
         what = "How many modules from the input on a task shares, plus one."
         found.append(Facts("Branch points", what, ("method", "seeds", "tasks"), points))
@@ -73,22 +74,44 @@ def _closed(kept: pd.DataFrame) -> Iterator[tuple[str, ...]]:
             yield str(method), ", ".join(texts) or "none"
 
 
-def _points(records: Sequence[RunRecord]) -> Iterator[tuple[str, ...]]:
-    """A row for every choice of branch points that a method's seeds made."""
+def _points(records: Sequence[RunRecord], known: Sequence[PublishedTable]) -> Iterator[tuple[str, ...]]:
+    """A row for every choice of branch points that a method's seeds made, and behind a method's the published one."""
     chosen: dict[tuple[str, str], list[int]] = {}
     for record in records:
-        of = record.structure.get("points")
-        if isinstance(of, dict) and of:
-            places = [
-                f"{place}: {', '.join(str(task) for task, at in of.items() if at == place)}"
-                for place in sorted(set(of.values()))
-            ]
-            chosen.setdefault((record.method, "; ".join(places)), []).append(record.seed)
+        if of := _points_of(record):
+            chosen.setdefault((record.method, _by_place(of)), []).append(record.seed)
     totals: dict[str, int] = {}
     for (method, _), seeds in chosen.items():
         totals[method] = totals.get(method, 0) + len(seeds)
-    for (method, text), seeds in sorted(chosen.items(), key=lambda item: -len(item[1])):
-        yield method, f"{len(seeds)} of {totals[method]}", text
+    published = {label: (table.source, method.points) for table in known for label, method in table.methods.items()
+                 if method.points}  # fmt: skip
+    for method in totals:
+        its = {text: seeds for (of_method, text), seeds in chosen.items() if of_method == method}
+        for text, seeds in sorted(its.items(), key=lambda item: -len(item[1])):
+            yield method, f"{len(seeds)} of {totals[method]}", text
+        if method in published:
+            source, of = published[method]
+            yield f"{method}, as published", source, _by_place(of)
+
+
+def _points_of(record: RunRecord) -> Mapping[str, int]:
+    """Task -> branch point, as it was found or as the tree has it that a search found; empty where nothing was."""
+    told, tree = record.structure.get("points"), record.structure.get("tree")
+    if isinstance(told, dict):
+        return told
+    if not isinstance(tree, list) or not record.phases:
+        return {}
+    names = record.structure.get("tasks") or list(record.main_metrics)
+    shared = [[stage.count(node) > 1 for node in stage] for stage in tree]
+    return {
+        str(name): 1 + next((stage for stage, its in enumerate(shared) if not its[place]), len(shared))
+        for place, name in enumerate(names)
+    }
+
+
+def _by_place(points: Mapping[str, int]) -> str:
+    return "; ".join(f"{place}: {', '.join(str(task) for task, at in points.items() if at == place)}"
+                     for place in sorted(set(points.values())))  # fmt: skip
 
 
 def _edges(records: Sequence[RunRecord]) -> Iterator[tuple[str, ...]]:

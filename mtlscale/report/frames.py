@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
+from mtlscale.metrics import FIGURES, NETWORK
 from mtlscale.records import Metrics, RunRecord
 
 
@@ -39,6 +40,15 @@ def run_frame(records: Sequence[RunRecord]) -> pd.DataFrame:
     for name in dict.fromkeys(name for record in records for name in record.counters):
         frame[f"counter.{name}"] = [record.counters.get(name, 0) for record in records]
     return frame
+
+
+def figure_frame(records: Sequence[RunRecord], split: str) -> pd.DataFrame:
+    """[runs, figures] what evaluations measured on that split and of the network; NaN where one did not."""
+    found = [{**record.figures.get(NETWORK, {}), **record.figures.get(split, {})} for record in records]
+    names = [name for name in FIGURES if any(name in figures for figures in found)]
+    return pd.DataFrame(
+        [[figures.get(name, np.nan) for name in names] for figures in found], columns=names, dtype=float
+    )
 
 
 def phase_times(records: Sequence[RunRecord]) -> list[tuple[float, float, bool]]:

@@ -107,7 +107,10 @@ def _section(table: Table, number: int, runs: Sequence[RunRecord], board: Leader
             word_grid(f"Beside {one.published.source}", one.header, one.rows, after=one.legend())
             for one in board.comparisons.get(table.dataset, ())
         ],
-        facts=[word_grid(one.title, one.header, one.rows, one.what) for one in facts(runs)],
+        facts=[
+            word_grid(one.title, one.header, one.rows, one.what)
+            for one in facts(runs, board.known.get(table.dataset, ()))
+        ],
         columns=found,
     )
 

@@ -12,16 +12,17 @@ import numpy as np
 import pandas as pd
 from rich.console import RenderableType
 
+from mtlscale.metrics import FIGURES
 from mtlscale.records import RunRecord
 from mtlscale.report import layout, statistics
 from mtlscale.report.across import ROPE
 from mtlscale.report.beside import Comparison, compare
-from mtlscale.report.frames import by_dataset, metric_columns, newest, run_frame, value_frame
+from mtlscale.report.frames import by_dataset, figure_frame, metric_columns, newest, run_frame, value_frame
 from mtlscale.report.gains import deltas, of_same_seed
 from mtlscale.report.items import intervals
 from mtlscale.report.notes import departures, idle, resolution
 from mtlscale.report.overall import Overall, overall
-from mtlscale.report.published import Published
+from mtlscale.report.published import Published, PublishedTable
 from mtlscale.report.table import IDLE, Table
 from mtlscale.spec import UserError, check_delta, entering, suite_delta
 
@@ -35,6 +36,7 @@ class Leaderboard:
 
     tables: dict[str, Table]
     comparisons: dict[str, tuple[Comparison, ...]] = field(default_factory=dict)  # with published tables, if any
+    known: dict[str, tuple[PublishedTable, ...]] = field(default_factory=dict)  # what is published on each data set
 
     @classmethod
     def from_records(
@@ -60,14 +62,14 @@ class Leaderboard:
             base, ref = (one if isinstance(one, str) else one[dataset] for one in (baseline, reference))
             table = _table(dataset, runs, base, ref, delta.get(dataset, delta.get("", ())))
             tables[dataset] = replace(table, notes=(*(notes or {}).get(dataset, ()), *table.notes))
-        comparisons = {}
+        comparisons, known = {}, {}
         for dataset, runs in groups.items():
             pipeline = runs[0].spec.get("dataset", {}).get("name", "")
-            known = () if published is None else published.of(pipeline, dataset)
-            beside = [compare(tables[dataset], one) for one in known]
+            known[dataset] = () if published is None else published.of(pipeline, dataset)
+            beside = [compare(tables[dataset], one) for one in known[dataset]]
             if any(beside):
                 comparisons[dataset] = tuple(comparison for comparison in beside if comparison is not None)
-        return cls(tables, comparisons)
+        return cls(tables, comparisons, known)
 
     def only(self, rows: Collection[str]) -> Leaderboard:
         """The tables with these rows alone; what they are compared with stays what it was."""
@@ -185,7 +187,9 @@ def _table(
             ours, theirs = (100.0 - _task_mean(frame, main) for frame in (values, references))
             scores["relative_error"] = ours / theirs.where(theirs > 0)
     values.columns = measured = pd.Index([f"{task}.{metric}" for task, metric in columns])
-    runs = pd.concat([runs, scores, values], axis=1)
+    figures = figure_frame(done, split)
+    directions |= {name: FIGURES[name].higher_is_better for name in map(str, figures)}
+    runs = pd.concat([runs, scores, values, figures], axis=1)
 
     order = next((score for score in ("delta_i", "average") if runs[score].notna().any()), "mean_rank")
     table = Table(
@@ -204,7 +208,7 @@ def _table(
         notes=(),
         domains=next((tuple(record.domains) for record in done if record.domains), ()),
     )
-    rows = _rows(table, everything, list(measured))
+    rows = _rows(table, everything, [*measured, *figures])
     rows = rows.join(intervals(done, runs, rows.index, ref))
     rows["departure"] = rows.index.map(departures(done)).astype(float)
     rows = rows.sort_values(order, ascending=table.ascending, na_position="last", kind="stable")

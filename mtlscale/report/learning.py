@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from mtlscale.metrics import higher_is_better
 from mtlscale.records import RunRecord
 from mtlscale.report.canvas import MOST_LINES, new_figure, style
 from mtlscale.report.colors import GREY, Look, Looks, looks
 from mtlscale.report.facts import Facts
 from mtlscale.report.frames import by_dataset, newest
 from mtlscale.report.plotly_canvas import cell, lines_with_intervals
+from mtlscale.report.statistics import half_width
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 SHARE = "train_share"  # of the training samples, in the data set's part of a run's spec
 OVER = "training samples, %"
+GAIN = "gain of"  # how the titles of panels of gains begin
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class LearningCurves:
     shares: Mapping[str, float]  # of the training samples, by data set, the largest last
     baseline: str | None
     panels: Mapping[str, Mapping[str, pd.DataFrame]]
+    task: str = ""  # whose samples those are a share of; "": of all tasks'
 
     @property
     def dataset(self) -> str:
@@ -43,11 +47,12 @@ class LearningCurves:
 
     @property
     def title(self) -> str:
-        return f"Learning curves on {self.dataset}"
+        return f"Learning curves on {self.dataset}" + (f", shares of {self.task} alone" if self.task else "")
 
     @property
     def file(self) -> str:
-        return f"learning_curves_{re.sub(r'[^0-9A-Za-z.-]+', '_', self.dataset)}"
+        name = f"{self.dataset} {self.task}" if self.task else self.dataset
+        return f"learning_curves_{re.sub(r'[^0-9A-Za-z.-]+', '_', name)}"
 
     @property
     def methods(self) -> list[str]:
@@ -56,19 +61,22 @@ class LearningCurves:
 
 def learning_curves(records: Sequence[RunRecord], tables: Mapping[str, Table]) -> Iterator[LearningCurves]:
     """One for each set of which there are several shares: the mean of the tasks' main metric, where they have one in
-    common, and Δ, where there is a baseline."""
-    groups: dict[str, dict[str, float]] = {}
-    for dataset, runs in by_dataset(newest(records)).items():
-        spec = dict(runs[0].spec.get("dataset", {}))
-        share = float(spec.pop(SHARE, 1.0))
-        groups.setdefault(json.dumps(spec, sort_keys=True, default=str), {})[dataset] = share
-    for shares in groups.values():
+    common, and Δ, where there is a baseline. Where the shares are of one task alone, that task's metric comes first,
+    and what it gains on the baseline of the same seed."""
+    for task, shares in _shares(records):
         if len(set(shares.values())) < 2:
             continue
         ordered = dict(sorted(shares.items(), key=lambda item: item[1]))
         of = {dataset: tables[dataset] for dataset in ordered}
         largest = next(reversed(of))
         panels: dict[str, dict[str, pd.DataFrame]] = {}
+        if task:
+            metric = of[largest].main_metrics.get(task, "")
+            same = all(table.main_metrics.get(task) == metric for table in of.values())
+            if same and (lines := _lines(of, ordered, f"{task}.{metric}")):
+                panels[f"{of[largest].split} {metric} of {task}"] = lines
+            if same and (lines := _gains(of, ordered, task, metric)):
+                panels[f"{GAIN} {task} over {of[largest].baseline}, {metric}"] = lines
         metrics = {metric for table in of.values() for metric in table.main_metrics.values()}
         if len(metrics) == 1 and (lines := _lines(of, ordered, "average")):
             panels[f"{of[largest].split} {metrics.pop()}, mean over tasks"] = lines
@@ -77,7 +85,25 @@ def learning_curves(records: Sequence[RunRecord], tables: Mapping[str, Table]) -
         if baseline is not None and (lines := _lines(of, ordered, "delta_i")):
             panels[f"Δ over {baseline}, %"] = {method: rows for method, rows in lines.items() if method != baseline}
         if panels:
-            yield LearningCurves(ordered, baseline, panels)
+            yield LearningCurves(ordered, baseline, panels, task)
+
+
+def _shares(records: Sequence[RunRecord]) -> Iterator[tuple[str, dict[str, float]]]:
+    """Data set -> share, of those that differ in their share alone, and the task whose it is: "" for all tasks. Sets
+    without any belong to each; shares of several tasks at once are on no line."""
+    groups: dict[str, dict[str, dict[str, float]]] = {}
+    for dataset, runs in by_dataset(newest(records)).items():
+        spec = dict(runs[0].spec.get("dataset", {}))
+        told = spec.pop(SHARE, 1.0)
+        shares = dict(told) if isinstance(told, Mapping) else {"": float(told)}
+        if len(shares) == 1:
+            [(task, share)] = shares.items()
+            its = groups.setdefault(json.dumps(spec, sort_keys=True, default=str), {})
+            its.setdefault(task, {})[dataset] = float(share)
+    for its in groups.values():
+        whole = {dataset: share for dataset, share in its.get("", {}).items() if share == 1}
+        for task, shares in its.items():
+            yield task, {**shares, **whole}
 
 
 def _lines(tables: Mapping[str, Table], shares: Mapping[str, float], column: str) -> dict[str, pd.DataFrame]:
@@ -94,6 +120,22 @@ def _lines(tables: Mapping[str, Table], shares: Mapping[str, float], column: str
         if len(rows) > 1:
             found[str(method)] = pd.DataFrame(rows, columns=["x", "value", "ci"])
     return found
+
+
+def _gains(tables: Mapping[str, Table], shares: Mapping[str, float], task: str, metric: str) -> dict[str, pd.DataFrame]:
+    """Method -> what a task gains on the baseline of the same seed, positive is better; the mean over seeds."""
+    found: dict[str, list[tuple[float, float, float]]] = {}
+    sign = 1.0 if higher_is_better(metric) else -1.0
+    for dataset, table in tables.items():
+        scores = table.runs.pivot_table(f"{task}.{metric}", "seed", "method", sort=False)
+        if table.baseline is None or table.baseline not in scores:
+            return {}
+        for method in scores.columns.drop(table.baseline):
+            gains = sign * (scores[method] - scores[table.baseline]).dropna()
+            if len(gains):
+                width = float(half_width(gains.std(), len(gains)))
+                found.setdefault(str(method), []).append((100.0 * shares[dataset], float(gains.mean()), width))
+    return {method: pd.DataFrame(rows, columns=["x", "value", "ci"]) for method, rows in found.items() if len(rows) > 1}
 
 
 def learning_tables(curves: LearningCurves) -> tuple[Facts, ...]:
@@ -128,7 +170,7 @@ def learning_figure(curves: LearningCurves, shown: Looks | None = None) -> Drawi
             axis.set_xticks([], minor=True)
             axis.set_xlabel(OVER)
             axis.set_title(title)
-            if title.startswith("Δ"):
+            if title.startswith(("Δ", GAIN)):
                 axis.axhline(0.0, color=GREY, linewidth=0.8, linestyle="--", zorder=0)
         handles = {text: one for axis in axes for one, text in zip(*axis.get_legend_handles_labels(), strict=True)}
         figure.legend(handles.values(), handles.keys(), loc="outside lower center", frameon=False, ncols=5)

@@ -11,7 +11,7 @@ from typing import Any
 from mtlscale.records import RunRecord
 from mtlscale.spec import TrainingSpec, UserError, component, no_result
 
-FLOORS = ("constant", "linear")  # computed from the data: no setting of the training shapes them
+FLOORS = ("constant", "linear", "frequent_tag")  # computed from the data: no setting of the training shapes them
 _BY_SEED = ("split", "seed")  # options that an experiment may choose by a run's seed
 _SHOWN = 4  # names in a sentence
 

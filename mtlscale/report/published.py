@@ -10,8 +10,8 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from mtlscale.metrics import higher_is_better
-from mtlscale.spec import UserError
+from mtlscale.metrics import FIGURES, higher_is_better
+from mtlscale.spec import UserError, nearest
 
 Score = Literal["average", "delta_i", "taskwise", "total_error"]
 
@@ -29,8 +29,10 @@ class PublishedMethod(_Model):
     printed_average: float | None = None  # which need not be the mean of the values
     deviation: float | None = None  # of the figure, over seeds
     safeness: float | None = None  # η in percent
+    figures: dict[str, float] = Field(default_factory=dict)  # of an `evaluation`, such as pgd_accuracy
     parameters: float | None = None  # in millions
     speed: float | None = None  # over that of the baseline
+    points: dict[str, int] = Field(default_factory=dict)  # branch points that were found, by task
 
 
 class PublishedTable(_Model):
@@ -76,6 +78,9 @@ class PublishedTable(_Model):
             raise ValueError(f"entries: {self.entries} need the values of {self.baseline}")
         for column in self.columns:
             higher_is_better(column.partition(".")[2])
+        for name in (name for method in self.methods.values() for name in method.figures):
+            if name not in FIGURES:
+                raise ValueError(f"unknown figure {name!r}; {nearest(name, list(FIGURES))}")
         return self
 
     @property

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtlscale.records import RunRecord, best, score
 from mtlscale.report.plotly_canvas import label
+from mtlscale.report.search_front import trial_front_plot
 from mtlscale.spec import Dimension, Knobs
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Searched:
     trials: tuple[RunRecord, ...]
     space: Mapping[str, Dimension]
     metric: str | None
+    objectives: tuple[str, ...] = ()  # of a search for several at once
 
     @cached_property
     def winner(self) -> RunRecord | None:
@@ -99,9 +101,15 @@ class Searched:
         """(title, what it shows, figure); nothing where no trial finished or nothing was searched."""
         from optuna import visualization
 
-        if self.winner is None or not self.space:
+        if self.winner is None:
             return
         chosen = self.trials.index(self.winner)
+        if self.objectives:
+            what = "Trials by all that was searched for, on validation; filled: no other is as good in all of it and "
+            what += "better in some; ringed is the chosen trial."
+            yield "Pareto front", what, trial_front_plot(self.trials, self.objectives, chosen, CHOSEN)
+        if not self.space:
+            return
         names = [short(path) for path in self.space]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of pictures that Optuna calls experimental
@@ -231,9 +239,10 @@ def of_sweep(
     trials: Mapping[tuple[str, str], Sequence[RunRecord]],
     spaces: Mapping[tuple[str, str], Mapping[str, Dimension]],
     metric: str | None,
+    objectives: tuple[str, ...] = (),
 ) -> list[Searched]:
     """A search for each data set and method that has one."""
     return [
-        Searched(dataset, method, tuple(trials[dataset, method]), space, metric)
+        Searched(dataset, method, tuple(trials[dataset, method]), space, metric, objectives)
         for (dataset, method), space in spaces.items()
     ]

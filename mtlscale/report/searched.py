@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from mtlscale.records import RunRecord
 from mtlscale.report.affinities import affinities, affinity_figure, affinity_plot
 from mtlscale.report.branching import branching_figure, branching_plot
+from mtlscale.report.cells import cell_figure, cell_plot, drawable
 from mtlscale.report.colors import Looks
 from mtlscale.report.conflicts import conflict_figure, conflict_plot, conflict_ratios
+from mtlscale.report.front import front_figure, front_of, front_plot
 from mtlscale.report.gates import KNOWN, gate_figure, gate_plot
 from mtlscale.report.parameters import parameter_figure, parameter_plot, sized
 from mtlscale.report.traces import MOST_METHODS, by_method, trace_values, users
@@ -37,6 +39,10 @@ def searched_pictures(table: Table, records: Sequence[RunRecord], shown: Looks) 
             yield trace, gate_figure(values, trace)
     if len(ratios := conflict_ratios(trace_values(records, "conflict_ratio"))):
         yield "conflict_ratio", conflict_figure(ratios)
+    for method, cells in list(drawable(records).items())[:MOST_METHODS]:
+        yield f"cells_{files[method]}", cell_figure(cells, method)
+    if (front := front_of(table)) is not None:
+        yield "front", front_figure(table, front, shown)
     if len(sized(table)):
         yield "parameters", parameter_figure(table, shown)
 
@@ -46,7 +52,16 @@ def searched_figures(table: Table, records: Sequence[RunRecord], shown: Looks) -
     if len(sized(table)):
         what = f"Δ over {table.baseline} against the size of the network; dashed: the Pareto front."
         yield "Quality and parameters", what, parameter_plot(table, shown)
+    if (front := front_of(table)) is not None:
+        what = (
+            "Means over seeds; ringed: no other method is as good in all of these and better in one. Runs cover "
+            f"{front.whole:.1f} % of the hypervolume between the best and the worst values together."
+        )
+        yield "Pareto front", what, front_plot(table, front, shown)
     titles = _titles(records)
+    for method, cells in list(drawable(records).items())[:MOST_METHODS]:
+        what = "The operations that were chosen, of the newest run; k−1 and k−2 are the cells before."
+        yield f"Cells, {titles[method]}", what, cell_plot(cells)
     for trees in list(learned(records).values())[:MOST_METHODS]:
         for one in trees:
             what = (

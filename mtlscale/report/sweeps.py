@@ -112,7 +112,8 @@ class Sweep:
 
         frame = self.to_pandas()
         spaces = self.spaces
-        searched = of_sweep(self.trials, spaces, self.metric)
+        search = self.experiment.search
+        searched = of_sweep(self.trials, spaces, self.metric, () if search is None else search.objectives)
         files = {
             "sweep table": self._write("sweep.md", self.to_markdown()),
             "sweep trials": self._write("sweep.csv", frame.to_csv(index=False)),
@@ -135,7 +136,9 @@ class Sweep:
         assert search is not None
         fingerprints = dict.fromkeys(self.experiment.data(), "")
         bases = self.experiment.bases(fingerprints)
-        return {(b.dataset, b.method): space_of(search, b) for b in bases if self.trials[b.dataset, b.method]}
+        found = {(b.dataset, b.method): space_of(search, b) for b in bases if self.trials[b.dataset, b.method]}
+        # A text of numbers has no axis.
+        return {key: {path: one for path, one in of.items() if one.numbers is None} for key, of in found.items()}
 
     def to_markdown(self) -> str:
         """The table of winners."""

@@ -40,7 +40,7 @@ def write_report(
     learned = "".join(
         one.to_markdown(dataset if len(board.tables) > 1 else "")
         for dataset, runs in by_dataset(newest(records)).items()
-        for one in facts(runs)
+        for one in facts(runs, board.known.get(dataset, ()))
     )
     said = "".join(study.to_markdown() for study in studies(records, board))
     together = board.overall()

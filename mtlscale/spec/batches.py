@@ -11,7 +11,7 @@ def check_batches(run: Run, suite: TaskSuite) -> None:
     """`UserError` where a share of the training samples or `training.batches: pooled` does not go with the data, the
     reader or the method of a run."""
     training = run.training
-    if run.share < 1 and training.reader == "stream":
+    if run.share != 1 and training.reader == "stream":
         raise UserError(
             f"train: the reader stream has all of {suite.name} pass by; set training.reader to mapped, memory or "
             "device, or drop `train`"

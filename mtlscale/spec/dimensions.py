@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import random
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -34,6 +35,8 @@ class Dimension(Model):
     scale: Literal["linear", "log"] = "linear"  # on which its values are equally likely
     points: int = Field(4, ge=2, le=1000)  # of a range in a grid search
     choices: tuple[Any, ...] | None = None  # in place of a range
+    # in place of a range, of a setting that is a text of whole numbers: how many values, from 0, each of them has
+    numbers: tuple[int, ...] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -42,7 +45,8 @@ class Dimension(Model):
         if isinstance(value, list | tuple):
             return {"choices": value}
         if isinstance(value, Mapping):
-            missing = [key for key in ("low", "high") if key not in value and "choices" not in value]
+            instead = "choices" in value or "numbers" in value
+            missing = [key for key in ("low", "high") if key not in value and not instead]
             if missing:
                 raise ValueError(f"has no `{missing[0]}`; write {{low: …, high: …}} or a list of choices")
             return value
@@ -50,7 +54,10 @@ class Dimension(Model):
 
     @model_validator(mode="after")
     def _not_empty(self) -> Dimension:
-        if self.choices is not None:
+        if self.numbers is not None:
+            if not self.numbers or min(self.numbers) < 1:
+                raise ValueError("`numbers` says how many values each number has, at least 1")
+        elif self.choices is not None:
             if not self.choices:
                 raise ValueError("the list of choices is empty")
             if len({json.dumps(choice, default=str) for choice in self.choices}) < len(self.choices):
@@ -70,6 +77,9 @@ class Dimension(Model):
 
     def at(self, unit: float, whole: bool = False) -> Any:
         """The value at a place in [0, 1) of the range, to six digits; `whole`: an integer, every one equally likely."""
+        if self.numbers is not None:
+            draws = random.Random(unit)
+            return " ".join(str(draws.randrange(count)) for count in self.numbers)
         if self.choices is not None:
             return self.choices[int(unit * len(self.choices))]
         low, high = (self.low - 0.5, self.high + 0.5) if whole else (self.low, self.high)
@@ -80,7 +90,9 @@ class Dimension(Model):
         return min(int(self.high), max(int(self.low), round(value))) if whole else float(f"{value:.6g}")
 
     def levels(self, whole: bool = False) -> list[Any]:
-        """The values of a grid search, both ends included."""
+        """The values of a grid search, both ends included; of a text of numbers its ends alone."""
+        if self.numbers is not None:
+            return self.ends()
         if self.choices is not None:
             return list(self.choices)
         ends = (math.log(self.low), math.log(self.high)) if self.scale == "log" else (self.low, self.high)
@@ -90,6 +102,8 @@ class Dimension(Model):
 
     def ends(self) -> list[Any]:
         """What has to be admissible for the whole dimension to be."""
+        if self.numbers is not None:
+            return [" ".join("0" for _ in self.numbers), " ".join(str(count - 1) for count in self.numbers)]
         return list(self.choices) if self.choices is not None else [self.low, self.high]
 
 
@@ -105,13 +119,17 @@ class SearchSpec(Model):
     """Hyper-parameter search: every method gets `budget` trials over the common space and its own knobs."""
 
     budget: int = Field(32, ge=1, le=MOST_TRIALS)  # trials per method and data set
-    algorithm: Literal["random", "grid", "optuna"] = "random"  # how settings are drawn
+    algorithm: Literal["random", "grid", "optuna", "nsga2"] = "random"  # how settings are drawn
+    # of nsga2: metrics (means over tasks on validation), figures of an `evaluation`, `loss`, `parameters`
+    objectives: tuple[str, ...] = ()
+    population: int = Field(16, ge=2)  # of nsga2: trials of a generation
     scheduler: Literal["none", "asha", "median", "pbt"] = "none"  # ends or changes trials before their last epoch
     # auto: many small trials as one batched model where that pays, else one by one; adaptive searches are Ray Tune's
     executor: Literal["auto", "pool", "batched", "tune"] = "auto"
     seed: int = 1000  # of the sampling, and the training seed of all trials
     metric: Annotated[str | None, OfValidation] = None  # mean over tasks on validation; default: what chooses the epoch
     space: dict[str, Dimension] = COMMON  # dotted setting -> what every method tries of it
+    training: dict[str, Any] = Field(default_factory=dict)  # what trials have instead, such as fewer epochs
     # label -> its own knobs; default: the ranges of `mtlscale list`
     methods: dict[str, dict[str, Dimension]] = Field(default_factory=dict)
     grace: int = Field(4, ge=1)  # epochs before a scheduler may end a trial
@@ -125,11 +143,13 @@ class SearchSpec(Model):
     @property
     def adaptive(self) -> bool:
         """Whether a trial depends on the results of others."""
-        return self.algorithm == "optuna" or self.scheduler != "none"
+        return self.algorithm in ("optuna", "nsga2") or self.scheduler != "none"
 
     def check_installed(self) -> None:
         if self.algorithm == "optuna" and importlib.util.find_spec("optuna") is None:
             raise UserError("search.algorithm optuna needs the package optuna; pip install optuna")
+        if self.algorithm == "nsga2" and importlib.util.find_spec("pymoo") is None:
+            raise UserError("search.algorithm nsga2 needs the package pymoo; pip install 'mtlscale[nas]'")
 
 
 def split_path(path: str) -> tuple[str, str]:

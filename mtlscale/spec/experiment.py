@@ -17,10 +17,10 @@ from mtlscale.spec.dimensions import Knobs, SearchSpec
 from mtlscale.spec.models import DatasetSpec, MethodSpec, ModelSpec, ResourceSpec, TrackingSpec, TrainingSpec
 from mtlscale.spec.parts import Parts, as_json
 from mtlscale.spec.run import Frame, Run
-from mtlscale.spec.search import check, check_space
+from mtlscale.spec.search import check, check_space, space_of
 from mtlscale.spec.validation import Label, Model, override
 
-Floor = Literal["constant", "linear"]
+Floor = Literal["constant", "linear", "frequent_tag"]
 # Computed from the training labels alone, and linearly from the inputs.
 FLOORS: tuple[Floor, ...] = ("constant", "linear")
 
@@ -108,10 +108,23 @@ class Experiment(Model):
 
     def bases(self, fingerprints: Mapping[str, str]) -> list[Run]:
         """The run every method's trials are made from: with the seed of the search, before any setting is chosen.
-        Methods that are computed from the data have none."""
+        Methods that are computed from the data have none, nor those of whom nothing is searched."""
         assert self.search is not None
         runs = self._runs(fingerprints, (self.search.seed,))
-        return [run for run in runs if not run.parts.architecture.fitted]
+        searched = (run for run in runs if not run.parts.architecture.fitted and space_of(self.search, run))
+        return [self._as_tried(run) for run in searched]
+
+    def _as_tried(self, run: Run) -> Run:
+        """With the training of trials; figures are measured on validation alone, which is all that a search may see."""
+        assert self.search is not None
+        run = run.tuned({f"training.{key}": value for key, value in self.search.training.items()})
+        if run.evaluation is not None:
+            evaluation = run.evaluation.model_copy(update={"splits": ("val",)}).model_dump(mode="json")
+            parts = run.parts
+            dataset = {**run.spec["dataset"], "evaluation": evaluation}
+            run = run.model_copy(update={"spec": {**run.spec, "dataset": dataset}})
+            run.__dict__["parts"] = parts
+        return run.model_copy(update={"trial": {}})
 
     def _runs(self, fingerprints: Mapping[str, str], seeds: tuple[int, ...]) -> Iterator[Run]:
         for dataset in self.datasets:
@@ -157,6 +170,8 @@ def _pipeline(dataset: DatasetSpec, seed: int) -> dict[str, Any]:
         own["only_tasks"] = dataset.tasks
     if dataset.noise is not None and dataset.noise.share > 0:
         own["label_noise"] = dataset.noise.model_dump()
-    if dataset.train < 1:
-        own["train_share"] = dataset.train
+    if dataset.evaluation is not None:
+        own["evaluation"] = dataset.evaluation.model_dump()
+    if shares := dataset.shares:
+        own["train_share"] = shares
     return as_json({"name": dataset.name, **knobs, **own})

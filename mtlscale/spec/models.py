@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PlainValidator, TypeAdapter, model_validator
 
 from mtlscale.spec import components
 from mtlscale.spec.components import nearest
@@ -34,6 +34,15 @@ class ComponentSpec(Model):
         return components.build(kind, self.name, self.options, where)
 
 
+_SHARE = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+_ONE, _MANY = TypeAdapter(_SHARE), TypeAdapter(dict[str, _SHARE])
+
+
+def _share(value: Any) -> float | dict[str, float]:
+    """Chosen by hand: of a union's parts pydantic names both where one is wrong."""
+    return _MANY.validate_python(value, strict=True) if isinstance(value, Mapping) else _ONE.validate_python(value)
+
+
 class LabelNoise(Model):
     """Training labels that are made wrong: a share of each of these tasks' (default: every task's), drawn anew for
     another seed. `0.2` is short for `{share: 0.2}`."""
@@ -48,6 +57,37 @@ class LabelNoise(Model):
         return {"share": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
+class PgdSpec(Model):
+    """The attack of an evaluation: steps along the sign of the loss's gradient, from the image itself. `4` is short for
+    `{epsilon: 4}`, `true` for the defaults."""
+
+    epsilon: float = Field(2.0, ge=0, le=255)  # the most that a pixel is changed, in 255ths of its range
+    steps: int = Field(10, ge=1)  # of the attack
+    step: float | None = Field(None, ge=0)  # length of a step, in 255ths; default: 2.5 epsilon / steps
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any) -> Any:
+        if value is True:
+            return {}
+        return {"epsilon": value} if isinstance(value, int | float) else value
+
+    @property
+    def length(self) -> float:
+        """Of a step."""
+        return 2.5 * self.epsilon / self.steps if self.step is None else self.step
+
+
+class EvaluationSpec(Model):
+    """What is measured of a trained classifier beside its metrics."""
+
+    splits: tuple[Literal["val", "test"], ...] = ("val", "test")  # on which; trials of a search have val alone
+    pgd: PgdSpec | None = None  # accuracy on images that projected gradient ascent has changed
+    ood: bool = False  # how well samples of the stream `ood` are told from those of the classes
+    flops: bool = False  # multiply-adds for one sample
+    latency: bool = False  # time of a pass and samples per second, on the machine that trained the run
+
+
 class DatasetSpec(Model):
     """A data set, the options of its pipeline, and overrides of model and training for it."""
 
@@ -56,8 +96,10 @@ class DatasetSpec(Model):
     options: dict[str, Any] = Field(default_factory=dict)  # the settings of the pipeline
     source: str | None = None  # its raw data, relative to the experiment file; --source comes before it
     tasks: tuple[str, ...] | None = Field(None, min_length=1)  # of the prepared ones, those that are trained
-    train: float = Field(1.0, gt=0, le=1)  # share of the training samples; a larger one adds to a smaller one's
+    # Share of the training samples, or of those of some tasks; a larger one adds to a smaller one's.
+    train: Annotated[float | dict[str, float], PlainValidator(_share)] = 1.0
     noise: LabelNoise | None = None  # in training labels
+    evaluation: EvaluationSpec | None = None  # what else is measured of what was trained
     splits: int = Field(1, ge=1)  # random splits: the run of seed s has split s modulo this, as the option `split`
     # What tasks report, the first chooses the epoch: a list of which each takes what it can, or task -> list; default:
     # what the pipeline says.
@@ -71,8 +113,17 @@ class DatasetSpec(Model):
     def _shorthand(cls, value: Any) -> Any:
         value = {"name": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else value
         if isinstance(value, dict) and not value.get("label") and "name" in value:
-            value["label"] = f"{value['name']}{_in_percent(value.get('train'))}"
+            shares = value.get("train")
+            told = shares.items() if isinstance(shares, Mapping) else [("", shares)]
+            value["label"] = value["name"] + "".join(_in_percent(task, share) for task, share in told)
         return value
+
+    @property
+    def shares(self) -> float | dict[str, float] | None:
+        """The shares that leave samples out: of all tasks, or of some; None where there is none."""
+        if isinstance(self.train, dict):
+            return {task: share for task, share in sorted(self.train.items()) if share < 1} or None
+        return self.train if self.train < 1 else None
 
     def prepared(self, seed: int) -> str:
         """The name of the prepared data that the run of a seed reads: the label, and the split where there are more."""
@@ -100,10 +151,10 @@ class DatasetSpec(Model):
         return components.build("datasets", self.name, {**self.options, "split": seed % self.splits}, where)
 
 
-def _in_percent(share: Any) -> str:
-    """What a label says of a share of the training samples; of what is none, validation does."""
+def _in_percent(task: str, share: Any) -> str:
+    """What a label says of a share of the training samples, or of a task's; of what is none, validation does."""
     small = isinstance(share, int | float) and not isinstance(share, bool) and 0 < share < 1
-    return f" {100 * share:.4g} %" if small else ""
+    return f"{f' {task}' if task else ''} {100 * share:.4g} %" if small else ""
 
 
 class MethodSpec(Model):
@@ -181,7 +232,8 @@ class TrainingSpec(Model):
     decay_steps: int = Field(1000, ge=1)  # exponential, inverse
     clip: float | None = Field(None, gt=0)  # norm of the whole gradient
     amp: Literal["off", "bf16", "fp16"] = "off"  # mixed precision
-    augment: Literal["none", "flip", "scale_crop"] = "none"  # of training images, with their maps
+    # of training images, with their maps; shift: moved by up to an eighth, and flipped; cutout: a square less, too
+    augment: Literal["none", "flip", "scale_crop", "shift", "shift_cutout"] = "none"
     channels_last: bool = False  # memory layout of convolutions: the order of the results' last digits changes
     accumulate: int = Field(1, ge=1)  # micro-batches a step is cut into
     gramian_every: int = Field(1, ge=1)  # balance anew every so many steps (an approximation when > 1)

@@ -15,7 +15,7 @@ from mtlscale.spec import components
 from mtlscale.spec.dimensions import PARTS, Knobs, split_path
 from mtlscale.spec.files import identity
 from mtlscale.spec.measures import Chosen
-from mtlscale.spec.models import LabelNoise, ModelSpec, TrainingSpec
+from mtlscale.spec.models import EvaluationSpec, LabelNoise, ModelSpec, TrainingSpec
 from mtlscale.spec.parts import IDENTITY, Parts, as_json, settings
 from mtlscale.spec.validation import Model, override
 
@@ -142,9 +142,16 @@ class Run(Model):
         return None if told is None else LabelNoise.model_validate(told)
 
     @property
-    def share(self) -> float:
-        """Of the training samples, how many it has."""
-        return float(self.spec["dataset"].get("train_share", 1.0))
+    def evaluation(self) -> EvaluationSpec | None:
+        """What is measured of the trained network beside its metrics."""
+        told = self.spec["dataset"].get("evaluation")
+        return None if told is None else EvaluationSpec.model_validate(told)
+
+    @property
+    def share(self) -> float | dict[str, float]:
+        """Of the training samples, how many it has, or of those of some tasks."""
+        told = self.spec["dataset"].get("train_share", 1.0)
+        return {str(task): float(its) for task, its in told.items()} if isinstance(told, Mapping) else float(told)
 
     @property
     def epochs(self) -> int:

@@ -69,11 +69,22 @@ def check(search: SearchSpec, methods: Sequence[str], seeds: Sequence[int]) -> N
         raise UserError(
             f"search.seed {search.seed} is one of seeds; winners are retrained on fresh seeds: choose another"
         )
+    for key in search.training:
+        if f"training.{key}" in search.space:
+            raise UserError(f"search.training.{key} is searched, too; drop it there or in search.space")
     if search.executor in ("pool", "batched") and search.adaptive:
         raise UserError(
             f"search.executor {search.executor} has no {search.algorithm} with scheduler "
             f"{search.scheduler}; drop `executor` or set it to tune"
         )
+    if (search.algorithm == "nsga2") != bool(search.objectives):
+        mend = "name two or more" if search.algorithm == "nsga2" else "drop them, or set search.algorithm to nsga2"
+        raise UserError(f"search.objectives are those of nsga2: {mend}")
+    if search.algorithm == "nsga2":
+        if len(set(search.objectives)) < max(2, len(search.objectives)):
+            raise UserError("search.objectives: nsga2 weighs two or more against each other; name each once")
+        if search.scheduler != "none":
+            raise UserError(f"search.scheduler {search.scheduler} compares one score; drop it with nsga2")
     if search.scheduler == "pbt" and search.algorithm == "optuna":
         raise UserError("search.scheduler pbt draws its own settings; set search.algorithm to random or grid")
 

@@ -20,6 +20,7 @@ class Task:
     outputs: int  # size of the prediction: classes, or numbers
     metrics: tuple[str, ...]  # names in mtlscale.metrics, or of plugins
     classes: tuple[str, ...] = ()
+    per: Literal["sample", "token"] = "sample"  # token: a label [L] for every place of a sequence, some of them missing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,11 @@ class TaskSuite:
     # and val, the target's in test.
     domains: tuple[str, str] | tuple[()] = ()
     weighted: bool = False  # training losses of samples are multiplied by weights that come with them
+
+    @property
+    def per_token(self) -> bool:
+        """Whether tasks have a label for every token: samples are sequences [L, ...] of at most `input_shape[0]`."""
+        return any(task.per == "token" for task in self.tasks)
 
     @property
     def streams(self) -> dict[str, tuple[str, ...]]:

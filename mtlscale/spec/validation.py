@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -62,8 +62,9 @@ OfValidation = BeforeValidator(of_validation)
 
 
 def _kinds(annotation: Any) -> set[Any]:
-    """The types that an annotation mentions."""
+    """The types that an annotation mentions, but for those of a mapping's keys."""
     parts = get_args(annotation)
+    parts = parts[1:] if get_origin(annotation) is dict else parts
     return {annotation}.union(*map(_kinds, parts)) if parts else {annotation}
 
 

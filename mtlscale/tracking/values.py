@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
+from mtlscale.metrics import NETWORK
 from mtlscale.records import Epoch, Metrics, RunRecord
 from mtlscale.spec import Run
 
@@ -114,11 +115,14 @@ def _some_of_end(record: RunRecord) -> dict[str, float]:
 
 
 def _costs(record: RunRecord) -> dict[str, float]:
-    return {
+    values: dict[str, float] = {
         "seconds": record.seconds,
         "peak_memory_mb": record.peak_memory_mb,
         "parameters": record.parameters,
     }
+    for where, figures in record.figures.items():
+        values |= {name if where == NETWORK else f"{where}.{name}": value for name, value in figures.items()}
+    return values
 
 
 def _by_task(split: str, tasks: Metrics | Mapping[str, Mapping[str, float]]) -> dict[str, float]:

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from mtlscale.training.affinity import task_affinity
     from mtlscale.training.augment import Augment
     from mtlscale.training.batches import Batches, made_ahead, on_device
+    from mtlscale.training.building import build_model, phase_id
     from mtlscale.training.evaluate import TaskTable, as_asked, evaluate, tables
+    from mtlscale.training.figures import check_evaluation, measured_figures
     from mtlscale.training.graph import uses
     from mtlscale.training.items import ItemBootstrap
     from mtlscale.training.loop import Progress, Trainer, finish, train
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
         mean_losses,
         told,
     )
-    from mtlscale.training.phases import begin, build_model, first_state, partition_of, phase_id
+    from mtlscale.training.phases import begin, first_state, partition_of
     from mtlscale.training.pictures import Pictures
     from mtlscale.training.record import counters, now, run_record, traced
     from mtlscale.training.rows import Partition
@@ -42,6 +44,7 @@ _HOMES = {
     "mtlscale.training.augment": ["Augment"],
     "mtlscale.training.batches": ["Batches", "made_ahead", "on_device"],
     "mtlscale.training.evaluate": ["TaskTable", "as_asked", "evaluate", "tables"],
+    "mtlscale.training.figures": ["check_evaluation", "measured_figures"],
     "mtlscale.training.graph": ["uses"],
     "mtlscale.training.items": ["ItemBootstrap"],
     "mtlscale.training.loop": ["Progress", "Trainer", "finish", "train"],
@@ -57,7 +60,8 @@ _HOMES = {
         "mean_losses",
         "told",
     ],
-    "mtlscale.training.phases": ["begin", "build_model", "first_state", "partition_of", "phase_id"],
+    "mtlscale.training.building": ["build_model", "phase_id"],
+    "mtlscale.training.phases": ["begin", "first_state", "partition_of"],
     "mtlscale.training.pictures": ["Pictures"],
     "mtlscale.training.record": ["counters", "now", "run_record", "traced"],
     "mtlscale.training.rows": ["Partition"],
@@ -91,6 +95,7 @@ __all__ = [
     "bad_loss",
     "begin",
     "build_model",
+    "check_evaluation",
     "checkpoint",
     "clip_factors",
     "counters",
@@ -102,6 +107,7 @@ __all__ = [
     "head_weights",
     "made_ahead",
     "mean_losses",
+    "measured_figures",
     "now",
     "on_device",
     "partition_of",

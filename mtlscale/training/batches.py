@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mtlscale.data import Batch, EpochSampler, Samples, WindowSampler, Workers, slice_for
 from mtlscale.data.readers import Reader, on_device, placed
+from mtlscale.data.sequences import cut
 from mtlscale.data.streamed import Feed, StreamReader
 from mtlscale.spec import TaskSuite
 from mtlscale.training.augment import Augment
@@ -85,6 +86,8 @@ class Batches:
         return self._placed(self.reader.take(split, stream, index))
 
     def _placed(self, samples: Samples) -> Samples:
+        if self.suite.per_token:
+            samples = cut(samples)
         if self.device.type == "cuda" and samples.inputs.device.type == "cpu":
             samples = _pinned(samples)
         return placed(samples, self.device, self.dtype)

@@ -15,6 +15,7 @@ from mtlscale.data.views import viewed
 from mtlscale.metrics import TaskMetrics, measured, pooled, pooled_metrics
 from mtlscale.records import Metrics
 from mtlscale.spec import Run, Task, TaskSuite
+from mtlscale.training.figures import check_evaluation
 from mtlscale.training.items import ItemBootstrap
 from mtlscale.training.losses import task_loss
 
@@ -64,6 +65,7 @@ class TaskTable:
 def as_asked(data: PreparedData, run: Run) -> PreparedData:
     """The data with the tasks, share, noise and metrics that the run's experiment asks for, and a copy of no sample."""
     data = viewed(data, run.tasks, run.noise, run.share)
+    check_evaluation(run.evaluation, data.suite)
     return data if run.metrics is None else replace(data, suite=measured(data.suite, run.metrics))
 
 

@@ -30,7 +30,8 @@ def features(model: MultiTaskModule, suite: TaskSuite, batches: Batches, who: st
                 )
             read.append(representation.flatten(1))
             for name in names:
-                labels[name].append(samples.targets[name])
+                target = samples.targets[name]
+                labels[name].append(target.flatten() if suite.per_token else target)  # a row for each token
         if names:
             found[stream] = Samples(torch.cat(read), {name: torch.cat(parts) for name, parts in labels.items()})
     return found

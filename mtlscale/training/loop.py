@@ -7,7 +7,7 @@ at every epoch's start, so a run resumed from a checkpoint continues as if it ha
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,20 +21,22 @@ from mtlscale.data import Batch, Outputs, PreparedData, Workers
 from mtlscale.data.readers import open_reader
 from mtlscale.data.streamed import Pieces
 from mtlscale.objectives import ObjectiveModule
-from mtlscale.records import Epoch, ItemErrors, Metrics, PhaseCost, RunRecord
+from mtlscale.records import Epoch, Metrics, PhaseCost, RunRecord
 from mtlscale.spec import Run
 from mtlscale.training import checkpoint
 from mtlscale.training.augment import Augment
 from mtlscale.training.batches import Batches
+from mtlscale.training.building import following, found_for, phase_id
 from mtlscale.training.evaluate import as_asked, evaluate, mean_losses
+from mtlscale.training.figures import measured_figures
 from mtlscale.training.items import ItemBootstrap
 from mtlscale.training.means import Diverged
-from mtlscale.training.phases import begin, following, found_for, phase_id
+from mtlscale.training.phases import begin
 from mtlscale.training.pictures import Pictures, pictures
 from mtlscale.training.record import counters, now, run_record, traced
 from mtlscale.training.seeds import derive_seed
 from mtlscale.training.select import Selection
-from mtlscale.training.session import Session
+from mtlscale.training.session import Mover, Session
 from mtlscale.training.tally import Tally, furthest
 
 
@@ -137,10 +139,9 @@ class Trainer:
         wanted = zip(*(mover.steps(epoch) for mover in session.movers), strict=True)
         with closing(self.batches.steps(wanted, epoch, [mover.sampler for mover in session.movers])) as steps:
             for parts in steps:
-                for mover, part, tally in zip(session.movers, parts, tallies, strict=True):
-                    mover.schedule(self.at.step, total)
-                    tally.add(session.step(mover, part.micros, part.query))
-                    self.at.samples += part.samples
+                for place, result in session.turns(parts, epoch, self.epochs, self.at.step, total):
+                    tallies[place].add(result)
+                    self.at.samples += parts[place].samples
                 self.at.step += 1
         trained = time.perf_counter()
         for mover, tally in zip(session.movers, tallies, strict=True):
@@ -169,7 +170,7 @@ class Trainer:
             val=val,
             seconds=trained - started,
             weights=tally.mean_weights(main.update.names),
-            traces=self._traces(trained - started),
+            traces=self._traces(trained - started) | _of_own(session.movers, tallies),
         )
         self.at.epochs.append(entry.model_dump())
         return entry
@@ -240,14 +241,15 @@ class Trainer:
         while self.at.place < len(self.phases) - 1:
             kept = self._kept(self.at.place)
             content = None if kept is None else self._read(kept, f"phase {self.phase.name} is done anew")
-            reused = self.workers.all(content is not None)
-            if not reused:
+            reused = not self._over()  # else this run did it and was cut off before the next phase
+            if not self.workers.all(content is not None):
                 if not self._over():
                     return False
                 with self.session.chosen():
                     found = self.model.hand_over()
                 seconds = self.at.seconds - sum(known["seconds"] for known in self.at.phases if not known["reused"])
                 cost = {"epochs": self.at.epoch, "steps": self.at.step, "seconds": seconds}
+                self._save()  # before the file, or the record would lose what this run did of the phase
                 content = {"found": found, "cost": {"name": self.phase.name, **cost}, "of": found_for(self.run)}
                 if kept is not None and self.workers.rank == 0:
                     checkpoint.save(kept, content)
@@ -265,19 +267,15 @@ class Trainer:
         with self.session.chosen():
             # An epoch is chosen on validation before test is looked at; test of the choice is computed once.
             metrics = {split: self.evaluate(split, items if split == "test" else None) for split in self.data.splits}
+            found = measured_figures(self.run.evaluation, self.model, self.batches, self.suite, self.workers)
             with torch.no_grad():
                 self.model.look_back(self.batches.of_split("train"), self.workers.sum)
             self.chosen_state = {name: value.clone() for name, value in self.model.state_dict().items()}
         self.at.seconds += time.perf_counter() - started
-        return self._record(metrics=metrics, last=last, items=items.results(self.workers)[0])
+        return self._record(metrics=metrics, last=last, items=items.results(self.workers)[0], figures=found)
 
-    def _record(
-        self,
-        error: str | None = None,
-        metrics: Mapping[str, Metrics] | None = None,
-        last: Mapping[str, Metrics] | None = None,
-        items: ItemErrors | None = None,
-    ) -> RunRecord:
+    def _record(self, error: str | None = None, **measured: Any) -> RunRecord:
+        """measured: what `run_record` has of the end."""
         update = self.session.main.update
         counted = counters(update.balancer.counters, update.state)
         if self.spec.amp == "fp16":
@@ -289,9 +287,7 @@ class Trainer:
             self.selection,
             "finished" if error is None else "diverged",
             error,
-            metrics=metrics or {},
-            last=last or {},
-            items=items,
+            **{"metrics": {}, "last": {}, **measured},
             epochs=self.at.epochs,
             phases=[PhaseCost.model_validate(entry) for entry in self.at.phases],
             seconds=self.at.seconds,
@@ -354,6 +350,17 @@ class Trainer:
         self.at = at
         self.selection = Selection(**content["selection"])
         self.session.load_state_dict(content["session"])
+
+
+def _of_own(movers: Sequence[Mover], tallies: Sequence[Tally]) -> dict[str, Any]:
+    """Losses and weights of turns whose losses are no tasks', where they made an update in this epoch."""
+    found: dict[str, Any] = {}
+    for mover, tally in zip(movers, tallies, strict=True):
+        names = mover.update.names
+        if not mover.source.of_tasks and bool(tally.seen.any()):
+            found[f"{mover.turn.name}.losses"] = dict(zip(names, tally.mean_losses.tolist(), strict=True))
+            found[f"{mover.turn.name}.weights"] = tally.mean_weights(names)
+    return found
 
 
 class _View:

@@ -1,24 +1,32 @@
-"""From a phase as data to a session that can train it, and from its name to its id."""
+"""From a phase as data to a session that can train it."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures import TURN_SETTINGS, Found, MultiTaskModule, Phase, Source, Turn
+from mtlscale.architectures import (
+    TURN_SETTINGS,
+    Found,
+    MultiTaskModule,
+    NetworkSource,
+    Phase,
+    Source,
+    Turn,
+    channels_last,
+)
 from mtlscale.balancing import Balancer, State, ValidationBalancer
 from mtlscale.data import SAMPLERS, EpochSampler, Samples, WindowSampler, Workers, halves
 from mtlscale.data.streamed import StreamReader
 from mtlscale.encoders import needs_every_worker
 from mtlscale.objectives import ObjectiveModule
-from mtlscale.spec import MISSING_CLASS, Run, TaskSuite, TrainingSpec, UserError, check_batches, files, no_result
+from mtlscale.spec import MISSING_CLASS, Run, TaskSuite, TrainingSpec, UserError, check_batches
 from mtlscale.training.batches import Batches
+from mtlscale.training.building import build_model
 from mtlscale.training.features import features
 from mtlscale.training.rows import Partition
 from mtlscale.training.seeds import derive_seed
@@ -26,113 +34,7 @@ from mtlscale.training.session import Mover, Session, make_optimizer
 from mtlscale.training.sources import SupervisedSource, check_names, sparse_embeddings
 from mtlscale.training.update import Update
 
-PHASES_VERSION = 1  # raise when what a phase hands over changes
 _LOOK = 256  # samples that are looked at at a time
-
-
-def build_model(
-    run: Run, suite: TaskSuite, phase: Phase | None = None, found: Found | None = None
-) -> tuple[MultiTaskModule, ObjectiveModule | None]:
-    """The network and objective of a run's phase (default: its first), initialised from its seed: the same for every
-    method that has the same modules in the same order. found: what the phase before handed over."""
-    parts = run.parts
-    encoder, architecture, objective = parts.encoder, parts.architecture, parts.objective
-    if suite.input_kind not in encoder.inputs:
-        wanted, given = " or ".join(map(_plural, encoder.inputs)), _plural(suite.input_kind)
-        raise UserError(f"encoder {encoder.name} reads {wanted}, {suite.name} has {given}; choose another encoder")
-    phase = phase or parts.phases[0]
-    found = given_found(run) if found is None else found
-    dtype = torch.get_default_dtype()
-    torch.set_default_dtype(getattr(torch, parts.training.dtype))
-    try:
-        torch.manual_seed(derive_seed("init", run.seed if phase.seed is None else phase.seed))
-        if objective is not None:
-            objective.require(architecture, parts.training)
-        if found is None:
-            model = architecture.build(suite, lambda: encoder.build(suite), parts.dropout)
-        else:
-            model = architecture.build_next(phase.name, found, suite, lambda: encoder.build(suite), parts.dropout)
-        uses = objective is not None and any(turn.objective for turn in phase.turns)
-        return model, objective.build(suite, model) if uses else None
-    finally:
-        torch.set_default_dtype(dtype)
-
-
-def phase_id(run: Run, phases: Sequence[Phase], place: int) -> str:
-    """A hash of all that shapes what the phase at this place hands over, so that runs that agree in it share it."""
-    content = []
-    for phase in phases[: place + 1]:
-        of_turns = set.intersection(*(set(turn.training) for turn in phase.turns))  # which say so themselves
-        training = {name: value for name, value in run.spec["training"].items() if name not in of_turns}
-        if phase.epochs is not None:
-            training.pop("epochs")
-        if phase.choose == "last" or phase.patience is not None:
-            training.pop("patience")
-        for name in no_result(training):
-            training.pop(name, None)
-        turns: list[Any] = []
-        for turn in phase.turns:
-            balancer = run.spec["balancer"] if turn.balancer is None else _told(turn.balancer)
-            turns.append([turn.name, turn.share, turn.groups, turn.source, dict(turn.training), balancer])
-            if turn.objective:
-                turns.append(run.spec["objective"])
-        seed = run.seed if phase.seed is None else phase.seed
-        content.append([phase.name, turns, phase.epochs, phase.choose, phase.patience, seed, training])
-    same = [run.spec[key] for key in ("dataset", "architecture", "encoder", "dropout")]
-    text = json.dumps([content, same, run.fingerprint, PHASES_VERSION], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def following(run: Run, place: int, found: Found) -> int:
-    """The place of the next phase that has anything to do, after the one at this place has handed over."""
-    phases, wants = run.parts.phases, run.parts.architecture.wants
-    last = len(phases) - 1
-    return next(p for p in range(place + 1, last + 1) if p == last or wants(phases[p].name, found))
-
-
-def found_for(run: Run) -> dict[str, Any]:
-    """What a phase's finding belongs to: it says nothing of other data, encoders or methods."""
-    names = {"architecture": run.spec["architecture"]["name"], "encoder": run.spec["encoder"]}
-    return {"dataset": run.spec["dataset"]["name"], "fingerprint": run.fingerprint, **names}
-
-
-def given_found(run: Run) -> Found | None:
-    """What the knob `found` of an architecture names: the finding of an earlier phase of its, in a file. `UserError`
-    where it cannot be read, or was found for something else."""
-    named = getattr(run.parts.architecture, "found", None)
-    if named is None:
-        return None
-    from mtlscale.training import checkpoint  # which what differentiates alone does without
-
-    path = files.locate(named)
-    try:
-        content = checkpoint.load(path)
-    except checkpoint.Damaged:
-        content = None
-    if content is None or not isinstance(content, dict) or "of" not in content:
-        raise UserError(f"found: {path} is not what a phase has left; name a file of a home folder's `phases`")
-    for what, value in found_for(run).items():
-        if content["of"].get(what) != value:
-            before, now = _differing(content["of"].get(what), value)
-            other = "version of the data" if what == "fingerprint" else what
-            raise UserError(
-                f"found: {path} was found for another {other} ({before}, here {now}); drop it to search anew"
-            )
-    found: Found = content["found"]
-    return found
-
-
-def _differing(*both: Any) -> list[str]:
-    """Both in short; of two with settings those that differ."""
-    if all(isinstance(one, Mapping) for one in both):
-        keys = [key for key in {**both[0], **both[1]} if both[0].get(key) != both[1].get(key)]
-        both = tuple({key: one[key] for key in keys if key in one} for one in both)
-    return [json.dumps(one, default=str)[:80] for one in both]
-
-
-def _told(balancer: Balancer) -> list[Any]:
-    knobs = {name: getattr(balancer, name) for name in type(balancer).knobs()}
-    return [balancer.name, type(balancer).results_version, knobs]
 
 
 def begin(
@@ -147,11 +49,14 @@ def begin(
 ) -> Session:
     """A session at the start of a phase. Raises `UserError` where phase, data and network do not fit."""
     spec = run.parts.training
+    if phase.batch_size is not None:
+        spec = spec.model_copy(update={"batch_size": phase.batch_size})
     check_batches(run, suite)
     model, objective = build_model(run, suite, phase, found)
     model = model.to(device)
+    model.phase_epochs = phase.epochs or spec.epochs
     if spec.channels_last:
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        channels_last(model)
     objective = None if objective is None else objective.to(device)
     if objective is not None and objective.whole_step and spec.accumulate > 1:
         raise UserError(f"{run.spec['objective']['name']} looks at a whole step at once: set accumulate to 1")
@@ -169,6 +74,8 @@ def begin(
         settings = _settings(turn, spec, phase)
         balancer = turn.balancer or run.parts.balancer
         source = _source(turn, model, suite, objective, spec, device, workers)
+        if not source.of_tasks:  # all that is moved is moved by all of its losses
+            partition = replace(partition, shared=partition.all, own=[[] for _ in source.names], extra=[])
         name = () if number == 0 else (turn.name,)
         update = Update(
             source.names,
@@ -192,16 +99,21 @@ def begin(
         )
         parameters = partition.all if turn.groups else _all(model, objective if turn.objective else None)
         share, query = _shares(turn, balancer, suite, batches, seed)
-        steps = movers[0].sampler.steps if movers else _steps(spec, suite, batches)
-        # Nobody but an objective looks at streams without labels: what else ran them would see the target domain.
-        unseen = suite.unlabelled if objective is None or not turn.objective else ()
-        sampler = _sampler(batches, spec, share, derive_seed("order", seed, *name), steps, unseen)
+        steps = movers[0].sampler.steps if movers else _steps(spec, suite, batches, share)
+        # Nobody but an objective, or who says so, looks at streams without labels: what else ran them would see the
+        # target domain.
+        looks = turn.unlabelled or (objective is not None and turn.objective)
+        sampler = _sampler(
+            batches, spec, share, derive_seed("order", seed, *name), steps, () if looks else suite.unlabelled
+        )
         asked = None
         if query is not None:
             seed_of_query = derive_seed("query", seed, *name)
             asked = (_sampler(batches, spec, query, seed_of_query, sampler.steps, suite.unlabelled), query)
         movers.append(
-            Mover(turn, settings, source, update, make_optimizer(settings, parameters), sampler, share, asked)
+            Mover(
+                turn, settings, source, update, make_optimizer(settings, parameters, turn.betas), sampler, share, asked
+            )
         )
     if phase.main and phase.main not in {turn.name for turn in phase.turns}:
         known = ", ".join(turn.name for turn in phase.turns)
@@ -310,12 +222,10 @@ def _source(
             f"turn {turn.name} asks for a source {turn.source!r}; there are: {', '.join(('tasks', *known))}"
         )
     source = known[turn.source]
+    if isinstance(source, NetworkSource):
+        source.bind(SupervisedSource(model, suite, amp=spec.amp, device=device, workers=workers), spec.amp)
     check_names(source, suite, turn.name)
     return source
-
-
-def _plural(kind: str) -> str:
-    return kind if kind.endswith("s") else f"{kind}s"
 
 
 class _View:
@@ -396,11 +306,12 @@ def _labelled(batches: Batches, stream: str, task: str, index: Tensor) -> bool:
     return bool(there.any())
 
 
-def _steps(spec: TrainingSpec, suite: TaskSuite, batches: Batches) -> int | None:
+def _steps(spec: TrainingSpec, suite: TaskSuite, batches: Batches, share: Mapping[str, Tensor] | None) -> int | None:
     """Steps of an epoch where the settings leave it open: unlabelled streams do not make an epoch longer."""
     if spec.steps_per_epoch is not None or not suite.unlabelled:
         return spec.steps_per_epoch
-    largest = max(size for stream, size in batches.sizes.items() if suite.streams[stream])
+    sizes = batches.sizes if share is None else {stream: len(index) for stream, index in share.items()}
+    largest = max(size for stream, size in sizes.items() if suite.streams[stream])
     return -(-largest // spec.batch_size)
 
 

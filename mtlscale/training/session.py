@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtlscale.architectures import MultiTaskModule, Source, Turn
+from mtlscale.architectures import MultiTaskModule, NetworkSource, Source, Turn
 from mtlscale.data import Batch, EpochSampler
 from mtlscale.objectives import ObjectiveModule
 from mtlscale.spec import TrainingSpec
 from mtlscale.training.affinity import task_affinity
+from mtlscale.training.batches import Part
 from mtlscale.training.replay import random_state, replayed, statistics_kept
 from mtlscale.training.update import StepResult, Update
 
@@ -48,8 +49,13 @@ class Mover:
     def schedule(self, step: int, total: int) -> None:
         """Set the learning rate of the step to come (from 0) of `total`."""
         if self.settings.schedule != "constant":
+            last = self.turn.last_lr
             for group in self.optimizer.param_groups:
-                group["lr"] = self.settings.lr * schedule_factor(self.settings, step, total)
+                group["lr"] = last + (self.settings.lr - last) * schedule_factor(self.settings, step, total)
+
+    def rests(self, epoch: int, epochs: int) -> bool:
+        """Whether its turn has not begun in an epoch, from 1, of so many."""
+        return epoch <= round(self.turn.rest * epochs)
 
     @property
     def lr(self) -> float:
@@ -72,6 +78,23 @@ class Session:
     @property
     def main(self) -> Mover:
         return self.movers[self.place]
+
+    def turns(
+        self, parts: Sequence[Part], epoch: int, epochs: int, step: int, total: int
+    ) -> Iterator[tuple[int, StepResult]]:
+        """One step of each mover that does not rest, with its place; step: from 0, of `total` in all epochs."""
+        for place, (mover, part) in enumerate(zip(self.movers, parts, strict=True)):
+            mover.schedule(step, total)
+            if not mover.rests(epoch, epochs):
+                self.show(mover, [each.micros for each in parts])
+                yield place, self.step(mover, part.micros, part.query)
+
+    def show(self, mover: Mover, micros: Sequence[Micros]) -> None:
+        """Before a mover's step: what is beside it. micros: of every mover in this step."""
+        if mover.turn.beside:
+            place = [other.turn.name for other in self.movers].index(mover.turn.beside)
+            assert isinstance(mover.source, NetworkSource)
+            mover.source.look_at(micros[place], self.movers[place].optimizer)
 
     def step(self, mover: Mover, micros: Micros, query: Micros | None = None) -> StepResult:
         """One turn: differentiate, combine, step, and let all who asked see it. A skipped step moves nothing."""
@@ -177,7 +200,9 @@ def _shared(steps: Iterator[dict[str, Tensor]], share: Mapping[str, Tensor] | No
         yield indices if share is None else {stream: share[stream][index] for stream, index in indices.items()}
 
 
-def make_optimizer(settings: TrainingSpec, parameters: Sequence[Tensor]) -> torch.optim.Optimizer:
+def make_optimizer(
+    settings: TrainingSpec, parameters: Sequence[Tensor], betas: tuple[float, float] | None = None
+) -> torch.optim.Optimizer:
     if settings.optimizer in ("sgd", "nesterov"):
         nesterov = settings.optimizer == "nesterov" and settings.momentum > 0  # without momentum they are the same
         decay = settings.weight_decay
@@ -185,7 +210,9 @@ def make_optimizer(settings: TrainingSpec, parameters: Sequence[Tensor]) -> torc
             parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=decay, nesterov=nesterov
         )
     kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.AdamW
-    return kind(parameters, lr=settings.lr, weight_decay=settings.weight_decay, foreach=True)
+    return kind(
+        parameters, lr=settings.lr, weight_decay=settings.weight_decay, foreach=True, betas=betas or (0.9, 0.999)
+    )
 
 
 def schedule_factor(settings: TrainingSpec, step: int, total: int) -> float:

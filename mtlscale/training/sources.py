@@ -54,7 +54,8 @@ class SupervisedSource:
             outputs = self.forward(batch)
             losses = self.losses(batch, outputs)
             if objective is not None:
-                losses.extra = objective.term(batch, outputs) if batch.labelled else None
+                term = objective.term(batch, outputs) if batch.labelled else None
+                losses.extra = term if losses.extra is None else losses.extra if term is None else losses.extra + term
                 seen.append((batch, outputs))
             if whole and objective is not None:
                 losses.keep = position < len(micro) - 1  # the step's term hangs on the graphs of all its batches
@@ -71,7 +72,8 @@ class SupervisedSource:
         for micro in micros:
             for batch in micro:
                 for name, target in batch.samples.targets.items():
-                    each = target.shape[1:].numel()
+                    # Sequences are as long as the longest beside them, which differs between workers.
+                    each = self.suite.input_shape[0] if self.suite.per_token else target.shape[1:].numel()
                     found[self._place[name]] = float(max(1, batch.total * each))
         return found
 
@@ -86,6 +88,8 @@ class SupervisedSource:
             {name: value.float() for name, value in outputs.predictions.items()},
             outputs.representation,
             outputs.branches,
+            {name: value.float() for name, value in outputs.auxiliary.items()},
+            outputs.auxiliary_factor,
         )
 
     def losses(self, batch: Batch, outputs: Outputs) -> Losses:
@@ -100,6 +104,11 @@ class SupervisedSource:
             total = total if batch.factor == 1 else total * batch.factor
             result.sums.append(total if ones is None else total * ones[index].to(total.dtype))
             result.counts.append(count)
+        for name, prediction in outputs.auxiliary.items():
+            loss = self.suite.tasks[self._place[name]].loss
+            total, _ = task_loss(loss, prediction, batch.samples.targets[name], batch.samples.weights)
+            term = total * (outputs.auxiliary_factor * batch.factor / batch.total)
+            result.extra = term if result.extra is None else result.extra + term
         if outputs.branches and len(outputs.branches) >= len(result.tasks):
             result.branches = [outputs.branches[self.names[index]] for index in result.tasks]
         return result

@@ -181,7 +181,9 @@ class Update:
         self.state = look_again(self.balancer, means.losses * means.scale, self.state, means.present)
 
     def on_epoch_end(self, losses: Tensor) -> None:
-        """losses [T]: training losses averaged over the epoch."""
+        """losses [T]: training losses averaged over the epoch; NaN everywhere where no step was made."""
+        if bool(losses.isnan().all()):
+            return
         self.state = self.balancer.on_epoch_end(losses, self.state)
 
     def state_dict(self) -> dict[str, Any]:

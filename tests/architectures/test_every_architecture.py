@@ -38,12 +38,10 @@ MORE: list[tuple[str, dict[str, Any]]] = [
     ("topicwise", {"within": "mmoe", "options": {"experts": 2}}),
 ]
 ALL = components.names("architectures")
-OF_ONE_TASK = ("aaspc",)  # which have tests of their own
+OWN_TESTS = ("aaspc", "frequent_tag")  # of one task, and of words alone
 # Those that work between an encoder's stages are tested on images, in test_staged_architectures.py.
 EVERY = [
-    (name, {})
-    for name in ALL
-    if name not in OF_ONE_TASK and not components.component("architectures", name).needs_stages
+    (name, {}) for name in ALL if name not in OWN_TESTS and not components.component("architectures", name).needs_stages
 ] + MORE
 every = pytest.mark.parametrize(("name", "options"), EVERY, ids=[f"{n}{list(o.values()) or ''}" for n, o in EVERY])
 

@@ -103,3 +103,23 @@ def test_a_task_without_a_label_among_them_is_named() -> None:
 def test_what_passes_by_passes_by_whole(uneven: Uneven) -> None:
     with pytest.raises(UserError, match=r"reader stream has no share of uneven; set training\.reader to another"):
         read(viewed(uneven(), None, None, 0.5), "stream")
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_share_of_one_task_leaves_the_others_whole(kind: str, uneven: Uneven) -> None:
+    data = uneven()
+    whole, few, all_few = (read(viewed(data, None, None, share), kind) for share in (1.0, {"a": 0.25}, 0.25))
+    assert few.sizes("train") == {**whole.sizes("train"), "a": all_few.sizes("train")["a"]}
+    assert few.sizes("val") == whole.sizes("val")
+    index = torch.tensor([3, 0])
+    for of, task in ((all_few, "a"), (whole, "b")):
+        expected = of.take("train", task, index)
+        torch.testing.assert_close(few.take("train", task, index).inputs, expected.inputs)
+        torch.testing.assert_close(few.targets("train", "it")[task], of.targets("train", "it")[task])
+
+
+def test_shares_of_tasks_that_are_not_there_or_have_no_samples_of_their_own(uneven: Uneven) -> None:
+    with pytest.raises(UserError, match="train of uneven: unknown task 'z'"):
+        viewed(uneven(), None, None, {"z": 0.5})
+    with pytest.raises(UserError, match="has the labels of all tasks; give one share for all"):
+        viewed(uneven(shared=True), None, None, {"a": 0.5})

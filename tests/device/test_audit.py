@@ -27,6 +27,8 @@ WAITS = {"losses": 1, "gramian": 1, "modules": 1, "jacobian": 2, "validation": 2
 AGAIN = 1  # for the losses of the same batch after the step, where a balancer asks for them (FAMO);
 SCALED = 1  # and in fp16 for whether the gradients that one backward pass left are finite.
 
+# For every batch of tokens: its longest sequence, beyond which nothing is computed; which spellings it has.
+LONGEST, SPELLINGS = 1, 2
 MEASURED = 2  # for every task along whose gradient affinities are measured
 
 Result = dict[str, Any]
@@ -51,13 +53,14 @@ def results(request: pytest.FixtureRequest) -> dict[str, Result]:
 @pytest.mark.timeout(900)  # the first waits for all of them
 @pytest.mark.parametrize("name", where_installed(audited()))
 def test_a_step_waits_once_and_copies_no_parameter(name: str, results: dict[str, Result]) -> None:
-    result = results[name]
+    result, case = results[name], audited()[name]
     assert "error" not in result, result["error"]
     assert not result["misplaced"], "\n".join(result["misplaced"])
     scaled = SCALED * (result["amp"] == "fp16")
     for step in result["steps"]:
         waits = sum(WAITS[needs] + AGAIN * looks_again + scaled for needs, looks_again in step["turns"])
         waits += MEASURED * step["measured"]
+        waits += (LONGEST * (case.data == "tags") + SPELLINGS * ("word_char" in _parts(case))) * result["batches"]
         copies = (2 * result["batches"] + 2) * len(step["turns"])  # an index and its query's (or its tasks' places) a
         for kind, allowed in (("sync", waits), ("h2d", copies)):  # batch; two tables
             found = Counter(text for of_kind, text in step["events"] if of_kind == kind)

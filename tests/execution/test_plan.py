@@ -65,6 +65,21 @@ def test_a_share_of_the_samples_is_a_share_of_the_steps(
         assert plan.steps(run) < whole
 
 
+def test_a_share_of_one_task_is_a_share_of_its_samples(
+    small: Callable[..., Experiment], uneven: Callable[..., PreparedData]
+) -> None:
+    experiment = small(datasets="[{name: uneven, train: {a: 0.4}}, {name: uneven, label: wrong, train: {z: 0.4}}]")
+    data = uneven()
+    prepared = Datasets.prepare(
+        experiment.model_copy(update={"datasets": experiment.datasets[:1]}), lambda _: data.folder
+    )
+    (counts,) = (manifest.counts for manifest in prepared.manifests.values())
+    whole = data.manifest.counts
+    assert counts["a"]["train"] == round(0.4 * whole["a"]["train"]) and counts["b"] == whole["b"]
+    with pytest.raises(UserError, match="unknown task 'z'"):
+        Datasets.prepare(experiment, lambda _: data.folder)
+
+
 def test_a_share_of_what_passes_by_is_refused_before_anything_starts(
     small: Callable[..., Experiment], uneven: Callable[..., PreparedData], tmp_path: Path
 ) -> None:

@@ -164,6 +164,27 @@ for name in ("hps", "nddr_cnn", "tsn"):
     add(f"architecture, maps/{name}", "images", {"name": name, **STAGED[name]}, IMAGES, options=MAPS, encoder=DEEPLAB)
 add("architecture, maps/mtan segnet", "images", "mtan", DEEPEST, options=LARGE_MAPS, encoder=SEGNET, seed=2)
 
+# -- cells ---------------------------------------------------------------------------------------------------------
+
+CELLS = {"name": "darts_cells", "cells": 2, "channels": 2, "cutout": 3, "genotype": "S2"}
+SEARCH = {"search_cells": 2, "search_channels": 2, "search_epochs": 1, "arch_lr": 0.1, "auxiliary": 0.0}
+SHARES = {"parameter_unit": None, "flops_unit": None, "target_parameters": 0.3}
+SEARCHED: dict[str, Options] = {
+    "cell_network": {"auxiliary": 0.4},
+    "darts": {**SEARCH, "order": "second"},
+    "e2rnas": {**SEARCH, **SHARES},
+    "pcdarts": {**SEARCH, "part": 2, "rest": 0.0},
+    "pdarts": {**SEARCH, "search_epochs": 3, "deeper": 0, "rest": 0.0},
+    "e2rnas_pcdarts": {**SEARCH, **SHARES, "part": 2, "rest": 0.0},
+    "e2rnas_pdarts": {**SEARCH, **SHARES, "search_epochs": 3, "deeper": 0, "rest": 0.0},
+}
+for name, options in SEARCHED.items():
+    training = {**IMAGES, "epochs": 1, "batch_size": 8}
+    add(f"architecture, cells/{name}", "pictures", {"name": name, **options}, training, encoder=CELLS)
+large = {"name": "darts_cells_imagenet", "cells": 2, "channels": 2}
+add("encoder/darts_cells_imagenet", "images", "mgda", {**IMAGES, "epochs": 1}, encoder=large)
+add("encoder/darts_cells", "images", "mgda", {**IMAGES, "epochs": 1}, encoder=CELLS)
+
 # -- objectives ----------------------------------------------------------------------------------------------------
 
 TOMATO = {"name": "tomato", "topics": 2, "top": 4}
@@ -215,6 +236,21 @@ for name, more in (
 ):
     encoder = {"name": "pretrained", **more}  # on a tiny model that is made for it
     add(f"encoder/pretrained {name}", "text", name, SGD, options={"words": 16}, encoder=encoder)
+WORD_CHAR = {"name": "word_char", "dimensions": 5, "char_dimensions": 3, "char_features": 4, "state": 3, "hidden": [4]}
+TOKEN_LAYERS = {"name": "token_layers", "hidden": [5, 4]}
+add("encoder/word_char, cnn, equal", "tags", "equal", SGD, encoder=WORD_CHAR)
+add("encoder/word_char, bilstm, pcgrad", "tags", "pcgrad", SGD, encoder={**WORD_CHAR, "chars": "bilstm"})
+add("encoder/token_layers, mgda", "tags", "mgda", SGD, options={"form": "vectors"}, encoder=TOKEN_LAYERS)
+add("encoder/token_layers, ltb", "tags", {"name": "ltb", "search_epochs": 2}, SGD, options={"form": "vectors"},
+    encoder=TOKEN_LAYERS)  # fmt: skip
+for name, tune in (("equal", "frozen"), ("mgda", "full"), ("cagrad", "lora")):
+    encoder = {"name": "pretrained_layers", "tune": tune, "rank": 2, "hidden": [4]}
+    add(
+        f"encoder/pretrained_layers {name}", "tags", name, SGD, options={"form": "pieces", "words": 16}, encoder=encoder
+    )
+add("architecture/frequent_tag", "tags", {"architecture": "frequent_tag"}, ADAM, encoder=WORD_CHAR)
+add("two workers/word_char", "tags", "getmtl", SGD, encoder={**WORD_CHAR, "dropout": 0.0}, flavour="two workers")
+add("resume/word_char", "tags", "famo", {**ADAM, "checkpoint_seconds": 0}, encoder=WORD_CHAR, flavour="resume")
 add("encoder/resnet18 mgda", "images", "mgda", IMAGES, encoder=RESNET)
 imagenet = {**RESNET, "stem": "imagenet"}
 add(

@@ -65,7 +65,14 @@ def in_memory(case: Case) -> PreparedData:
     """The case's data as the engine reads them, without files."""
     data: Data = BUILDERS[case.data](**case.options)
     tasks = [
-        Task(name=name, loss=loss, outputs=outputs, metrics=metrics)
+        Task(
+            name=name,
+            loss=loss,
+            outputs=outputs,
+            metrics=metrics,
+            classes=data.tags,
+            per="token" if data.tags else "sample",
+        )
         for name, (loss, outputs, metrics) in data.tasks.items()
     ]
     suite = TaskSuite(
@@ -75,7 +82,7 @@ def in_memory(case: Case) -> PreparedData:
         input_kind=data.kind,
         input_shape=data.shape,
         vocabulary_size=data.vocabulary,
-        unlabelled=data.domains[1:],
+        unlabelled=data.unlabelled or data.domains[1:],
         domains=data.domains[:2],
         extras={**data.extras, **(_tokenizer() if _pretrained(case) else {})},
     )
@@ -109,7 +116,7 @@ def run_of(case: Case, seed: int | None = None) -> Run:
 
 
 def _pretrained(case: Case) -> bool:
-    return bool(case.encoder["name"] == "pretrained")
+    return bool(case.encoder["name"] in ("pretrained", "pretrained_layers"))
 
 
 @functools.cache

@@ -33,6 +33,8 @@ class Data:
     vocabulary: int | None = None
     extras: dict[str, Any] = field(default_factory=dict)
     domains: tuple[str, ...] = ()  # source and target of a transfer, whose stream `target` has no labels
+    tags: tuple[str, ...] = ()  # the names of the classes of tasks that have one for each token
+    unlabelled: tuple[str, ...] = ()
 
 
 def uneven(shared: bool = False, poison: bool = False) -> Data:
@@ -129,6 +131,44 @@ def text(shared: bool = False, length: int = 12, rows: int = 12, words: int = 40
     return Data(shared, "tokens", (length,), dict.fromkeys(tasks, one), splits, vocabulary=words)
 
 
+def tags(form: str = "words", shared: bool = False, rows: int = 12, words: int = 30, tasks: int = 2) -> Data:
+    """Sentences of unequal length with a tag for most tokens, padded with 0, of three forms: `words` with the ids of
+    three characters each, `pieces`, `vectors`. One sentence has no tag at all."""
+    rng = np.random.default_rng(6)
+    names, length, size = tuple("abcd"[:tasks]), 9, 4
+    known = ("O", "B-X", "I-X", "B-Y", "I-Y")
+    vectors = rng.normal(size=(words, size)).astype(np.float32)
+
+    def stream(of: tuple[str, ...], rows: int) -> Arrays:
+        tokens = rng.integers(2, words, (rows, length))
+        there = np.arange(length) < rng.integers(2, length + 1, rows)[:, None]
+        tokens[~there] = 0
+        targets = {}
+        for name in of:
+            target = (tokens + names.index(name) * (tokens % 3 == 0)) % len(known)
+            target[~there | (rng.random(tokens.shape) < 0.1)] = -1
+            target[0] = -1
+            targets[name] = target.astype(np.int16)
+        if form == "vectors":
+            return vectors[tokens] * there[:, :, None], targets
+        if form == "words":
+            tokens = np.stack([tokens, *(tokens % (5 + place) for place in range(3))], axis=2)
+        return tokens.astype(np.int32), targets
+
+    streams = {"all": names} if shared else {name: (name,) for name in names}
+    splits = {
+        split: {
+            name: stream(of, max(2, int(rows * share) - 2 * place)) for place, (name, of) in enumerate(streams.items())
+        }
+        for split, share in SPLITS.items()
+    }
+    shape = {"words": (length, 4), "pieces": (length,), "vectors": (length, size)}[form]
+    one = ("cross_entropy", len(known), ("entity_f1", "accuracy", "f1"))
+    kind, extras = "vector" if form == "vectors" else "tokens", {"characters": list("abcde")}
+    found = (shared, kind, shape, dict.fromkeys(names, one), splits)
+    return Data(*found, vocabulary=None if form == "vectors" else words, extras=extras, tags=known)
+
+
 def images(maps: bool = False, shared: bool = True, size: int = 16, rows: int = 10) -> Data:
     """Squares on a noisy ground: two labels of the image, or class, depth and normals by pixel; some are missing."""
     rng = np.random.default_rng(4)
@@ -162,4 +202,34 @@ def images(maps: bool = False, shared: bool = True, size: int = 16, rows: int = 
     return Data(shared, "image", (3, size, size), dict(tasks), splits, extras=extras)
 
 
-BUILDERS = {"domains": domains, "uneven": uneven, "many": many, "text": text, "images": images}
+def pictures(rows: int = 24, size: int = 8, elsewhere: bool = True) -> Data:
+    """Three classes of stripes by their direction, and checkered pictures of none as a stream `ood`."""
+    rng = np.random.default_rng(5)
+
+    def drawn(rows: int, kinds: np.ndarray) -> np.ndarray:
+        y, x = np.mgrid[:size, :size]
+        waves = np.stack([y, x, x + y, x * y])[kinds]
+        pixels = rng.integers(40, 120, (rows, 3, size, size)) + 80 * (waves[:, None] % 4 < 2)
+        return pixels.astype(np.uint8)
+
+    splits: dict[str, dict[str, Arrays]] = {}
+    for split, share in SPLITS.items():
+        count = max(5, int(rows * share))
+        labels = rng.integers(0, 3, count)
+        splits[split] = {"all": (drawn(count, labels), {"kind": labels.astype(np.int64)})}
+        if elsewhere:
+            splits[split]["ood"] = (drawn(count, np.full(count, 3)), {})
+    tasks = {"kind": ("cross_entropy", 3, ("accuracy",))}
+    extras = {"mean": [110.0, 110.0, 110.0], "std": [50.0, 45.0, 55.0]}
+    return Data(True, "image", (3, size, size), tasks, splits, extras=extras, unlabelled=("ood",) if elsewhere else ())
+
+
+BUILDERS = {
+    "domains": domains,
+    "uneven": uneven,
+    "many": many,
+    "text": text,
+    "tags": tags,
+    "images": images,
+    "pictures": pictures,
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -77,3 +78,25 @@ def test_the_report_says_which_methods_the_tests_tell_apart(runs: list[RunRecord
     text = files["markdown"].read_text()
     assert "## Learning curves on digits" in text and "| method | 5 % | 25 % | 100 % |" in text
     assert files["learning_curves_digits"].exists() and "Learning curves on digits" in files["html"].read_text()
+
+
+def test_shares_of_one_task_have_its_metric_first_and_the_whole_set_last(runs: list[RunRecord]) -> None:
+    for run in runs:
+        told = run.spec["dataset"]
+        run.spec["dataset"] = {**told, "train_share": {"b": told["train_share"]}} if "train_share" in told else told
+    (found,) = drawn(runs)
+    assert (found.task, found.dataset, found.title) == ("b", "digits", "Learning curves on digits, shares of b alone")
+    assert list(found.shares.values()) == [0.05, 0.25, 1.0]
+    first, lines = next(iter(found.panels.items()))
+    assert first == "test accuracy of b"
+    assert list(lines["equal"]["value"]) == pytest.approx([94.1] * 3)
+    gains = found.panels["gain of b over stl, accuracy"]
+    assert list(gains) == ["equal", "mgda", "constant"] and list(gains["equal"]["x"]) == [5.0, 25.0, 100.0]
+    by_seed = [5.0 * 0.95 + 0.1 * ((seed + 5) % 3 - (seed + 3) % 3) for seed in range(3)]
+    assert gains["equal"]["value"][0] == pytest.approx(statistics.mean(by_seed))
+    assert gains["equal"]["ci"][0] == pytest.approx(4.303 * statistics.stdev(by_seed) / 3**0.5, rel=1e-3)
+    for run in runs:
+        if run.dataset == "digits 5 %":
+            run.spec["dataset"] = {**run.spec["dataset"], "train_share": {"a": 0.5, "b": 0.5}}
+    (found,) = drawn(runs)
+    assert list(found.shares.values()) == [0.25, 1.0]

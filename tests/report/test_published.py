@@ -121,6 +121,31 @@ def test_the_nine_attributes_are_those_of_the_pipeline() -> None:
     )
 
 
+def test_figures_of_an_evaluation_stand_beside_the_published_ones() -> None:
+    [one, on_top] = read_published(SHIPPED / "published" / "e2rnas_cifar100.yaml").tables
+    runs = [
+        record(label, seed, {"class": 80.0}, "pictures", "cifar100").model_copy(
+            update={
+                "figures": {"test": {"pgd_accuracy": 20.0 + seed}, "network": {"flops": 500.0}},
+                "parameters": 10**6,
+            }
+        )
+        for label in ("DARTS", "E2RNAS L=5")
+        for seed in (0, 2)
+    ]
+    [comparison] = Leaderboard.from_records(runs, published=Published(tables=(one, on_top))).comparisons["pictures"]
+    figures = ("ours, PGD acc", "published", "ours, FLOPs", "published")
+    assert comparison.header[-6:] == ("ours, M parameters", "published", *figures)  # none of ours told other images
+    assert [row[-4:] for row in comparison.rows] == [
+        ("21.00", "13.66", "500.00", "539.00"),
+        ("21.00", "21.21", "500.00", "643.00"),
+    ]
+    with pytest.raises(ValueError, match="unknown figure 'pgd_acuracy'; did you mean pgd_accuracy"):
+        PublishedTable(
+            source="x", dataset="y", methods={"z": PublishedMethod(name="z", score=1, figures={"pgd_acuracy": 1.0})}
+        )
+
+
 def test_ours_stands_beside_the_mean_of_the_published_column(
     published: PublishedTable, records: list[RunRecord]
 ) -> None:

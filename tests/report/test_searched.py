@@ -20,6 +20,7 @@ from mtlscale.report.gates import gate_figure, gate_plot
 from mtlscale.report.parameters import count_text, parameter_figure, parameter_plot, sized
 from mtlscale.report.pareto import pareto
 from mtlscale.report.plots import pictures, trace_figure
+from mtlscale.report.published import PublishedTable
 from mtlscale.report.searched import searched_pictures
 from mtlscale.report.traces import shortened, trace_values
 
@@ -288,6 +289,17 @@ def test_edges_and_branch_points_are_tables_with_the_seeds_that_agree(record: Ma
         ("mtl_nas", "b, stage 2", "a, stage 3", "0.60", "1 of 2"),
     )
     assert facts([run(record, "equal", 0, epochs("", {}))]) == []
+
+
+def test_branch_points_of_a_found_tree_stand_beside_the_published_ones(record: Make) -> None:
+    structure = {"tree": [[0, 0], [0, 0], [0, 1]], "tasks": list(TASKS)}
+    found = run(record, "conal", 0, [], structure=structure, phases=[search()])
+    given = run(record, "branched", 0, [], structure=structure)
+    printed = {"name": "C", "score": 1, "points": {"a": 2, "b": 4}}
+    table = PublishedTable.model_validate({"source": "a thesis", "dataset": "d", "methods": {"conal": printed}})
+    [points] = facts([found, given], [table])
+    assert points.rows == (("conal", "1 of 1", "3: a, b"), ("conal, as published", "a thesis", "2: a; 4: b"))
+    assert facts([given], [table]) == []
 
 
 def everything(record: Make) -> list[RunRecord]:

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from mtlscale.records import RunRecord
+from mtlscale.report.search_front import trial_front
 from mtlscale.report.search_study import Searched, of_sweep
 from mtlscale.report.sweep_page import page
 from mtlscale.spec import Dimension
@@ -101,6 +102,19 @@ def test_the_chosen_trial_is_marked_in_every_picture_of_it(searches: list[Search
     assert len(thick) == 1 and "84" in str(thick[0].customdata)
     kinds = {trace.type for figure in figures.values() for trace in figure.data}
     assert kinds <= {"scatter", "bar"}  # nothing that needs WebGL
+
+
+def test_the_front_of_a_search_for_several_objectives(record: Make) -> None:
+    found = trials(record, "x", [(1e-3, 0.0, 80.0), (3e-3, 0.25, 84.0), (2e-3, 0.5, 82.0), (1e-3, 0.5, None)])
+    sized = [run.model_copy(update={"parameters": size}) for run, size in zip(found, (10, 30, 40, 5), strict=True)]
+    objectives = ("accuracy", "parameters")
+    places, front = trial_front(sized, objectives)
+    assert (places, front.tolist()) == ([0, 1, 2], [True, True, False])  # the failed one has no place in it
+    [one] = of_sweep({("digits", "x"): sized}, {("digits", "x"): {}}, None, objectives)
+    [(title, _, figure)] = one.figures()
+    assert title == "Pareto front"
+    points, ring = figure.data
+    assert (points.x, points.y) == ((10.0, 30.0, 40.0), (80.0, 84.0, 82.0)) and (ring.x[0], ring.y[0]) == (30.0, 84.0)
 
 
 def test_the_page_says_what_was_chosen_and_escapes_names(searches: list[Searched]) -> None:

@@ -20,6 +20,27 @@ def ids(experiment: Experiment, fingerprint: str = "f") -> list[str]:
     return [run.run_id for run in experiment.runs({"uneven": fingerprint})]
 
 
+def test_trials_may_train_for_less_and_see_validation_alone(experiment_file: Callable[..., Path]) -> None:
+    space = "{budget: 2, space: {}, methods: {equal: {training.lr: [0.01, 0.1]}, stl: {}}, training: {epochs: 1}}"
+    evaluated = "[{name: uneven, evaluation: {flops: true}}]"
+    given = {"datasets": evaluated, "methods": "[stl, equal]", "training": "{epochs: 3}"}
+    experiment = load_experiment(experiment_file(search=space, **given))
+    fingerprints = dict.fromkeys(experiment.data(), "f")
+    [base] = experiment.bases(fingerprints)  # of stl nothing is searched
+    assert (base.method, base.training.epochs, base.trial) == ("equal", 1, {})
+    assert base.evaluation is not None and base.evaluation.splits == ("val",)
+    winner = next(
+        run for run in experiment.runs(fingerprints, {("uneven", "equal"): {"training.lr": 0.1}}) if run.trial
+    )
+    assert winner.training.epochs == 3 and winner.training.lr == 0.1
+    assert winner.evaluation is not None and winner.evaluation.splits == ("val", "test")
+    twice = "{budget: 2, space: {training.epochs: [1, 2]}, training: {epochs: 1}}"
+    with pytest.raises(UserError, match=r"search.training.epochs is searched, too; drop it"):
+        load_experiment(experiment_file(search=twice, **given))
+    with pytest.raises(UserError, match="epoch"):
+        load_experiment(experiment_file(search="{budget: 2, training: {epoch: 1}}", **given))
+
+
 def test_every_shipped_experiment_loads_and_says_what_it_is() -> None:
     assert "quickstart" in shipped()
     for name, path in shipped().items():
@@ -97,6 +118,18 @@ def test_a_share_of_the_training_samples_names_the_data_set(small: Small) -> Non
     assert {run.dataset: run.share for run in runs} == {"uneven": 1.0, "uneven 10 %": 0.1, "few": 0.125}
 
 
+def test_a_share_of_one_task_is_named_and_part_of_the_run(small: Small) -> None:
+    experiment = small(datasets="[uneven, {name: uneven, train: {a: 0.1, b: 1}}, {name: uneven, train: 0.1}]")
+    assert [dataset.label for dataset in experiment.datasets] == ["uneven", "uneven a 10 %", "uneven 10 %"]
+    runs = list(experiment.runs(dict.fromkeys(experiment.data(), "f")))
+    assert len({run.run_id for run in runs}) == len(runs)
+    assert {run.dataset: run.share for run in runs} == {"uneven": 1.0, "uneven a 10 %": {"a": 0.1}, "uneven 10 %": 0.1}
+    same = small(datasets="[{name: uneven, label: uneven, train: {a: 1}}]")
+    assert set(ids(same)) == set(ids(small()))
+    with pytest.raises(UserError, match="train"):
+        small(datasets="[{name: uneven, train: {a: 1.5}}]")
+
+
 @pytest.mark.parametrize(
     ("share", "problem"),
     [
@@ -107,6 +140,8 @@ def test_a_share_of_the_training_samples_names_the_data_set(small: Small) -> Non
         ("true", "datasets.0.train: should be a number, not true"),
         (".nan", "datasets.0.train: "),
         ("[0.1]", "datasets.0.train: "),
+        ("{a: 0.5, b: 1.5}", "datasets.0.train.b: Input should be less than or equal to 1"),
+        ("{a: true}", "datasets.0.train.a: Input should be a valid number"),
     ],
 )
 def test_what_is_no_share_is_said_in_one_line(share: str, problem: str, small: Small) -> None:

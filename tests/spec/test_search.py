@@ -135,7 +135,7 @@ def test_default_ranges_are_those_of_the_components(experiment_file: File) -> No
         ("{space: {elsewhere: [1]}}", "elsewhere is no setting of a run"),
         ("{methods: {mgad: {}}}", "unknown method 'mgad'; did you mean mgda?"),
         ("{methods: {mgda: {balancer.normalize: [l3]}}}", "normalize = 'l3' is outside"),
-        ("{algorithm: hyperopt}", "Input should be 'random', 'grid' or 'optuna'"),
+        ("{algorithm: hyperopt}", "Input should be 'random', 'grid', 'optuna' or 'nsga2'"),
         ("{seed: 0}", "search.seed 0 is one of seeds"),
         ("{algorithm: optuna, executor: batched}", "search.executor batched has no optuna"),
     ],

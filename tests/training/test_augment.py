@@ -50,7 +50,7 @@ def same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.equal(one.nan_to_num(nan=-9.0), other.nan_to_num(nan=-9.0))
 
 
-@pytest.mark.parametrize("kind", ["flip", "scale_crop"])
+@pytest.mark.parametrize("kind", ["flip", "scale_crop", "shift", "shift_cutout"])
 def test_the_same_whatever_the_batch_and_another_in_another_epoch(kind: str) -> None:
     order = torch.randperm(COUNT, generator=torch.Generator().manual_seed(1))
     whole, parts = changed(kind, torch.arange(COUNT)), [changed(kind, part) for part in order.split(7)]
@@ -113,3 +113,40 @@ def test_run_ids_know_augmentation(small: Any, uneven: Any, run_of: Any) -> None
     training = "{epochs: 3, batch_size: 16, lr: 1e-2, dtype: float64, augment: %s}"
     told, other = (run_of(small(methods="[equal]", training=training % kind), data) for kind in ("none", "flip"))
     assert plain.run_id == told.run_id != other.run_id
+
+
+def test_shift_is_the_padded_crop_and_flip_of_the_reference() -> None:
+    """Against padding, cropping and mirroring one by one, with the drawn numbers."""
+    whole = torch.arange(COUNT * 3 * 16 * 24).reshape(COUNT, 3, 16, 24) % 251 + 1
+    target = whole[:, 0].clone()
+    pictures = Samples(whole.to(torch.uint8), {"segmentation": target, "depth": target[:, None].double()})
+    augment = Augment("shift", suite(), 7)
+    found = augment(pictures, "all", 3, torch.arange(COUNT))
+    seen = set()
+    for row in range(COUNT):
+        flip, _, x, y = augment.draws("all", 3, row)
+        left, top = int(x * 7), int(y * 5)
+        seen.add((left, top))
+        for one, pad, what in (
+            (found.inputs[row], 0, pictures.inputs[row]),
+            (found.targets["segmentation"][row], MISSING_CLASS, target[row]),
+            (found.targets["depth"][row, 0], math.nan, target[row].double()),
+        ):
+            padded = torch.nn.functional.pad(what, (3, 3, 2, 2), value=pad)[..., top : top + 16, left : left + 24]
+            assert same(one.double(), (padded.flip(-1) if flip < 0.5 else padded).double())
+    assert {left for left, _ in seen} == set(range(7)) and {top for _, top in seen} == set(range(5))
+
+
+def test_cutout_is_a_square_of_half_the_side_in_the_mean_colour() -> None:
+    from dataclasses import replace
+
+    pictures = Samples(torch.full((COUNT, 3, 32, 32), 200, dtype=torch.uint8), {})
+    named = replace(suite(), input_shape=(3, 32, 32), extras={"mean": [10.4, 20.6, 30.0]})
+    plain, cut = (
+        Augment(kind, named, 5)(pictures, "all", 1, torch.arange(COUNT)) for kind in ("shift", "shift_cutout")
+    )
+    changed = (plain.inputs != cut.inputs).any(1) | (cut.inputs == torch.tensor([10, 21, 30])[:, None, None]).all(1)
+    sizes = changed.sum((1, 2))
+    assert sizes.max() == 16 * 16 and 8 * 8 <= sizes.min() < 16 * 16 and 180 < sizes.double().mean() < 250
+    assert (cut.inputs.movedim(1, -1)[changed] == torch.tensor([10, 21, 30])).all()
+    assert torch.equal(cut.inputs.movedim(1, -1)[~changed], plain.inputs.movedim(1, -1)[~changed])

@@ -1,0 +1,15 @@
+"""How a network's weights lie in memory."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+def channels_last(model: nn.Module) -> None:
+    """Lay kernels of images [out, in, h, w] out with their channels last, in place.
+
+    Other tensors, such as the weights of several operations at once, stay as they are."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.dim() == 4:
+            tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)

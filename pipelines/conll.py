@@ -1,0 +1,155 @@
+"""Any files with a word and a tag on every line: a task for each, described in the experiment file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+
+from mtlscale.data.splits import carve_validation
+from mtlscale.spec import SPLITS, UserError, knob, nearest
+from pipelines._base import Prepared, Work
+from pipelines._fingerprint import content
+from pipelines._tagged import BEGINS, INSIDE, OUTSIDE, Read, is_iob2, read_columns, with_beginnings
+from pipelines._tagged_texts import Gathered, TaggedPipeline
+from pipelines._text_files import unpacked
+
+KEYS = (*SPLITS, "word", "tag")
+MOST_TAGS = 1000
+
+
+@dataclass(frozen=True)
+class Source:
+    """A task's files by split, and its columns."""
+
+    task: str
+    files: Mapping[str, str]
+    word: int
+    tag: int
+
+
+class Conll(TaggedPipeline):
+    """Words with tags in files of yours: a word on every line, a blank line behind a sentence; a task for each.
+
+    `tasks` names the files, relative to the experiment file, to its `source`, or to --source: `{ner: {train: a.conll,
+    test: b.conll}, pos: {train: a.conll, val: c.conll, test: b.conll, tag: 2}}`. Columns are counted from 1, or from -1
+    at the end; they lie between tabs where a file has any, else between white space, and `-DOCSTART-` lines are none.
+    Where val is not given, a part of train is held out by a hash of its words. Tags are those of the training part, of
+    all tasks together (`tags: shared`) or of each (`own`). Where they are those of entities (`O`, `B-` and `I-`), one
+    that starts with `I-` is read as a beginning and counted, so that IOB1 becomes IOB2.
+    """
+
+    name: ClassVar[str] = "conll"
+    source: ClassVar[str] = "files of yours"
+    folder: ClassVar[str] = "conll"
+
+    tasks: dict[str, Any] = knob({}, help="task -> {train, test, val: its files; word, tag: its columns}")
+    word: int = knob(1, low=-99, high=99, help="column of the word")
+    tag: int = knob(-1, low=-99, high=99, help="column of the tag")
+    tags: str = knob("shared", choices=("shared", "own"), help="one set of tags for all tasks, or each its own")
+    validation: float = knob(0.1, low=0.0, high=0.5, open_low=True, open_high=True, help="held out of a train without")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.sources
+
+    @cached_property
+    def sources(self) -> tuple[Source, ...]:
+        """The tasks as they are described; `UserError` for keys and values nobody knows."""
+        return tuple(self._source(task, told) for task, told in self.tasks.items())
+
+    def _source(self, task: object, told: object) -> Source:
+        where = f"conll: task {task}"
+        if not isinstance(task, str) or not isinstance(told, Mapping):
+            raise UserError(f"{where} should be a name with `{{train: FILE, test: FILE}}`")
+        for key, value in told.items():
+            if key not in KEYS:
+                raise UserError(f"{where}: unknown key {key!r}; {nearest(str(key), KEYS)}")
+            if not isinstance(value, str if key in SPLITS else int) or isinstance(value, bool):
+                raise UserError(f"{where}: {key} = {value!r} should be {'a file' if key in SPLITS else 'a column'}")
+        files = {split: told[split] for split in SPLITS if split in told}
+        if not {"train", "test"} <= set(files):
+            raise UserError(f"{where}: name its `train` and its `test`, and `val` where there is one")
+        for name in files.values():
+            if not name or name.startswith(("/", "~")) or ".." in PurePosixPath(name).parts:
+                raise UserError(
+                    f"{where}: {name!r} should lie below the source; set `source` or --source to its folder"
+                )
+        word, tag = told.get("word", self.word), told.get("tag", self.tag)
+        if word == tag or 0 in (word, tag):
+            raise UserError(f"{where}: word = {word} and tag = {tag} should be two columns, counted from 1 or from -1")
+        return Source(task, files, word, tag)
+
+    def files(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for source in self.sources for name in source.files.values()))
+
+    def locate(self, source: Path) -> Path:
+        """The folder that has all the named files."""
+        if not self.tasks:
+            raise UserError("conll: it has no tasks; name their files, as in `tasks: {ner: {train: a, test: b}}`")
+        for of_task in self.sources:
+            for name in of_task.files.values():
+                if not (source / name).is_file():
+                    raise UserError(f"conll: {name} of task {of_task.task} is missing in {source}; correct `tasks`, or "
+                                    "name its folder by `source` or --source")  # fmt: skip
+        return source
+
+    def source_fingerprint(self, located: Path | None) -> str:
+        """A hash of the named files, whatever lies beside them."""
+        assert located is not None
+        told = "".join(f"{name}\0{content(located / name)}\n" for name in self.files())
+        return hashlib.sha256(told.encode()).hexdigest()
+
+    def prepare(self, source: Path | None, work: Work) -> Prepared:
+        assert source is not None
+        self.check_options()
+        gathered = Gathered()
+        train = {of_task.task: self._read(of_task, "train", source, gathered, None) for of_task in self.sources}
+        raw = {task: {tag for one in read.sentences for tag in one.tags} for task, read in train.items()}
+        classes = {task: _classes(its) for task, its in raw.items()}
+        if self.tags == "shared":
+            together = _classes(set().union(*raw.values()))
+            classes = dict.fromkeys(classes, together)
+        for task, tags in classes.items():
+            if not 2 <= len(tags) <= MOST_TAGS:
+                raise UserError(f"conll: task {task} has {len(tags)} tags in training; name another column by `tag`")
+        for of_task in self.sources:
+            tags = classes[of_task.task]
+            reads = {split: self._read(of_task, split, source, gathered, tags) for split in of_task.files
+                     if split != "train"}  # fmt: skip
+            reads = {"train": train[of_task.task], **reads}
+            if "val" not in reads:
+                reads["train"], reads["val"] = self._held_out(reads["train"])
+            for split in SPLITS:
+                read = with_beginnings(reads[split]) if is_iob2(set(tags)) else reads[split]
+                gathered.add(of_task.task, split, [read], tags, self.limit)
+                work.progress("read", sum(map(len, gathered.rows)), 0)
+        return self.prepared_tags(gathered, classes, work)
+
+    def _read(self, of_task: Source, split: str, source: Path, gathered: Gathered, known: Sequence[str] | None) -> Read:
+        name = of_task.files[split]
+        where = f"conll: {name}"
+        text = gathered.text(where, name, unpacked(where, source / name))
+        read = read_columns(where, text, of_task.word, of_task.tag, known=known)
+        if not read.sentences:
+            work = f", {' '.join(read.problems[0])}" if read.problems else ""
+            raise UserError(f"{where} of task {of_task.task} has no sentence to use{work}; mend it or name another")
+        return read
+
+    def _held_out(self, read: Read) -> tuple[Read, Read]:
+        """Train and validation of a part: the same sentence in the same one."""
+        parts: dict[str, list[Any]] = {"train": [], "val": []}
+        for sentence in read.sentences:
+            parts[carve_validation("\t".join(sentence.words), self.validation, self.name)].append(sentence)
+        return Read(parts["train"], read.problems, read.counts), Read(parts["val"])
+
+
+def _classes(tags: set[str]) -> tuple[str, ...]:
+    """In their order; of entities `O` first, and beginning and inside of every kind, whichever there are."""
+    if not is_iob2(tags):
+        return tuple(sorted(tags))
+    kinds = sorted({tag[len(BEGINS) :] for tag in tags if tag != OUTSIDE})
+    return (OUTSIDE, *(start + kind for kind in kinds for start in (BEGINS, INSIDE)))

@@ -1,0 +1,97 @@
+"""Fronts of several objectives, the volume runs cover, and cells as pictures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from moocore import hypervolume as reference_hypervolume
+
+from mtlscale.records import RunRecord
+from mtlscale.report import Leaderboard
+from mtlscale.report.cells import cell_figure, cell_plot, drawable
+from mtlscale.report.colors import looks
+from mtlscale.report.front import dominated, front_figure, front_of, front_plot, hypervolume
+from mtlscale.report.searched import searched_figures, searched_pictures
+
+CELLS = {
+    "normal": [[["sep3", 0], ["skip", 1]], [["max3", 2], ["sep5", 0]]],
+    "reduce": [[["avg3", 0], ["avg3", 1]], [["dil3", 1], ["skip", 2]]],
+}
+
+
+def record(method: str, seed: int, accuracy: float, pgd: float, flops: float) -> RunRecord:
+    metrics = {"class": {"accuracy": accuracy, "loss": 1.0}}
+    return RunRecord(
+        run_id=f"{method}{seed}",
+        experiment="x",
+        dataset="kinds",
+        method=method,
+        seed=seed,
+        status="finished",
+        spec={"dataset": {"name": "kinds"}},
+        fingerprint="f",
+        higher_is_better={"accuracy": True, "loss": False},
+        main_metrics={"class": "accuracy"},
+        metrics={"val": metrics, "test": metrics},
+        last={"val": metrics, "test": metrics},
+        figures={"test": {"pgd_accuracy": pgd}, "network": {"flops": flops}},
+        structure={"cells": CELLS} if method == "large" else {},
+        parameters=int(1000 * flops),
+        seconds=1.0,
+    )
+
+
+RECORDS = [
+    *(record("large", seed, 90.0 + seed, 60.0, 9.0) for seed in (0, 1)),
+    *(record("small", seed, 80.0 + seed, 50.0, 2.0) for seed in (0, 1)),
+    *(record("worse", seed, 79.0 + seed, 49.0, 3.0) for seed in (0, 1)),
+]
+
+
+@pytest.mark.parametrize("objectives", [1, 2, 3, 4])
+def test_the_volume_is_that_of_moocore(objectives: int) -> None:
+    rng = np.random.default_rng(objectives)
+    for count in (1, 2, 20):
+        points, reference = rng.random((count, objectives)), np.full(objectives, 0.8)
+        expected = reference[0] - min(points[:, 0].min(), 0.8) if objectives == 1 else reference_hypervolume(
+            points, ref=reference
+        )  # fmt: skip
+        assert hypervolume(points, reference) == pytest.approx(expected, abs=1e-12)
+    twice = np.repeat(points, 2, 0)
+    assert hypervolume(twice, reference) == pytest.approx(hypervolume(points, reference))
+    assert not dominated(np.ones((3, objectives))).any()
+
+
+def test_the_front_of_all_objectives() -> None:
+    (table,) = Leaderboard.from_records(RECORDS, baseline="small", reference="small").tables.values()
+    front = front_of(table)
+    assert front is not None and front.objectives == {"average": True, "pgd_accuracy": True, "flops": False}
+    assert front.methods["front"].to_dict() == {"large": True, "small": True, "worse": False}
+    volumes = front.methods["hypervolume"]
+    assert volumes["worse"] < volumes["small"] <= front.whole <= 100 and front.whole >= volumes["large"]
+    shown = looks(["large", "small", "worse"], "small")
+    names = {name for name, _ in searched_pictures(table, RECORDS, shown)}
+    assert {"front", "cells_large"} <= names
+    titles = [title for title, _, _ in searched_figures(table, RECORDS, shown)]
+    assert "Pareto front" in titles and "Cells, large" in titles
+    assert len(front_figure(table, front, shown).axes) == len(front.objectives) - 1
+    assert len(front_plot(table, front, shown).data) == len(front.objectives) - 1
+
+
+def test_without_an_evaluation_there_is_no_front() -> None:
+    plain = [one.model_copy(update={"figures": {}}) for one in RECORDS]
+    (table,) = Leaderboard.from_records(plain, baseline="small", reference="small").tables.values()
+    assert front_of(table) is None
+
+
+def test_cells_have_every_edge_and_node() -> None:
+    (cells,) = drawable(RECORDS).values()
+    texts = [text.get_text() for panel in cell_figure(cells, "large").axes for text in panel.texts]
+    assert sorted(text for text in texts if text in ("sep3", "max3", "sep5", "dil3")) == [
+        "dil3",
+        "max3",
+        "sep3",
+        "sep5",
+    ]
+    assert [texts.count(name) for name in ("k−2", "k−1", "0", "1")] == [2, 2, 2, 2]
+    assert len(cell_plot(cells).data) == 2 * (4 + 1)
