@@ -62,10 +62,10 @@ def test_another_answer_than_the_hosts_is_found() -> None:
 sys.path.insert(0, {str(ROOT)!r})
 import mtlscale.training.phases as phases
 made, count = phases.make_optimizer, [0]
-def make(settings, parameters):
+def make(settings, parameters, *rest):
     count[0] += 1
     wrong = 1.0 + 1e-6 * (count[0] % 4 == 2)
-    return made(settings.model_copy(update={{"lr": settings.lr * wrong}}), parameters)
+    return made(settings.model_copy(update={{"lr": settings.lr * wrong}}), parameters, *rest)
 phases.make_optimizer = make
 """
     done = drill("--device", "cpu", "--small", "--minutes", "0.05", before=lie)

@@ -67,7 +67,7 @@ class RunRecord(BaseModel):
     metrics: dict[str, Metrics] = Field(default_factory=dict)  # split -> task -> metric -> value, at the chosen epoch
     items: ItemErrors | None = None  # of test, at the chosen epoch; None in records of earlier versions
     # split, or "network" -> what an evaluation measured, by the names of `mtlscale.metrics.FIGURES`
-    figures: dict[str, dict[str, float]] = Field(default_factory=dict)
+    figures: dict[str, dict[str, float]] = Field(default_factory=dict, exclude_if=lambda figures: not figures)
     last: dict[str, Metrics] = Field(default_factory=dict)  # the same after the last epoch
     # The labelled source and the target, of a transfer: what `last` has of test is the "last step" score of its papers.
     domains: list[str] = Field(default_factory=list, exclude_if=lambda domains: not domains)
