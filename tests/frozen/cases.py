@@ -129,7 +129,7 @@ STAGED: dict[str, Options] = {
     "conal": {"search_epochs": 1},
     "conal_plus": {"search_epochs": 1, "blocks": 1},
     "cross_stitch": {},
-    "dsmtl_al": {"search_epochs": 1, "arch_lr": 0.3},
+    "dsmtl_al": {"search_epochs": 3, "arch_lr": 0.3},  # in the first step all branch points are worth the same
     "dsmtl_il": {"fallback": "train"},
     "dsmtl_jl": {"after": 3},
     "hps": {},
@@ -257,7 +257,7 @@ add(
     "encoder/resnet50",
     "images",
     "equal",
-    IMAGES,
+    DEEPEST,
     options={"size": 32},
     encoder={"name": "resnet50", "width": 2, "bottleneck": 3},
 )
