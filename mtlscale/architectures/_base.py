@@ -11,6 +11,7 @@ from mtlscale import encoders
 from mtlscale.architectures._phases import Found, Phase, Source
 from mtlscale.data import Batch, Outputs, Samples
 from mtlscale.encoders import EncoderModule, MapStagedModule, StagedModule
+from mtlscale.environments import Collectors
 from mtlscale.spec import Component, Task, TaskSuite, UserError
 
 HeadMaker = Callable[[EncoderModule, Task, float], nn.Module]  # (encoder, task, dropout) -> features to predictions
@@ -114,6 +115,16 @@ class MultiTaskModule(nn.Module):
     def learned(self) -> int:
         """Numbers that are learned but are no parameters, to be counted with these."""
         return 0
+
+    def collect_with(self, collectors: Collectors) -> None:
+        """Before the first epoch: who plays the episodes that the network asks for."""
+
+    def memory_state(self) -> dict[str, Any]:
+        """What is neither parameter nor buffer, not chosen with an epoch, and needed to go on: tensors and numbers."""
+        return {}
+
+    def load_memory_state(self, content: Mapping[str, Any]) -> None:
+        """Take back what `memory_state` gave."""
 
     def on_epoch_begin(self, epoch: int) -> None:
         """Before the steps of an epoch, counted from 1."""

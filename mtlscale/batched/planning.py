@@ -13,6 +13,7 @@ from mtlscale.architectures import MultiTaskModule, Phase, Turn
 from mtlscale.batched import lengths
 from mtlscale.data import SAMPLERS, Batch, Samples
 from mtlscale.data.prepared import Manifest
+from mtlscale.metrics import simulated
 from mtlscale.spec import Run, Task, TaskSuite
 from mtlscale.training import build_model
 
@@ -65,6 +66,8 @@ def obstacle(run: Run, suite: TaskSuite) -> str | None:
         return "an evaluation of its own runs one by one"
     if suite.unlabelled:
         return "streams without labels run one by one"
+    if any(map(simulated, suite.tasks)):
+        return "tasks that are environments run one by one"
     parts = run.parts
     for kind in ("encoder", "architecture", "balancer", "objective"):
         component = getattr(parts, kind)

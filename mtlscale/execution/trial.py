@@ -4,6 +4,7 @@ and leave behind what a run leaves, whatever its end.
     <folder>/model.pt       parameters of the chosen epoch, where wanted
     <folder>/pictures.png   predictions beside truth, where tasks have maps
     <folder>/predictions.html   the same of sentences, where tasks have a tag for each token
+    <folder>/episodes.png   an episode of each task, where tasks are environments
     <folder>/record.json    written last, of a run that came to its end; its checkpoint goes then
     <folder>/error.txt      the traceback of one that did not
 """
@@ -17,6 +18,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mtlscale.execution.collecting import collectors_of
 from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
 from mtlscale.execution.jobs import Batched, Job, Options
 from mtlscale.execution.streaming import RayPieces
@@ -83,6 +85,7 @@ class Trial:
                 device=device() if self.options.use_gpu else "cpu",
                 processes=processes_here(self.options),
                 pieces=RayPieces(None if storage is None else url_of(storage, self.job.data)),
+                collectors=collectors_of(self.options.resources.collectors),
             )
             if self._trainer.choice.reader != self._trainer.spec.reader and self._trainer.choice.reader != "device":
                 self._trainer.notes.append(str(self._trainer.choice))
@@ -139,6 +142,7 @@ class Trial:
         if self._lead:
             yield from self._notes()
             self._keep(record)
+            yield from self._notes()
         return record
 
     def _notes(self) -> Iterator[Noted]:
@@ -174,6 +178,10 @@ class Trial:
             from mtlscale.execution.drawing import write_sentences
 
             write_sentences(trainer, folder / "predictions.html")
+        if trainer.simulation is not None and record.status == "finished":
+            from mtlscale.execution.drawing import draw_episodes
+
+            draw_episodes(trainer, trainer.simulation, folder / "episodes.png")
         model = trainer.chosen_state if self.options.models and record.status == "finished" else None
         keep(folder, record, model, _storage(self.options) if self.resumes else None)
 

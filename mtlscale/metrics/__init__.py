@@ -16,6 +16,7 @@ from mtlscale.metrics.names import (
     measured,
     metric_info,
     possible,
+    simulated,
 )
 from mtlscale.metrics.suite import (
     Directions,
@@ -75,6 +76,7 @@ __all__ = [
     "relative_gain",
     "resampled",
     "safeness",
+    "simulated",
     "sums_per_item",
     "task_metrics",
     "taskwise_improvement",

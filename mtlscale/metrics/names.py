@@ -24,6 +24,7 @@ class MetricInfo:
     lowest: float = 0.0  # the least it can be
     one_score: bool = False  # wants one output, or two classes
     of_tokens: bool = False  # wants sequences of tags with names
+    simulated: bool = False  # measured by episodes in the task's environment, not by labels
 
 
 class Metric(Component):
@@ -160,6 +161,19 @@ METRICS: dict[str, MetricInfo] = {
         help="of entities in sequences of IOB2 tags, right in type, first and last token, pooled over the split (as "
         "seqeval's micro F1; of other tags the runs of one tag)",
     ),
+    "success": MetricInfo(
+        higher_is_better=True,
+        losses=_NUMBERS,
+        unit="%",
+        simulated=True,
+        help="episodes in the task's environment in which the policy succeeds at any step",
+    ),
+    "return": MetricInfo(
+        higher_is_better=True,
+        losses=_NUMBERS,
+        simulated=True,
+        help="sum of an episode's rewards over all its steps, mean over episodes",
+    ),
 }
 
 
@@ -200,6 +214,11 @@ def possible(metric: str, value: float) -> bool:
     info = metric_info(metric)
     highest = _HIGHEST.get(info.unit, 1.0 if info.lowest == -1.0 else math.inf) if metric in METRICS else math.inf
     return math.isfinite(value) and info.lowest - _ROUNDED <= value <= highest + _ROUNDED
+
+
+def simulated(task: Task) -> tuple[str, ...]:
+    """Those of a task's metrics that are measured by episodes."""
+    return tuple(name for name in task.metrics if name in METRICS and METRICS[name].simulated)
 
 
 def check_task(task: Task) -> None:

@@ -19,7 +19,7 @@ from mtlscale.metrics.accumulators import Accumulator
 from mtlscale.metrics.correlation import Matthews, Pearson, PositiveF1
 from mtlscale.metrics.dense import WITHIN, Angles, Confusion, DepthErrors, MaxF
 from mtlscale.metrics.entities import Entities
-from mtlscale.metrics.names import METRICS, check_task
+from mtlscale.metrics.names import METRICS, check_task, simulated
 from mtlscale.metrics.ranking import Aupr, Auroc, Ndcg, Spearman
 from mtlscale.spec import MISSING_CLASS, Task, component
 
@@ -39,14 +39,15 @@ def task_metrics(task: Task) -> TaskMetrics:
 class TaskMetrics:
     """All metrics of one task: `update` with every batch, then `compute`, then `reset`.
 
-    A metric without a single label in the split is NaN.
+    A metric without a single label in the split is NaN. Those that episodes are played for are left out.
     """
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        statistics = dict.fromkeys(_POOLED[name][0] for name in task.metrics if name in _POOLED)
+        self._names = tuple(name for name in task.metrics if name not in simulated(task))
+        statistics = dict.fromkeys(_POOLED[name][0] for name in self._names if name in _POOLED)
         self._means = PooledMeans(tuple(statistics))
-        keys = dict.fromkeys(_read_from(name)[0] for name in task.metrics if name not in _POOLED)
+        keys = dict.fromkeys(_read_from(name)[0] for name in self._names if name not in _POOLED)
         self._others = {key: _accumulator(key, task) for key in keys}
 
     def to(self, device: torch.device | str) -> TaskMetrics:
@@ -81,7 +82,7 @@ class TaskMetrics:
         count, means = self._means.compute()
         found = {key: metric.compute() for key, metric in self._others.items()}
         values = {}
-        for name in self.task.metrics:
+        for name in self._names:
             if name in _POOLED:
                 statistic, read = _POOLED[name]
                 values[name] = read(means[statistic])

@@ -20,7 +20,7 @@ from mtlscale.spec.run import Frame, Run
 from mtlscale.spec.search import check, check_space, space_of
 from mtlscale.spec.validation import Label, Model, override
 
-Floor = Literal["constant", "linear", "frequent_tag"]
+Floor = Literal["constant", "linear", "frequent_tag", "random_actions"]
 # Computed from the training labels alone, and linearly from the inputs.
 FLOORS: tuple[Floor, ...] = ("constant", "linear")
 

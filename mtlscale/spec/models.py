@@ -255,6 +255,8 @@ class ResourceSpec(Model):
     workers: int = Field(1, ge=1)  # processes that share every batch of a run
     cpus_per_worker: float = Field(1, gt=0)  # as Ray counts them
     gpus_per_worker: float = Field(0, ge=0)  # with more than 0 a run trains on one
+    # processes beside each worker that play the episodes a method asks for; 0: the worker plays them itself
+    collectors: int = Field(0, ge=0)
     max_failures: int = Field(2, ge=0)  # restarts of a run whose worker died or hung
     timeout_minutes: float = Field(120, gt=0)  # without a sign of life (an epoch's end) a worker is taken for hung
     start_minutes: float = Field(15, gt=0)  # with runs that wait and no worker that has come up, they are given up

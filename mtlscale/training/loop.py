@@ -20,6 +20,7 @@ from mtlscale.architectures import Found, MultiTaskModule, Phase
 from mtlscale.data import Batch, Outputs, PreparedData, Workers
 from mtlscale.data.readers import open_reader
 from mtlscale.data.streamed import Pieces
+from mtlscale.environments import Collectors, Here
 from mtlscale.objectives import ObjectiveModule
 from mtlscale.records import Epoch, Metrics, PhaseCost, RunRecord
 from mtlscale.spec import Run
@@ -37,6 +38,7 @@ from mtlscale.training.record import counters, now, run_record, traced
 from mtlscale.training.seeds import derive_seed
 from mtlscale.training.select import Selection
 from mtlscale.training.session import Mover, Session
+from mtlscale.training.simulation import Simulation
 from mtlscale.training.tally import Tally, furthest
 
 
@@ -61,7 +63,8 @@ class Trainer:
 
     folder: receives checkpoints; without one nothing is written and nothing resumed. phases: where finished phases are
     kept for other runs; default is a folder in `folder`. processes: that read these data on this node; default: the
-    workers. pieces: who reads for the reader `stream`; default: this process.
+    workers. pieces: who reads for the reader `stream`; collectors: who plays the episodes that training asks for;
+    default of both: this process.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Trainer:
         device: torch.device | str = "cpu",
         processes: int | None = None,
         pieces: Pieces | None = None,
+        collectors: Collectors | None = None,
     ) -> None:
         data = as_asked(data, run)
         self.run, self.data, self.suite, self.spec = run, data, data.suite, run.parts.training
@@ -99,6 +103,8 @@ class Trainer:
             accumulate=self.spec.accumulate,
             eval_batch_size=self.spec.eval_batch_size,
         )
+        self.simulation = Simulation.of(self.suite, self.workers, self.device, dtype)
+        self.collectors: Collectors = collectors or Here()
         self.phases = run.parts.phases
         self.notes: list[str] = []  # what whoever watches should hear
         self.at = Progress(started=now())
@@ -199,7 +205,9 @@ class Trainer:
 
     def evaluate(self, split: str, items: ItemBootstrap | None = None) -> Metrics:
         """Task -> metric -> value over the whole split, "loss" included; the same for any number of workers."""
-        return evaluate(self.model, self.batches.of_split(split), self.suite, self.device, self.workers, items)
+        found = evaluate(self.model, self.batches.of_split(split), self.suite, self.device, self.workers, items)
+        played = {} if self.simulation is None else self.simulation.measured(self.model, split)
+        return {task: {**played.get(task, {}), **values} for task, values in found.items()}
 
     # -- phases ----------------------------------------------------------------------------------------------------
 
@@ -214,6 +222,7 @@ class Trainer:
         self.session: Session = begin(
             self.run, self.suite, self.phase, found, self.batches, device=self.device, workers=self.workers
         )
+        self.session.model.collect_with(self.collectors)
         self.at.place, self.at.epoch, self.at.step = place, 0, 0
 
     @property
@@ -280,6 +289,8 @@ class Trainer:
         counted = counters(update.balancer.counters, update.state)
         if self.spec.amp == "fp16":
             counted["skipped_steps"] = sum(mover.update.skipped for mover in self.session.movers)
+        if self.simulation is not None:
+            counted["environments_replaced"] = self.simulation.replaced + self.collectors.replaced
         return run_record(
             self.run,
             self.suite,

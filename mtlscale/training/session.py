@@ -175,6 +175,7 @@ class Session:
             "optimizers": {mover.turn.name: mover.optimizer.state_dict() for mover in self.movers},
             "updates": {mover.turn.name: mover.update.state_dict() for mover in self.movers},
             "best": self.best,
+            "memory": self.model.memory_state(),
         }
 
     def load_state_dict(self, content: Mapping[str, Any]) -> None:
@@ -186,6 +187,7 @@ class Session:
             mover.optimizer.load_state_dict(content["optimizers"][mover.turn.name])
             mover.update.load_state_dict(content["updates"][mover.turn.name])
         self.best = dict(content["best"])
+        self.model.load_memory_state(content.get("memory", {}))
 
 
 def _penalty(model: MultiTaskModule, objective: ObjectiveModule | None) -> Tensor | None:

@@ -1,0 +1,108 @@
+"""The three losses of soft actor-critic as sources: what critics, actor and temperatures learn from the replay."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from mtlscale.architectures import _sac_losses as sac
+from mtlscale.architectures._phases import NetworkSource, Supervised
+from mtlscale.architectures._replay import Transitions
+from mtlscale.data import Batch, Losses, Workers, slice_for
+from mtlscale.environments import episode_seed
+from mtlscale.spec import UserError
+
+if TYPE_CHECKING:
+    from mtlscale.architectures._sac_module import SACModule
+
+CRITICS, ACTOR, TEMPERATURE = "critics", "actor", "temperature"
+
+
+class ReplaySource(NetworkSource):
+    """A loss for each task on transitions drawn from the replay, in place of the set's samples. What is drawn is a
+    function of the run's seed and the number of the step: workers take their parts of the same draw."""
+
+    of_tasks = True
+    name: str
+
+    def __init__(self, model: SACModule) -> None:
+        self.model, self.names = model, model.tasks
+        self._seen: Sequence[Batch] | None = None  # a balancer may look at the same step again
+
+    def bind(self, supervised: Supervised, amp: str) -> None:
+        super().bind(supervised, amp)
+        if amp != "off":
+            raise UserError("soft actor-critic learns in the run's own precision: set amp to off")
+
+    def __call__(self, micro: Sequence[Batch], *, terms: bool = True) -> Iterator[Losses]:
+        if micro is not self._seen:
+            self._seen = micro
+            self.model.steps[self.name] += 1
+        number = self.model.steps[self.name]
+        batch, mine = self.model.drawn(number)
+        noise = self._noise(number, mine)
+        losses = self.losses(batch, noise)
+        count = torch.full((), float(losses.shape[1]), dtype=torch.float64, device=losses.device)
+        places = list(range(len(self.names)))
+        yield Losses(places, list(losses.sum(1).unbind()), [count] * len(places))
+
+    @abstractmethod
+    def losses(self, batch: Transitions, noise: Tensor) -> Tensor:
+        """[T, B] of a worker's transitions and noise [T, B, actions]."""
+
+    def sizes(self, micros: Sequence[Sequence[Batch]]) -> list[float]:
+        return [float(self.model.settings.replay_batch)] * len(self.names)
+
+    def _noise(self, number: int, mine: Tensor) -> Tensor:
+        model = self.model
+        generator = torch.Generator().manual_seed(episode_seed(model.seed, self.name, number))
+        shape = (len(self.names), model.settings.replay_batch, model.actions)
+        found = torch.randn(shape, generator=generator, dtype=torch.float32)[:, mine]  # in any precision the same
+        return found.to(model.log_alpha())
+
+
+class CriticSource(ReplaySource):
+    """(Q(s, a) − r − γ (min Q'(s', a') − α log π(a'|s')))² of both critics."""
+
+    name = CRITICS
+
+    def losses(self, batch: Transitions, noise: Tensor) -> Tensor:
+        model = self.model
+        with torch.no_grad():
+            actions, log = sac.squashed(model.acted(batch.after), noise)
+            values = model.valued(batch.after, actions, of_targets=True)
+            alpha, discount = model.log_alpha().exp(), model.settings.discount
+            wanted = sac.target_values(model.settings.reward_scale * batch.rewards, values, log, alpha, discount)
+        model.critics_moved = True
+        return sac.critic_loss(model.valued(batch.inputs, batch.actions), wanted)
+
+
+class ActorSource(ReplaySource):
+    """α log π(a|s) − min Q(s, a)."""
+
+    name = ACTOR
+
+    def losses(self, batch: Transitions, noise: Tensor) -> Tensor:
+        actions, log = sac.squashed(self.model.acted(batch.inputs), noise)
+        return sac.actor_loss(self.model.valued(batch.inputs, actions), log, self.model.log_alpha().exp().detach())
+
+
+class TemperatureSource(ReplaySource):
+    """−log α (log π + wanted entropy)."""
+
+    name = TEMPERATURE
+
+    def losses(self, batch: Transitions, noise: Tensor) -> Tensor:
+        with torch.no_grad():
+            _, log = sac.squashed(self.model.acted(batch.inputs), noise)
+        return sac.temperature_loss(self.model.log_alpha(), log, -float(self.model.actions))
+
+
+def part_of(count: int) -> Tensor:
+    """This worker's places among so many."""
+    workers = Workers.current()
+    return slice_for(torch.arange(count), workers.rank, workers.size)

@@ -1,0 +1,162 @@
+"""Meta-World: manipulation tasks of one robot arm, each an environment, with demonstrations by its scripted expert."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from mtlscale.environments import (
+    ACTIONS,
+    EXTRA,
+    Simulated,
+    check_package,
+    check_reward_version,
+    check_task_name,
+    episode_seed,
+)
+from mtlscale.spec import SPLITS, Task, TaskSuite, UserError, files, knob
+from pipelines._base import Pipeline, Prepared, Work
+from pipelines._demonstrations import Demonstrations, EpisodeMaker, from_file
+from pipelines._features import Vectors, vector_tables
+
+MT10 = (
+    "reach",
+    "push",
+    "pick-place",
+    "door-open",
+    "drawer-open",
+    "drawer-close",
+    "button-press-topdown",
+    "peg-insert-side",
+    "window-open",
+    "window-close",
+)
+LEAST = 1e-3  # of a number's deviation: what hardly moves in demonstrations may move in an episode
+HELD = 0.1  # share of the episodes for val, and for test
+
+
+class MetaWorld(Pipeline):
+    """MT10, or any tasks of the package `metaworld` (`pip install 'mtlscale[rl]'`): a task is an environment, measured
+    by the share of its episodes that a policy succeeds in (`success`).
+
+    Samples are what the package's scripted experts saw and did, or a Parquet file of demonstrations with columns
+    `task`, `episode`, `step`, `observation` (39 numbers) and `action` (4): for cloning, and for the scale of the
+    inputs. Whole episodes go to one split. Inputs are normalised by the training samples.
+    """
+
+    name: ClassVar[str] = "metaworld"
+    source: ClassVar[str] = "Yu et al., CoRL 2019; the package metaworld (McLean et al. 2025)"
+    needs_source: ClassVar[bool] = False
+    delta: ClassVar[tuple[str, ...]] = ("success",)
+
+    tasks: tuple[str, ...] = knob(MT10, help="names of tasks, as the package has them without -v3")
+    reward_version: str = knob("v2", help="of the package's rewards, v1 or v2: returns and SAC depend on it")
+    positions: str = knob(
+        "random", choices=("random", "fixed"), help="where things lie: drawn for each episode, or the same in all"
+    )
+    horizon: int = knob(150, low=1, high=500, help="steps of an episode")
+    task_id: bool = knob(True, help="whether inputs end with a one-hot vector of the task")
+    demonstrations: int = knob(20, low=10, help="episodes of the expert for each task, a tenth each for val and test")
+    noise: float = knob(
+        0.0, low=0.0, help="deviation of what is added to the expert's actions on the way, not to labels"
+    )
+    file: str | None = knob(None, file=True, help="Parquet file of demonstrations; none: the experts play them")
+    episodes: int = knob(10, low=1, help="episodes of each task that a policy is tested by")
+    val_episodes: int = knob(5, low=1, help="the same for validation")
+    seed: int = knob(0, low=0, help="of the places, in demonstrations and in tests")
+
+    def options(self) -> dict[str, Any]:
+        """A file counts by what it holds."""
+        options = super().options()
+        return options if self.file is None else files.identity(options | {"file": files.known(self.file)})
+
+    def prepare(self, source: Path | None, work: Work) -> Prepared:
+        version = self._checked()
+        if self.file is not None:
+            shown = from_file(self.name, Path(self.file), self.tasks)
+        else:
+            shown = self._played(work)
+        samples = {task: self._split(task, shown[task]) for task in self.tasks}
+        train = np.concatenate([v.features[v.rows["train"]] for v in samples.values()])
+        mean = np.round(train.mean(0), 6)
+        std = np.round(np.where(train.std(0) < LEAST, 1.0, train.std(0)), 6)
+        simulated = Simulated(
+            version=version,
+            reward_version=self.reward_version,
+            positions=self.positions,
+            horizon=self.horizon,
+            tasks=tuple(self.tasks),
+            task_id=self.task_id,
+            mean=tuple(mean.tolist()),
+            std=tuple(std.tolist()),
+            episodes={"val": self.val_episodes, "test": self.episodes},
+            seed=self.seed,
+        )
+        samples = {task: _as_inputs(simulated, task, vectors) for task, vectors in samples.items()}
+        suite = TaskSuite(
+            name=self.name,
+            tasks=tuple(
+                Task(name=task, loss="mse", outputs=ACTIONS, metrics=("success", "mse")) for task in self.tasks
+            ),
+            inputs="per_task",
+            input_kind="vector",
+            input_shape=(simulated.inputs,),
+            extras={EXTRA: simulated.told()},
+        )
+        counts = {task: {"episodes": of.episodes, "solved": of.solved} for task, of in shown.items()}
+        return Prepared(
+            suite,
+            vector_tables(samples),
+            target_shapes=dict.fromkeys(self.tasks, (ACTIONS,)),
+            notes={"demonstrations": counts},
+        )
+
+    def _checked(self) -> str:
+        """The package's version; `UserError` for tasks and rewards that it lacks."""
+        version = check_package()
+        for task in self.tasks:
+            check_task_name(task)
+        if not self.tasks or len(set(self.tasks)) < len(self.tasks):
+            raise UserError("metaworld: tasks are none, or one of them twice; name each once")
+        check_reward_version(self.reward_version)
+        return version
+
+    def _played(self, work: Work) -> dict[str, Demonstrations]:
+        """What the experts do, each episode in whichever process."""
+        orders = [(task, number) for task in self.tasks for number in range(self.demonstrations)]
+        goals = [
+            self.seed if self.positions == "fixed" else episode_seed(self.seed, "demonstration", *order)
+            for order in orders
+        ]
+        table = pa.table(
+            {"task": [task for task, _ in orders], "episode": [number for _, number in orders], "goal": goals}
+        )
+        arguments = (self.reward_version, self.horizon, self.noise)
+        tables = [table.slice(first, self.demonstrations) for first in range(0, len(table), self.demonstrations)]
+        found = []
+        with closing(work.held(EpisodeMaker, arguments, tables, None if work.engine == "ray" else 1)) as results:
+            for done, result in enumerate(results, 1):
+                found.append(result)
+                work.progress("demonstrations", done, len(tables))
+        return Demonstrations.by_task(pa.concat_tables(found), self.tasks)
+
+    def _split(self, task: str, shown: Demonstrations) -> Vectors:
+        """Every step a sample, whole episodes in one split."""
+        held = max(1, round(HELD * shown.episodes))
+        if shown.episodes < 2 * held + 1:
+            raise UserError(f"metaworld: {task} has {shown.episodes} episodes; three are the least")
+        of = np.full(shown.episodes, SPLITS.index("train"))
+        order = np.argsort([episode_seed("split", task, number) for number in range(shown.episodes)])
+        of[order[:held]], of[order[held : 2 * held]] = SPLITS.index("val"), SPLITS.index("test")
+        rows = {name: np.flatnonzero(of[shown.episode] == code) for code, name in enumerate(SPLITS)}
+        ids = np.array([f"{task}/{e:05d}/{s:03d}" for e, s in zip(shown.episode, shown.step, strict=True)])
+        return Vectors(ids, shown.observations, shown.actions, rows)
+
+
+def _as_inputs(simulated: Simulated, task: str, vectors: Vectors) -> Vectors:
+    inputs = simulated.input([task] * len(vectors.ids), vectors.features)
+    return Vectors(vectors.ids, inputs, vectors.targets.astype(np.float32), vectors.rows)
