@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,16 +13,19 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mtlscale.architectures._base import MultiTaskModule
-from mtlscale.architectures._phases import Source
+from mtlscale.architectures._phases import Found, Source
 from mtlscale.architectures._replay import Replay, Transitions
 from mtlscale.architectures._sac_losses import follow, squashed
 from mtlscale.architectures._sac_networks import NetworkMaker, TaskNetwork
 from mtlscale.architectures._sac_sources import (
     ACTOR,
+    CHOOSE_ACTOR,
+    CHOOSE_CRITICS,
     CRITICS,
     TEMPERATURE,
     ActorSource,
     CriticSource,
+    Settings,
     TemperatureSource,
     part_of,
 )
@@ -41,9 +44,6 @@ from mtlscale.environments import (
 )
 from mtlscale.environments import chances as normal
 from mtlscale.spec import TaskSuite
-
-if TYPE_CHECKING:
-    from mtlscale.architectures.sac import SAC
 
 
 class GaussianActing:
@@ -82,13 +82,13 @@ class SACModule(MultiTaskModule):
     """An actor, two critics, what follows these, and a temperature for each task. A prediction is the action in the
     middle of the policy, tanh μ."""
 
-    def __init__(self, suite: TaskSuite, told: Simulated, settings: SAC, make: NetworkMaker) -> None:
+    def __init__(self, suite: TaskSuite, told: Simulated, settings: Settings, make: NetworkMaker) -> None:
         super().__init__()
         self.told, self.settings = told, settings
         self.tasks = tuple(task.name for task in suite.tasks)
         self.actions = ACTIONS
-        self.actor = make(told.inputs, 2 * ACTIONS)
-        self.critics = nn.ModuleList(make(told.inputs + ACTIONS, 1) for _ in range(2))
+        self.actor = make("actor", told.inputs, 2 * ACTIONS)
+        self.critics = nn.ModuleList(make("critics", told.inputs + ACTIONS, 1) for _ in range(2))
         start = float(np.log(settings.temperature))
         self.log_alphas = nn.ParameterList(nn.Parameter(torch.full((), start)) for _ in self.tasks)
         self.independent = not self.actor.shared()
@@ -96,11 +96,10 @@ class SACModule(MultiTaskModule):
             self.register_buffer(_target(name), value.detach().clone())
         # From the stream that initialised the networks: another run seed, other chances.
         self.register_buffer("chance", torch.randint(1 << 31, ()))
-        self.steps = dict.fromkeys((CRITICS, ACTOR, TEMPERATURE), 0)
+        self.steps = dict.fromkeys(self.sources(), 0)
         self.critics_moved = False
         self.replay = Replay(len(self.tasks), settings.replay, OBSERVATIONS, ACTIONS)
         self._collectors: Collectors = Here()
-        self._drawn: tuple[int, Transitions] | None = None
         self._told: dict[str, Any] = {}
         self._seconds = {"simulation_seconds": 0.0, "learning_seconds": 0.0}
         self._since = 0.0
@@ -146,15 +145,33 @@ class SACModule(MultiTaskModule):
 
     def task_parameters(self, task: str) -> list[nn.Parameter]:
         place = self.tasks.index(task)
-        own = [p for network in (self.actor, *self.critics) for p in network.own(place)]
+        networks = (self.actor, *self.critics)
+        own = [p for network in networks for p in (*network.own(place), *network.choices(place))]
         return [*own, self.log_alphas[place]]
 
     def groups(self) -> Mapping[str, list[nn.Parameter]]:
+        chosen = {CHOOSE_CRITICS: _choices(self.critics, self.tasks), CHOOSE_ACTOR: _choices([self.actor], self.tasks)}
+        apart = {id(p) for part in chosen.values() for p in part}
         parts = {CRITICS: self.critics, ACTOR: self.actor, TEMPERATURE: self.log_alphas}
-        return {name: list(part.parameters()) for name, part in parts.items()}
+        found = {name: [p for p in part.parameters() if id(p) not in apart] for name, part in parts.items()}
+        return found | {name: part for name, part in chosen.items() if part}
 
     def sources(self) -> Mapping[str, Source]:
-        return {source.name: source(self) for source in (CriticSource, ActorSource, TemperatureSource)}
+        found: dict[str, Source] = {
+            CRITICS: CriticSource(self, CRITICS),
+            ACTOR: ActorSource(self, ACTOR),
+            TEMPERATURE: TemperatureSource(self, TEMPERATURE),
+        }
+        if _choices([self.actor], self.tasks):
+            found |= {CHOOSE_CRITICS: CriticSource(self, CHOOSE_CRITICS), CHOOSE_ACTOR: ActorSource(self, CHOOSE_ACTOR)}
+        return found
+
+    def hand_over(self) -> Found:
+        return {"points": {"actor": self.actor.points(), "critics": self.critics[0].points()}}
+
+    def structure(self) -> dict[str, Any]:
+        points = self.actor.points()
+        return {"points": dict(zip(self.tasks, points, strict=True))} if points else {}
 
     def after_step(self, lr: float, sum: Any) -> None:
         if self.critics_moved:
@@ -167,24 +184,15 @@ class SACModule(MultiTaskModule):
 
     # -- replay ----------------------------------------------------------------------------------------------------
 
-    def drawn(self, number: int) -> tuple[Transitions, Tensor]:
-        """This worker's part of the transitions of a step, and its places in the whole."""
+    def drawn(self, turn: str, number: int) -> tuple[Transitions, Tensor]:
+        """This worker's part of the transitions of a turn's step, and its places in the whole."""
         mine = part_of(self.settings.replay_batch)
-        if self._drawn is None or self._drawn[0] != number:
-            generator = torch.Generator().manual_seed(episode_seed(self.seed, "replay", number))
-            shape = (len(self.tasks), self.settings.replay_batch)
-            places = torch.randint(len(self.replay), shape, generator=generator)[:, mine]
-            taken, like = self.replay.take(places), self.log_alphas[0]
-            self._drawn = (
-                number,
-                Transitions(
-                    self._inputs(taken.inputs.to(like)),
-                    taken.actions.to(like),
-                    taken.rewards.to(like),
-                    self._inputs(taken.after.to(like)),
-                ),
-            )
-        return self._drawn[1], mine
+        generator = torch.Generator().manual_seed(episode_seed(self.seed, "replay", turn, number))
+        shape = (len(self.tasks), self.settings.replay_batch)
+        places = torch.randint(len(self.replay), shape, generator=generator)[:, mine]
+        taken, like = self.replay.take(places), self.log_alphas[0]
+        inputs, after = (self._inputs(part.to(like)) for part in (taken.inputs, taken.after))
+        return Transitions(inputs, taken.actions.to(like), taken.rewards.to(like), after), mine
 
     def _inputs(self, observations: Tensor) -> Tensor:
         """[T, B, 39] -> [T, B, inputs]: with each task's one-hot vector where inputs have it."""
@@ -200,7 +208,6 @@ class SACModule(MultiTaskModule):
     def load_memory_state(self, content: Mapping[str, Any]) -> None:
         self.replay.load(content["replay"])
         self.steps, self._seconds = dict(content["steps"]), dict(content["seconds"])
-        self._drawn = None
 
     # -- rounds ----------------------------------------------------------------------------------------------------
 
@@ -233,7 +240,6 @@ class SACModule(MultiTaskModule):
             "collected_return": by_task[1].mean(0).tolist(),
             "environment_steps": float(self.replay.added * len(self.tasks)),
         }
-        self._drawn = None
         self._since = time.perf_counter()
         self._seconds["simulation_seconds"] += self._since - started
 
@@ -264,6 +270,17 @@ class SACModule(MultiTaskModule):
         there = [part.to(self.log_alphas[0].device) for part in found]
         workers.sum_many(there)  # each place has the numbers of one worker, and zeros
         return tuple(part.cpu() for part in there)
+
+
+def _choices(networks: Iterable[nn.Module], tasks: Sequence[str]) -> list[nn.Parameter]:
+    """What chooses, in some networks."""
+    return [
+        p
+        for network in networks
+        if isinstance(network, TaskNetwork)
+        for place in range(len(tasks))
+        for p in network.choices(place)
+    ]
 
 
 def _target(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +12,6 @@ from torch import Tensor, nn
 from mtlscale.encoders import EncoderModule
 from mtlscale.encoders.mlp import MLPModule
 from mtlscale.spec import UserError
-
-Layers = Callable[[int], nn.ModuleList]  # numbers of an input -> the hidden layers
 
 
 class TaskNetwork(nn.Module):
@@ -26,11 +25,20 @@ class TaskNetwork(nn.Module):
         return []
 
     def own(self, place: int) -> list[nn.Parameter]:
-        """What one task alone moves."""
+        """What one task alone moves, but for what chooses."""
+        return []
+
+    def choices(self, place: int) -> list[nn.Parameter]:
+        """What chooses a task's part of the structure, in a search."""
+        return []
+
+    def points(self) -> list[int]:
+        """The branch point of each task, where there is one."""
         return []
 
 
-NetworkMaker = Callable[[int, int], TaskNetwork]  # numbers of an input, of an output
+Role = Literal["actor", "critics"]
+NetworkMaker = Callable[[Role, int, int], TaskNetwork]  # whose, numbers of an input, of an output
 
 
 class WithHeads(TaskNetwork):

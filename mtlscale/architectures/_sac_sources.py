@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,10 +16,50 @@ from mtlscale.data import Batch, Losses, Workers, slice_for
 from mtlscale.environments import episode_seed
 from mtlscale.spec import UserError
 
-if TYPE_CHECKING:
-    from mtlscale.architectures._sac_module import SACModule
+CRITICS, ACTOR, TEMPERATURE = "critics", "actor", "temperature"  # turns, their sources and groups of parameters
+CHOOSE_CRITICS, CHOOSE_ACTOR = "choose_critics", "choose_actor"  # the same, of a search
 
-CRITICS, ACTOR, TEMPERATURE = "critics", "actor", "temperature"
+
+class Settings(Protocol):
+    """Those of the method that networks and losses look at."""
+
+    discount: float
+    follow: float
+    temperature: float
+    reward_scale: float
+    replay: int
+    replay_batch: int
+    first_episodes: int
+    round_episodes: int
+
+
+class Learner(Protocol):
+    """What the losses are of: networks, temperatures, a replay."""
+
+    tasks: tuple[str, ...]
+    actions: int
+    settings: Settings
+    steps: dict[str, int]  # turn -> its steps so far
+    critics_moved: bool
+
+    @property
+    def seed(self) -> int: ...
+
+    def drawn(self, turn: str, number: int) -> tuple[Transitions, Tensor]:
+        """This worker's part of the transitions of a turn's step, and its places in the whole."""
+        ...
+
+    def acted(self, inputs: Tensor) -> Tensor:
+        """What the actor says [T, B, 2 actions]."""
+        ...
+
+    def valued(self, inputs: Tensor, actions: Tensor, of_targets: bool = False) -> Tensor:
+        """[critics, T, B]."""
+        ...
+
+    def log_alpha(self) -> Tensor:
+        """[T]."""
+        ...
 
 
 class ReplaySource(NetworkSource):
@@ -27,10 +67,9 @@ class ReplaySource(NetworkSource):
     function of the run's seed and the number of the step: workers take their parts of the same draw."""
 
     of_tasks = True
-    name: str
 
-    def __init__(self, model: SACModule) -> None:
-        self.model, self.names = model, model.tasks
+    def __init__(self, model: Learner, name: str) -> None:
+        self.model, self.name, self.names = model, name, model.tasks
         self._seen: Sequence[Batch] | None = None  # a balancer may look at the same step again
 
     def bind(self, supervised: Supervised, amp: str) -> None:
@@ -43,7 +82,7 @@ class ReplaySource(NetworkSource):
             self._seen = micro
             self.model.steps[self.name] += 1
         number = self.model.steps[self.name]
-        batch, mine = self.model.drawn(number)
+        batch, mine = self.model.drawn(self.name, number)
         noise = self._noise(number, mine)
         losses = self.losses(batch, noise)
         count = torch.full((), float(losses.shape[1]), dtype=torch.float64, device=losses.device)
@@ -68,8 +107,6 @@ class ReplaySource(NetworkSource):
 class CriticSource(ReplaySource):
     """(Q(s, a) − r − γ (min Q'(s', a') − α log π(a'|s')))² of both critics."""
 
-    name = CRITICS
-
     def losses(self, batch: Transitions, noise: Tensor) -> Tensor:
         model = self.model
         with torch.no_grad():
@@ -77,14 +114,12 @@ class CriticSource(ReplaySource):
             values = model.valued(batch.after, actions, of_targets=True)
             alpha, discount = model.log_alpha().exp(), model.settings.discount
             wanted = sac.target_values(model.settings.reward_scale * batch.rewards, values, log, alpha, discount)
-        model.critics_moved = True
+        model.critics_moved = self.name == CRITICS
         return sac.critic_loss(model.valued(batch.inputs, batch.actions), wanted)
 
 
 class ActorSource(ReplaySource):
     """α log π(a|s) − min Q(s, a)."""
-
-    name = ACTOR
 
     def losses(self, batch: Transitions, noise: Tensor) -> Tensor:
         actions, log = sac.squashed(self.model.acted(batch.inputs), noise)
@@ -93,8 +128,6 @@ class ActorSource(ReplaySource):
 
 class TemperatureSource(ReplaySource):
     """−log α (log π + wanted entropy)."""
-
-    name = TEMPERATURE
 
     def losses(self, batch: Transitions, noise: Tensor) -> Tensor:
         with torch.no_grad():

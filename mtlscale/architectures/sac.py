@@ -9,7 +9,7 @@ from mtlscale.architectures._base import Architecture, MultiTaskModule
 from mtlscale.architectures._environments import environments_of
 from mtlscale.architectures._phases import Phase, Turn
 from mtlscale.architectures._sac_module import SACModule
-from mtlscale.architectures._sac_networks import Apart, TaskNetwork, Whole, WithHeads, hidden_of, layers_of
+from mtlscale.architectures._sac_networks import Apart, Role, TaskNetwork, Whole, WithHeads, hidden_of, layers_of
 from mtlscale.architectures._sac_sources import ACTOR, CRITICS, TEMPERATURE
 from mtlscale.balancing.equal import Equal
 from mtlscale.encoders import EncoderModule
@@ -45,6 +45,10 @@ class SAC(Architecture):
     round_episodes: int = knob(1, low=1, help="episodes of each task in every later round")
 
     def phases(self) -> tuple[Phase, ...]:
+        return (self.phase(),)
+
+    def phase(self, name: str = "train", epochs: int | None = None, before: tuple[Turn, ...] = ()) -> Phase:
+        """Rounds of collecting and learning; before: what else each step begins with."""
         own = {} if self.temperature_lr is None else {"lr": self.temperature_lr}
         turns = (
             Turn(name=CRITICS, groups=(CRITICS,), source=CRITICS, objective=False),
@@ -59,14 +63,15 @@ class SAC(Architecture):
             ),
         )
         # The set's samples are passed by unseen: as few as may be.
-        return (Phase(turns=turns, choose="last", main=CRITICS, batch_size=1),)
+        turns = (*before, *turns)
+        return Phase(name=name, turns=turns, epochs=epochs, choose="last", main=CRITICS, batch_size=1)
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         told = environments_of(suite, self.name)
         return SACModule(suite, told, self, lambda *sizes: self.network(suite, told, encoder(), *sizes))
 
     def network(
-        self, suite: TaskSuite, told: Simulated, encoder: EncoderModule, inputs: int, outputs: int
+        self, suite: TaskSuite, told: Simulated, encoder: EncoderModule, role: Role, inputs: int, outputs: int
     ) -> TaskNetwork:
         """An actor or a critic."""
         hidden, activation = hidden_of(encoder, self.name)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures._sac_networks import TaskNetwork, hidden_of, layers_of
+from mtlscale.architectures._sac_networks import Role, TaskNetwork, hidden_of, layers_of
 from mtlscale.architectures.sac import SAC
 from mtlscale.encoders import EncoderModule
 from mtlscale.environments import OBSERVATIONS, Simulated
@@ -68,7 +68,7 @@ class SoftModules(SAC):
     width: int = knob(128, low=1, help="units of a module")
 
     def network(
-        self, suite: TaskSuite, told: Simulated, encoder: EncoderModule, inputs: int, outputs: int
+        self, suite: TaskSuite, told: Simulated, encoder: EncoderModule, role: Role, inputs: int, outputs: int
     ) -> TaskNetwork:
         if not told.task_id:
             raise UserError("soft_modules routes by the task's one-hot vector: prepare the set with task_id")

@@ -38,7 +38,7 @@ from mtlscale.training.record import counters, now, run_record, traced
 from mtlscale.training.seeds import derive_seed
 from mtlscale.training.select import Selection
 from mtlscale.training.session import Mover, Session
-from mtlscale.training.simulation import Simulation
+from mtlscale.training.simulation import Simulation, replaced, with_episodes
 from mtlscale.training.tally import Tally, furthest
 
 
@@ -63,8 +63,7 @@ class Trainer:
 
     folder: receives checkpoints; without one nothing is written and nothing resumed. phases: where finished phases are
     kept for other runs; default is a folder in `folder`. processes: that read these data on this node; default: the
-    workers. pieces: who reads for the reader `stream`; collectors: who plays the episodes that training asks for;
-    default of both: this process.
+    workers. pieces, collectors: who reads for the reader `stream`, and plays episodes; default: this process.
     """
 
     def __init__(
@@ -206,8 +205,7 @@ class Trainer:
     def evaluate(self, split: str, items: ItemBootstrap | None = None) -> Metrics:
         """Task -> metric -> value over the whole split, "loss" included; the same for any number of workers."""
         found = evaluate(self.model, self.batches.of_split(split), self.suite, self.device, self.workers, items)
-        played = {} if self.simulation is None else self.simulation.measured(self.model, split)
-        return {task: {**played.get(task, {}), **values} for task, values in found.items()}
+        return with_episodes(found, self.simulation, self.model, split)
 
     # -- phases ----------------------------------------------------------------------------------------------------
 
@@ -289,8 +287,7 @@ class Trainer:
         counted = counters(update.balancer.counters, update.state)
         if self.spec.amp == "fp16":
             counted["skipped_steps"] = sum(mover.update.skipped for mover in self.session.movers)
-        if self.simulation is not None:
-            counted["environments_replaced"] = self.simulation.replaced + self.collectors.replaced
+        counted |= replaced(self.simulation, self.collectors)
         return run_record(
             self.run,
             self.suite,

@@ -10,7 +10,7 @@ import torch
 
 from mtlscale.architectures import MultiTaskModule
 from mtlscale.data import Batch, Samples, Workers
-from mtlscale.environments import Act, Episode, Fleet, Simulated, check_package
+from mtlscale.environments import Act, Collectors, Episode, Fleet, Simulated, check_package
 from mtlscale.metrics import simulated
 from mtlscale.records import Metrics
 from mtlscale.spec import TaskSuite
@@ -82,3 +82,16 @@ class Simulation:
             return found
 
         return act
+
+
+def with_episodes(found: Metrics, simulation: Simulation | None, model: MultiTaskModule, split: str) -> Metrics:
+    """What was measured on a split's samples, and by its episodes."""
+    if simulation is None:
+        return found
+    played = simulation.measured(model, split)
+    return {task: {**played[task], **values} for task, values in found.items()}
+
+
+def replaced(simulation: Simulation | None, collectors: Collectors) -> dict[str, int]:
+    """The counter of worlds that broke, of runs that play episodes."""
+    return {} if simulation is None else {"environments_replaced": simulation.replaced + collectors.replaced}

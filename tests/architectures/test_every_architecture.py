@@ -38,7 +38,8 @@ MORE: list[tuple[str, dict[str, Any]]] = [
     ("topicwise", {"within": "mmoe", "options": {"experts": 2}}),
 ]
 ALL = components.names("architectures")
-OWN_TESTS = ("aaspc", "frequent_tag")  # of one task, and of words alone
+# Of one task; of words alone; of environments.
+OWN_TESTS = ("aaspc", "frequent_tag", "random_actions", "sac", "sac_conal", "scripted_expert", "soft_modules")
 # Those that work between an encoder's stages are tested on images, in test_staged_architectures.py.
 EVERY = [
     (name, {}) for name in ALL if name not in OWN_TESTS and not components.component("architectures", name).needs_stages

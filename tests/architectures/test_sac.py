@@ -17,6 +17,7 @@ from two_workers import two_workers
 
 from mtlscale.architectures import _sac_losses as sac
 from mtlscale.architectures._replay import Replay, Transitions
+from mtlscale.architectures._sac_branching import BranchedNetwork
 from mtlscale.architectures._sac_module import SACModule
 from mtlscale.architectures._sac_networks import Whole, WithHeads, layers_of
 from mtlscale.architectures.soft_modules import SoftModularNetwork, SoftModules
@@ -190,6 +191,8 @@ METHODS = [
     {"balancer": "conflict_noticed"},
     {"sharing": "none"},
     {"name": "soft_modules", "width": 6, "balancer": "pcgrad"},
+    {"name": "sac_conal", "search_epochs": 2, "arch_lr": 0.5},
+    {"name": "sac_conal", "points": [1, 3], "balancer": "mgda"},
 ]
 
 
@@ -265,8 +268,9 @@ def test_a_round_is_collected_by_the_policy_as_it_is(data: PreparedData) -> None
     assert len(goals) == 4  # each episode has places of its own
 
 
-def test_what_each_turn_moves(data: PreparedData) -> None:
-    trainer = Trainer(run_on(data), data)
+@pytest.mark.parametrize("method", [{}, {"name": "sac_conal", "balancer": "equal"}])
+def test_what_each_turn_moves(data: PreparedData, method: dict[str, Any]) -> None:
+    trainer = Trainer(run_on(data, method), data)
     model = trainer.model
     assert isinstance(model, SACModule)
     model.on_epoch_begin(1)
@@ -295,6 +299,30 @@ def test_soft_modules_route_each_task_its_own_way() -> None:
     found = network(rows, [0, 1])
     torch.testing.assert_close(found[0], found[1])
     assert {id(p) for module in network.shared() for p in module} == {id(p) for p in network.parameters()}
+
+
+def test_branch_points_are_handed_on(data: PreparedData) -> None:
+    method = {"name": "sac_conal", "search_epochs": 1}
+    trainer = Trainer(run_on(data, method, epochs=1, evaluate_every=1), data)
+    model = trainer.model
+    assert isinstance(model, SACModule)
+    with torch.no_grad():
+        for network, point in ((model.actor, 1), (model.critics[0], 2)):
+            for place, logits in enumerate(network.logits):
+                logits[point - place] = 50.0  # the second task branches a layer earlier
+    record = finish(trainer)
+    assert record.structure == {"points": {"reach": 2, "drawer-close": 1}}
+    model = trainer.model
+    assert isinstance(model, SACModule) and isinstance(model.critics[0], BranchedNetwork)
+    assert model.critics[0].points() == [3, 2]
+    assert [len(layers) for layers in (model.actor.shared(), model.critics[0].shared())] == [1, 2]
+
+
+def test_points_that_do_not_fit_are_refused(data: PreparedData) -> None:
+    with pytest.raises(
+        UserError, match=r"points are 2 numbers, at most 4; write one of 1\.\.3 for each"
+    ):
+        Trainer(run_on(data, {"name": "sac_conal", "points": [1, 4]}), data)
 
 
 def test_sharing_whole_has_no_parameter_of_a_task(data: PreparedData) -> None:
