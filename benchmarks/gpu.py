@@ -14,6 +14,7 @@ the figure is the median of the ratios. Peak memory is what three steps allocate
 *Waits*: per step, by torch's own count (`set_sync_debug_mode`) and by the profiler (`cudaStreamSynchronize`, copies to
 and from the host). *Mixed precision*: time over that of float32, skipped steps, whether all parameters are finite.
 *Cells*: images a second, in a search of both halves, of DARTS' search network and of the one that is trained.
+*Learners*: updates a second of soft actor-critic on ten tasks (critics, actor, temperatures); the replay is the host's.
 """
 
 from __future__ import annotations
@@ -41,8 +42,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from mtlscale.architectures._replay import Transitions  # noqa: E402
+from mtlscale.architectures._sac_module import SACModule  # noqa: E402
 from mtlscale.data import Samples, Workers  # noqa: E402
 from mtlscale.data.readers import DeviceReader, HostReader, Reader  # noqa: E402
+from mtlscale.environments import ACTIONS, EXTRA, OBSERVATIONS, Simulated  # noqa: E402
 from mtlscale.spec import Run, Task, TaskSuite, TrainingSpec, components  # noqa: E402
 from mtlscale.spec.parts import Parts  # noqa: E402
 from mtlscale.training import Batches, Session, begin  # noqa: E402
@@ -68,6 +72,7 @@ class Problem:
     vocabulary: int | None = None
     architecture: Named = ("hps", {})
     methods: tuple[str, ...] = ()
+    extras: dict[str, Any] = field(default_factory=dict)
 
     @property
     def suite(self) -> TaskSuite:
@@ -82,6 +87,7 @@ class Problem:
             input_kind=self.kind,  # type: ignore[arg-type]
             input_shape=self.shape,
             vocabulary_size=self.vocabulary,
+            extras=self.extras,
         )
 
     def data(self) -> dict[str, Samples]:
@@ -114,7 +120,9 @@ class Problem:
             return torch.rand(rows, task.outputs, *sides, generator=generator)
         score = inputs.flatten(1).float()
         score = score @ torch.randn(score.shape[1], max(2, task.outputs), generator=generator)
-        return score.argmax(1) if task.loss == "cross_entropy" else score[:, 0] / score[:, 0].std()
+        if task.loss == "cross_entropy":
+            return score.argmax(1)
+        return score if task.outputs > 1 else score[:, 0] / score[:, 0].std()
 
 
 def prepared(problem: Problem, method: str, device: str, *, ahead: bool = False, **training: Any) -> Trial:
@@ -441,6 +449,54 @@ class Drill:
         del trial
         self._tidy()
 
+    def learners(self) -> None:
+        self.table("Learners", "method", "balancer", "transitions a task", "ms", "updates/s", "peak MiB", "finite")
+        tasks, size = 2 if self.small else 10, 8 if self.small else 400
+        told = Simulated(
+            version="any",
+            reward_version="v2",
+            positions="random",
+            horizon=500,
+            tasks=tuple(f"t{index}" for index in range(tasks)),
+            task_id=True,
+            mean=(0.0,) * OBSERVATIONS,
+            std=(1.0,) * OBSERVATIONS,
+            episodes={},
+            seed=0,
+        )
+        kinds = (("mse", "mse", ACTIONS),) * tasks
+        encoder: Named = ("mlp", {"hidden": [size, size]})
+        extras = {EXTRA: told.told()}
+        kinds_of_sharing = (
+            ("sac, heads", "sac", {}),
+            ("sac, none", "sac", {"sharing": "none"}),
+            ("soft_modules", "soft_modules", {"width": size}),
+        )
+        for what, name, options in kinds_of_sharing:
+            for balancer in ("equal", "pcgrad", "cagrad"):
+                if self.late("more learners"):
+                    return
+                problem = Problem(name, "vector", (told.inputs,), kinds, encoder, 1, own=True, extras=extras)
+                problem = _with(problem, architecture=(name, {**options, "replay_batch": 128}))
+                self._guarded(problem, partial(self._learner, balancer=balancer, what=what))
+
+    def _learner(self, problem: Problem, balancer: str, what: str) -> None:
+        trial = prepared(problem, balancer, self.device)
+        model, rows = trial.session.model, 2000
+        assert isinstance(model, SACModule)
+        sizes = ((OBSERVATIONS,), (ACTIONS,), (), (OBSERVATIONS,))
+        generator = torch.Generator().manual_seed(1)
+        model.replay.add(
+            Transitions(*(torch.rand(len(problem.tasks), rows, *each, generator=generator) for each in sizes))
+        )
+        peak, took = self.peak(trial), self._time(trial)
+        finite = bool(trial.values().isfinite().all())
+        if not finite:
+            self.wrong.append(f"{what}, {balancer}: not finite")
+        self.row(what, balancer, 128, 1e3 * took, 1 / took, peak, "yes" if finite else "NO")
+        del trial
+        self._tidy()
+
     # -- pieces ----------------------------------------------------------------------------------------------------
 
     def _guarded(self, problem: Problem, measure: Callable[[Problem], None]) -> None:
@@ -517,7 +573,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     drill = Drill(given.device, given.small, given.minutes)
     name = torch.cuda.get_device_name() if drill.cuda else "the CPU, as a trial of the drill"
     drill.say(f"# mtlscale on {name}\n\nPython {sys.version.split()[0]}, torch {torch.__version__}.")
-    for part in (drill.correctness, drill.cost, drill.precision, drill.cells):
+    for part in (drill.correctness, drill.cost, drill.precision, drill.cells, drill.learners):
         part()
     verdict = "All as on the host." if not drill.wrong else f"WRONG: {'; '.join(drill.wrong)}."
     drill.say(f"\n{verdict} {(time.monotonic() - started) / 60:.1f} minutes.")

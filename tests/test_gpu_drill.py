@@ -49,7 +49,7 @@ def test_it_runs_without_what_it_does_not_need(tmp_path: Path) -> None:
     assert text == done.stdout
     assert "All as on the host." in text and "WRONG" not in text
     assert text.count("torchvision") == 2  # where residual networks are missing
-    for title in ("Correctness against the host", "Cost of a step", "Mixed precision"):
+    for title in ("Correctness against the host", "Cost of a step", "Mixed precision", "Learners"):
         rows = text.split(f"## {title}\n")[1].split("\n## ")[0].splitlines()
         table = [row for row in rows if row.startswith("| ")]
         assert len(table) > 5 and len({row.count("|") for row in table if "torchvision" not in row}) == 1

@@ -167,7 +167,9 @@ class SACModule(MultiTaskModule):
         return found
 
     def hand_over(self) -> Found:
-        return {"points": {"actor": self.actor.points(), "critics": self.critics[0].points()}}
+        critic = self.critics[0]
+        assert isinstance(critic, TaskNetwork)
+        return {"points": {"actor": self.actor.points(), "critics": critic.points()}}
 
     def structure(self) -> dict[str, Any]:
         points = self.actor.points()
@@ -290,4 +292,5 @@ def _target(name: str) -> str:
 
 def _of_tasks(part: Tensor, tasks: int) -> Tensor:
     """[episodes x tasks, steps, ...] -> [tasks, episodes x steps, ...]."""
-    return part.unflatten(0, (-1, tasks)).movedim(1, 0).flatten(1, 2)
+    found: Tensor = part.unflatten(0, (-1, tasks)).movedim(1, 0)  # type: ignore[no-untyped-call]
+    return found.flatten(1, 2)

@@ -23,14 +23,29 @@ CHOOSE_CRITICS, CHOOSE_ACTOR = "choose_critics", "choose_actor"  # the same, of 
 class Settings(Protocol):
     """Those of the method that networks and losses look at."""
 
-    discount: float
-    follow: float
-    temperature: float
-    reward_scale: float
-    replay: int
-    replay_batch: int
-    first_episodes: int
-    round_episodes: int
+    @property
+    def discount(self) -> float: ...
+
+    @property
+    def follow(self) -> float: ...
+
+    @property
+    def temperature(self) -> float: ...
+
+    @property
+    def reward_scale(self) -> float: ...
+
+    @property
+    def replay(self) -> int: ...
+
+    @property
+    def replay_batch(self) -> int: ...
+
+    @property
+    def first_episodes(self) -> int: ...
+
+    @property
+    def round_episodes(self) -> int: ...
 
 
 class Learner(Protocol):

@@ -63,8 +63,7 @@ class SAC(Architecture):
             ),
         )
         # The set's samples are passed by unseen: as few as may be.
-        turns = (*before, *turns)
-        return Phase(name=name, turns=turns, epochs=epochs, choose="last", main=CRITICS, batch_size=1)
+        return Phase(name=name, turns=(*before, *turns), epochs=epochs, choose="last", main=CRITICS, batch_size=1)
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         told = environments_of(suite, self.name)

@@ -44,6 +44,7 @@ class SoftModularNetwork(TaskNetwork):
         given, outputs = [state] * self.modules_per_layer, list[Tensor]()
         p: Tensor | None = None
         for depth, layer in enumerate(self.layers):
+            assert isinstance(layer, nn.ModuleList)
             if depth:
                 known = asked if p is None else asked * self.back[depth - 2](p.flatten(-2))
                 p = self.routes[depth - 1](known.relu()).unflatten(-1, (self.modules_per_layer, -1))
