@@ -120,7 +120,7 @@ class Fleet:
             raise UserError(f"the environment {task} broke {_TRIES} times in one episode: {error}") from error
 
     def _step(self, each: _Going, action: np.ndarray, to_success: bool) -> bool:
-        action = np.clip(action, -1.0, 1.0)
+        action = np.clip(np.nan_to_num(action, nan=0.0), -1.0, 1.0)  # a policy that has diverged does not move
         observation, reward, success = each.world.step(action.astype(np.float64))
         if not np.isfinite(reward):
             raise WorldBroken(f"its reward is {reward}")

@@ -55,9 +55,12 @@ class MetaWorld:
 
     def __init__(self, task: str, reward_version: str = "v2", render: bool = False) -> None:
         import metaworld.env_dict as known
+        from mujoco import mjtWarning as warned
 
         check_task_name(task)
         self.task = task
+        bad = (warned.mjWARN_BADQPOS, warned.mjWARN_BADQVEL, warned.mjWARN_BADQACC, warned.mjWARN_BADCTRL)
+        self._unstable = [int(kind) for kind in bad]
         mode = {"render_mode": "rgb_array", "camera_name": _CAMERA, "width": FRAME, "height": FRAME} if render else {}
         self._env: Any = known.ALL_V3_ENVIRONMENTS[task + _SUFFIX](reward_function_version=reward_version, **mode)
         # The package's own way, `set_task`, reads pickles; this is what it comes to.
@@ -79,7 +82,8 @@ class MetaWorld:
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool]:
         """Observation [39], reward and whether the task is done; raises where the simulation has broken."""
         observation, reward, _, _, told = self._env.step(action)
-        if self._env._did_see_sim_exception:
+        # MuJoCo would begin anew by itself, in places that no seed has drawn, and go on; the package does not look.
+        if self._env.data.warning.number[self._unstable].any():
             raise RuntimeError("the physics have become unstable")
         return observation, float(reward), bool(told["success"])
 

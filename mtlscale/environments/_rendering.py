@@ -19,7 +19,7 @@ from mtlscale.environments._metaworld import MetaWorld
 BACKEND = "MUJOCO_GL"  # the variable that says how MuJoCo renders
 INSTALL_OPENGL = "apt install libegl1 libgl1, or libosmesa6"
 _RENDER = "import sys; from mtlscale.environments._rendering import render; render(sys.argv[1])"
-_SECONDS, _SECONDS_EACH = 60.0, 20.0  # that rendering may take, and for each episode
+_SECONDS, _SECONDS_EACH = 120.0, 30.0  # that rendering may take, and for each episode, on a busy machine
 _ORDERS, _FRAMES, _CAUSE = "orders.npz", "frames.npz", "cause.txt"  # the last: why there are none
 
 

@@ -16,7 +16,7 @@ import fsspec
 from mtlscale.spec import UserError
 
 # Of a run, the record last: it says that the rest is there.
-RESULTS = ("record.json", "model.pt", "pictures.png", "predictions.html")
+RESULTS = ("record.json", "model.pt", "pictures.png", "predictions.html", "episodes.png")
 
 
 class Storage:

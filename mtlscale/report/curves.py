@@ -12,6 +12,8 @@ from mtlscale.records import Ledger, RunRecord
 from mtlscale.report.frames import by_dataset, newest
 from mtlscale.report.statistics import half_width
 
+# Cumulative numbers that learning by trying records; `mtlscale.report.trying` draws success over them.
+ENVIRONMENT_STEPS, SIMULATION, LEARNING = "environment_steps", "simulation_seconds", "learning_seconds"
 MOST_SEEDS = 10  # of a method that curves are read from: reading epochs costs more than all the rest
 
 
@@ -71,7 +73,8 @@ def trace_frame(records: Sequence[RunRecord], trace: str) -> pd.DataFrame:
 def traced(records: Sequence[RunRecord]) -> list[str]:
     """Names of the numbers, not lists, that objectives or balancers recorded."""
     last = [last_traces(record) for record in records]
-    return list(dict.fromkeys(name for traces in last for name, v in traces.items() if isinstance(v, int | float)))
+    names = dict.fromkeys(name for traces in last for name, v in traces.items() if isinstance(v, int | float))
+    return [name for name in names if name not in (ENVIRONMENT_STEPS, SIMULATION, LEARNING)]
 
 
 def last_traces(record: RunRecord) -> dict[str, Any]:

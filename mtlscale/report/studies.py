@@ -13,6 +13,7 @@ from mtlscale.records import RunRecord
 from mtlscale.report import capacity as sizes
 from mtlscale.report import courses, learning, similarity
 from mtlscale.report import settings as numbers
+from mtlscale.report import trying as tries
 from mtlscale.report.colors import Looks, page_looks
 from mtlscale.report.facts import Facts
 from mtlscale.report.frames import by_dataset, newest
@@ -51,6 +52,7 @@ def studies(records: Sequence[RunRecord], board: Leaderboard) -> list[Study]:
         found.append(_capacity(of, shown))
     found += [_learning(curves, board, shown) for curves in learning.learning_curves(runs, board.tables)]
     found += [_course(of, shown) for of in courses.courses(runs, board.tables)]
+    found += [study for of in tries.trying(runs) for study in _trying(of, shown)]
     return [*found, *(_setting(of) for of in numbers.settings(runs, reference))]
 
 
@@ -137,6 +139,31 @@ def _learning(of: learning.LearningCurves, board: Leaderboard, shown: Looks) -> 
         partial(learning.learning_figure, of, shown),
         partial(learning.learning_plot, of, shown),
     )
+
+
+def _trying(of: tries.Trying, shown: Looks) -> list[Study]:
+    means, tasks = tries.panels(of), tries.task_panels(of)
+    first = Study(
+        of.file,
+        of.title,
+        tuple(tries.sentences(of)),
+        (tries.cost_table(of),),
+        partial(tries.trying_figure, means, shown),
+        partial(tries.trying_plot, means, shown),
+    )
+    if len(of.tasks) == 1:
+        return [first]
+    return [
+        first,
+        Study(
+            f"{of.file}_tasks",
+            of.task_title,
+            tuple(tries.task_sentences(of)),
+            (),
+            partial(tries.trying_figure, tasks, shown),
+            partial(tries.trying_plot, tasks, shown),
+        ),
+    ]
 
 
 def _setting(of: numbers.Setting) -> Study:

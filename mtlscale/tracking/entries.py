@@ -19,7 +19,7 @@ _DIGEST = 36  # characters of a data set's digest
 _LONGEST = 5000  # characters of a value; MLflow's limits are a little above
 RECORD, SETTINGS = "record.json", "experiment.json"  # of a run, and of the experiment's own
 MODEL = "model.pt"
-_FILES = (RECORD, MODEL, "pictures.png", "predictions.html", "error.txt")
+_FILES = (RECORD, MODEL, "pictures.png", "predictions.html", "episodes.png", "error.txt")
 
 
 @dataclass
