@@ -32,7 +32,8 @@ class Turn:
     None for the run's. objective: whether the run's takes part, which is shown streams without labels, too. unlabelled:
     whether its source looks at these. last_lr: where a cosine schedule ends. betas: of its Adam, None for torch's.
     rest: the share of the phase's epochs, from the first on, in which it makes no update. beside: a turn of the same
-    step whose batches and optimiser its source, a `NetworkSource`, is shown.
+    step whose batches and optimiser its source, a `NetworkSource`, is shown. signed: whether its losses may be
+    negative, so that a run's balancer of positive losses leaves them equal.
     """
 
     name: str = "main"
@@ -48,6 +49,7 @@ class Turn:
     betas: tuple[float, float] | None = None
     rest: float = 0.0
     beside: str = ""
+    signed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -292,5 +292,5 @@ def _target(name: str) -> str:
 
 def _of_tasks(part: Tensor, tasks: int) -> Tensor:
     """[episodes x tasks, steps, ...] -> [tasks, episodes x steps, ...]."""
-    found: Tensor = part.unflatten(0, (-1, tasks)).movedim(1, 0)  # type: ignore[no-untyped-call]
+    found: Tensor = part.unflatten(0, (-1, tasks)).movedim(1, 0)
     return found.flatten(1, 2)

@@ -52,7 +52,7 @@ class SAC(Architecture):
         own = {} if self.temperature_lr is None else {"lr": self.temperature_lr}
         turns = (
             Turn(name=CRITICS, groups=(CRITICS,), source=CRITICS, objective=False),
-            Turn(name=ACTOR, groups=(ACTOR,), source=ACTOR, objective=False),
+            Turn(name=ACTOR, groups=(ACTOR,), source=ACTOR, objective=False, signed=True),
             Turn(
                 name=TEMPERATURE,
                 groups=(TEMPERATURE,),

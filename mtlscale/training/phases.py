@@ -20,6 +20,7 @@ from mtlscale.architectures import (
     channels_last,
 )
 from mtlscale.balancing import Balancer, State, ValidationBalancer
+from mtlscale.balancing.equal import Equal
 from mtlscale.data import SAMPLERS, EpochSampler, Samples, WindowSampler, Workers, halves
 from mtlscale.data.streamed import StreamReader
 from mtlscale.encoders import needs_every_worker
@@ -73,6 +74,8 @@ def begin(
     for number, (turn, partition) in enumerate(zip(phase.turns, partitions, strict=True)):
         settings = _settings(turn, spec, phase)
         balancer = turn.balancer or run.parts.balancer
+        if turn.signed and balancer.positive_losses:
+            balancer = Equal(reduction="mean")
         source = _source(turn, model, suite, objective, spec, device, workers)
         if not source.of_tasks:  # all that is moved is moved by all of its losses
             partition = replace(partition, shared=partition.all, own=[[] for _ in source.names], extra=[])

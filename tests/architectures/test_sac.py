@@ -190,6 +190,7 @@ METHODS = [
     {"balancer": "cagrad"},
     {"balancer": "conflict_noticed"},
     {"sharing": "none"},
+    {"balancer": "uncertainty"},
     {"name": "soft_modules", "width": 6, "balancer": "pcgrad"},
     {"name": "sac_conal", "search_epochs": 2, "arch_lr": 0.5},
     {"name": "sac_conal", "points": [1, 3], "balancer": "mgda"},
