@@ -95,7 +95,7 @@ class SACModule(MultiTaskModule):
         for name, value in self.critics.named_parameters():
             self.register_buffer(_target(name), value.detach().clone())
         # From the stream that initialised the networks: another run seed, other chances.
-        self.register_buffer("chance", torch.randint(1 << 31, ()))
+        self.seed = int(torch.randint(1 << 31, ()))
         self.steps = dict.fromkeys(self.sources(), 0)
         self.critics_moved = False
         self.replay = Replay(len(self.tasks), settings.replay, OBSERVATIONS, ACTIONS)
@@ -103,10 +103,6 @@ class SACModule(MultiTaskModule):
         self._told: dict[str, Any] = {}
         self._seconds = {"simulation_seconds": 0.0, "learning_seconds": 0.0}
         self._since = 0.0
-
-    @property
-    def seed(self) -> int:
-        return int(self.chance)  # type: ignore[arg-type]
 
     # -- networks --------------------------------------------------------------------------------------------------
 
@@ -187,21 +183,28 @@ class SACModule(MultiTaskModule):
     # -- replay ----------------------------------------------------------------------------------------------------
 
     def drawn(self, turn: str, number: int) -> tuple[Transitions, Tensor]:
-        """This worker's part of the transitions of a turn's step, and its places in the whole."""
-        mine = part_of(self.settings.replay_batch)
-        generator = torch.Generator().manual_seed(episode_seed(self.seed, "replay", turn, number))
+        """This worker's part of the transitions of a turn's step, and of standard normal numbers [T, B, actions]."""
         shape = (len(self.tasks), self.settings.replay_batch)
-        places = torch.randint(len(self.replay), shape, generator=generator)[:, mine]
-        taken, like = self.replay.take(places), self.log_alphas[0]
-        inputs, after = (self._inputs(part.to(like)) for part in (taken.inputs, taken.after))
-        return Transitions(inputs, taken.actions.to(like), taken.rewards.to(like), after), mine
+        which = torch.Generator().manual_seed(episode_seed(self.seed, "replay", turn, number))
+        places = torch.randint(len(self.replay), shape, generator=which)
+        chance = torch.Generator().manual_seed(episode_seed(self.seed, turn, number))
+        noise = torch.randn((*shape, ACTIONS), generator=chance, dtype=torch.float32)  # in any precision the same
+        mine = part_of(self.settings.replay_batch)
+        taken = self.replay.take(places[:, mine])
+        parts = (self._inputs(taken.inputs), taken.actions, taken.rewards.unsqueeze(-1), self._inputs(taken.after))
+        like = self.log_alphas[0]
+        there = torch.cat([*parts, noise[:, mine]], -1).to(like.device, non_blocking=True).to(like.dtype)  # in one copy
+        inputs, actions, rewards, after, noise = there.split(
+            [self.told.inputs, ACTIONS, 1, self.told.inputs, ACTIONS], -1
+        )
+        return Transitions(inputs, actions, rewards.squeeze(-1), after), noise
 
     def _inputs(self, observations: Tensor) -> Tensor:
         """[T, B, 39] -> [T, B, inputs]: with each task's one-hot vector where inputs have it."""
         if not self.told.task_id:
             return observations
         places = torch.tensor([self.told.place(task) for task in self.tasks])
-        ones = torch.eye(len(self.told.tasks), dtype=observations.dtype)[places].to(observations.device)
+        ones = torch.eye(len(self.told.tasks), dtype=observations.dtype)[places]
         return torch.cat([observations, ones.unsqueeze(1).expand(-1, observations.shape[1], -1)], -1)
 
     def memory_state(self) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from mtlscale.architectures import _sac_losses as sac
 from mtlscale.architectures._phases import NetworkSource, Supervised
 from mtlscale.architectures._replay import Transitions
 from mtlscale.data import Batch, Losses, Workers, slice_for
-from mtlscale.environments import episode_seed
 from mtlscale.spec import UserError
 
 CRITICS, ACTOR, TEMPERATURE = "critics", "actor", "temperature"  # turns, their sources and groups of parameters
@@ -57,11 +56,8 @@ class Learner(Protocol):
     steps: dict[str, int]  # turn -> its steps so far
     critics_moved: bool
 
-    @property
-    def seed(self) -> int: ...
-
     def drawn(self, turn: str, number: int) -> tuple[Transitions, Tensor]:
-        """This worker's part of the transitions of a turn's step, and its places in the whole."""
+        """This worker's part of the transitions of a turn's step, and of standard normal numbers [T, B, actions]."""
         ...
 
     def acted(self, inputs: Tensor) -> Tensor:
@@ -97,9 +93,7 @@ class ReplaySource(NetworkSource):
             self._seen = micro
             self.model.steps[self.name] += 1
         number = self.model.steps[self.name]
-        batch, mine = self.model.drawn(self.name, number)
-        noise = self._noise(number, mine)
-        losses = self.losses(batch, noise)
+        losses = self.losses(*self.model.drawn(self.name, number))
         count = torch.full((), float(losses.shape[1]), dtype=torch.float64, device=losses.device)
         places = list(range(len(self.names)))
         yield Losses(places, list(losses.sum(1).unbind()), [count] * len(places))
@@ -110,13 +104,6 @@ class ReplaySource(NetworkSource):
 
     def sizes(self, micros: Sequence[Sequence[Batch]]) -> list[float]:
         return [float(self.model.settings.replay_batch)] * len(self.names)
-
-    def _noise(self, number: int, mine: Tensor) -> Tensor:
-        model = self.model
-        generator = torch.Generator().manual_seed(episode_seed(model.seed, self.name, number))
-        shape = (len(self.names), model.settings.replay_batch, model.actions)
-        found = torch.randn(shape, generator=generator, dtype=torch.float32)[:, mine]  # in any precision the same
-        return found.to(model.log_alpha())
 
 
 class CriticSource(ReplaySource):

@@ -33,4 +33,9 @@ def audited() -> dict[str, Case]:
     for name in ("equal", "graddrop", "aamtrl"):
         training = {**ADAM, "epochs": 2, "steps_per_epoch": 2, "checkpoint_seconds": 0}
         cases[f"resume/{name}"] = Case("uneven", {"name": name}, training, flavour="resume")
+    small = {"first_episodes": 1, "replay_batch": 3}
+    for name in ("sac", "sac_conal", "soft_modules"):  # not frozen: physics round in their own way
+        method = {"architecture": {"name": name, **small}, "balancer": "mgda"}
+        options = {"task_id": True} if name == "soft_modules" else {}
+        cases[f"learning/{name}"] = Case("arms", method, {**SHORT, "optimizer": "adam"}, options=options)
     return cases

@@ -29,6 +29,7 @@ SCALED = 1  # and in fp16 for whether the gradients that one backward pass left 
 
 # For every batch of tokens: its longest sequence, beyond which nothing is computed; which spellings it has.
 LONGEST, SPELLINGS = 1, 2
+ACTED = 2  # for every batch of an expert that knows no device: there and back
 MEASURED = 2  # for every task along whose gradient affinities are measured
 
 Result = dict[str, Any]
@@ -61,6 +62,7 @@ def test_a_step_waits_once_and_copies_no_parameter(name: str, results: dict[str,
         waits = sum(WAITS[needs] + AGAIN * looks_again + scaled for needs, looks_again in step["turns"])
         waits += MEASURED * step["measured"]
         waits += (LONGEST * (case.data == "tags") + SPELLINGS * ("word_char" in _parts(case))) * result["batches"]
+        waits += ACTED * ("scripted_expert" in _parts(case)) * result["batches"]
         copies = (2 * result["batches"] + 2) * len(step["turns"])  # an index and its query's (or its tasks' places) a
         for kind, allowed in (("sync", waits), ("h2d", copies)):  # batch; two tables
             found = Counter(text for of_kind, text in step["events"] if of_kind == kind)

@@ -224,7 +224,40 @@ def pictures(rows: int = 24, size: int = 8, elsewhere: bool = True) -> Data:
     return Data(True, "image", (3, size, size), tasks, splits, extras=extras, unlabelled=("ood",) if elsewhere else ())
 
 
+def arms(rows: int = 12, task_id: bool = False) -> Data:
+    """What two arms see and do, in environments that nobody enters. Each observation differs from the mean in one of
+    its numbers: a sum of products would round in another way elsewhere, which `random_actions` makes the most of."""
+    names = ("reach", "drawer-close")
+    rng, size = np.random.default_rng(8), 39
+
+    def stream(name: str, rows: int) -> Arrays:
+        inputs = np.zeros((rows, size + 2 * task_id), dtype=np.float32)
+        inputs[np.arange(rows), rng.integers(0, 7, rows)] = rng.normal(size=rows)
+        return inputs, {name: rng.uniform(-1.0, 1.0, (rows, 4)).astype(np.float32)}
+
+    splits = {
+        split: {name: stream(name, max(5, int(rows * share)) - 2 * place) for place, name in enumerate(names)}
+        for split, share in SPLITS.items()
+    }
+    told = {
+        "version": "3.1.1",
+        "reward_version": "v2",
+        "positions": "random",
+        "horizon": 10,
+        "tasks": names,
+        "task_id": task_id,
+        "mean": rng.uniform(0.0, 0.6, size).tolist(),
+        "std": rng.uniform(0.05, 0.3, size).tolist(),
+        "episodes": {"val": 1, "test": 1},
+        "seed": 0,
+    }
+    one = ("mse", 4, ("mse",))
+    shape = (size + 2 * task_id,)
+    return Data(False, "vector", shape, dict.fromkeys(names, one), splits, extras={"environments": told})
+
+
 BUILDERS = {
+    "arms": arms,
     "domains": domains,
     "uneven": uneven,
     "many": many,

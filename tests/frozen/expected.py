@@ -54,6 +54,8 @@ MENDED: dict[str, str] = {
     "encoder/pretrained_layers mgda": _LATER,
     "encoder/pretrained_layers cagrad": _LATER,
     "architecture/frequent_tag": _LATER,
+    "architecture/random_actions": _LATER,
+    "architecture/scripted_expert": _LATER,
     "two workers/word_char": _LATER,
     "resume/word_char": _LATER,
     "architecture/aligned": _LATER,
