@@ -76,10 +76,7 @@ class MetaWorld(Pipeline):
 
     def prepare(self, source: Path | None, work: Work) -> Prepared:
         version = self._checked()
-        if self.file is not None:
-            shown = from_file(self.name, Path(self.file), self.tasks)
-        else:
-            shown = self._played(work)
+        shown = self._played(work) if self.file is None else from_file(self.name, Path(self.file), self.tasks)
         samples = {task: self._split(task, shown[task]) for task in self.tasks}
         train = np.concatenate([v.features[v.rows["train"]] for v in samples.values()])
         mean = np.round(train.mean(0), 6)
