@@ -320,9 +320,7 @@ def test_branch_points_are_handed_on(data: PreparedData) -> None:
 
 
 def test_points_that_do_not_fit_are_refused(data: PreparedData) -> None:
-    with pytest.raises(
-        UserError, match=r"points are 2 numbers, at most 4; write one of 1\.\.3 for each"
-    ):
+    with pytest.raises(UserError, match=r"points are 2 numbers, at most 4; write one of 1\.\.3 for each"):
         Trainer(run_on(data, {"name": "sac_conal", "points": [1, 4]}), data)
 
 
