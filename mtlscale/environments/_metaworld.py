@@ -30,7 +30,7 @@ def check_package(wanted: str | None = None) -> str:
     if wanted is not None and found != wanted:
         raise UserError(
             f"these data are of metaworld {wanted}, here is {found}, whose episodes may differ: pip install "
-            f"metaworld=={wanted}, or prepare the data anew"
+            f"metaworld=={wanted}"
         )
     return found
 

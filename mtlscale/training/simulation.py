@@ -13,7 +13,7 @@ from mtlscale.data import Batch, Samples, Workers
 from mtlscale.environments import Act, Collectors, Episode, Fleet, Simulated, check_package
 from mtlscale.metrics import simulated
 from mtlscale.records import Metrics
-from mtlscale.spec import TaskSuite
+from mtlscale.spec import TaskSuite, UserError
 
 
 class Simulation:
@@ -28,10 +28,15 @@ class Simulation:
 
     @classmethod
     def of(cls, suite: TaskSuite, workers: Workers, device: torch.device, dtype: torch.dtype) -> Simulation | None:
-        """None where no metric asks for episodes."""
-        told = Simulated.of(suite)
-        if told is None or not any(map(simulated, suite.tasks)):
+        """None where no metric asks for episodes; `UserError` where one does and there are no environments."""
+        told, asked = Simulated.of(suite), [task for task in suite.tasks if simulated(task)]
+        if not asked:
             return None
+        if told is None:
+            raise UserError(
+                f"metric {simulated(asked[0])[0]} of task {asked[0].name} is measured by episodes in its environment, "
+                f"the tasks of {suite.name} are none; choose another"
+            )
         return cls(told, suite, workers, device, dtype)
 
     @property

@@ -75,7 +75,8 @@ def shown(simulated: Simulated, task: str, observations: np.ndarray) -> Batch:
 
 
 def acted(model: MultiTaskModule, batch: Batch) -> Tensor:
-    return model(batch).predictions[batch.stream]
+    found: Tensor = model(batch).predictions[batch.stream]
+    return found
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -195,11 +195,15 @@ METHODS = [
     {"name": "sac_conal", "search_epochs": 2, "arch_lr": 0.5},
     {"name": "sac_conal", "points": [1, 3], "balancer": "mgda"},
 ]
+FEW = [METHODS[0], METHODS[-2]]
 
 
-def test_two_learners_are_one(data: PreparedData) -> None:
+@pytest.mark.parametrize(
+    "methods", [pytest.param(FEW, id="few"), pytest.param(METHODS, id="all", marks=pytest.mark.slow)]
+)
+def test_two_learners_are_one(data: PreparedData, methods: list[dict[str, Any]]) -> None:
     """Collecting, replay, every balancer's Gramian of actor and critics, temperatures, targets."""
-    jobs = [(run_on(data, method), data) for method in METHODS]
+    jobs = [(run_on(data, method), data) for method in methods]
     one = [ended(*job) for job in jobs]
     both = two_workers(_of, jobs)
     for place, alone in enumerate(one):

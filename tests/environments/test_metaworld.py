@@ -127,7 +127,7 @@ def test_the_install_brings_what_is_tested() -> None:
 def test_data_of_another_version_of_the_package_are_refused() -> None:
     here = check_package()
     assert check_package(here) == here
-    with pytest.raises(UserError, match=rf"data are of metaworld 2\.0\.0, here is {here}.*metaworld==2\.0\.0, or"):
+    with pytest.raises(UserError, match=rf"data are of metaworld 2\.0\.0, here is {here}.*metaworld==2\.0\.0$"):
         check_package("2.0.0")
 
 

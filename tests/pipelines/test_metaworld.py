@@ -23,8 +23,8 @@ pytest.importorskip("metaworld")
 
 TASKS = ("reach", "drawer-close")
 EPISODES = 10
-OPTIONS = {"tasks": TASKS, "demonstrations": EPISODES, "horizon": 90, "episodes": 3, "val_episodes": 2}
-SHORT = {"tasks": ("reach",), "demonstrations": EPISODES, "horizon": 4}
+OPTIONS: dict[str, Any] = {"tasks": TASKS, "demonstrations": EPISODES, "horizon": 90, "episodes": 3, "val_episodes": 2}
+SHORT: dict[str, Any] = {"tasks": ("reach",), "demonstrations": EPISODES, "horizon": 4}
 
 
 def made(home: Path, **options: Any) -> PreparedData:
@@ -274,7 +274,7 @@ def test_a_file_lies_beside_the_experiment(tmp_path: Path) -> None:
     entry = "datasets: [{name: metaworld, options: {tasks: [reach, push], file: shown.parquet}}]"
     file.write_text(f"name: one\n{entry}\nmethods: [equal]\n")
     [(dataset, seed)] = load_experiment(file).data().values()
-    assert dataset.build(seed).file == str(tmp_path / "shown.parquet")  # type: ignore[attr-defined]
+    assert dataset.build(seed).file == str(tmp_path / "shown.parquet")
 
 
 BAD: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {

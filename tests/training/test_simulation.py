@@ -109,7 +109,7 @@ def by_hand(data: PreparedData, split: str, task: str, policy: Callable[[np.ndar
             observation, reward, success = world.step(policy(observation))
             won, total = won or success, total + reward
         found.append([float(won), total])
-    return np.array(found).T.tolist()
+    return [list(each) for each in zip(*found, strict=True)]
 
 
 @pytest.mark.parametrize("reward_version", ["v2", "v1"])
@@ -190,7 +190,7 @@ def test_two_workers_measure_what_one_does(data: PreparedData) -> None:
 
 
 def test_success_on_validation_chooses_the_epoch(data: PreparedData) -> None:
-    record = train(run_of("equal", {"epochs": 4}), data)
+    record = train(run_of("equal", {"epochs": 4}), described(data, horizon=60))
     scores = [(mean(epoch.val, "success"), -mean(epoch.val, "loss"), epoch.epoch) for epoch in record.epochs]
     best = max(scores, key=lambda score: score[:2])
     assert record.chosen_epoch == best[2]
@@ -240,6 +240,13 @@ def test_without_a_metric_of_episodes_none_is_played(data: PreparedData) -> None
     assert record.counters == {}
 
 
+def test_success_where_there_is_no_environment_is_refused(data: PreparedData) -> None:
+    plain = replace(data, suite=replace(data.suite, extras={}))
+    message = "metric success of task reach is measured by episodes in its environment, the tasks of metaworld are none"
+    with pytest.raises(UserError, match=message):
+        Trainer(run_of("equal"), plain)
+
+
 def test_data_of_another_version_of_the_package_are_refused(data: PreparedData) -> None:
-    with pytest.raises(UserError, match=r"data are of metaworld 2\.0\.0, here is .*, or prepare the data anew"):
+    with pytest.raises(UserError, match=r"data are of metaworld 2\.0\.0, here is .*: pip install metaworld==2"):
         Trainer(run_of("equal"), described(data, version="2.0.0"))
