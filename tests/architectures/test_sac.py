@@ -291,6 +291,33 @@ def test_what_each_turn_moves(data: PreparedData, method: dict[str, Any]) -> Non
         assert moved == of | (set(targets) if mover.turn.name == "critics" else set())
 
 
+def test_each_turn_of_each_step_has_a_draw_of_its_own(data: PreparedData) -> None:
+    model = Trainer(run_on(data), data).model
+    assert isinstance(model, SACModule)
+    model.on_epoch_begin(1)
+    drawn = [model.drawn(*which) for which in (("critics", 1), ("critics", 2), ("actor", 1))]
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert not torch.equal(drawn[one][0].inputs, drawn[other][0].inputs)
+        assert not torch.equal(drawn[one][1], drawn[other][1])
+    assert torch.equal(model.drawn("critics", 1)[0].inputs, drawn[0][0].inputs)
+
+
+def test_critics_aim_at_the_targets_and_not_at_themselves(data: PreparedData) -> None:
+    model = Trainer(run_on(data), data).model
+    assert isinstance(model, SACModule)
+    model.on_epoch_begin(1)
+    for name, buffer in model.named_buffers():
+        if name.startswith("target_"):
+            buffer.zero_()
+    batch, noise = model.drawn("critics", 1)
+    with torch.no_grad():
+        found = model.sources()["critics"].losses(batch, noise)
+        _, log = sac.squashed(model.acted(batch.after), noise)
+        wanted = batch.rewards - 0.99 * model.log_alpha().exp().unsqueeze(-1) * log  # of targets that say 0
+        expected = sac.critic_loss(model.valued(batch.inputs, batch.actions), wanted)
+    torch.testing.assert_close(found, expected)
+
+
 def test_soft_modules_route_each_task_its_own_way() -> None:
     torch.manual_seed(0)
     settings_ = SoftModules(layers=3, modules=3, width=5)
