@@ -1,5 +1,5 @@
-# `make quickstart`: from nothing to a leaderboard. `make test`: from nothing to all checks passed. `make test-all`: the
-# slow tests too (an hour or two). `make docs`: the site, below build/site.
+# `make quickstart`: from nothing to a leaderboard. `make test`: from nothing to all tests passed. `make lint`: style,
+# types and import rules. `make test-all`: the slow tests, too. `make docs`: the site, below build/site.
 
 VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -10,11 +10,11 @@ BIN := $(VENV)/bin
 quickstart: install
 	$(BIN)/mtlscale run quickstart
 
-test: install lint
+test: install
 	$(BIN)/python -m pytest
 
-test-all: install lint
-	$(BIN)/python -m pytest -n 0 -m ''
+test-all: install
+	$(BIN)/python -m pytest -m ''
 
 lint: install
 	$(BIN)/ruff check .

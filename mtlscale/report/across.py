@@ -214,13 +214,16 @@ def _trade(
     """Gain and costs of the compared methods over the compared data sets; the negative mean rank where there is no
     gain, costs themselves where the reference is not compared. Without the floor, which costs next to nothing."""
     methods = means.index.drop(FLOOR, errors="ignore")
-    gain = gains.loc[methods, list(tables)].mean(axis=1, skipna=False)
+    gain: pd.Series[float] = gains.loc[methods, list(tables)].mean(axis=1, skipna=False)
     trade = pd.DataFrame({"gain": gain if gain.notna().any() else -means[methods]})
     for cost in ("total", "parameters"):
         logs = [_log(table.rows.loc[methods, COSTS[cost][0]]) for table in tables.values()]
-        mean = pd.concat(logs, axis=1).mean(axis=1, skipna=False) if logs else pd.Series(np.nan, index=methods)
-        known = reference is not None and reference in mean.index
-        trade[cost] = np.exp(mean - mean[reference] if known else mean)  # type: ignore[index]
+        mean: pd.Series[float] = pd.Series(np.nan, index=methods)
+        if logs:
+            mean = pd.concat(logs, axis=1).mean(axis=1, skipna=False)
+        if reference is not None and reference in mean.index:
+            mean = mean - float(mean[reference])  # a checker needs minutes for the same as one expression
+        trade[cost] = np.exp(mean)
     return trade
 
 
