@@ -12,8 +12,8 @@ import pytest
 import torch
 from exported_runs import finish as finish_in_home
 from torch import Tensor
-from transfers import BOTTLENECK, Job, job_of, transfer
-from two_workers import PLUGINS, two_workers
+from transfers import job_of, transfer
+from two_workers import PLUGINS
 
 from mtlscale.architectures._cells import (
     Cell,
@@ -29,7 +29,7 @@ from mtlscale.architectures._cells import (
 from mtlscale.architectures._controller import Controller, adam_step
 from mtlscale.architectures.aaspc import AASPCModule
 from mtlscale.batched import planning
-from mtlscale.data import PreparedData, Workers
+from mtlscale.data import PreparedData
 from mtlscale.execution.check import _check
 from mtlscale.exported import export, load_model
 from mtlscale.spec import UserError
@@ -164,60 +164,6 @@ def test_a_decision_that_pays_becomes_likely() -> None:
 
 
 # -- runs ----------------------------------------------------------------------------------------------------------
-
-
-def end_of(job: Job, workers: Workers | None = None, folder: Path | None = None) -> dict[str, Tensor]:
-    """All numbers at the end, and what every epoch noted."""
-    trainer = Trainer(*job, workers=workers, folder=folder)
-    record = finish(trainer)
-    assert record.status == "finished", record.error
-    noted = [[*e.train_loss.values(), *e.traces.values(), e.val["class"]["accuracy"]] for e in record.epochs]
-    scores = [found["test"]["class"]["loss"] for found in (record.metrics, record.last)]
-    numbers = {"epochs": torch.tensor(noted, dtype=torch.float64), "test": torch.tensor(scores, dtype=torch.float64)}
-    return {**trainer.model.state_dict(), **numbers}
-
-
-def heads_of(end: dict[str, Tensor]) -> list[float]:
-    return end["epochs"][:, 1].tolist()
-
-
-class _Cut(BaseException):
-    pass
-
-
-@pytest.mark.parametrize("epochs", [1, 2, 3])
-def test_a_run_cut_off_in_any_epoch_or_after_the_last_ends_as_undisturbed(
-    epochs: int, data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = job_of(data, method(), {"checkpoint_seconds": 0})
-    steps = Trainer(*one, folder=tmp_path).train()
-    for _ in range(epochs):
-        next(steps)
-
-    def cut(*_: Any, **__: Any) -> None:
-        raise _Cut
-
-    with monkeypatch.context() as patched:
-        patched.setattr("mtlscale.training.loop.ItemBootstrap" if epochs == 3 else "torch.optim.SGD.step", cut)
-        with pytest.raises(_Cut):
-            next(steps)
-    undisturbed, resumed = end_of(one), end_of(one, folder=tmp_path)
-    assert len(set(heads_of(undisturbed))) > 1
-    for key, value in undisturbed.items():
-        assert torch.equal(value, resumed[key]), key
-
-
-def test_two_workers_end_as_one_and_draw_the_same_heads(data: PreparedData) -> None:
-    methods = (method(dropout=0.0), method(None, search="random", dropout=0.0), method("dann", dropout=0.0))
-    jobs = [job_of(data, found, encoder={**BOTTLENECK, "dropout": 0.0}) for found in methods]
-    found = two_workers(end_of, jobs)
-    for one, first, second in zip(jobs, *found, strict=True):
-        alone = end_of(one)
-        assert heads_of(alone) == heads_of(first) == heads_of(second)
-        assert torch.equal(first["theta"], second["theta"])
-        for key, value in alone.items():
-            gap = (value - first[key]).double().norm()
-            assert gap <= 1e-9 * value.double().norm().clamp(min=1e-12), key
 
 
 @pytest.mark.parametrize("reward", ["loss", "source"])

@@ -7,7 +7,6 @@ import torch
 from frozen.cases import Case
 from frozen.compute import in_memory, run_of
 from torch import Tensor
-from two_workers import two_workers
 
 from mtlscale.data import Workers, labelled
 from mtlscale.solvers import covariance_similarities
@@ -50,13 +49,6 @@ def test_a_run_leaves_the_scores_of_the_parameters_it_chose(freeze_shared: bool)
 def test_without_turning_before_is_after() -> None:
     found = left(case(turning=False))
     assert torch.equal(found["before"], found["after"])
-
-
-def test_two_workers_leave_what_one_leaves() -> None:
-    alone, both = left(case()), two_workers(left, [case()])
-    for rank in (0, 1):
-        for when in ("before", "after"):
-            torch.testing.assert_close(both[rank][0][when], alone[when], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("balancer", ["equal", "mgda"])

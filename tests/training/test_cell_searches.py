@@ -136,23 +136,12 @@ def cut_off(name: str, epochs: int, folder: Path, monkeypatch: pytest.MonkeyPatc
     assert_close(undisturbed(name), end_of(one, folder=folder), 0.0)
 
 
-@pytest.mark.parametrize("epochs", [1, 3])  # in the search, in the training
-def test_a_run_cut_off_ends_as_undisturbed(epochs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cut_off("small", epochs, tmp_path / "run", monkeypatch)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "epochs"), [(n, e) for n, (_, total) in SEARCHES.items() for e in range(total)])
 def test_any_search_cut_off_in_any_epoch_ends_as_undisturbed(
     name: str, epochs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_off(name, epochs, tmp_path / "run", monkeypatch)
-
-
-def test_two_workers_end_as_one() -> None:
-    """With drop-path, cutout and attacks: batches of five are cut unevenly."""
-    found = two_workers(end_of, [case(SMALL)])[0]
-    assert_close(undisturbed("small"), found[0], 1e-7)
 
 
 @pytest.mark.slow

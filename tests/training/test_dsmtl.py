@@ -11,7 +11,6 @@ import torch
 from frozen.cases import Case
 from frozen.compute import in_memory, run_of
 from torch import Tensor
-from two_workers import two_workers
 
 from mtlscale.data import PreparedData, Samples, Workers
 from mtlscale.records import RunRecord
@@ -267,34 +266,3 @@ def test_any_balancer_may_retrain_what_one_search_has_found(balancer: str, tmp_p
 
 
 # -- workers, and runs that are cut off ----------------------------------------------------------------------------
-
-NO_DROPOUT: dict[str, Any] = {"dropout": 0.0, "encoder": {**MLP, "dropout": 0.0}}
-ONCE: dict[str, Any] = {"dropout": 0.0, "training": {"epochs": 1, "lr": 2e-3}}
-RUNS = (
-    case("dsmtl_jl", balancer="pcgrad", **NO_DROPOUT),
-    case("dsmtl_jl", "images", after=3, **ONCE),
-    case("dsmtl_il", **NO_DROPOUT),
-    case("dsmtl_il", "images", **ONCE),
-    case("dsmtl_al", arch_lr=0.3, balancer="cagrad", **NO_DROPOUT),
-    # In the first step all branch points are worth the same: more of them, or rounding would decide.
-    case("dsmtl_al", "images", arch_lr=0.3, search_epochs=3, **ONCE),
-)
-
-
-def test_two_workers_end_as_one() -> None:
-    for one, found in zip(RUNS, two_workers(ended, list(RUNS))[0], strict=True):
-        assert_close(ended(one), found)
-
-
-@pytest.mark.parametrize("epochs", range(1, 6))
-@pytest.mark.parametrize("architecture", ["dsmtl_il", "dsmtl_al"])
-def test_a_run_cut_off_in_either_phase_ends_as_undisturbed(architecture: str, epochs: int, tmp_path: Path) -> None:
-    more = {"arch_lr": 0.3} if architecture == "dsmtl_al" else {}
-    one = case(architecture, **more)
-    first = Trainer(run_of(one), in_memory(one), folder=tmp_path / "run")
-    list(itertools.islice(first.train(), epochs))
-    resumed = Trainer(run_of(one), in_memory(one), folder=tmp_path / "run")
-    next(resumed.train())
-    # Not from the start; a phase's last epoch is kept once the next begins.
-    assert len(resumed.at.epochs) == epochs + (epochs != SGD["epochs"])
-    assert_close(ended(one), ended(one, folder=tmp_path / "run"))

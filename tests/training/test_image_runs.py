@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from two_workers import two_workers
 
-from mtlscale.data import Workers
 from mtlscale.data.prepared import PreparedData, load_prepared
 from mtlscale.execution.prepare import prepare
 from mtlscale.spec import Experiment, Run, UserError, load_plugin
-from mtlscale.training import ItemBootstrap, Trainer, train
+from mtlscale.training import Trainer, train
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "shapes.py"
 Small = Callable[..., Experiment]
@@ -72,56 +68,6 @@ def test_every_architecture_learns(method: str, maps: bool, make: Any) -> None:
 
 
 EXACT = "epochs: 1, batch_size: 8, lr: 1e-2, dtype: float64, optimizer: sgd, momentum: 0.9"
-
-
-def _trained(job: tuple[Run, PreparedData], workers: Workers) -> dict[str, Tensor]:
-    run, data = job
-    trainer = Trainer(run, data, workers=workers)
-    for _ in trainer.train():
-        pass
-    state = dict(trainer.model.state_dict())
-    # Figures of the split, too: the same whoever computed them.
-    items = ItemBootstrap(data.suite, 1, torch.device("cpu"))
-    for task, values in trainer.evaluate("test", items).items():
-        for metric, value in values.items():
-            state[f"{task}.{metric}"] = torch.tensor(value, dtype=torch.float64)
-    (errors,) = items.results(workers)
-    assert errors is not None
-    for task, error in errors.errors.items():
-        state[f"{task} over items"] = torch.tensor(error, dtype=torch.float64)
-    assert bool(errors.means) == (len({task.metrics[0] for task in data.suite.tasks}) == 1)
-    return state
-
-
-@pytest.mark.slow  # frozen runs of two workers on images are in the default suite
-def test_two_workers_end_with_the_parameters_of_one(make: Any) -> None:
-    """Workers do not matter with batch normalisation: four steps in float64, the last batch has one sample,
-    so one worker has none; running statistics included."""
-    cases = [("hps", False), ("pcgrad", True), ("mtan", True), ("stl", False), ("rotograd", False), ("mgda_ub", False)]
-    cases += [("conal", True), ("conal_pro", False)]
-    jobs = [make(method, maps, EXACT + ", augment: scale_crop" * maps) for method, maps in cases]
-    for (method, _), job, found in zip(cases, jobs, two_workers(_trained, jobs)[0], strict=True):
-        one = _trained(job, Workers())
-        assert one.keys() == found.keys()
-        for key, value in one.items():
-            error = (value - found[key]).double().norm() / value.double().norm().clamp(min=1e-12)
-            assert error <= 1e-9, f"{method}: {key} differs by {error:.1e}"
-
-
-@pytest.mark.parametrize("method", ["rotograd", "maxroam", "hps"])
-def test_a_run_cut_off_ends_as_if_it_had_not_been(method: str, make: Any, tmp_path: Path) -> None:
-    training = "epochs: 3, batch_size: 8, lr: 1e-2, checkpoint_seconds: 0, augment: scale_crop"
-    run, data = make(method, method == "hps", training)
-    whole = Trainer(run, data)
-    for _ in whole.train():
-        pass
-    list(itertools.islice(Trainer(run, data, folder=tmp_path).train(), 2))
-    resumed = Trainer(run, data, folder=tmp_path)
-    assert resumed.at.epoch == 0
-    for _ in resumed.train():
-        pass
-    for key, value in whole.model.state_dict().items():
-        assert torch.equal(value, resumed.model.state_dict()[key]), key
 
 
 def test_channels_last_is_another_layout_of_the_same_numbers(make: Any) -> None:

@@ -28,31 +28,6 @@ def finish(trainer: Trainer) -> object:
             return stop.value
 
 
-@pytest.mark.parametrize("method", ["stl", "equal", "uncertainty", "mgda", "pcgrad", "getmtl", "rlw", "dwa"])
-def test_a_run_cut_off_after_any_epoch_ends_as_if_it_had_not_been(
-    method: str, small: Small, uneven: Uneven, run_of: RunOf, tmp_path: Path
-) -> None:
-    training = "{epochs: 4, batch_size: 16, lr: 1e-2, checkpoint_seconds: 0}"
-    experiment = small(
-        methods=f"[{method}]", training=training, model="{encoder: {name: mlp, hidden: [8]}, dropout: 0.3}"
-    )
-    data = uneven()
-    run = run_of(experiment, data)
-    whole = Trainer(run, data)
-    expected = finish(whole)
-    for cut in (1, 2, 3):
-        folder = tmp_path / str(cut)
-        first = Trainer(run, data, folder=folder).train()
-        list(itertools.islice(first, cut + 1))  # the checkpoint of an epoch is written before it is told
-        resumed = Trainer(run, data, folder=folder)
-        record = finish(resumed)
-        for key, value in whole.model.state_dict().items():
-            assert torch.equal(value, resumed.model.state_dict()[key]), key
-        for key in ("metrics", "last", "chosen_epoch", "chosen_epochs", "steps", "samples"):
-            assert getattr(record, key) == getattr(expected, key), key
-        assert [e.train_loss for e in record.epochs] == [e.train_loss for e in expected.epochs]  # type: ignore[attr-defined]
-
-
 def test_the_chosen_epoch_is_the_best_on_validation_and_its_metrics_are_reported(
     small: Small, uneven: Uneven, run_of: RunOf
 ) -> None:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor
-from two_workers import two_workers
 
-from mtlscale.data import Workers
 from mtlscale.data.prepared import PreparedData, load_prepared
 from mtlscale.execution.prepare import prepare
 from mtlscale.spec import Run, load_plugin
@@ -47,22 +42,6 @@ def job(small: Callable[..., Any], run_of: Callable[..., Run], data: PreparedDat
     return make
 
 
-def end_of(job: Job, workers: Workers | None = None, folder: Path | None = None) -> dict[str, Tensor]:
-    """Parameters, and the edges that the search kept."""
-    trainer = Trainer(*job, workers=workers, folder=folder)
-    record = finish(trainer)
-    assert record.status == "finished", record.error
-    weights = [edge[-1] for edge in record.structure["edges"]]
-    return {**trainer.model.state_dict(), "weights": torch.tensor(weights, dtype=torch.float64)}
-
-
-def assert_same(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
-    assert left.keys() == right.keys()
-    for key, value in left.items():
-        error = (value - right[key]).double().norm() / value.double().norm().clamp(min=1e-12)
-        assert error <= 1e-9, key
-
-
 def test_the_search_moves_edges_and_keeps_some(job: Callable[..., Job]) -> None:
     record = finish(Trainer(*job("search_epochs: 3, arch_lr: 0.1, entropy: 0.0")))
     assert [epoch.phase for epoch in record.epochs] == ["search"] * 3 + ["retrain"] * 2
@@ -79,19 +58,3 @@ def test_the_entropy_term_settles_the_edges(job: Callable[..., Job]) -> None:
         for entropy in (0.0, 30.0)
     )
     assert pushed < 0.9 * plain
-
-
-def test_two_workers_end_as_one(job: Callable[..., Job]) -> None:
-    one = job("search_epochs: 1, arch_lr: 0.1", epochs=1)
-    assert_same(end_of(one), two_workers(end_of, [one])[0][0])
-
-
-@pytest.mark.parametrize("epochs", [1, 2, 3])
-def test_a_run_cut_off_in_either_phase_ends_as_undisturbed(
-    epochs: int, job: Callable[..., Job], tmp_path: Path
-) -> None:
-    one = job()
-    list(itertools.islice(Trainer(*one, folder=tmp_path).train(), epochs + 1))  # cut off in the epoch after
-    resumed = Trainer(*one, folder=tmp_path)
-    assert len(list(resumed.train())) < 4  # not from the start
-    assert_same(end_of(one), {**end_of(one, folder=tmp_path), **resumed.model.state_dict()})

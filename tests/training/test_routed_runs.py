@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from two_workers import PLUGINS, two_workers
+from two_workers import PLUGINS
 
 from mtlscale.architectures._routing import RoutedModule
 from mtlscale.data import PreparedData, Workers, load_prepared
@@ -69,26 +69,6 @@ def assert_close(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
     assert left.keys() == right.keys()
     for key, value in left.items():
         assert (value - right[key]).norm() <= 1e-9 * value.norm().clamp(min=1e-12), key
-
-
-def test_two_workers_end_as_one(job: Callable[..., Job]) -> None:
-    jobs = [job(name) for name in METHODS]
-    for one, found in zip(jobs, two_workers(end_of, jobs)[0], strict=True):
-        assert_close(end_of(one), found)
-
-
-@every
-def test_a_run_cut_off_after_any_epoch_ends_as_undisturbed(name: str, job: Callable[..., Job], tmp_path: Path) -> None:
-    undisturbed = end_of(job(name))
-    phases = METHODS[name][1]
-    for epochs in range(1, len(phases)):
-        folder = tmp_path / str(epochs)
-        steps = Trainer(*job(name), folder=folder).train()
-        for _ in range(epochs):
-            next(steps)
-        steps.close()
-        assert (folder / "checkpoint.pt").exists()
-        assert_close(undisturbed, end_of(job(name), folder=folder))
 
 
 @every

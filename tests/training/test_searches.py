@@ -13,7 +13,7 @@ import torch
 from frozen.cases import DEEP, IMAGES, RESNET, SGD, Case
 from frozen.compute import in_memory, run_of
 from torch import Tensor
-from two_workers import PLUGINS, two_workers
+from two_workers import PLUGINS
 
 from mtlscale.architectures import conflict_mask
 from mtlscale.architectures._supernet import Supernet
@@ -89,37 +89,6 @@ def assert_close(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
         assert gap <= 1e-9 * size.clamp(min=1e-12), key
 
 
-class _Cut(BaseException):
-    pass
-
-
-@pytest.mark.parametrize(("name", "epochs"), [(n, e) for n, (_, total) in METHODS.items() for e in range(total)])
-def test_a_run_cut_off_in_any_epoch_ends_as_undisturbed(
-    name: str, epochs: int, job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = job(name)
-    undisturbed = end_of(one)
-    steps = Trainer(*one, folder=tmp_path / "run").train()
-    for _ in range(epochs):
-        next(steps)
-    step, calls = torch.optim.Adam.step, [0]
-
-    def cut(self: Any, *args: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == 3:
-            raise _Cut
-        return step(self, *args)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(torch.optim.Adam, "step", cut)
-        with pytest.raises(_Cut):
-            next(steps)
-    resumed = Trainer(*one, folder=tmp_path / "run")
-    next(resumed.train())
-    assert len(resumed.at.epochs) == epochs + 1  # not from the start
-    assert_close(undisturbed, end_of(one, folder=tmp_path / "run"))
-
-
 # Of every method that searches: its epochs, of all phases together.
 KILLED = {
     **METHODS,
@@ -163,12 +132,6 @@ def test_a_process_killed_in_any_phase_is_made_up_for(
     next(resumed.train())
     assert len(resumed.at.epochs) == epochs + 1  # not from the start
     assert_close(end_of(one), end_of(one, folder=tmp_path / "run"))
-
-
-def test_two_workers_end_as_one(job: Callable[..., Job]) -> None:
-    jobs = [job(name) for name in METHODS]
-    for one, found in zip(jobs, two_workers(end_of, jobs)[0], strict=True):
-        assert_close(end_of(one), found)
 
 
 def test_inputs_of_each_task_s_own(job: Callable[..., Job]) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from two_workers import two_workers
 
-from mtlscale.data import PreparedData, Samples, Workers
+from mtlscale.data import PreparedData, Samples
 from mtlscale.records import RunRecord
 from mtlscale.solvers import best_groups
 from mtlscale.spec import SPLITS, Run, Task, TaskSuite
@@ -41,25 +38,6 @@ def make(small: Callable[..., Any], run_of: Callable[..., Run], uneven: Callable
     return job
 
 
-def end_of(job: Job, workers: Workers | None = None, folder: Path | None = None) -> dict[str, Tensor]:
-    """Parameters at the end, the affinities found, and the tree."""
-    trainer = Trainer(*job, workers=workers, folder=folder)
-    record = finish(trainer)
-    assert record.status == "finished", record.error
-    affinity = next(e.traces["affinity"] for e in reversed(record.epochs) if e.phase == "affinity")
-    return {
-        **trainer.model.state_dict(),
-        "affinity": torch.tensor(affinity, dtype=torch.float64),
-        "tree": torch.tensor(record.structure["tree"], dtype=torch.float64),
-    }
-
-
-def assert_same(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
-    assert left.keys() == right.keys()
-    for key, value in left.items():
-        assert (value - right[key]).norm() <= 1e-9 * value.norm().clamp(min=1e-12), key
-
-
 def test_the_groups_are_the_best_of_the_affinities_measured(make: Make) -> None:
     record: RunRecord = finish(Trainer(*make()))
     assert [epoch.phase for epoch in record.epochs] == ["affinity"] * 2 + ["retrain"] * 2
@@ -68,26 +46,6 @@ def test_the_groups_are_the_best_of_the_affinities_measured(make: Make) -> None:
     groups = best_groups(second, 2)
     [nodes] = {tuple(nodes) for nodes in record.structure["tree"]}
     assert [[task for task in range(3) if nodes[task] == node] for node in range(max(nodes) + 1)] == groups
-
-
-def test_two_workers_end_as_one(make: Make) -> None:
-    jobs = [make(shared=shared) for shared in (True, False)]
-    for one, found in zip(jobs, two_workers(end_of, jobs)[0], strict=True):
-        assert_same(end_of(one), found)
-
-
-@pytest.mark.parametrize("epochs", [0, 1, 2])
-def test_a_run_cut_off_in_either_phase_ends_as_undisturbed(epochs: int, make: Make, tmp_path: Path) -> None:
-    one = make()
-    list(itertools.islice(Trainer(*one, folder=tmp_path).train(), epochs + 1))
-    resumed = Trainer(*one, folder=tmp_path)
-    assert len(list(resumed.train())) < 4  # not from the start
-    kept = [torch.load(path, weights_only=True)["found"] for path in (tmp_path / "phases").glob("*.pt")]
-    undisturbed = end_of(one)
-    assert_same({k: v for k, v in undisturbed.items() if k in resumed.model.state_dict()}, resumed.model.state_dict())
-    assert_same(
-        {"affinity": undisturbed["affinity"]}, {"affinity": torch.tensor(kept[0]["affinity"], dtype=torch.float64)}
-    )
 
 
 def test_affinities_once_found_serve_any_number_of_groups(make: Make, tmp_path: Path) -> None:

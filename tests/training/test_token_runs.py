@@ -13,7 +13,6 @@ from frozen.compute import in_memory, run_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from two_workers import two_workers
 
 from mtlscale.architectures import MultiTaskModule
 from mtlscale.data import Batch, Samples, Workers
@@ -150,27 +149,6 @@ def test_scores_do_not_depend_on_the_batches() -> None:
 
 # -- whole runs ----------------------------------------------------------------------------------------------------
 
-WORKERS = {
-    "words": case("pcgrad"),
-    "words, accumulated": case("getmtl", training={"accumulate": 2}),
-    "vectors": vectors("mgda_ub"),
-    "vectors, one input for all": case("cagrad", encoder=TOKEN_LAYERS, options={"form": "vectors", "shared": True}),
-    # The first sentence of each task has no tag, and comes to one worker: of a batch of two each has one.
-    "a worker without a tag": vectors("uncertainty", training={"batch_size": 2}),
-    "searched": vectors({"architecture": {"name": "conal", "search_epochs": 1}, "balancer": "equal"}),
-}
-
-
-@pytest.mark.slow
-def test_two_workers_end_as_one_on_sentences_of_unequal_length() -> None:
-    for one, found in zip(WORKERS.values(), two_workers(end_of, list(WORKERS.values()))[0], strict=True):
-        assert_close(end_of(one), found)
-
-
-def test_micro_batches_end_as_one() -> None:
-    for method in ("equal", "getmtl"):
-        assert_close(end_of(vectors(method)), end_of(vectors(method, training={"accumulate": 3})))
-
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("name", sorted(names("balancers")))
@@ -220,13 +198,6 @@ METHODS: dict[str, dict[str, Any]] = {
 def test_architectures_of_vectors_and_of_stages_train_on_tokens(name: str) -> None:
     found = end_of(vectors({"architecture": {"name": name, **METHODS[name]}, "balancer": "equal"}))
     assert bool(found["scores"].isfinite().all())
-
-
-def test_a_run_that_is_cut_off_ends_as_undisturbed(tmp_path: Path) -> None:
-    one = case("famo", encoder=WORD_CHAR)
-    trainer = Trainer(run_of(one), in_memory(one), folder=tmp_path)
-    next(trainer.train())
-    assert_close(end_of(one), end_of(one, folder=tmp_path))
 
 
 # -- the floor -----------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
-from two_workers import two_workers
 
 from mtlscale.data import Losses, Workers
 from mtlscale.data.prepared import PreparedData
@@ -70,49 +69,11 @@ def test_mgda_is_the_min_norm_combination_of_the_mean_gradients(
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", BALANCERS)
-@pytest.mark.parametrize("shared", [False, True], ids=["per_task", "shared"])
-def test_gradient_accumulation_is_exact(name: str, shared: bool, small: Small, uneven: Uneven, run_of: RunOf) -> None:
-    if components.component("balancers", name).at == "representation":
-        pytest.skip("a representation exists only within one micro-batch; refused by name, tested below")
-    data = uneven(shared=shared)
-    options = f"[{{name: uneven, options: {{shared: {str(shared).lower()}}}}}]"
-    results = [
-        parameters_after(
-            run_of(small(methods=method(name), datasets=options, training=EXACT % f", accumulate: {n}"), data), data
-        )
-        for n in (1, 3)
-    ]
-    close(*results)
-
-
 def test_accumulation_at_the_representation_is_refused(small: Small, uneven: Uneven, run_of: RunOf) -> None:
     data = uneven()
     run = run_of(small(methods="[mgda_ub]", training=EXACT % ", accumulate: 2"), data)
     with pytest.raises(UserError, match="accumulate"):
         parameters_after(run, data)
-
-
-def _trained(job: tuple[Run, PreparedData], workers: Workers) -> dict[str, Tensor]:
-    return parameters_after(*job, workers)
-
-
-def test_two_workers_end_with_the_parameters_of_one_for_every_balancer(
-    small: Small, uneven: Uneven, run_of: RunOf
-) -> None:
-    """Workers do not matter: float64, 16 steps, unequal tasks, missing labels, inputs per task and shared."""
-    jobs = []
-    for shared in (False, True):
-        data = uneven(shared=shared)
-        options = f"[{{name: uneven, options: {{shared: {str(shared).lower()}}}}}]"
-        for name in BALANCERS:
-            experiment = small(methods=method(name), datasets=options, training=EXACT % ", clip: 0.5")
-            jobs.append((run_of(experiment, data), data))
-    for (run, data), found in zip(jobs, two_workers(_trained, jobs)[0], strict=True):
-        one = parameters_after(run, data)
-        for key, value in one.items():
-            error = (value - found[key]).norm() / value.norm().clamp(min=1e-12)
-            assert error <= 1e-9, f"{run.method}: {key} differs by {error:.1e}"
 
 
 def test_reusing_weights_between_balancings_keeps_the_heads_rule(small: Small, uneven: Uneven, run_of: RunOf) -> None:

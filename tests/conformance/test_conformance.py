@@ -1,0 +1,182 @@
+"""What every balancer, architecture, objective and encoder keeps, one table over the registry (`subjects.py`).
+
+The same run ends the same, however it is made: by one worker or two, in micro-batches, cut off after every epoch and
+resumed, whatever reads its data. What cannot be asked of a component is named in `EXCEPTIONS`, with the reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checkpoints import where_installed
+from conformance import disk
+from conformance.subjects import subjects
+from frozen.cases import Case
+from frozen.compute import in_memory, run_of
+from torch import Tensor, nn
+from two_workers import two_workers
+
+from mtlscale.data import PreparedData, Workers
+from mtlscale.records import Epoch, RunRecord
+from mtlscale.spec import component
+from mtlscale.training import Trainer
+
+EXACT = 1e-9  # relative, in float64
+SUBJECTS = subjects()
+State = dict[str, Tensor]
+
+WHOLE_STEP = "looks at a whole step at once; refuses accumulation by name"
+# Way -> component -> why it cannot be asked of it.
+EXCEPTIONS: dict[str, dict[str, str]] = {
+    "accumulated": {
+        **dict.fromkeys(("cdan", "cmd", "coral", "dann", "jan", "kl", "mmd", "population_correlation"), WHOLE_STEP),
+        **dict.fromkeys(("proxy_a", "rotograd", "darts"), WHOLE_STEP),
+        "mgda_ub": "a representation exists only within one micro-batch; refuses accumulation by name",
+    },
+    "two workers": {},
+    "resumed": {},
+}
+# Components that need all training samples at once: no files are mapped for them.
+IN_MEMORY = ("svd_reweighting",)
+
+
+def asked(way: str) -> list[Any]:
+    """The subjects of which a way is asked, as parameters of a test."""
+    refused = set(EXCEPTIONS[way])
+    return where_installed(name for name, subject in SUBJECTS.items() if not refused & subject.components)
+
+
+@pytest.fixture(scope="session")
+def on_disk(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], PreparedData]:
+    """A case's data as a prepared set, written once a test run."""
+    home, written = tmp_path_factory.mktemp("conformance"), {}
+
+    def find(case: Case) -> PreparedData:
+        key = f"{case.data} {case.options} {case.encoder['name'].startswith('pretrained')}"
+        if key not in written:
+            written[key] = disk.write(in_memory(case), home / key)
+        return written[key]
+
+    return find
+
+
+_ONE: dict[str, State] = {}
+
+
+def by_one(name: str) -> State:
+    """What the run of a subject ends with when nothing disturbs it, without dropout, which each worker draws itself."""
+    if name not in _ONE:
+        case = still(SUBJECTS[name].case)
+        _ONE[name] = end_of(Trainer(run_of(case), in_memory(case)))
+    return _ONE[name]
+
+
+def still(case: Case, **training: Any) -> Case:
+    """The case without dropout, and with other training settings."""
+    knobs = component("encoders", case.encoder["name"]).knobs()
+    encoder = {**case.encoder, **{name: 0.0 for name in ("dropout", "input_dropout") if name in knobs}}
+    return dataclasses.replace(case, dropout=0.0, encoder=encoder, training={**case.training, **training})
+
+
+def end_of(trainer: Trainer) -> State:
+    """Train to the end; return parameters, losses, weights, traces and metrics."""
+    steps = trainer.train()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return state_of(trainer, stop.value)
+
+
+def state_of(trainer: Trainer, record: RunRecord) -> State:
+    assert record.status == "finished", record.error
+    own = {} if trainer.objective is None else trainer.objective.state_dict(prefix="objective.")
+    numbers = {f"epoch {entry.epoch} {entry.phase}": _numbers(_noted(entry)) for entry in record.epochs}
+    metrics = {"metrics": _numbers(record.metrics), "last": _numbers(record.last)}
+    flat = {key: torch.tensor(values, dtype=torch.float64) for key, values in {**numbers, **metrics}.items()}
+    return {**trainer.model.state_dict(), **own, **flat}
+
+
+def _noted(epoch: Epoch) -> list[Any]:
+    """What an epoch's record says that is no time."""
+    traces = {key: value for key, value in epoch.traces.items() if key not in ("data_share", "kappa")}
+    return [epoch.train_loss, epoch.weights, epoch.val, traces]
+
+
+def _numbers(value: Any) -> list[float]:
+    if isinstance(value, Mapping):
+        value = [value[key] for key in sorted(value)]
+    if isinstance(value, list | tuple):
+        return [number for entry in value for number in _numbers(entry)]
+    return [float(value)] if isinstance(value, int | float) else []
+
+
+def assert_close(found: State, expected: State) -> None:
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        gap = (value.double() - found[key].double()).nan_to_num().norm()
+        assert torch.equal(value.isnan(), found[key].isnan()), key
+        size = value.double().nan_to_num().norm().clamp(min=1e-12)
+        assert gap <= EXACT * size, f"{key} differs by {gap / size:.1e}"
+
+
+# -- two workers ---------------------------------------------------------------------------------------------------
+
+
+def _by_this_worker(case: Case, workers: Workers) -> State:
+    return end_of(Trainer(run_of(case), in_memory(case), workers=workers))
+
+
+@pytest.mark.parametrize("name", asked("two workers"))
+def test_two_workers_end_as_one(name: str) -> None:
+    found, _ = two_workers(_by_this_worker, [still(SUBJECTS[name].case)])
+    assert_close(found[0], by_one(name))
+
+
+# -- micro-batches -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", asked("accumulated"))
+def test_accumulated_gradients_are_those_of_the_whole_batch(name: str) -> None:
+    case = still(SUBJECTS[name].case, accumulate=3)
+    trainer = Trainer(run_of(case), in_memory(case))
+    if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in trainer.model.modules()):
+        pytest.skip("batch normalisation sees micro-batches, not the batch")
+    assert_close(end_of(trainer), by_one(name))
+
+
+# -- interruptions and readers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", asked("resumed"))
+def test_cut_off_in_every_epoch_and_read_from_files_ends_as_undisturbed(
+    name: str, on_disk: Callable[[Case], PreparedData], tmp_path: Path
+) -> None:
+    """Bit by bit, dropout and all: each process trains for an epoch, begins another and is gone."""
+    case = SUBJECTS[name].case
+    run = run_of(dataclasses.replace(case, dropout=0.2))
+    expected = end_of(Trainer(run, in_memory(case)))
+    reader = "memory" if SUBJECTS[name].components & set(IN_MEMORY) else "mapped"
+    spec = {"checkpoint_seconds": 0, "reader": reader}
+    disturbed = run_of(dataclasses.replace(case, dropout=0.2, training={**case.training, **spec}))
+    data, total = on_disk(case), sum(key.startswith("epoch ") for key in expected)
+    for _ in range(1, total):
+        steps = Trainer(disturbed, data, folder=tmp_path).train()
+        next(steps)
+        steps.close()
+    last = Trainer(disturbed, data, folder=tmp_path)
+    found = end_of(last)
+    assert len(last.at.epochs) == total
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        assert value.numpy().tobytes() == found[key].numpy().tobytes(), key
+
+
+def test_every_exception_is_of_a_component() -> None:
+    known = {part for subject in SUBJECTS.values() for part in subject.components}
+    assert {name for refused in EXCEPTIONS.values() for name in refused} <= known
