@@ -7,10 +7,10 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
-from mtlscale.execution import token
+from mtlscale.execution import local_ray, token
 from mtlscale.execution.packing import Sort, runs_at_once
 from mtlscale.execution.stopping import handle_again
 from mtlscale.spec import ResourceSpec, UserError
@@ -54,6 +54,7 @@ def _settings(address: str | None) -> None:
     # Ray would lower its local workers by 15: on a machine in use they then take ten times as long, and the user's own
     # programs hardly notice.
     os.environ.setdefault("RAY_worker_niceness", "0")
+    local_ray.set_timeouts()
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # a thread of Tune's would start a new one after the end
     token.make_absolute()
     if "ray" not in sys.modules:
@@ -63,11 +64,22 @@ def _settings(address: str | None) -> None:
             os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # a single node that listens on loopback
 
 
+def _to_stderr(text: str) -> None:
+    print(f"mtlscale: {text}", file=sys.stderr)
+
+
 @contextlib.contextmanager
-def session(address: str | None = None) -> Iterator[None]:
-    """Ray for the duration: the one already joined, the cluster at `address` (or $RAY_ADDRESS), or a local one.
+def session(address: str | None = None, note: Callable[[str], None] = _to_stderr) -> Iterator[None]:
+    """Hold Ray for the duration: the one already joined, the cluster at `address` (or $RAY_ADDRESS), or a local one.
 
     A local one listens on loopback and ends with the block.
+
+    Args:
+        address: HOST:PORT of the cluster to join.
+        note: Shows the user one line, such as that a local Ray is still starting.
+
+    Raises:
+        UserError: If the cluster cannot be joined, or the local Ray does not come up.
     """
     _settings(address)
     import ray
@@ -82,11 +94,13 @@ def session(address: str | None = None) -> Iterator[None]:
         if address is not None:
             try:
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-            except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+            except Exception as error:
+                if not (isinstance(error, ValueError) or local_ray.is_start_failure(error)):
+                    raise
                 text = " ".join(str(error).split())  # Ray tells versions that differ on lines of their own
                 raise UserError(f"cannot join Ray at {address}: {text[:400]}") from None
         else:
-            ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+            local_ray.start(note)
         handle_again()
         yield
     finally:

@@ -54,7 +54,7 @@ def rerun(
     options = Options(_resources(record), models=keep_model)
     job = _job(run, data, manifest, folder, options)
     after: RunRecord | None = None
-    for event in _events(job, options, home):
+    for event in _events(job, options, home, note):
         match event:
             case EpochEnded(_, one):
                 epoch(one)
@@ -141,12 +141,12 @@ def _job(run: Run, data: Path, manifest: Manifest, folder: Path, options: Option
     return Batched((job,)) if isinstance(chosen, Batched) else job
 
 
-def _events(job: Job | Batched, options: Options, home: Home) -> Iterator[Event]:
+def _events(job: Job | Batched, options: Options, home: Home, note: Callable[[str], None]) -> Iterator[Event]:
     """In this process where the run has one worker, which spares the start of Ray; else on a group of workers."""
     if options.resources.workers == 1:
         setup(options.threads, ())
         yield from execute(job, options)
         return
     cluster.check_fits(options.resources)
-    with cluster.session():
+    with cluster.session(note=note):
         yield from execute_jobs([job], cluster.slots(options.resources, 1), options, home)

@@ -210,7 +210,7 @@ class _Services:
     def start(self) -> None:
         """`UserError` where a service does not answer; nothing where they run already."""
         self.track()
-        self._stack.enter_context(cluster.session(self._address))
+        self._stack.enter_context(cluster.session(self._address, self.observer.note))
         cluster.slots(self._experiment.resources, 1)  # refuses what fits nowhere before any node is asked anything
         search = self._experiment.search
         if self._home.storage is None or (search is not None and search.adaptive):  # Tune's own files have no other way

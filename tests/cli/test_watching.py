@@ -130,5 +130,5 @@ def test_it_says_where_it_is_and_ends_with_ctrl_c(tmp_path: Path) -> None:
         line = process.stdout.readline()
         assert line.startswith(f"http://{HOST}:") and line.endswith("/\n")
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 0 and "Traceback" not in process.stderr.read()
+        assert process.wait(timeout=240) == 0 and "Traceback" not in process.stderr.read()
     assert not list(tmp_path.iterdir())

