@@ -5,9 +5,9 @@
     python benchmarks/mutants.py run --map build/other --out build/other.json --tree ../other --same build/mutants.json
 
 A mutant is one changed operator, constant, condition, removed statement or swapped pair of arguments, drawn with a seed
-over all lines that a test executes in its own process. Each is tried in a copy of the tree, on the tests that
-execute its line, the quickest first and never more than `--seconds` of them, until one fails. `--same` breaks the places
-of an earlier answer in another tree and asks the test that noticed first. Needs pytest-cov.
+over all lines that a test executes in its own process. Each is tried in a copy of the tree, on the tests that execute
+its line, the quickest first and never more than `--seconds` of them, until one fails. `--same` breaks the places of an
+earlier answer in another tree and asks the test that noticed first. Needs pytest-cov.
 """
 
 from __future__ import annotations
