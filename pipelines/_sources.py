@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mtlscale.spec import UserError
-from pipelines._hub import HUB, is_hub_folder, load_hub
+from pipelines._hub import HUB, is_saved, load_hub
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 _LOCAL = ("file", "local")
@@ -49,7 +49,7 @@ def fetch_source(pipeline: str, source: Path | str, hub: bool, downloads: Path) 
         if not hub:
             raise UserError(f"{pipeline}: {text} is a set of the hub, which {pipeline} does not read; pass its files")
         named = text.removeprefix(HUB)
-        if named.startswith("/") or (named and is_hub_folder(Path(named))):
+        if named.startswith("/") or (named and is_saved(Path(named))):
             return Path(named)  # what `save_to_disk` wrote here
         return load_hub(pipeline, text)
     match = _URL.fullmatch(text)
