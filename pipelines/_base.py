@@ -131,6 +131,8 @@ class Pipeline(Component):
     download: ClassVar[Download | None] = None
     # The metrics, or `<task>.<metric>`, that enter Δ and η; of those that are not measured nobody speaks. Default: all.
     delta: ClassVar[tuple[str, ...]] = ()
+    # Of the floors that experiments have by default those that cannot be computed on it: they are left out.
+    without_floors: ClassVar[tuple[str, ...]] = ()
     # How texts fall into words, a rule of `mtlscale.data.texts`, for whoever has the vocabulary and raw texts.
     words: ClassVar[str | None] = None
     hub: ClassVar[bool] = False  # whether it reads what the `datasets` library wrote

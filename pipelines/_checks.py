@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +24,25 @@ def check_tables(suite: TaskSuite, tables: Mapping[str, Mapping[str, pa.Table]])
                     "the source is too small, or lacks a part"
                 )
             check_numbers(f"{suite.name}: {split} of {stream}", suite.tasks, table)
+            if suite.categories:
+                _check_codes(f"{suite.name}: {split} of {stream}", suite.categories, table)
             if suite.input_kind == "tokens" and suite.vocabulary_size is not None:
                 known = max(suite.vocabulary_size, 2 + len(suite.extras.get("characters", ())))
                 _check_range(f"{suite.name}: {split} of {stream}", table, "input", 0, known - 1, "token")
+
+
+def _check_codes(where: str, categories: Sequence[int], table: pa.Table) -> None:
+    """Raise `UserError` for the first sample whose code is none of its column's."""
+    values, width = _flat(table, "input")
+    rows, counts = values.reshape(-1, width), np.array(categories)
+    wrong = (counts > 0) & ((rows < 0) | (rows >= counts) | (rows != np.floor(rows)))
+
+    if wrong.any():
+        row, column = (int(place[0]) for place in np.nonzero(wrong))
+        raise UserError(
+            f"{where} has {rows[row, column]:g} in column {column + 1} of sample {table['id'][row]}; its codes are "
+            f"0 to {counts[column] - 1}"
+        )
 
 
 def check_numbers(where: str, tasks: Iterable[Task], table: pa.Table) -> None:

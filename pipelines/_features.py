@@ -69,11 +69,38 @@ def standardise(features: np.ndarray, train: np.ndarray) -> np.ndarray:
     return standardised(features, train)[0]
 
 
-def standardised(features: np.ndarray, train: np.ndarray) -> tuple[np.ndarray, dict[str, list[float]]]:
-    """The same, and what was taken off and divided by: a note that raw features of later samples are read by."""
+def standardised(
+    features: np.ndarray, train: np.ndarray, columns: np.ndarray | None = None
+) -> tuple[np.ndarray, dict[str, list[float]]]:
+    """The same, and what was taken off and divided by: a note that raw features of later samples are read by.
+
+    columns: a mask of those that are scaled; none: all.
+    """
     mean, deviation = features[train].mean(0), features[train].std(0)
     deviation = np.where(deviation > 0, deviation, 1.0)
-    return (features - mean) / deviation, {"mean": mean.tolist(), "deviation": deviation.tolist()}
+    if columns is not None:
+        mean, deviation = np.where(columns, mean, 0.0), np.where(columns, deviation, 1.0)
+    return (features - mean) / deviation, scaling(mean.tolist(), deviation.tolist())
+
+
+def scaling(mean: list[float], deviation: list[float]) -> dict[str, list[float]]:
+    """The note `standardised`: what is taken off the raw features, and what they are divided by then."""
+    return {"mean": mean, "deviation": deviation}
+
+
+def seen_inputs(tasks: Mapping[str, Vectors]) -> dict[str, int]:
+    """Task -> how many of its test inputs stand in training or validation, too, of whatever task; where there are."""
+    known: set[bytes] = set()
+    for vectors in tasks.values():
+        for split in ("train", "val"):
+            known |= set(_as_bytes(vectors, split))
+    counts = {task: sum(row in known for row in _as_bytes(vectors, "test")) for task, vectors in tasks.items()}
+    return {task: count for task, count in counts.items() if count}
+
+
+def _as_bytes(vectors: Vectors, split: str) -> list[bytes]:
+    """The inputs of a split as they are stored."""
+    return [row.tobytes() for row in vectors.features[vectors.rows[split]].astype(np.float32)]
 
 
 def principal_components(name: str, features: np.ndarray, train: np.ndarray, components: int) -> np.ndarray:

@@ -37,9 +37,14 @@ def is_hub_folder(folder: Path) -> bool:
     """Whether the `datasets` library, or the hub, wrote this folder."""
     if not folder.is_dir():
         return False
-    if (folder / _DATASET_DICT).is_file() or (folder / _STATE).is_file():
-        return True
-    return any(next(folder.glob(pattern), None) for pattern in ("*.arrow", "*.parquet", "*/*.parquet"))
+    return is_saved(folder) or any(
+        next(folder.glob(pattern), None) for pattern in ("*.arrow", "*.parquet", "*/*.parquet")
+    )
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether `save_to_disk` wrote this folder: `load_dataset` refuses it."""
+    return (folder / _DATASET_DICT).is_file() or (folder / _STATE).is_file()
 
 
 class HubFolder:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mtlscale.spec import UserError
-from pipelines._hub import HUB, load_hub
+from pipelines._hub import HUB, is_saved, load_hub
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 _LOCAL = ("file", "local")
@@ -29,9 +29,14 @@ _PACKAGES = {
 def is_remote(source: Path | str) -> bool:
     """Whether this is `hf:NAME` or a URL, and no path."""
     text = str(source)
-    if text.startswith(HUB) and not text.startswith(f"{HUB}/"):
+    if _is_hub(text):
         return True
     return bool(_URL.fullmatch(text)) and not Path(text).exists()
+
+
+def _is_hub(text: str) -> bool:
+    """Whether this is `hf:NAME` or `hf:/FOLDER`; `hf://…` is a URL that fsspec knows."""
+    return text.startswith(HUB) and not text.startswith(f"{HUB}//")
 
 
 def fetch_source(pipeline: str, source: Path | str, hub: bool, downloads: Path) -> Path:
@@ -40,9 +45,12 @@ def fetch_source(pipeline: str, source: Path | str, hub: bool, downloads: Path) 
     `hub`: whether the pipeline reads sets of the `datasets` library.
     """
     text = str(source)
-    if text.startswith(HUB) and not text.startswith(f"{HUB}/"):
+    if _is_hub(text):
         if not hub:
             raise UserError(f"{pipeline}: {text} is a set of the hub, which {pipeline} does not read; pass its files")
+        named = text.removeprefix(HUB)
+        if named.startswith("/") or (named and is_saved(Path(named))):
+            return Path(named)  # what `save_to_disk` wrote here
         return load_hub(pipeline, text)
     match = _URL.fullmatch(text)
     assert match is not None

@@ -72,6 +72,12 @@ def _check_suite(where: str, suite: TaskSuite) -> None:
     if not _is_shape(shape) or not shape or (suite.input_kind == "image" and len(shape) != 3):
         wanted = "(channels, height, width)" if suite.input_kind == "image" else "whole numbers of at least 1"
         raise UserError(f"{where}: input_shape = {shape!r} of {suite.input_kind} inputs should be {wanted}")
+    columns = math.prod(shape) if suite.input_kind == "vector" and len(shape) == 1 else 0
+    if suite.categories and len(suite.categories) != columns:
+        raise UserError(f"{where}: categories has {len(suite.categories)} entries for {suite.input_kind} inputs of "
+                        f"shape {tuple(shape)}; give one for each column of a vector, 0 for a number")  # fmt: skip
+    if not all(isinstance(count, int) and count >= 0 for count in suite.categories):
+        raise UserError(f"{where}: categories holds {suite.categories!r}; write how many codes each column has")
     if suite.per_token and any(task.per != "token" or task.loss != "cross_entropy" for task in suite.tasks):
         raise UserError(f"{where}: some of its tasks have classes for each token and others do not; make it two suites")
     if suite.input_kind == "tokens" and not _is_count(suite.vocabulary_size):

@@ -75,6 +75,7 @@ class TaggedPipeline(Pipeline):
     """A pipeline of sentences with a tag for every word; a task is a stream of its own."""
 
     ray_from_bytes: ClassVar[float] = RAY_FROM_BYTES
+    without_floors: ClassVar[tuple[str, ...]] = ("linear",)  # it looks at whole samples
 
     length: int = knob(
         128, low=4, high=65536, help="most tokens of a sentence, special ones included, or words; longer ones are cut"

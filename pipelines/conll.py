@@ -13,6 +13,7 @@ from mtlscale.data.splits import carve_validation
 from mtlscale.spec import SPLITS, UserError, knob, nearest
 from pipelines._base import Prepared, Work
 from pipelines._fingerprint import content
+from pipelines._named_files import folder_with
 from pipelines._tagged import BEGINS, INSIDE, OUTSIDE, Read, is_iob2, read_columns, with_beginnings
 from pipelines._tagged_texts import Gathered, TaggedPipeline
 from pipelines._text_files import unpacked
@@ -34,12 +35,13 @@ class Source:
 class Conll(TaggedPipeline):
     """Words with tags in files of yours: a word on every line, a blank line behind a sentence; a task for each.
 
-    `tasks` names the files, relative to the experiment file, to its `source`, or to --source: `{ner: {train: a.conll,
-    test: b.conll}, pos: {train: a.conll, val: c.conll, test: b.conll, tag: 2}}`. Columns are counted from 1, or from -1
-    at the end; they lie between tabs where a file has any, else between white space, and `-DOCSTART-` lines are none.
-    Where val is not given, a part of train is held out by a hash of its words. Tags are those of the training part, of
-    all tasks together (`tags: shared`) or of each (`own`). Where they are those of entities (`O`, `B-` and `I-`), one
-    that starts with `I-` is read as a beginning and counted, so that IOB1 becomes IOB2.
+    `tasks` names the files, relative to the experiment file, to its `source`, or to --source, which may be an archive:
+    `{ner: {train: a.conll, test: b.conll}, pos: {train: a.conll, val: c.conll, test: b.conll, tag: 2}}`. Columns are
+    counted from 1, or from -1 at the end; they lie between tabs where a file has any, else between white space, and
+    `-DOCSTART-` lines are none. Where val is not given, a part of train is held out by a hash of its words. Tags are
+    those of the training part, of all tasks together (`tags: shared`) or of each (`own`). Where they are those of
+    entities (`O`, `B-` and `I-`), one that starts with `I-` is read as a beginning and counted, so that IOB1 becomes
+    IOB2.
     """
 
     name: ClassVar[str] = "conll"
@@ -87,25 +89,31 @@ class Conll(TaggedPipeline):
         return tuple(dict.fromkeys(name for source in self.sources for name in source.files.values()))
 
     def locate(self, source: Path) -> Path:
-        """The folder that has all the named files."""
+        """The folder or archive that has all the named files."""
         if not self.tasks:
             raise UserError("conll: it has no tasks; name their files, as in `tasks: {ner: {train: a, test: b}}`")
-        for of_task in self.sources:
-            for name in of_task.files.values():
-                if not (source / name).is_file():
-                    raise UserError(f"conll: {name} of task {of_task.task} is missing in {source}; correct `tasks`, or "
-                                    "name its folder by `source` or --source")  # fmt: skip
+        with folder_with(source, self.files()) as folder:
+            for of_task in self.sources:
+                for name in of_task.files.values():
+                    if not (folder / name).is_file():
+                        raise UserError(f"conll: {name} of task {of_task.task} is missing in {source}; correct "
+                                        "`tasks`, or name its folder by `source` or --source")  # fmt: skip
         return source
 
     def source_fingerprint(self, located: Path | None) -> str:
-        """A hash of the named files, whatever lies beside them."""
+        """A hash of the named files, whatever lies beside them, packed or not."""
         assert located is not None
-        told = "".join(f"{name}\0{content(located / name)}\n" for name in self.files())
+        with folder_with(located, self.files()) as folder:
+            told = "".join(f"{name}\0{content(folder / name)}\n" for name in self.files())
         return hashlib.sha256(told.encode()).hexdigest()
 
     def prepare(self, source: Path | None, work: Work) -> Prepared:
         assert source is not None
         self.check_options()
+        with folder_with(source, self.files()) as folder:
+            return self._prepared(folder, work)
+
+    def _prepared(self, source: Path, work: Work) -> Prepared:
         gathered = Gathered()
         train = {of_task.task: self._read(of_task, "train", source, gathered, None) for of_task in self.sources}
         raw = {task: {tag for one in read.sentences for tag in one.tags} for task, read in train.items()}

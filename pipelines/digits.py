@@ -13,9 +13,11 @@ import pyarrow as pa
 from mtlscale.data.splits import hash_split, uniform_hash
 from mtlscale.spec import SPLITS, Task, TaskSuite, UserError, knob
 from pipelines._base import Pipeline, Prepared, Work
+from pipelines._features import scaling
 
 DIGITS = range(10)
 PIXELS = 64
+WHITE = 16.0  # the largest value of a pixel
 FRACTIONS = {"test": 0.2, "val": 0.16, "train": 0.64}  # 80/20, and 20 % of the 80 held out
 
 
@@ -45,7 +47,7 @@ class Digits(Pipeline):
         from sklearn.datasets import load_digits
 
         images, labels = load_digits(return_X_y=True)
-        pixels = (images / 16.0).astype(np.float32)
+        pixels = (images / WHITE).astype(np.float32)
         ids = np.array([f"{index:04d}" for index in range(len(labels))])
         split_of = np.array([hash_split(str(id), FRACTIONS, self.name) for id in ids])
         tables: dict[str, dict[str, pa.Table]] = {split: {} for split in SPLITS}
@@ -61,7 +63,7 @@ class Digits(Pipeline):
                     }
                 )
         suite = TaskSuite(name=self.name, tasks=TASKS, inputs="per_task", input_kind="vector", input_shape=(PIXELS,))
-        return Prepared(suite, tables)
+        return Prepared(suite, tables, notes={"standardised": scaling([0.0] * PIXELS, [WHITE] * PIXELS)})
 
     def _negatives(self, digit: int, ids: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Rows of other digits: each task takes its own stretch of a digit's images in the order of their hashes."""

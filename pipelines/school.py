@@ -9,7 +9,7 @@ import numpy as np
 
 from mtlscale.spec import Task, TaskSuite, UserError, knob
 from pipelines._base import Pipeline, Prepared, Work
-from pipelines._features import Vectors, random_split, standardise, vector_tables
+from pipelines._features import Vectors, random_split, standardised, vector_tables
 from pipelines._mat import read_mat
 
 FILE = "school.mat"
@@ -49,7 +49,7 @@ class School(Pipeline):
             rows[task] = random_split(self.name, task, ids[task], f"{self.name}/{self.split}", segments[places[task]])
         train = np.concatenate([places[task][rows[task]["train"]] for task in rows])
         numeric = features.max(0) > 1
-        features[:, numeric] = standardise(features[:, numeric], train)
+        features, scaled = standardised(features, train, numeric)
         targets = segments if self.target == "segment" else scores / 10
         samples = {task: Vectors(ids[task], features[at], targets[at], rows[task]) for task, at in places.items()}
         return Prepared(
@@ -61,6 +61,7 @@ class School(Pipeline):
                 input_shape=(features.shape[1],),
             ),
             vector_tables(samples),
+            notes={"standardised": scaled},
         )
 
     def _task(self, name: str) -> Task:

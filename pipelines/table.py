@@ -9,27 +9,38 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.parquet
 
+from mtlscale.data.categories import UNKNOWN, as_text, codes_of
 from mtlscale.spec import Task, TaskSuite, UserError, knob, nearest
 from pipelines._base import Pipeline, Prepared, Work
-from pipelines._features import TEST, VALIDATION, Vectors, random_split, standardised, vector_tables
+from pipelines._features import (
+    TEST,
+    VALIDATION,
+    Vectors,
+    random_split,
+    seen_inputs,
+    standardised,
+    vector_tables,
+)
+from pipelines._table_file import ROW, SUFFIXES, read_table, why_no_numbers
 
-SUFFIXES = (".csv", ".parquet")
 MOST_CLASSES = 1000
-ROW = "\0row"
+MOST_CATEGORIES = 10_000  # of a column
 
 
 class Table(Pipeline):
-    """A CSV or Parquet file, one row per sample: a task column, a target column, numeric features.
+    """A CSV or Parquet file, one row per sample: a task column, a target column, features.
 
-    Every task is split by itself, in classification also by class; one sample of each class stays in training. The
-    split goes by the id column or, without one, by the row number. Text targets are class names; numbers are classes
-    where they are whole. Rows with an empty cell stop the preparation, or are left out with --skip-bad.
+    Features are numbers, or categories where `categorical` names them: texts or whole numbers, which become codes in
+    the order of the training rows' values; a value that training does not have is unknown, and counted. Every task is
+    split by itself, in classification also by class; one sample of each class stays in training. The split goes by the
+    id column or, without one, by the row number. Text targets are class names; numbers are classes where they are
+    whole. Rows with an empty cell stop the preparation, or are left out with --skip-bad. Test rows whose features stand
+    in training or validation, too, of whatever task, are counted.
     """
 
     name: ClassVar[str] = "table"
+    results_version: ClassVar[int] = 2  # 2: whole numbers with a point are classes
     source: ClassVar[str] = "a file of yours"
     folder: ClassVar[str] = "table"
     delta: ClassVar[tuple[str, ...]] = ("accuracy", "rmse")
@@ -39,6 +50,7 @@ class Table(Pipeline):
     target: str = knob("target", help="column to predict")
     id: str = knob("", help="column that names the sample; none: the row number")
     features: tuple[str, ...] = knob((), help="feature columns; none: all others")
+    categorical: tuple[str, ...] = knob((), help="those of the features that are categories: texts or whole numbers")
     problem: str = knob("auto", choices=("auto", "classification", "regression"), help="auto: by the target's type")
     classes: str = knob("shared", choices=("shared", "own"), help="the same classes in all tasks, or each task its own")
     constant: str = knob("refuse", choices=("refuse", "drop"), help="what to do about a constant feature")
@@ -66,10 +78,10 @@ class Table(Pipeline):
 
     def prepare(self, source: Path | None, work: Work) -> Prepared:
         assert source is not None
-        table = _read(source)
+        table, read = read_table(source)
         names = self._feature_names(table)
         table, notes = self._complete(table, names, work)
-        features = np.column_stack([table[name].to_numpy().astype(float) for name in names])
+        notes = read | notes
         targets, classes = self._targets(table[self.target].combine_chunks())
         ids = _texts(table[self.id]) if self.id else np.array([f"{row:09d}" for row in table[ROW].to_pylist()])
         if len(np.unique(ids)) < len(ids):
@@ -88,10 +100,13 @@ class Table(Pipeline):
                 validation=self.validation,
             )
         train = np.concatenate([places[task][split["train"]] for task, split in splits.items()])
-        varying = self._varying(features[train], names)
-        features = features[:, varying]
-        if self.standardise:
-            features, notes["standardised"] = standardised(features, train)
+        features, categories = self._features(table, names, train, notes)
+        varying = self._varying(table.take(train), features[train], names)
+        features, names = features[:, varying], [name for name, kept in zip(names, varying, strict=True) if kept]
+        counts = tuple(1 + len(categories[name]) if name in categories else 0 for name in names)
+        numbers = np.array(counts) == 0
+        if self.standardise and numbers.any():
+            features, notes["standardised"] = standardised(features, train, numbers)
         samples = {
             task: Vectors(ids[rows], features[rows], labels[task], splits[task]) for task, rows in places.items()
         }
@@ -101,9 +116,35 @@ class Table(Pipeline):
             inputs="per_task",
             input_kind="vector",
             input_shape=(features.shape[1],),
+            categories=counts if any(counts) else (),
         )
-        notes["features"] = [name for name, kept in zip(names, varying, strict=True) if kept]
+        notes["features"] = names
+        if categories:
+            notes["categories"] = {name: categories[name] for name in names if name in categories}
+        if again := seen_inputs(samples):
+            notes["test_inputs_in_train_or_val"] = again
         return Prepared(suite, vector_tables(samples), notes=notes)
+
+    def _features(
+        self, table: pa.Table, names: list[str], train: np.ndarray, notes: dict[str, Any]
+    ) -> tuple[np.ndarray, dict[str, list[str]]]:
+        """Return the features [N, D], categories as codes, and the values of each column of categories by code."""
+        columns, categories, unseen = [], {}, {}
+        for name in names:
+            if name not in self.categorical:
+                columns.append(table[name].to_numpy().astype(float))
+                continue
+            values = np.array([as_text(value) for value in table[name].to_pylist()], dtype=object)
+            known = categories[name] = sorted(set(values[train]), key=_by_kind)
+            if len(known) > MOST_CATEGORIES:
+                raise UserError(f"table: column {name!r} has {len(known)} categories, {MOST_CATEGORIES} at most; leave "
+                                "it out of `features` if it names rows")  # fmt: skip
+            columns.append(codes_of(values, known).astype(float))
+            if count := int((columns[-1] == UNKNOWN).sum()):
+                unseen[name] = count
+        if unseen:
+            notes["unknown_categories"] = unseen
+        return np.column_stack(columns), categories
 
     def _feature_names(self, table: pa.Table) -> list[str]:
         """The feature columns; `UserError` where a named column is missing or a feature is no number."""
@@ -120,22 +161,35 @@ class Table(Pipeline):
                 raise UserError(f"table: there is no column {name!r}; {nearest(name, known)}; correct `features`")
             if name in roles:
                 raise UserError(f"table: column {name!r} is task, target or id and a feature as well; drop one role")
-            if not _is_number(table[name].type):
+            if name not in self.categorical and not _is_number(table[name].type):
                 raise UserError(
-                    f"table: feature {name!r} holds {table[name].type}, no numbers; encode it or list `features`"
+                    f"table: feature {name!r} holds {table[name].type}, no numbers; {why_no_numbers(table[name])}"
                 )
+        self._check_categorical(table, names)
         return names
+
+    def _check_categorical(self, table: pa.Table, names: list[str]) -> None:
+        for name in self.categorical:
+            if name not in names:
+                raise UserError(f"table: {name!r} of `categorical` is no feature; {nearest(name, names)}")
+            if pa.types.is_floating(table[name].type) and not _is_whole(table[name].drop_null().combine_chunks()):
+                raise UserError(
+                    f"table: column {name!r} holds numbers that are not whole; leave it out of `categorical`"
+                )
 
     def _complete(self, table: pa.Table, names: list[str], work: Work) -> tuple[pa.Table, dict[str, Any]]:
         """The rows without an empty cell (or NaN, or infinity) in the columns that count."""
         problems: dict[int, str] = {}
         for name in (*names, self.task, self.target, *([self.id] if self.id else [])):
-            empty = table[name].is_null()
+            wrong = {f"has no value in {name}": table[name].is_null()}
             if pa.types.is_floating(table[name].type):
-                empty = pc.or_(empty, pc.invert(pc.fill_null(pc.is_finite(table[name]), False)))
-            for row in np.flatnonzero(empty.to_numpy()):
-                problems.setdefault(int(row), name)
-        notes = work.settle(((f"row {row + 1}", f"has no value in {name}") for row, name in problems.items()), "rows")
+                wrong[f"has no value in {name}"] = table[name].is_null(nan_is_null=True)
+                wrong[f"is infinite in {name}"] = pc.fill_null(pc.is_inf(table[name]), False)
+            for problem, rows in wrong.items():
+                for row in np.flatnonzero(rows.to_numpy()):
+                    problems.setdefault(int(row), problem)
+
+        notes = work.settle(((f"row {row + 1}", problem) for row, problem in problems.items()), "rows")
         kept = np.ones(len(table), dtype=bool)
         kept[list(problems)] = False
         if not kept.any():
@@ -145,15 +199,21 @@ class Table(Pipeline):
     def _targets(self, column: pa.Array) -> tuple[np.ndarray, tuple[str, ...]]:
         """Numbers and no classes, or the code of each row's class and the classes in order."""
         number = _is_number(column.type)
-        if self.problem == "regression" or (self.problem == "auto" and pa.types.is_floating(column.type)):
+        fractions = pa.types.is_floating(column.type) and not _is_whole(column)
+        if self.problem == "regression" or (self.problem == "auto" and fractions):
             if not number:
                 raise UserError(
                     f"table: target {self.target!r} holds {column.type}, no numbers; set `problem` to classification"
                 )
             return column.to_numpy(zero_copy_only=False).astype(np.float32), ()
         values, codes = np.unique(column.to_numpy(zero_copy_only=False), return_inverse=True)
-        if len(values) > MOST_CLASSES:
-            raise UserError(f"table: target {self.target!r} has {len(values)} classes; set `problem` to regression")
+        if pa.types.is_floating(column.type):
+            values = [as_text(value) for value in values.tolist()]
+        mend = "set `problem` to regression" if number else "name another column by `target`"
+        if len(values) > MOST_CLASSES or 2 * len(values) > len(codes):
+            raise UserError(f"table: target {self.target!r} has {len(values)} classes in {len(codes)} rows; {mend}")
+        if len(values) < 2:
+            raise UserError(f"table: all labels of {self.target!r} are {values[0]}; there is nothing to learn")
         return codes, tuple(str(value) for value in values)
 
     def _tasks(self, column: np.ndarray) -> dict[str, np.ndarray]:
@@ -174,6 +234,8 @@ class Table(Pipeline):
             return codes, ()
         found, own = np.unique(codes, return_inverse=True)
         if self.classes == "own":
+            if len(found) < 2:
+                raise UserError(f"table: all labels of task {task} are {classes[found[0]]}; leave the task out")
             return own, tuple(classes[code] for code in found)
         if len(found) < len(classes):
             missing = next(name for code, name in enumerate(classes) if code not in found)
@@ -182,10 +244,19 @@ class Table(Pipeline):
             )
         return codes, classes
 
-    def _varying(self, train: np.ndarray, names: list[str]) -> np.ndarray:
-        """Mask of the features that are not constant over the training samples; `UserError` unless they may go."""
-        varying = train.max(0) > train.min(0)
+    def _varying(self, table: pa.Table, train: np.ndarray, names: list[str]) -> np.ndarray:
+        """Mask of the features that are not constant over the training samples; `UserError` unless they may go.
+
+        table: the training rows as the file has them; train: their features.
+        """
+        stored = train if self.standardise else train.astype(np.float32)
+        varying = stored.max(0) > stored.min(0)
         constant = [name for name, varies in zip(names, varying, strict=True) if not varies]
+        lost = next((name for name in constant if pc.count_distinct(table[name]).as_py() > 1), None)
+        if lost is not None:
+            raise UserError(
+                f"table: feature {lost!r} loses its differences in {stored.dtype}; take its smallest value off"
+            )
         if constant and self.constant == "refuse":
             raise UserError(
                 f"table: feature {constant[0]!r} is constant over the training samples; leave it out of `features` or "
@@ -204,24 +275,23 @@ def _task(name: str, classes: tuple[str, ...]) -> Task:
     return Task(name=name, loss="cross_entropy", outputs=len(classes), metrics=("accuracy",), classes=classes)
 
 
-def _read(path: Path) -> pa.Table:
-    """The file with its row numbers as the column `ROW`."""
-    try:
-        table = _read_csv(path) if path.suffix == ".csv" else pyarrow.parquet.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"table: {path.name} cannot be read: {str(error).splitlines()[0]}") from None
-    if not len(table):
-        raise UserError(f"table: {path.name} has no row")
-    return table.append_column(ROW, pa.array(range(len(table))))
-
-
-def _read_csv(path: Path) -> pa.Table:
-    return pyarrow.csv.read_csv(path, convert_options=pyarrow.csv.ConvertOptions(strings_can_be_null=True))
-
-
 def _is_number(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
 
 
+def _is_whole(column: pa.Array) -> bool:
+    """Return whether the numbers are whole, as those of a column of classes in which a cell was empty once."""
+    numbers = column.to_numpy(zero_copy_only=False)
+    return bool((numbers == np.floor(numbers)).all())
+
+
 def _texts(column: pa.ChunkedArray) -> np.ndarray:
     return np.array([str(value) for value in column.to_pylist()])
+
+
+def _by_kind(name: str) -> tuple[bool, float, str]:
+    """Return a key that orders categories that are numbers by size, others by the alphabet."""
+    try:
+        return False, float(name), name
+    except ValueError:
+        return True, 0.0, name

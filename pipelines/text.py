@@ -19,12 +19,14 @@ from pipelines._base import Prepared, Work
 from pipelines._fingerprint import content
 from pipelines._hub import HubFolder, is_hub_folder
 from pipelines._labelled_texts import TextPipeline, held_out, keys_of, own_splits, sentences
+from pipelines._named_files import folder_with, is_archive
 from pipelines._text import RAY_FROM_BYTES
 from pipelines._text_files import LATIN_1, QUOTES, SUFFIXES, Problems, check_columns, read_rows
 
 MOST_CLASSES = 1000
 PROBLEMS = ("auto", "classification", "regression")
 COLUMNS = ("text", "second", "label")
+WHOLE = "."  # the source itself, a folder of the `datasets` library
 KEYS = ("file", *SPLITS, *COLUMNS, "problem")
 
 
@@ -69,7 +71,8 @@ class Text(TextPipeline):
     where it is too long, each keeps half of the room and what the other leaves. Files that are not UTF-8 are read as
     Latin-1, which the manifest says, as it counts texts that were cut, texts without a word (kept as an unknown one)
     and test texts that stand in training, too. Folders of the `datasets` library have a column for each, and their own
-    splits.
+    splits; a task without a file is of the folder that the source itself is, `hf:NAME` included. The source may be an
+    archive.
     """
 
     name: ClassVar[str] = "text"
@@ -77,6 +80,7 @@ class Text(TextPipeline):
     folder: ClassVar[str] = "text"
     delta: ClassVar[tuple[str, ...]] = ("accuracy", "rmse")
     ray_from_bytes: ClassVar[float] = RAY_FROM_BYTES
+    hub: ClassVar[bool] = True
 
     tasks: dict[str, Any] = knob(
         {}, help="task -> its file, or {file | train, val, test; text, second, label, problem}"
@@ -111,9 +115,9 @@ class Text(TextPipeline):
             if not isinstance(value, str):
                 raise UserError(f"{where}: {key} = {value!r} should be a text; put it in quotes")
         files = {part: told[part] for part in SPLITS if part in told}
-        if ("file" in told) == bool(files) or (files and ("train" not in files or len(files) < 2)):
+        if ("file" in told and files) or (files and ("train" not in files or len(files) < 2)):
             raise UserError(f"{where}: name its `file`, or its `train` and `test`, and `val` where there is one")
-        files = files or {"": told["file"]}
+        files = files or {"": told.get("file", WHOLE)}
         for name in files.values():
             if not name or name.startswith(("/", "~")) or ".." in PurePosixPath(name).parts:
                 raise UserError(
@@ -125,38 +129,55 @@ class Text(TextPipeline):
         return Source(task, files, **said)
 
     def files(self) -> tuple[str, ...]:
+        return tuple(name for name in self._names if name != WHOLE)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for source in self.sources for name in source.files.values()))
 
     def locate(self, source: Path) -> Path:
-        """The folder that has all the named files."""
+        """The folder or archive that has all the named files."""
         if not self.tasks:
             raise UserError("text: it has no tasks; name a file for each, as in `tasks: {reviews: reviews.tsv}`")
-        if not source.is_dir():
+        if not source.is_dir() and not is_archive(source):
             problem = "is a file" if source.exists() else "does not exist"
-            raise UserError(f"text: source {source} {problem}; name the folder with the files of `tasks`")
-        for of_task in self.sources:
-            for name in of_task.files.values():
-                if not (source / name).exists():
-                    raise UserError(f"text: {name} of task {of_task.task} is missing in {source}; correct `tasks`, or "
-                                    "name its folder by `source` or --source")  # fmt: skip
-                if (source / name).is_dir() and not is_hub_folder(source / name):
-                    raise UserError(f"text: {name} of task {of_task.task} is no folder that `save_to_disk` wrote; name "
-                                    f"one, or a file ({', '.join(SUFFIXES)})")  # fmt: skip
+            raise UserError(f"text: source {source} {problem}; name the folder or archive with the files of `tasks`")
+        with folder_with(source, self.files()) as folder:
+            for of_task in self.sources:
+                for name in of_task.files.values():
+                    self._check_there(of_task.task, name, folder, source)
         return source
 
+    def _check_there(self, task: str, name: str, folder: Path, source: Path) -> None:
+        if name == WHOLE:
+            if not is_hub_folder(folder):
+                raise UserError(f"text: task {task}: name its `file`, or its `train` and `test`; {source} is no folder "
+                                "that `save_to_disk` wrote")  # fmt: skip
+        elif not (folder / name).exists():
+            raise UserError(f"text: {name} of task {task} is missing in {source}; correct `tasks`, or name its folder "
+                            "by `source` or --source")  # fmt: skip
+        elif (folder / name).is_dir() and not is_hub_folder(folder / name):
+            raise UserError(f"text: {name} of task {task} is no folder that `save_to_disk` wrote; name one, or a file "
+                            f"({', '.join(SUFFIXES)})")  # fmt: skip
+
     def source_fingerprint(self, located: Path | None) -> str:
-        """A hash of the named files, whatever lies beside them."""
+        """A hash of the named files, whatever lies beside them, packed or not."""
         assert located is not None
         digest = hashlib.sha256()
-        for name in self.files():
-            path = located / name
-            told = content(path) if path.is_file() else HubFolder(self.name, path).fingerprint()
-            digest.update(f"{name}\0{told}\n".encode())
+        with folder_with(located, self.files()) as folder:
+            for name in self._names:
+                path = folder / name
+                told = content(path) if path.is_file() else HubFolder(self.name, path).fingerprint()
+                digest.update(f"{name}\0{told}\n".encode())
         return digest.hexdigest()
 
     def prepare(self, source: Path | None, work: Work) -> Prepared:
         assert source is not None
         self.check_vectors()
+        with folder_with(source, self.files()) as folder:
+            return self._prepared(folder, work)
+
+    def _prepared(self, source: Path, work: Work) -> Prepared:
         problems: Problems = []
         notes: dict[str, Any] = {}
         tables, tasks = [], []
@@ -167,7 +188,11 @@ class Text(TextPipeline):
                 raise UserError(f"text: task {of_task.task} has no row to use; mend its file or leave it out")
             text, second = words_of(rows.texts), words_of(rows.seconds)
             splits = self._splits(of_task, rows.parts, keys_of(text, second), notes)
-            kept, labels, task = _labels(of_task, rows, splits, problems)
+            try:
+                kept, labels, task = _labels(of_task, rows, splits, problems)
+            except UserError:
+                self._settle(problems, work)  # a row that cannot be read comes first: it may be why
+                raise
             table = sentences(of_task.task, rows.ids, splits, labels, (text, second), (rows.texts, rows.seconds))
             tables.append(table.filter(pa.array(kept, pa.bool_())))
             tasks.append(task)

@@ -15,6 +15,7 @@ from mtlscale.architectures._fitted import FittedModule
 from mtlscale.architectures._phases import Phase
 from mtlscale.architectures._regressions import Examples, fit
 from mtlscale.data import Batch, Outputs
+from mtlscale.data.categories import OneHot
 from mtlscale.encoders import EncoderModule
 from mtlscale.spec import Task, TaskSuite, UserError, knob
 
@@ -28,6 +29,7 @@ class LinearModule(FittedModule):
     def __init__(self, suite: TaskSuite, maps: bool, strengths: tuple[float, ...]) -> None:
         super().__init__(suite)
         self.suite, self.maps, self.strengths = suite, maps, strengths
+        self.one_hot = OneHot(suite.categories) if suite.categories else None
         features = self._features(torch.zeros(1, *suite.input_shape)).shape[1]
         self.register_buffer("centre", torch.zeros(features))
         self.register_buffer("scale", torch.ones(features))
@@ -52,8 +54,10 @@ class LinearModule(FittedModule):
         return Outputs(predictions)
 
     def _features(self, inputs: Tensor) -> Tensor:
-        """[B, F]: numbers as they are, pictures made small, logarithms of the counts of words; with maps [B, F, H, W]:
-        colours, their means around the place, and the place."""
+        """[B, F]: numbers as they are, category codes as one-hot columns, pictures made small, logarithms of the counts
+        of words; with maps [B, F, H, W]: colours, their means around the place, and the place."""
+        if self.one_hot is not None:
+            return self.one_hot(inputs)
         if self.suite.input_kind == "tokens":
             counts = torch.zeros(len(inputs), self.suite.vocabulary_size or 1, device=inputs.device)
             counts.scatter_add_(1, inputs.long(), torch.ones(inputs.shape, device=inputs.device))
@@ -109,15 +113,15 @@ class LinearModule(FittedModule):
     def _rows(self, features: Tensor, where: Tensor | None) -> Any:
         if where is not None:
             return features.flatten(2)[:, :, where].movedim(1, -1).flatten(0, 1).double().numpy()
-        if self.suite.input_kind == "tokens":
+        if self.suite.input_kind == "tokens" or self.one_hot is not None:
             from scipy import sparse
 
-            return sparse.csr_array(features.double().numpy())
+            return sparse.csr_array(features.numpy()).astype(np.float64)
         return features.double().numpy()
 
     def _standardise(self, found: dict[str, dict[str, Examples]]) -> None:
         """Rows of words are weighted by how few documents have them and brought to length 1; others get mean 0 and
-        variance 1, over all training samples."""
+        variance 1, over all training samples, one-hot columns aside, which stay 0 and 1."""
         distinct = {id(examples.rows): examples.rows for examples in found["train"].values()}
         rows = _stacked(list(distinct.values()))
         done: dict[int, tuple[Any, Any]] = {}  # with the matrix itself, so that its id stays its own
@@ -127,14 +131,22 @@ class LinearModule(FittedModule):
             documents = np.asarray((rows > 0).sum(0)).reshape(-1)
             scale = np.log((1 + rows.shape[0]) / (1 + documents)) + 1.0
             centre = np.zeros_like(scale)
+        elif self.one_hot is not None:
+            centre, scale = np.zeros(self.one_hot.width), np.ones(self.one_hot.width)
+            numbers = ~self.one_hot.codes
+            centre[numbers], scale[numbers] = _moments(rows[:, numbers].toarray())
         else:
-            centre, spread = rows.mean(0), rows.std(0)
-            scale = 1.0 / np.where(spread > 1e-9, spread, 1.0)
+            centre, scale = _moments(rows)
 
         def standardised(matrix: Any) -> Any:
             if id(matrix) not in done:
-                words = self.suite.input_kind == "tokens"
-                done[id(matrix)] = matrix, normalize(matrix * scale) if words else (matrix - centre) * scale
+                if self.suite.input_kind == "tokens":
+                    scaled = normalize(matrix * scale)
+                elif self.one_hot is not None:
+                    scaled = _shifted(matrix * scale, centre * scale, ~self.one_hot.codes)
+                else:
+                    scaled = (matrix - centre) * scale
+                done[id(matrix)] = matrix, scaled
             return done[id(matrix)][1]
 
         for split in found.values():
@@ -142,6 +154,21 @@ class LinearModule(FittedModule):
                 split[name] = Examples(standardised(examples.rows), examples.labels)
         self.get_buffer("centre").copy_(torch.from_numpy(centre))
         self.get_buffer("scale").copy_(torch.from_numpy(scale))
+
+
+def _moments(rows: Any) -> tuple[Any, Any]:
+    """Return the means of columns, and one over their deviations; 1 for a column that hardly moves."""
+    spread = rows.std(0)
+    return rows.mean(0), 1.0 / np.where(spread > 1e-9, spread, 1.0)
+
+
+def _shifted(matrix: Any, offsets: Any, columns: Any) -> Any:
+    """Return a sparse matrix less the offsets of some columns (a mask); the others stay sparse."""
+    from scipy import sparse
+
+    dense = sparse.csr_array(matrix[:, columns].toarray() - offsets[columns])
+    order = np.argsort(np.concatenate([np.flatnonzero(columns), np.flatnonzero(~columns)]))
+    return sparse.hstack([dense, matrix[:, ~columns]], format="csc")[:, order].tocsr()
 
 
 def _labels(task: Task, target: Tensor, where: Tensor | None) -> Any:
@@ -167,8 +194,9 @@ class Linear(Architecture):
     """Ridge regression of numbers, logistic regression of classes: the best linear predictor on validation of several
     strengths of the penalty, for every task by itself or for all of one kind together with an indicator of the task.
 
-    Words enter as tf-idf, pictures as 16 x 16 means, maps place by place (colours, their means around, the place), of
-    512 pictures. Computed before the first step with scikit-learn; training does not move it.
+    Words enter as tf-idf, category codes as one-hot columns, pictures as 16 x 16 means, maps place by place (colours,
+    their means around, the place), of 512 pictures. Computed before the first step with scikit-learn; training does not
+    move it.
     """
 
     name: ClassVar[str] = "linear"

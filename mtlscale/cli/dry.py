@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from mtlscale.cli.grid import grid
+from mtlscale.data.remarks import left_out
 from mtlscale.execution.reading import reading
 from mtlscale.execution.sweep import SweepPlan
 from mtlscale.spec import space_of
@@ -27,6 +28,8 @@ def show(console: Console, sketch: Sketch, found: Forecasts) -> None:
         _runs(console, sketch)
     else:
         _trials(console, sketch)
+    for label, floors in sketch.experiment.left_out().items():
+        console.print(left_out(label, floors), highlight=False)
     for dataset, why in sketch.why.items():
         console.print(f"{dataset}: {why}; ids, sizes and steps are unknown until it is prepared", highlight=False)
     _forecasts(console, found)

@@ -112,6 +112,8 @@ def predict(
     console = console_of(stderr=True)
     for problem in told.skipped[:20]:
         console.print(f"left out: {problem}", soft_wrap=True, highlight=False)
+    for line in told.unfamiliar.lines(told.count):
+        console.print(f"warning: {line}", soft_wrap=True, highlight=False, markup=False)
     console.print(f"{told.count} predicted, {len(told.skipped)} left out", highlight=False)
 
 

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from mtlscale.data.categories import OneHot
 from mtlscale.encoders._base import Encoder, EncoderModule, Memory, StagedModule
 from mtlscale.encoders._dropout import Dropout
 from mtlscale.encoders._pixels import add_pixels, normalised
@@ -24,7 +25,7 @@ class MLP(Encoder):
     """Fully connected layers over the flattened input.
 
     Every hidden layer is linear, activation, dropout, and a stage; `hidden = []` passes the flattened input through.
-    Reads vectors and images.
+    Reads vectors, columns of category codes as one-hot columns, and images.
     """
 
     name: ClassVar[str] = "mlp"
@@ -63,7 +64,8 @@ class MLPModule(StagedModule):
         input_dropout: float,
     ) -> None:
         super().__init__()
-        size = math.prod(suite.input_shape)
+        self.one_hot = OneHot(suite.categories) if suite.categories else None
+        size = math.prod(suite.input_shape) if self.one_hot is None else self.one_hot.width
         if suite.input_kind == "image":
             add_pixels(self, suite)
         self.of_images = suite.input_kind == "image"
@@ -84,6 +86,8 @@ class MLPModule(StagedModule):
         return flat
 
     def _numbers(self, inputs: Tensor) -> Tensor:
+        if self.one_hot is not None:
+            return self.one_hot(inputs)
         return normalised(inputs, self.mean, self.std) if self.of_images else inputs
 
     def stage(self, index: int, features: Tensor, memory: Memory) -> Tensor:

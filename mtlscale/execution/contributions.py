@@ -141,7 +141,7 @@ def _of_runs(experiment: Experiment, lines: Sequence[tuple[int, RunRecord]]) -> 
     wanted = [
         (dataset.label, method.label, seed)
         for dataset in experiment.datasets
-        for method in experiment.methods
+        for method in experiment.methods_of(dataset)
         for seed in experiment.seeds
     ]
     for number, record in lines:

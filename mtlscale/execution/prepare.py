@@ -247,7 +247,9 @@ def _engine(pipeline: Pipeline, located: Path | None, engine: Literal["auto", "r
 
 def _bytes(pipeline: Pipeline, located: Path) -> int:
     """What its raw files take."""
-    named = [located / name for name in pipeline.files()] or [located]  # what else lies there is none of its
+    named = [located / name for name in pipeline.files()]  # what else lies there is none of its
+    if located.is_file() or not named:
+        named = [located]
     below = [path for each in named for path in ([each] if each.is_file() else each.rglob("*"))]
     return sum(path.stat().st_size for path in below if path.is_file())
 

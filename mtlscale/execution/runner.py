@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from mtlscale.data import read_manifest
+from mtlscale.data.remarks import left_out, remarks
 from mtlscale.data.shared import publish
 from mtlscale.execution import cluster
 from mtlscale.execution.check import check_goes_together
@@ -160,7 +162,7 @@ def _check(experiment: Experiment, home: Home, address: str | None) -> None:
 
 
 def _prepare(experiment: Experiment, home: Home, source: Path | None, download: bool, observer: Observer) -> Datasets:
-    wanted = experiment.data()
+    wanted, told = experiment.data(), set()
     storage = None if home.storage is None else Storage(home.storage)
 
     def folder(name: str) -> Path:
@@ -173,7 +175,14 @@ def _prepare(experiment: Experiment, home: Home, source: Path | None, download: 
         if storage is not None:
             publish(storage, result)
         observer.prepared(name, result)
+        if dataset.label not in told:  # not for each of several splits
+            told.add(dataset.label)
+            for line in remarks(dataset.label, read_manifest(result)):
+                observer.note(line)
         return result
+
+    for label, floors in experiment.left_out().items():
+        observer.note(left_out(label, floors))
 
     return Datasets.prepare(experiment, folder)
 

@@ -109,4 +109,6 @@ def _raw(description: Description) -> str:
     if not told.features:
         return "Tables have the features of the data, in their order, as the prepared data have them."
     scaled = ", and are standardised as the data's were" if told.mean else ""
+    if told.categories:
+        scaled += f"; {', '.join(f'`{name}`' for name in list(told.categories)[:20])} hold categories"
     return f"Tables have the columns {', '.join(f'`{name}`' for name in told.features[:20])}{scaled}."

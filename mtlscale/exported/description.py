@@ -50,6 +50,9 @@ class InputDescription(BaseModel):
     features: list[str] = []  # vectors: the columns by name, where they are known
     mean: list[float] = []  # what is taken off raw features, and what they are divided by then; none: nothing
     deviation: list[float] = []
+    categories: dict[str, list[str]] = {}  # vectors: column -> its values in the order of their codes, from 1
+    low: list[float] = []  # vectors: the range of the training inputs, as prepared; none: not known
+    high: list[float] = []
 
 
 class RunFacts(BaseModel):

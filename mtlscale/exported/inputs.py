@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +13,11 @@ import torch
 from torch import Tensor
 
 from mtlscale.exported.description import TOKENIZER, VOCABULARY, Description
+from mtlscale.exported.features import Unfamiliar, listed, read_features, unfamiliar
 from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-NO_FEATURES = ("id", "task", "target", "label", "split", "weight")  # columns that are none, where no names are known
 
 
 @dataclass
@@ -27,6 +27,7 @@ class Read:
     inputs: Tensor
     kept: list[int]
     skipped: list[str] = field(default_factory=list)
+    unfamiliar: Unfamiliar = field(default_factory=Unfamiliar)
 
 
 class Reader:
@@ -45,8 +46,11 @@ class Reader:
         return path.read_text(encoding="utf-8").split("\n")[:-1]
 
     def tensor(self, inputs: Any) -> Tensor:
-        """All of the inputs."""
-        return self.read(inputs).inputs
+        """All of the inputs; a warning says where training has nothing like them."""
+        found = self.read(inputs)
+        for line in found.unfamiliar.lines(len(found.inputs)):
+            warnings.warn(line, stacklevel=3)
+        return found.inputs
 
     def read(self, inputs: Any, *, skip_bad: bool = False) -> Read:
         """The inputs that can be read. `UserError` where there is none."""
@@ -58,6 +62,13 @@ class Reader:
 
     def some(self, inputs: Any, *, skip_bad: bool = False, rows: Sequence[Any] | None = None) -> Read:
         """The same, though there may be none. rows: how messages number the rows of a table; default: from 1."""
+        found = self._some(inputs, skip_bad, rows)
+        if self.told.low:
+            named = [place + 1 if rows is None else rows[place] for place in found.kept]
+            found.unfamiliar.add(unfamiliar(self.told, found.inputs.numpy(), named))
+        return found
+
+    def _some(self, inputs: Any, skip_bad: bool, rows: Sequence[Any] | None) -> Read:
         if hasattr(inputs, "columns") and not isinstance(inputs, Tensor) and not hasattr(inputs, "schema"):
             import pyarrow as pa
 
@@ -201,7 +212,7 @@ class Reader:
             return self._features(table, skip_bad, rows)
         column = {"tokens": "text", "image": "image"}[self.told.kind]
         raise UserError(
-            f"the table has columns {_listed(names)}, the model reads a column {column!r}, or the prepared {'input'!r} "
+            f"the table has columns {listed(names)}, the model reads a column {column!r}, or the prepared {'input'!r} "
             f"{self._wanted()}"
         )
 
@@ -229,38 +240,14 @@ class Reader:
 
     def _features(self, table: pa.Table, skip_bad: bool, rows: Sequence[Any]) -> Read:
         import numpy as np
-        import pyarrow as pa
 
-        names = self.told.features or [
-            name
-            for name in table.column_names
-            if name.lower() not in NO_FEATURES and not name.startswith("target.") and not _is_string(table[name].type)
-        ]
-        for name in names:
-            if name not in table.column_names:
-                raise UserError(
-                    f"the table has no column {name!r}; the model reads {len(names)} features: {_listed(names)}"
-                )
-            kind = table[name].type
-            if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-                raise UserError(f"column {name!r} holds {kind}, the model reads numbers")
-        if len(names) != self.told.shape[0] or len(self.told.shape) > 1:
-            raise UserError(
-                f"the table has {len(names)} columns of numbers ({_listed(names)}), the model reads {self._wanted()}"
-            )
-        values = np.column_stack([table[name].to_numpy().astype(np.float64) for name in names])
-        wrong = np.argwhere(~np.isfinite(values))
-        problems = {
-            int(row): f"row {rows[row]} has no value in {names[column]}" for row, column in wrong[::-1].tolist()
-        }
+        values, problems, unknown = read_features(self.told, table, rows)
         if problems and not skip_bad:
             raise UserError(f"{problems[min(problems)]}; mend it, or pass --skip-bad")
         kept = [row for row in range(len(values)) if row not in problems]
-        values = values[kept]
-        if self.told.mean:
-            values = (values - np.array(self.told.mean)) / np.array(self.told.deviation)
         skipped = [problems[row] for row in sorted(problems)]
-        return Read(torch.from_numpy(values.astype(np.dtype(self.told.dtype))), kept, skipped)
+        inputs = torch.from_numpy(values[kept].astype(np.dtype(self.told.dtype)))
+        return Read(inputs, kept, skipped, Unfamiliar(unknown=unknown))
 
 
 def _whole(inputs: Tensor) -> Read:
@@ -275,12 +262,6 @@ def _is_text(one: Any) -> bool:
 
 def _is_image(one: Any) -> bool:
     return hasattr(one, "convert") and hasattr(one, "size") and hasattr(one, "mode")
-
-
-def _is_string(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _pixels(item: Any, shape: Sequence[int]) -> Any:
@@ -306,7 +287,3 @@ def _pixels(item: Any, shape: Sequence[int]) -> Any:
     if (image.height, image.width) != size:
         image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     return np.array(image)[None]
-
-
-def _listed(names: Sequence[str], most: int = 6) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

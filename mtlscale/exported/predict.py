@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mtlscale.data import Batch, read_manifest
 from mtlscale.data.prepared import read_ids
+from mtlscale.exported.features import Unfamiliar
 from mtlscale.exported.files import parts
 from mtlscale.exported.model import ExportedModel
 from mtlscale.exported.predictions import Prediction, prediction_of
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Told:
-    """How many inputs were predicted, and which were left out."""
+    """How many inputs were predicted, which were left out, and what training has nothing like."""
 
     count: int = 0
     skipped: list[str] = field(default_factory=list)
+    unfamiliar: Unfamiliar = field(default_factory=Unfamiliar)
 
 
 def predict_files(
@@ -49,6 +51,7 @@ def predict_files(
         names = model.named(part.task or (list(task) if task else None))
         read = model.reader.some(part.inputs, skip_bad=skip_bad, rows=part.names)
         told.skipped += read.skipped
+        told.unfamiliar.add(read.unfamiliar)
         if not read.kept:
             continue
         found = model.predict(read.inputs, names)

@@ -13,12 +13,14 @@ from mtlscale.exported.source import Source
 from mtlscale.spec import TaskSuite, UserError, checkpoints, component, files
 
 _DTYPES = {"tokens": "int32", "image": "uint8", "vector": "float32"}
+_ROWS = 4096  # of a file, at a time
 
 
 def describe_input(source: Source, folder: Path) -> InputDescription:
     """Of a run's data. folder: what is written of the model so far."""
     suite, notes = source.suite, source.data.manifest.notes
     scaled = notes.get("standardised", {})
+    low, high = _training_range(source)
     return InputDescription(
         kind=suite.input_kind,
         shape=tuple(suite.input_shape),
@@ -28,7 +30,34 @@ def describe_input(source: Source, folder: Path) -> InputDescription:
         features=list(notes.get("features", [])) if suite.input_kind == "vector" else [],
         mean=list(scaled.get("mean", [])),
         deviation=list(scaled.get("deviation", [])),
+        categories=dict(notes.get("categories", {})),
+        low=low,
+        high=high,
     )
+
+
+def _training_range(source: Source) -> tuple[list[float], list[float]]:
+    """Return the smallest and the largest training value of each column of vectors; empty for other inputs, and where
+    the files are in a storage alone."""
+    import numpy as np
+    import pyarrow.parquet as pq
+
+    manifest, folder = source.data.manifest, source.data.folder
+    paths = [folder / shard.path for name in manifest.suite.streams for shard in manifest.shards("train", name)]
+    if (
+        manifest.suite.input_kind != "vector"
+        or len(manifest.suite.input_shape) != 1
+        or not all(path.exists() for path in paths)
+    ):
+        return [], []
+    columns = manifest.suite.input_shape[0]
+    low, high = np.full(columns, np.inf), np.full(columns, -np.inf)
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(_ROWS, columns=["input"]):
+                values = batch.column(0).flatten().to_numpy(zero_copy_only=False).reshape(-1, columns)
+                low, high = np.minimum(low, values.min(0)), np.maximum(high, values.max(0))
+    return low.tolist(), high.tolist()
 
 
 def _dtype(source: Source) -> str:

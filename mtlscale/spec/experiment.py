@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from mtlscale.spec import measures
+from mtlscale.spec.components import component
 from mtlscale.spec.dimensions import Knobs, SearchSpec
 from mtlscale.spec.models import DatasetSpec, MethodSpec, ModelSpec, ResourceSpec, TrackingSpec, TrainingSpec
 from mtlscale.spec.parts import Parts, as_json
@@ -52,7 +53,7 @@ class Experiment(Model):
         """The floors are rows like others, behind those of the file."""
         labels = {method.label for method in methods}
         added = (floor for floor in info.data.get("floors", ()) if floor not in labels)
-        return (*methods, *(MethodSpec.model_validate(floor) for floor in added))
+        return (*methods, *(MethodSpec.added(floor) for floor in added))
 
     @model_validator(mode="after")
     def _distinct(self) -> Experiment:
@@ -98,6 +99,21 @@ class Experiment(Model):
         balancer.rehearse()
         return Parts(architecture, balancer, objective, encoder, model.dropout, training)
 
+    def methods_of(self, dataset: DatasetSpec) -> tuple[MethodSpec, ...]:
+        """Return the rows of a data set: all methods, less the default floors that its pipeline cannot have."""
+        pipeline = component("datasets", dataset.name)
+        without = () if "floors" in self.model_fields_set else getattr(pipeline, "without_floors", ())
+        return tuple(method for method in self.methods if not (method.is_added and method.architecture.name in without))
+
+    def left_out(self) -> dict[str, list[str]]:
+        """Return the default floors that data sets go without: label of the data set -> labels of the floors."""
+        found = {}
+        for dataset in self.datasets:
+            kept = self.methods_of(dataset)
+            if floors := [method.label for method in self.methods if method not in kept]:
+                found[dataset.label] = floors
+        return found
+
     def runs(
         self, fingerprints: Mapping[str, str], chosen: Mapping[tuple[str, str], Knobs] | None = None
     ) -> Iterator[Run]:
@@ -130,7 +146,7 @@ class Experiment(Model):
         for dataset in self.datasets:
             # What runs have in common is made once: large experiments have many.
             data = {seed: (dataset.prepared(seed), _pipeline(dataset, seed)) for seed in seeds}
-            for method in self.methods:
+            for method in self.methods_of(dataset):
                 parts = self._parts(dataset, method)
                 plain = parts.plain()
                 frame = Frame.of(plain)

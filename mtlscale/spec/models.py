@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, TypeAdapter, model_validator
+from pydantic import Field, PlainValidator, PrivateAttr, TypeAdapter, model_validator
 
 from mtlscale.spec import components
 from mtlscale.spec.components import nearest
@@ -166,6 +166,18 @@ class MethodSpec(Model):
     objective: ComponentSpec | None = None  # what is added to the losses
     model: dict[str, Any] = Field(default_factory=dict)  # keys of `model` that differ for this method
     training: dict[str, Any] = Field(default_factory=dict)  # keys of `training` that differ for this method
+    _is_added: bool = PrivateAttr(False)
+
+    @classmethod
+    def added(cls, floor: str) -> MethodSpec:
+        """Return the row of a floor that the file does not name among its methods."""
+        method = cls.model_validate(floor)
+        method._is_added = True
+        return method
+
+    @property
+    def is_added(self) -> bool:
+        return self._is_added
 
     @model_validator(mode="before")
     @classmethod

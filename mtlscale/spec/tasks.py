@@ -37,6 +37,9 @@ class TaskSuite:
     input_kind: Literal["vector", "tokens", "image"]
     input_shape: tuple[int, ...]  # of one sample: (features,), (length,), (channels, height, width)
     vocabulary_size: int | None = None  # tokens only; id 0 is padding, id 1 an unknown word
+    # Vectors of one dimension: how many codes each input column has (0, 1, …), 0 for a column of numbers. Empty: all
+    # columns are numbers.
+    categories: tuple[int, ...] = ()
     extras: Mapping[str, Any] = field(default_factory=dict)
     unlabelled: tuple[str, ...] = ()  # streams without any label, for objectives that look at them
     # The labelled source and the target, of a transfer between domains: its tasks have the source's samples in train

@@ -145,6 +145,47 @@ def test_words() -> None:
     assert found.shape == (300, 2) and (found.argmax(1) == labels).float().mean() > 0.99
 
 
+def test_category_codes_are_one_hot_columns() -> None:
+    """Classes that depend on which code it is, not on how large: no line through the codes tells them apart."""
+    from sklearn.linear_model import LogisticRegression
+
+    from mtlscale.architectures.linear import LinearModule
+    from mtlscale.data import Batch, Samples
+    from mtlscale.spec import TaskSuite
+
+    generator = torch.Generator().manual_seed(0)
+    codes = torch.randint(1, 8, (600, 2), generator=generator)
+    numbers = torch.randn(600, 2, generator=generator) * 5 + 100
+    labels = ((codes[:, 0] % 2 + codes[:, 1] % 3 == 1) ^ (numbers[:, 0] > 107)).long()
+    inputs = torch.stack([codes[:, 0], numbers[:, 0], codes[:, 1], numbers[:, 1]], dim=1).float()
+    suite = TaskSuite(
+        name="s",
+        tasks=(Task(name="t", loss="cross_entropy", outputs=2, metrics=("accuracy",)),),
+        inputs="per_task",
+        input_kind="vector",
+        input_shape=(4,),
+        categories=(8, 0, 8, 0),
+    )
+
+    class Data:
+        def targets(self) -> dict[str, torch.Tensor]:
+            return {"t": labels[:400]}
+
+        def samples(self, split: str, stream: str, most: int | None = None):  # type: ignore[no-untyped-def]
+            part = slice(400) if split == "train" else slice(400, None)
+            yield Samples(inputs[part], {"t": labels[part]})
+
+    model = LinearModule(suite, False, (1.0,))
+    model.from_data(Data())
+    found = model(Batch("t", Samples(inputs, {"t": labels}), 600)).predictions["t"].detach().numpy()
+
+    scaled = (numbers - numbers[:400].mean(0)) / numbers[:400].std(0, correction=0)
+    one_hot = torch.nn.functional.one_hot(codes, 8).flatten(1)
+    rows = torch.cat([one_hot, scaled], dim=1).double().numpy()
+    wanted = LogisticRegression(C=1.0, max_iter=300).fit(rows[:400], labels[:400]).decision_function(rows)
+    np.testing.assert_allclose(found[:, 1] - found[:, 0], wanted, atol=0.02)
+
+
 def test_maps_place_by_place() -> None:
     """Depth that is a linear function of colour and place."""
     from mtlscale.architectures.linear import LinearModule

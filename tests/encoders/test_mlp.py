@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -76,3 +78,15 @@ def test_dropout_acts_in_training_only():
 def test_mistakes_are_named(options, kind, mistake):
     with pytest.raises(UserError, match=mistake):
         build("encoders", "mlp", options).build(suite(kind, 6))
+
+
+def test_category_codes_enter_as_one_hot_columns() -> None:
+    """As a layer on numbers and one-hot columns beside them, trained alone or as one of several trials."""
+    numbers = replace(suite("vector", 3), categories=(4, 0, 2))
+    module = build("encoders", "mlp", {"hidden": [5], "activation": "identity"}).build(numbers)
+    inputs = torch.tensor([[0.0, 1.5, 1.0], [3.0, -2.0, 0.0]])
+    wide = torch.tensor([[1, 0, 0, 0, 1.5, 0, 1], [0, 0, 0, 1, -2.0, 1, 0]])
+    linear = module.layers[1]
+    assert linear.weight.shape == (5, 7)
+    torch.testing.assert_close(module(inputs), linear(wide))
+    torch.testing.assert_close(torch.vmap(module)(inputs[None]), linear(wide)[None])

@@ -171,6 +171,51 @@ def test_raw_features_are_scaled_as_the_prepared_ones_were(tmp_path: Path) -> No
         model.predict(shuffled.drop(columns="age"), "x")
 
 
+def test_categories_become_the_codes_of_training_and_others_are_told(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    raw = pd.DataFrame({"task": "x", "colour": rng.choice(["red", "blue"], 60), "floor": rng.integers(1, 4, 60)})
+    raw["target"] = (raw["colour"] == "red") * 1.5 + raw["floor"]
+    raw.to_csv(tmp_path / "own.csv", index=False)
+    (tmp_path / "small.yaml").write_text(
+        "datasets: [{name: table, options: {categorical: [colour, floor]}}]\nmethods: [linear]\nseeds: [0]\n"
+        "floors: []\ntraining: {epochs: 1, batch_size: 8}\n"
+    )
+    run = finish(tmp_path / "home", tmp_path / "small.yaml", tmp_path / "own.csv")
+    model = exported(run, tmp_path / "model")
+    pd.DataFrame({"floor": [2.0, 9.0], "colour": ["red", "green"]}).to_csv(tmp_path / "new.csv", index=False)
+    done = mtlscale("predict", model.folder, tmp_path / "new.csv", "--output", tmp_path / "found.csv")
+    assert "warning: values that training does not have count as unknown: colour (1), floor (1)" in done.stderr
+    found = [float(row["x"]) for row in csv.DictReader((tmp_path / "found.csv").open())]
+    assert found[0] == pytest.approx(3.5, abs=0.3)
+    codes = torch.tensor([[2.0, 2.0], [0.0, 0.0]])  # as prepared: blue, red; 1, 2, 3
+    assert model.predict(codes)["x"].scores.ravel().tolist() == pytest.approx(found, abs=1e-5)
+    pd.DataFrame({"floor": [2.0], "colour": [None]}).to_parquet(tmp_path / "gap.parquet")
+    assert "row 1 has no value in colour" in refused("predict", model.folder, tmp_path / "gap.parquet")
+
+
+def test_raw_pixels_of_digits_are_scaled_and_inputs_far_outside_training_are_told(tmp_path: Path) -> None:
+    from sklearn.datasets import load_digits
+
+    (tmp_path / "small.yaml").write_text(
+        "datasets: [digits]\nmethods: [equal]\nseeds: [0]\nfloors: []\ntraining: {epochs: 1, batch_size: 64}\n"
+    )
+    run = finish(tmp_path / "home", tmp_path / "small.yaml")
+    model = exported(run, tmp_path / "model")
+    raw = pd.DataFrame(load_digits(return_X_y=True)[0][:50])
+    raw.columns = [f"p{place}" for place in range(64)]
+    raw.to_csv(tmp_path / "raw.csv", index=False)
+    done = mtlscale("predict", model.folder, tmp_path / "raw.csv", "--task", "digit3", "--output", tmp_path / "a.csv")
+    assert "50 predicted" in done.stderr and "warning" not in done.stderr
+    scores = [float(row["digit3.score"]) for row in csv.DictReader((tmp_path / "a.csv").open())]
+    prepared = (raw.to_numpy() / 16).astype(np.float32)
+    assert scores == pytest.approx(model.predict(prepared, "digit3")["digit3"].confidence.tolist(), abs=1e-5)
+    with pytest.warns(UserWarning, match="50 of 50 inputs lie far outside the training range, the first: row 1 has"):
+        model.predict(raw.to_numpy(), "digit3")
+    (raw * 16).to_csv(tmp_path / "far.csv", index=False)
+    done = mtlscale("predict", model.folder, tmp_path / "far.csv", "--task", "digit3", "--output", tmp_path / "b.csv")
+    assert "warning: 50 of 50 inputs lie far outside the training range" in done.stderr
+
+
 def test_lines_of_text(reviews: tuple[Finished, ExportedModel], tmp_path: Path) -> None:
     _, model = reviews
     words = model.reader.vocabulary

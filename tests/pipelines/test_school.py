@@ -39,6 +39,11 @@ def test_segments_and_features(tmp_path: Path) -> None:
     train = torch.cat([data.splits["train"][task].inputs for task in data.suite.streams])
     assert abs(float(train[:, 3].mean())) < 1e-5 and float(train[:, 3].std(correction=0)) == pytest.approx(1)
     assert set(train[:, 5].tolist()) == {0.0, 1.0} and set(train[:, 27].tolist()) == {1.0}
+    scaled = data.manifest.notes["standardised"]  # by which raw features of new pupils become the same
+    pupils = np.concatenate(raw["X"].ravel()).astype(float)
+    again = (pupils - np.array(scaled["mean"])) / np.array(scaled["deviation"])
+    every = torch.cat([data.splits[split][task].inputs for split in SPLITS for task in data.suite.streams])
+    assert sorted(map(tuple, again.astype(np.float32).tolist())) == sorted(map(tuple, every.tolist()))
 
 
 def test_scores_as_regression(tmp_path: Path) -> None:

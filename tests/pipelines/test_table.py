@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -141,7 +143,7 @@ def test_rows_with_empty_cells_stop_or_are_left_out(table: Callable[..., Path], 
         f.loc[9, "size"] = np.inf
         return f
 
-    with pytest.raises(UserError, match="3 rows cannot be used, the first: row 10 has no value in size; mend or pass"):
+    with pytest.raises(UserError, match="3 rows cannot be used, the first: row 10 is infinite in size; mend or pass"):
         prepare("table", CLASSES, table(holes), tmp_path)
     folder = prepare("table", CLASSES, table(holes), tmp_path, skip_bad=True)
     manifest = read_manifest(folder)
@@ -157,7 +159,11 @@ def test_rows_with_empty_cells_stop_or_are_left_out(table: Callable[..., Path], 
         ({"id": "key"}, None, "there is no column 'key'; .*; set the option id"),
         ({"features": ["size", "wide"]}, None, "there is no column 'wide'; .*; correct `features`"),
         ({"features": ["size", "store"]}, None, "column 'store' is task, target or id and a feature as well"),
-        ({"features": []}, lambda f: f.assign(colour="red"), "feature 'colour' holds string, no numbers; encode it"),
+        (
+            {"features": []},
+            lambda f: f.assign(colour="red"),
+            "feature 'colour' holds string, no numbers; name it in `categorical`",
+        ),
         (
             {"target": "sales"},
             lambda f: f.drop(index=range(2, 120)),
@@ -197,3 +203,93 @@ def test_the_file_is_found_in_a_folder_or_named(table: Callable[..., Path], tmp_
     with pytest.raises(UserError, match=r"two.parquet cannot be read: ") as caught:
         prepare("table", CLASSES, folder / "two.parquet", home)
     assert "\n" not in str(caught.value)
+
+
+def test_whole_numbers_with_a_point_are_classes(table: Callable[..., Path], tmp_path: Path) -> None:
+    """As pandas writes a column of classes in which a cell was empty once."""
+    pointed = lambda f: f.assign(kind=(f["visits"] % 3).astype(float))  # noqa: E731
+    suite = load_prepared(prepare("table", {**CLASSES, "features": ["size"]}, table(pointed), tmp_path)).suite
+    assert suite.tasks[0].loss == "cross_entropy" and suite.tasks[0].classes == ("0", "1", "2")
+
+
+def test_test_inputs_that_stand_in_training_are_counted_across_tasks(
+    table: Callable[..., Path], tmp_path: Path
+) -> None:
+    """The same measurements under two tasks, as a table of several targets has them in long form."""
+    twice = lambda f: pd.concat([f[f["store"] == "south"], f[f["store"] == "south"].assign(store="again")])  # noqa: E731
+    folder = prepare("table", CLASSES, table(twice), tmp_path)
+    data = load_prepared(folder)
+    known = {
+        tuple(row)
+        for split in ("train", "val")
+        for samples in data.splits[split].values()
+        for row in samples.inputs.tolist()
+    }
+    counts = {
+        task: sum(tuple(row) in known for row in samples.inputs.tolist())
+        for task, samples in data.splits["test"].items()
+    }
+    assert sum(counts.values()) > 8
+    assert data.manifest.notes["test_inputs_in_train_or_val"] == counts
+    assert "test_inputs_in_train_or_val" not in read_manifest(prepare("table", CLASSES, table(), tmp_path)).notes
+
+
+def test_categories_become_codes_and_those_that_training_lacks_are_unknown(
+    table: Callable[..., Path], tmp_path: Path
+) -> None:
+    def change(f: pd.DataFrame) -> pd.DataFrame:
+        f = f.assign(colour=np.where(f["visits"] % 2, "red", "blue"), floor=f["visits"] % 4 + 8)
+        f.loc[5, "colour"] = "green"
+        return f
+
+    options = {**CLASSES, "features": ["size", "colour", "floor"], "categorical": ["colour", "floor"]}
+    splits = [
+        (folder, next(split for split in SPLITS if "000000005" in read_ids(folder, split, "north_side")))
+        for seed in range(4)
+        for folder in [prepare("table", {**options, "split": seed}, table(change), tmp_path)]
+    ]
+    assert {split == "train" for _, split in splits} == {True, False}
+    for folder, split in splits:
+        data = load_prepared(folder)
+        known = ["blue", "green", "red"] if split == "train" else ["blue", "red"]
+        assert data.manifest.notes["categories"] == {"colour": known, "floor": ["8", "9", "10", "11"]}
+        assert data.suite.categories == (0, 1 + len(known), 5)
+        assert data.manifest.notes.get("unknown_categories", {}) == ({} if split == "train" else {"colour": 1})
+        ids = read_ids(folder, split, "north_side")
+        row = data.splits[split]["north_side"].inputs[ids.index("000000005")].tolist()
+        rows = change(frame())
+        assert row[1:] == [known.index("green") + 1 if "green" in known else 0, rows["floor"][5] - 7]
+        sizes = torch.cat([data.splits["train"][task].inputs[:, 0] for task in data.suite.streams])
+        assert float(sizes.mean()) == pytest.approx(0, abs=1e-6) and float(sizes.std()) == pytest.approx(1, abs=0.01)
+
+
+def test_latin_1_is_read_as_text_reads_it(table: Callable[..., Path], tmp_path: Path) -> None:
+    path = table(lambda f: f.replace({"store": {"south": "süd"}}))
+    path.write_bytes(path.read_text(encoding="utf-8").encode("latin-1"))
+    manifest = read_manifest(prepare("table", CLASSES, path, tmp_path))
+    assert "süd" in manifest.counts and manifest.notes["read_as_latin_1"] == ["shop.csv"]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"task,x1,x1,target\na,1,2,0\n", "shop.csv has two columns named 'x1'; rename one"),
+        (b"task;target;x1\na;0;1,5\n", "shop.csv is separated by semicolons; save it with commas"),
+        (b"task\ttarget\na\t0\n", "shop.csv is separated by tabs; save it with commas"),
+        (b"PK\x03\x04\x00\x00", "shop.csv is a spreadsheet or a zip archive, no CSV; save its sheet as CSV"),
+        (b"a,\x00\n", "shop.csv is not text: it contains NUL bytes"),
+    ],
+)
+def test_a_file_that_is_something_else_is_told_by_what_it_is(content: bytes, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "shop.csv"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"^table: {expected}") as caught:
+        prepare("table", CLASSES, path, tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_two_columns_of_one_name_in_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "shop.parquet"
+    pq.write_table(pa.table([[1], [2]], names=["x1", "x1"]), path)
+    with pytest.raises(UserError, match=r"^table: shop.parquet has two columns named 'x1'; rename one"):
+        prepare("table", CLASSES, path, tmp_path)

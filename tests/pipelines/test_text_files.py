@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -205,6 +207,60 @@ def test_a_folder_of_the_datasets_library(source: Path, load: Load) -> None:
     assert sum(data.manifest.counts["o"].values()) == 90 and data.manifest.counts["o"]["train"] < 90
 
 
+def test_a_source_that_is_such_a_folder_needs_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named as a path, and as `hf:` with a relative or an absolute one; two columns of it are two tasks."""
+    texts, labels = zip(*rows("a", 90), strict=True)
+    columns = {"said": list(texts), "label": list(labels), "long": [len(text) % 2 == 0 for text in texts]}
+    datasets.Dataset.from_dict(columns).save_to_disk(tmp_path / "saved")
+    monkeypatch.chdir(tmp_path)
+    options = {"tasks": {"a": {}, "long": {"label": "long"}}, "text": "said"}
+    sources = ("saved", "hf:saved", f"hf:{tmp_path / 'saved'}")
+    folders = {prepare("text", options, source, tmp_path / "home") for source in sources}
+    assert len(folders) == 1
+    manifest = read_manifest(folders.pop())
+    assert {task: sum(counts.values()) for task, counts in manifest.counts.items()} == {"a": 90, "long": 90}
+    with pytest.raises(UserError, match="source /nowhere does not exist"):
+        prepare("text", options, "hf:/nowhere", tmp_path / "home")
+
+
+@pytest.mark.parametrize("name", ["packed.tar.xz", "packed.tgz", "packed.tar", "packed.zip"])
+@pytest.mark.parametrize("below", ["", "packed/"])
+def test_an_archive_is_its_files(name: str, below: str, source: Path, tmp_path: Path) -> None:
+    parts = {"train": 30, "test": 4}
+    for part, count in parts.items():
+        (source / "swa").mkdir(exist_ok=True)
+        (source / "swa" / f"{part}.txt").write_text("".join(f"{part}{n} B\nya O\n\n" for n in range(count)))
+    archive = tmp_path / name
+    files = ("a.tsv", "swa/train.txt", "swa/test.txt")
+    if name.endswith("zip"):
+        with zipfile.ZipFile(archive, "w") as packed:
+            for file in files:
+                packed.write(source / file, below + file)
+    else:
+        with tarfile.open(archive, f"w:{ {'.xz': 'xz', '.tgz': 'gz'}.get(archive.suffix, '') }") as tar:
+            for file in files:
+                tar.add(source / file, below + file)
+
+    texts = {"tasks": {"a": "a.tsv"}}
+    tags = {"tasks": {"swa": {"train": "swa/train.txt", "test": "swa/test.txt"}}}
+    home = tmp_path / "home"
+    for pipeline, options in (("text", texts), ("conll", tags)):
+        assert prepare(pipeline, options, archive, home) == prepare(pipeline, options, source, home)
+    missing = {"tasks": {"swa": {"train": "swa/train.txt", "test": "swa/dev.txt"}}}
+    with pytest.raises(UserError, match=rf"conll: swa/dev.txt of task swa is missing in .*{name}; correct `tasks`"):
+        prepare("conll", missing, archive, home)
+
+
+def test_an_archive_with_a_member_outside_is_refused(source: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "odd.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(source / "a.tsv", "a.tsv")
+        tar.add(source / "b.tsv", "../b.tsv")
+    with pytest.raises(UserError, match=r"has the unsafe member '\.\./b\.tsv', outside its own folder"):
+        prepare("text", {"tasks": {"a": "a.tsv"}}, archive, tmp_path / "home")
+    assert not (tmp_path / "b.tsv").exists()
+
+
 def test_latin_1_is_read_and_said(source: Path, load: Load) -> None:
     (source / "a.tsv").write_bytes((source / "a.tsv").read_bytes() + "café crème\tyes\n".encode("latin-1"))
     (source / "b.tsv").write_bytes("\ufeff".encode() + (source / "b.tsv").read_bytes() + "naïve\tyes\n".encode())
@@ -273,6 +329,7 @@ def test_a_label_that_training_has_not(source: Path, load: Load) -> None:
         ({"a": "wide.tsv"}, {}, r"wide\.tsv is not text: it contains NUL bytes; save it as UTF-8"),
         ({"a": "one.tsv"}, {}, "task a has the label 'yes' alone in training; name another `label`"),
         ({"a": "folder"}, {}, "folder of task a is no folder that `save_to_disk` wrote"),
+        ({"a": "two.jsonl"}, {}, r"1 rows cannot be used, the first: two\.jsonl line 2 is no JSON object"),
         ({"a": "odd.jsonl"}, {}, r"2 rows cannot be used, the first: odd\.jsonl line 1 is no JSON object"),
         ({"a": {"file": "a.tsv", "problem": "regression"}}, {}, "120 rows .* 'yes', which is no number; mend"),
         ({"a": "a.tsv"}, {"quotes": "no"}, "quotes = 'no' is outside auto | always | never"),
@@ -289,6 +346,7 @@ def test_a_mistake_gets_one_line(
     (source / "folder").mkdir()
     table(source / "one.tsv", [(f"x{n}", "yes") for n in range(50)])
     good = [json.dumps({"text": t, "label": y}) for t, y in rows("a")]
+    (source / "two.jsonl").write_text(good[0] + "\n{")
     (source / "odd.jsonl").write_text("\n".join(["[1]", "{", *good]))
     with pytest.raises(UserError, match=f"^text: {said}") as caught:
         load(tasks, **options)

@@ -1,0 +1,53 @@
+"""The files that an experiment names, out of a folder or an archive."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from pipelines._archive import read_members
+
+_ARCHIVE = re.compile(r"\.(zip|tar|tgz|txz|tbz2?|tar\.(gz|xz|bz2))$", re.IGNORECASE)
+
+
+def is_archive(source: Path) -> bool:
+    """Return whether a file is an archive by its name."""
+    return source.is_file() and _ARCHIVE.search(source.name) is not None
+
+
+@contextmanager
+def folder_with(source: Path, names: Sequence[str]) -> Iterator[Path]:
+    """Give a folder with the named files and folders, as far as they are there: the source itself, or, of an archive,
+    a temporary one.
+
+    In an archive they lie at the top, or all below one folder there. `UserError` where it is damaged or unsafe.
+    """
+    if not is_archive(source):
+        yield source
+        return
+    names = [PurePosixPath(name).as_posix() for name in names]
+    with tempfile.TemporaryDirectory(prefix="mtlscale-named-") as temporary:
+        folder = Path(temporary, source.name)
+        folder.mkdir()
+        members = dict(read_members(source, lambda name: any(f"/{one}/" in f"/{name}/" for one in names)))
+        below = _common(list(members), names)
+        for name, content in members.items():
+            if name.startswith(below):
+                path = folder / name.removeprefix(below)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+        yield folder
+
+
+def _common(members: Sequence[str], names: Sequence[str]) -> str:
+    """Return what stands before the names in an archive, with its slash: nothing, or the folder at its top that has
+    most of them."""
+
+    def count(below: str) -> int:
+        return sum(any(f"{member}/".startswith(f"{below}{name}/") for member in members) for name in names)
+
+    tops = sorted({f"{name.partition('/')[0]}/" for name in members if "/" in name})
+    return max(("", *tops), key=count)

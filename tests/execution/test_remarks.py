@@ -1,0 +1,105 @@
+"""What a run says of its data before it starts: leaks, cuts, guessed features, floors that do not apply."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from command import mtlscale
+from rich.console import Console
+
+from mtlscale.cli.dry import show
+from mtlscale.execution.forecast import Forecasts
+from mtlscale.execution.observer import Silent
+from mtlscale.execution.runner import _prepare
+from mtlscale.execution.sketch import sketch
+from mtlscale.records import Home
+from mtlscale.spec import load_experiment
+
+ENCODER = "model: {encoder: {name: word_char, dimensions: 4}}\n"
+
+
+class Listener(Silent):
+    """Hears the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def told(file: Path, home: Path) -> list[str]:
+    listener = Listener()
+    _prepare(load_experiment(file), Home(home), None, False, listener)
+    return listener.notes
+
+
+@pytest.fixture
+def tags(tmp_path: Path) -> Path:
+    """An experiment on words with tags; the first test sentence has 40 words, the second stands in training."""
+    long = [(f"w{number}", "N") for number in range(40)]
+    short = [[(f"v{number}", "V"), ("he", "N")] for number in range(30)]
+    for part, sentences in {"train": short, "test": [long, short[0]]}.items():
+        text = "\n\n".join("\n".join(f"{word} {tag}" for word, tag in sentence) for sentence in sentences)
+        (tmp_path / f"{part}.conll").write_text(text + "\n")
+    file = tmp_path / "tags.yaml"
+    file.write_text(
+        "datasets: [{name: conll, label: mine, options: {tasks: {pos: {train: train.conll, test: test.conll}}, "
+        f"length: 16}}}}]\nmethods: [stl, equal]\n{ENCODER}"
+    )
+    return file
+
+
+def test_tables_say_which_columns_they_took_and_which_test_rows_training_has(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"size": rng.normal(size=40), "age": rng.normal(size=40)})
+    long = pd.concat([rows.assign(task=task, target=rng.normal(size=40)) for task in ("x", "y")])
+    long.to_csv(tmp_path / "long.csv", index=False)
+    file = tmp_path / "long.yaml"
+    file.write_text(
+        "datasets: [{name: table, label: long, source: long.csv, splits: 2}]\nmethods: [stl]\nseeds: [0, 1]\n"
+    )
+    features, twice = told(file, tmp_path / "home")
+    assert features == "long: the features are all other columns: size, age; set `features` for others"
+    assert twice.startswith("long: ") and " of 16 test inputs stand in training or validation, too: x " in twice
+    file.write_text(
+        "datasets: [{name: table, label: long, source: long.csv, options: {features: [size, age], target: target}}]\n"
+        "methods: [stl]\n"
+    )
+    assert len(told(file, tmp_path / "home")) == 1
+
+
+def test_a_default_floor_that_does_not_apply_is_left_out_with_a_line(tags: Path, tmp_path: Path) -> None:
+    floors = "mine: without the floor linear, which cannot be computed on it"
+    notes = told(tags, tmp_path / "home")
+    assert notes[0] == floors
+    assert "mine: sentences longer than `length` = 16 are cut 2 times: pos 2" in notes
+    assert "mine: 1 of 4 test sentences stand in training or validation, too: pos 1" in notes
+    experiment = load_experiment(tags)
+    (data,) = experiment.data()
+    assert [run.method for run in experiment.runs({data: ""})] == ["stl", "equal", "constant"]
+    console = Console(file=io.StringIO(), width=200)
+    with sketch(experiment, home=Home(tmp_path / "home")) as found:
+        show(console, found, Forecasts((), slots=1))
+    assert isinstance(console.file, io.StringIO) and floors in console.file.getvalue()
+
+
+@pytest.mark.parametrize("line", ["floors: [constant, linear]", "methods: [stl, linear]"])
+def test_a_floor_that_the_file_names_is_refused(line: str, tags: Path, tmp_path: Path) -> None:
+    tags.write_text("".join(one for one in tags.read_text().splitlines(True) if not one.startswith(line[:6])) + line)
+    if line.startswith("floors"):
+        assert "methods" in tags.read_text()
+    assert not any("without the floor" in note for note in told(tags, tmp_path / "home"))
+    done = mtlscale("run", tags, "--home", tmp_path / "home", "--dry-run")
+    assert done.code == 2 and "linear looks at whole samples" in done.stderr
+
+
+def test_data_sets_without_tags_keep_every_floor(tags: Path) -> None:
+    tags.write_text(tags.read_text().replace("datasets: [", "datasets: [digits, "))
+    experiment = load_experiment(tags)
+    runs = experiment.runs(dict.fromkeys(experiment.data(), ""))
+    assert [run.dataset for run in runs if run.method == "linear"] == ["digits"]
