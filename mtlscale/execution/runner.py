@@ -97,9 +97,11 @@ def _run(experiment: Experiment, home: Home, data: Datasets, services: _Services
     the_plan = _plan_runs(experiment, runs, home, data)
     # Of a search that chose for some rows alone it is not known which the others' runs are.
     planned_runs = runs if whole is experiment or found is not None else whole.runs(data.fingerprints)
-    write_plan(home, experiment.name, dict.fromkeys(run.run_id for run in planned_runs))
+    record_ids = {planned.run.run_id: planned.record_id for planned in the_plan.runs if planned.state != "same"}
+    run_ids = (run.run_id for run in planned_runs)
+    write_plan(home, experiment.name, dict.fromkeys(record_ids.get(run_id, run_id) for run_id in run_ids))
     ledger = Ledger(home.ledger(experiment.name))
-    run_of = {planned.run.run_id: planned.run for planned in the_plan.runs if planned.state != "same"}
+    run_of = {planned.record_id: planned.run for planned in the_plan.runs if planned.state != "same"}
     for record in the_plan.unlisted():
         ledger.append(record)  # finished in another experiment, or just before a crash
         services.track()

@@ -2,6 +2,7 @@
 
 from mtlscale.spec.batches import check_batches
 from mtlscale.spec.components import (
+    FORMER_HASHES,
     PACKAGES,
     Component,
     Knob,
@@ -13,6 +14,7 @@ from mtlscale.spec.components import (
     names,
     nearest,
     plugin_error,
+    same_source,
     source_hash,
 )
 from mtlscale.spec.differences import changed, differences
@@ -40,6 +42,7 @@ from mtlscale.spec.tasks import LOSSES, MISSING_CLASS, SPLITS, Task, TaskSuite
 __all__ = [
     "COMMON",
     "FLOORS",
+    "FORMER_HASHES",
     "LOSSES",
     "MISSING_CLASS",
     "PACKAGES",
@@ -88,6 +91,7 @@ __all__ = [
     "parse_override",
     "plugin_error",
     "read_settings",
+    "same_source",
     "shipped",
     "source_hash",
     "space_of",
