@@ -89,8 +89,8 @@ def across(tables: Mapping[str, Table], rope: float = ROPE) -> Across | None:
     rows["gain"], rows["gain_ci"], rows["gain_datasets"] = gains.mean(axis=1), _interval(gains), gains.count(axis=1)
     rows.loc[rows.index == (baseline if quality == "delta_i" else reference), "gain_ci"] = np.nan  # 0 by definition
     rows = rows.join([_worst(tables, methods), _probabilities(gains, reference, rope), _costs(tables, methods)])
-    counts = pd.concat([of.rows[["finished", "failed", "diverged"]] for of in tables.values()]).groupby(level=0).sum()
-    rows["finished"], rows["runs"] = counts["finished"], counts.sum(axis=1)
+    counts = pd.concat([of.rows[["finished", "planned"]] for of in tables.values()]).groupby(level=0).sum()
+    rows["finished"], rows["runs"] = counts["finished"], counts["planned"]
     trade = _trade({name: tables[name] for name in datasets}, means, gains, reference)
     for cost in ("total", "parameters"):
         front = pd.Series(pareto(trade[cost].to_numpy(float), trade["gain"].to_numpy(float)), index=trade.index)

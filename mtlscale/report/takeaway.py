@@ -19,7 +19,7 @@ def takeaway(table: Table) -> str:
     rows = table.rows
     parts = [*_compared(table)] if rows[table.order].notna().any() else ["no run has reported a metric"]
     if unfinished := len(table.failures):
-        total = int(rows[["finished", "failed", "diverged"]].to_numpy().sum())
+        total = int(rows["planned"].sum())
         some = names(list(table.failures["method"].unique()))
         parts.append(f"{unfinished} of {total} runs did not finish ({some})")
     return f"{f'On {table.dataset}, ' if table.dataset else ''}{'; '.join(parts)}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from mtlscale.records import Ledger, RunRecord, write_atomically
@@ -11,7 +11,6 @@ from mtlscale.report.curves import with_epochs
 from mtlscale.report.facts import facts
 from mtlscale.report.frames import by_dataset, newest
 from mtlscale.report.leaderboard import Leaderboard
-from mtlscale.report.published import Published
 from mtlscale.report.sheets import Sheet
 from mtlscale.report.studies import studies
 
@@ -22,19 +21,17 @@ def write_report(
     name: str,
     *,
     ledger: Ledger | None = None,
-    baseline: str = "stl",
-    reference: str = "equal",
-    published: Published | None = None,
-    delta: Mapping[str, Sequence[str]] | None = None,
+    board: Leaderboard | None = None,
 ) -> dict[str, Path]:
     """Write leaderboard.md, .csv, .html and .png into the folder, and into its folder `pictures` one of everything else
-    there is to draw, each whole or not at all: what -> its file. `ledger`: has the epochs of records that lack them."""
+    there is to draw, each whole or not at all: what -> its file. `ledger`: has the epochs of records that lack them;
+    `board`: their tables, where they are not read as usual."""
     from mtlscale.report.canvas import save
     from mtlscale.report.figures import drawn
     from mtlscale.report.html import page
     from mtlscale.report.plots import leaderboard_figure, pictures
 
-    board = Leaderboard.from_records(records, baseline, reference, published, delta)
+    board = Leaderboard.from_records(records) if board is None else board
     if ledger is not None:
         records = with_epochs(records, {name: drawn(table) for name, table in board.tables.items()}, ledger)
     learned = "".join(

@@ -14,6 +14,7 @@ from mtlscale.spec.components import (
     names,
     nearest,
     plugin_error,
+    plugin_file,
     same_source,
     source_hash,
 )
@@ -34,6 +35,7 @@ from mtlscale.spec.models import (
     ResourceSpec,
     TrackingSpec,
     TrainingSpec,
+    method_name,
 )
 from mtlscale.spec.run import RESULTS_VERSION, Run, no_result
 from mtlscale.spec.search import check_metric, default_space, space_of, trials, whole_number
@@ -85,11 +87,13 @@ __all__ = [
     "knob",
     "load_experiment",
     "load_plugin",
+    "method_name",
     "names",
     "nearest",
     "no_result",
     "parse_override",
     "plugin_error",
+    "plugin_file",
     "read_settings",
     "same_source",
     "shipped",

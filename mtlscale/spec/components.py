@@ -267,6 +267,11 @@ def source_hash(cls: type[Component]) -> str:
     return _SOURCES.get(cls, "")
 
 
+def plugin_file(cls: type[Component]) -> str:
+    """The name of the file that a plugin's class comes from; "" for what is shipped."""
+    return Path(str(sys.modules[cls.__module__].__file__)).name if source_hash(cls) else ""
+
+
 def same_source(cls: type[Component], digest: str) -> bool:
     """Return whether a hash that this or an earlier version has noted is that of the class's file."""
     now = source_hash(cls)
