@@ -110,7 +110,8 @@ def _section(table: Table, number: int, runs: Sequence[RunRecord], board: Leader
         facts=[
             word_grid(one.title, one.header, one.rows, one.what)
             for one in facts(runs, board.known.get(table.dataset, ()))
-        ],
+        ]
+        + [word_grid("Ids of the runs", *layout.run_ids(table), "what `mtlscale show`, `rerun` and `export` take")],
         columns=found,
     )
 

@@ -230,6 +230,7 @@ def _table(
     counts = _counts(everything, planned)
     table = replace(table, untested=_untested(table, counts))
     rows = _rows(table, everything, counts, [*measured, *figures])
+    rows["run_ids"] = _run_ids(everything).reindex(rows.index)
     rows = rows.join(intervals(done, runs, rows.index, ref))
     rows["departure"] = rows.index.map(departures(done)).astype(float)
     rows = rows.sort_values(order, ascending=table.ascending, na_position="last", kind="stable")
@@ -253,6 +254,13 @@ def _counts(everything: pd.DataFrame, planned: Mapping[str, Collection[int]]) ->
     seeds = everything.groupby("method")["seed"].agg(set).to_dict()
     counts["planned"] = [len(seeds.get(method, set()) | set(planned.get(method, ()))) for method in methods]
     return counts
+
+
+def _run_ids(everything: pd.DataFrame) -> pd.Series[str]:
+    """Return the ids of each method's runs in the order of their seeds, as SEED:ID."""
+    ordered = everything.sort_values("seed", kind="stable")
+    told = ordered["seed"].astype(str) + ":" + ordered["run_id"]
+    return told.groupby(ordered["method"]).agg(" ".join)
 
 
 def _untested(table: Table, counts: pd.DataFrame) -> int:

@@ -167,3 +167,13 @@ def test_a_baseline_is_found_by_what_it_is(experiment_file: Write, home: Home) -
     board = Results(experiment, tuple(load_records(path, home=home.root)), home.root).leaderboard().tables["uneven"]
     assert (board.baseline, board.reference) == ("single task", "all alike")
     assert table(path, home, "--baseline", "mgda")["delta_i"]["mgda"] == 0
+
+
+def test_ids_of_runs_are_where_people_look_for_them(experiment_file: Write, home: Home) -> None:
+    path = experiment_file(seeds=SEEDS)
+    experiment = start(path, home)
+    records = load_records(path, home=home.root)
+    board = Results(experiment, tuple(records), home.root)
+    for text in (board.leaderboard().to_markdown(), board.leaderboard().to_csv(), board.page()):
+        assert all(record.run_id in text for record in records)
+    assert table(path, home)["run_ids"]["stl"].split()[2] == f"2:{records[2].run_id}"
