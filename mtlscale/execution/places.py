@@ -182,6 +182,7 @@ def _source(
     published = spec.published
     return replace(
         found,
+        description=spec.description,
         baseline=spec.baseline,
         reference=spec.reference,
         delta=spec.delta_of(),

@@ -19,7 +19,7 @@ from mtlscale.report.notes import in_percent
 from mtlscale.report.pareto import FLOOR, pareto
 from mtlscale.report.statistics import half_width
 from mtlscale.report.table import Table
-from mtlscale.report.texts import counted, names
+from mtlscale.report.texts import counted, names, number_word
 from mtlscale.spec import UserError
 
 ROPE = 1.0  # points of Δ, or of a metric in percent, that make no difference in practice
@@ -248,10 +248,15 @@ def _notes(
     if unranked := list(rows.index[rows["mean_rank"].isna()]):
         notes.append(f"no rank, not finished on all of these: {names(unranked)}")
     if count < ranking.FEWEST_DATASETS or methods < ranking.FEWEST_METHODS:
-        notes.append(
-            f"no test of ranks over {counted(count, 'data set')} and {counted(methods, 'method')}: "
-            f"{ranking.FEWEST_DATASETS} and {ranking.FEWEST_METHODS} are needed"
-        )
+        few = [
+            f"{number_word(have)} {noun}{'s are' if have > 1 else ' is'} too few to rank methods ({least} needed)"
+            for have, noun, least in (
+                (count, "data set", ranking.FEWEST_DATASETS),
+                (methods, "method", ranking.FEWEST_METHODS),
+            )
+            if have < least
+        ]
+        notes.append("; ".join(few))
     if reference is None:
         notes.append("no reference: no probabilities and no cost ratios")
     else:

@@ -31,6 +31,7 @@ class Source:
     reference: str = "equal"
     delta: Mapping[str, Sequence[str]] | None = None  # as `Experiment.delta_of`; None where it is not known
     published: Published | None = None
+    description: str = ""  # the sentence above its leaderboard
     planned: Planned = field(default_factory=dict)  # rows that it plans, where that is known
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # data set -> what to say of its runs
 

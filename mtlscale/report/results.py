@@ -69,7 +69,9 @@ class Results:
         """The report as one HTML page. live: of a page that asks its server for news, the results that it shows."""
         from mtlscale.report.html import page
 
-        return page(self.records, self.leaderboard(), self.experiment.name, live=live)
+        return page(
+            self.records, self.leaderboard(), self.experiment.name, live=live, description=self.experiment.description
+        )
 
     def _published(self) -> Published | None:
         from mtlscale.report.published import read_published
@@ -113,6 +115,7 @@ class Results:
             self.experiment.name,
             ledger=Ledger(self.folder / "ledger.jsonl"),
             board=self.leaderboard(),
+            description=self.experiment.description,
         )
         names = {kind: str(file.relative_to(self.folder)) for kind, file in files.items()}
         write_atomically(mark, json.dumps({"state": state, "files": names}).encode())

@@ -44,6 +44,8 @@ def _best(table: Table, best: str, verdict: str) -> str:
     rows, reference = table.rows, table.reference
     value = rows[table.order].iloc[0]
     size = f"{signed(value, '+.2f')} %" if table.order == "delta_i" else f"{value:.4g}"
+    if table.order == "delta_i" and best == table.baseline and len(rows) > 1:
+        size = f"no method beats {'single-task learning' if best == 'stl' else 'it'}"  # 0 % by definition
     by = f"is best by {_SAYS[table.order]} ({size})"
     if reference is None:
         return f"{best} {by}; there is no row to test it against"

@@ -54,4 +54,4 @@ def colour_key(table: Table) -> str:
     """What colours mean; "" where nothing can be coloured."""
     if table.reference is None:
         return ""
-    return f"Green, red: better, worse than {table.reference} by the same test of that column."
+    return f"Green: significantly better than {table.reference} in this column; red: worse."

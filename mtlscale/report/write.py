@@ -11,6 +11,7 @@ from mtlscale.report.curves import with_epochs
 from mtlscale.report.facts import facts
 from mtlscale.report.frames import by_dataset, newest
 from mtlscale.report.leaderboard import Leaderboard
+from mtlscale.report.markdown import markdown_cell
 from mtlscale.report.sheets import Sheet
 from mtlscale.report.studies import studies
 
@@ -22,6 +23,7 @@ def write_report(
     *,
     ledger: Ledger | None = None,
     board: Leaderboard | None = None,
+    description: str = "",
 ) -> dict[str, Path]:
     """Write leaderboard.md, .csv, .html and .png into the folder, and into its folder `pictures` one of everything else
     there is to draw, each whole or not at all: what -> its file. `ledger`: has the epochs of records that lack them;
@@ -42,10 +44,11 @@ def write_report(
     said = "".join(study.to_markdown() for study in studies(records, board))
     together = board.overall()
     above = "" if together is None else f"{Sheet.across(together).to_markdown()}\n"
+    said_first = f"{markdown_cell(description)}\n\n" if description else ""
     texts = {
-        "markdown": ("leaderboard.md", f"# {name}\n\n{above}{board.to_markdown()}{learned}{said}"),
+        "markdown": ("leaderboard.md", f"# {name}\n\n{said_first}{above}{board.to_markdown()}{learned}{said}"),
         "csv": ("leaderboard.csv", board.to_csv()),
-        "html": ("leaderboard.html", page(records, board, name)),
+        "html": ("leaderboard.html", page(records, board, name, description=description)),
     }
     files = {what: folder / file for what, (file, _) in texts.items()}
     for what, (_, text) in texts.items():

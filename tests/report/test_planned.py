@@ -16,6 +16,7 @@ from mtlscale.execution.worker import failed
 from mtlscale.records import Home, Ledger, RunRecord
 from mtlscale.report import Leaderboard, Results
 from mtlscale.report.statistics import holm
+from mtlscale.report.takeaway import takeaway
 from mtlscale.spec import Experiment, Run, UserError, load_experiment
 
 UNEVEN = Path(__file__).parents[1] / "plugins" / "uneven.py"
@@ -177,3 +178,18 @@ def test_ids_of_runs_are_where_people_look_for_them(experiment_file: Write, home
     for text in (board.leaderboard().to_markdown(), board.leaderboard().to_csv(), board.page()):
         assert all(record.run_id in text for record in records)
     assert table(path, home)["run_ids"]["stl"].split()[2] == f"2:{records[2].run_id}"
+
+
+def test_the_description_stands_above_the_leaderboard(experiment_file: Write, home: Home) -> None:
+    path = experiment_file(seeds=SEEDS, description="Three of a kind.")
+    experiment = start(path, home)
+    board = Results(experiment, tuple(load_records(path, home=home.root)), home.root)
+    assert board.page().index("Three of a kind.") < board.page().index("uneven</h2>")
+    assert mtlscale("leaderboard", path, "--home", home.root).stdout.startswith("Three of a kind.")
+
+
+def test_of_the_baseline_it_is_said_that_nothing_beats_it(record: Callable[..., RunRecord]) -> None:
+    scores = {"stl": (90, 91, 92), "equal": (85, 86, 88), "mgda": (86, 87.5, 88.5)}
+    runs = [record(m, s, {"a": {"accuracy": v}}) for m, of in scores.items() for s, v in enumerate(of)]
+    said = takeaway(Leaderboard.from_records(runs).tables["digits"])
+    assert "stl is best by Δ (no method beats single-task learning)" in said and "0.00 %" not in said
