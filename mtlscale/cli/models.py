@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlscale.cli.options import HomeOption, console_of, home_of
+from mtlscale.cli.options import HomeOption, console_of, experiment_named, home_of
 from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
@@ -26,20 +26,37 @@ def register(app: typer.Typer) -> None:
 
 
 def export(
-    run: Annotated[str, typer.Argument(metavar="RUN_ID", help="The id of a finished run, or its first digits")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN_ID", help="The id of a finished run, or its first digits; or an experiment with --method"
+        ),
+    ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write, which is not there yet")],
     home: HomeOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what is there")] = False,
     plugin: Annotated[
         list[Path] | None, typer.Option(help="A file that the run's experiment names under `plugins`")
     ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="Of an experiment: this row's seed that is best on validation")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Of an experiment with several data sets: this one")] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="Write model.onnx as well, where the network allows it")] = False,
 ) -> None:
     """Write the model of a run into a folder that loads without Ray, MLflow and this home."""
     from mtlscale.exported import export as export_run
     from mtlscale.exported import load_model
+    from mtlscale.records import best_run
 
-    written = export_run(home_of(home), run, folder, force=force, plugins=plugin or ())
+    place = home_of(home)
+    if (name := experiment_named(place, run)) is not None:
+        if method is None:
+            raise UserError(f"{name} is an experiment; add --method, or give the id of one of its runs")
+        run = best_run(place, name, method, dataset)
+    elif method is not None:
+        raise UserError(f"--method {method}: {run} is no experiment with runs in {place.root}; give its name or file")
+    written = export_run(place, run, folder, force=force, plugins=plugin or ())
     console = console_of()
     console.print(f"{written}", soft_wrap=True, highlight=False)
     if onnx:

@@ -70,6 +70,17 @@ def home_of(path: Path | None, storage: str | None = None) -> Home:
     return Home.at(path, storage)
 
 
+def experiment_named(home: Home, text: str) -> str | None:
+    """The experiment with runs in this home that a name or an experiment file means; None where it means none."""
+    from mtlscale.records import experiments_with_runs
+    from mtlscale.spec import find_experiment, read_settings
+
+    name = text
+    if Path(text).suffix in (".yaml", ".yml"):
+        name = str(read_settings(find_experiment(text)).get("name", Path(text).stem))
+    return name if name in experiments_with_runs(home) else None
+
+
 def console_of(*, quiet: bool = False, stderr: bool = False) -> Console:
     from rich.console import Console
 

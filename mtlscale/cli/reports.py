@@ -186,6 +186,7 @@ def _check_writable(output: Path) -> None:
 
 def _results(experiment: str, set_: list[str] | None, home: Path | None) -> Results:
     """The finished runs of an experiment; `UserError` where there are none."""
+    from mtlscale.execution.places import no_runs
     from mtlscale.execution.plan import records_of
     from mtlscale.report.results import Results
     from mtlscale.spec import load_experiment
@@ -194,7 +195,5 @@ def _results(experiment: str, set_: list[str] | None, home: Path | None) -> Resu
     place = home_of(home)
     records = records_of(spec, place)
     if not records:
-        raise UserError(
-            f"no runs of {spec.name} in {place.root}; start them with `mtlscale run {experiment}` or name their --home"
-        )
+        raise UserError(no_runs(spec, [place], experiment))
     return Results(spec, records, place.experiment(spec.name))

@@ -206,12 +206,15 @@ def _dry(
 def _done(
     lines: Lines, spec: Experiment, records: Sequence[RunRecord], seconds: float, files: dict[str, Path], what: str
 ) -> None:
-    """The last line; exit status 1 where something failed."""
+    """The last line; exit status 1 where something failed, or every run but the floors diverged."""
+    from mtlscale.report.protocols import is_floor
+
     failed = sum(record.status == "failed" for record in records)
     counts = {what: len(records), "failed": failed}
     told = {kind: str(path) for kind, path in files.items()}
     lines.tell("done", experiment=spec.name, **counts, seconds=round(seconds, 3), files=told)
-    if failed:
+    diverged = [record.status == "diverged" for record in records if not is_floor(record)]
+    if failed or (diverged and all(diverged)):
         raise typer.Exit(1)
 
 

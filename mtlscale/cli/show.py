@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mtlscale.cli import completion
 from mtlscale.cli.grid import grid
 from mtlscale.cli.lines import plain
 from mtlscale.cli.options import (
@@ -17,6 +18,7 @@ from mtlscale.cli.options import (
     RunArgument,
     SourceOption,
     console_of,
+    experiment_named,
     home_of,
     load_plugins,
 )
@@ -38,17 +40,31 @@ def register(app: typer.Typer) -> None:
 
 
 def show(
-    run: RunArgument,
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="The id of a run, or as much of it as no other has; or an experiment, to list its runs",
+            autocompletion=completion.runs,
+        ),
+    ],
     home: HomeOption = None,
     plugin: PluginOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print the whole record as JSON")] = False,
     spec: Annotated[bool, typer.Option("--spec", help="Print every setting of the run as YAML")] = False,
 ) -> None:
-    """Tell one run's story: what, where and when, what came of it, what it took and what it has left."""
+    """Tell one run's story: what, where and when, what came of it, what it took and what it has left.
+
+    Of an experiment, list its runs with their ids.
+    """
     from mtlscale.records import find_run
 
     load_plugins(plugin)
     place = home_of(home)
+    if (name := experiment_named(place, run)) is not None:
+        if spec:
+            raise UserError(f"--spec: {name} is an experiment; give the id of one of its runs")
+        _list(place, name, json=json)
+        return
     found = find_run(place, run)
     if spec:
         import yaml
@@ -61,6 +77,31 @@ def show(
         print(json_text.dumps(plain(told), ensure_ascii=False))
     else:
         _tell(console_of(), place, found)
+
+
+def _list(home: Home, name: str, *, json: bool) -> None:
+    """Every run of an experiment with its id, those of other settings than it was last started with marked."""
+    from rich.markup import escape
+
+    from mtlscale.execution.standing import read_plan
+    from mtlscale.records import runs_of_experiment
+    from mtlscale.report.texts import counted
+
+    records = runs_of_experiment(home, name)
+    planned = {entry.run_id for entry in read_plan(home, name, {record.run_id: record for record in records})}
+    fields = ("run_id", "dataset", "method", "seed", "status", "finished")
+    rows = [{key: getattr(record, key) for key in fields} for record in records]
+    for row in rows:
+        row["settings"] = "" if not planned else "now" if row["run_id"] in planned else "other"
+    if json:
+        print(json_text.dumps({"experiment": name, "runs": rows}, ensure_ascii=False))
+        return
+    console = console_of()
+    table = grid("run", "data set", "method", "seed", "ended as", "at", "settings", right=("seed",))
+    for row in sorted(rows, key=lambda row: (row["settings"], row["dataset"], row["method"], row["seed"])):
+        table.add_row(*(escape(str(row[key])) for key in (*fields, "settings")))
+    console.print(f"{name}: {counted(len(rows), 'run')} in {home.root}", soft_wrap=True, highlight=False, markup=False)
+    console.print(table)
 
 
 def _record(found: FoundRun) -> RunRecord:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from mtlscale.execution.plan import records_of
+from mtlscale.execution.standing import PlanEntry, read_plan
 from mtlscale.records import Home, Ledger, RunRecord, is_results, records_of_results
 from mtlscale.records.contributed import EXPERIMENT as CONTRIBUTED
 from mtlscale.report.gathering import Source, Wanted, gather
+from mtlscale.report.planned import lacks_runs, left_out, missing_notes, planned_rows
 from mtlscale.report.published import read_published
+from mtlscale.report.texts import counted
 from mtlscale.spec import Experiment, UserError, load_experiment, nearest, shipped
 
 
@@ -67,11 +71,37 @@ def _of_file(place: str, homes: Sequence[Home], overrides: tuple[str, ...], epoc
     spec = load_experiment(place, overrides)
     found = {str(home.root): records_of(spec, home, epochs=epochs) for home in homes}
     if not any(found.values()):
-        raise UserError(
-            f"no runs of {spec.name} in {' or '.join(found)}; start them with `mtlscale run {place}` or name their "
-            "--home"
+        raise UserError(no_runs(spec, homes, place))
+    return [
+        replace(
+            _source(spec.name, root, records, spec, chosen=True),
+            planned=planned_rows(spec),
+            notes=notes_of(spec, records, Home.at(Path(root))),
         )
-    return [_source(spec.name, root, records, spec, chosen=True) for root, records in found.items() if records]
+        for root, records in found.items()
+        if records
+    ]
+
+
+def notes_of(spec: Experiment, records: Sequence[RunRecord], home: Home) -> dict[str, tuple[str, ...]]:
+    """What is missing of what the experiment plans; its ledger is read where something is."""
+    if not lacks_runs(spec, records):
+        return {}
+    return missing_notes(spec, records, Ledger(home.ledger(spec.name)).latest(epochs=False).values())
+
+
+def no_runs(spec: Experiment, homes: Sequence[Home], place: str) -> str:
+    """A sentence for an experiment whose file has no runs as it is now, with the reason where there were some."""
+    where = " or ".join(str(home.root) for home in homes)
+    for home in homes:
+        earlier = list(Ledger(home.ledger(spec.name)).latest(epochs=False).values())
+        runs = {(run.dataset, run.method): run for run in spec.runs(dict.fromkeys(spec.data(), ""))}
+        mine = [record for record in earlier if (record.dataset, record.method) in runs]
+        if mine:
+            reason = left_out(spec.name, mine, runs[mine[-1].dataset, mine[-1].method])
+            now = f"no runs of {spec.name} as its file is now in {home.root}"
+            return f"{now}: {reason}; start it with `mtlscale run {place}`"
+    return f"no runs of {spec.name} in {where}; start them with `mtlscale run {place}` or name their --home"
 
 
 def _of_folder(path: Path, epochs: bool) -> list[Source]:
@@ -93,12 +123,31 @@ def _of_results(folder: Path) -> Source:
 
 def _of_home(home: Home, name: str, epochs: bool) -> Source:
     """What the ledger of an experiment has. Its file is not known here, save where it is a shipped one."""
-    records = tuple(Ledger(home.ledger(name)).latest(epochs=epochs).values())
-    if not records:
+    known = Ledger(home.ledger(name)).latest(epochs=epochs)
+    if not known:
         there = _experiments(home)
         what = nearest(name, there) if there else "there are none"
         raise UserError(f"no runs of {name} in {home.root}: {what}")
-    return _source(name, str(home.root), records, _shipped(name))
+
+    entries = read_plan(home, name, known)
+    current = [_of_entry(known[entry.run_id], entry) for entry in entries if entry.run_id in known]
+    if not current:  # nobody knows what belongs together
+        return _source(name, str(home.root), tuple(known.values()), _shipped(name))
+    planned: dict[str, dict[str, set[int]]] = {}
+    for entry in entries:
+        planned.setdefault(entry.dataset, {}).setdefault(entry.method, set()).add(entry.seed)
+    left = Counter(record.dataset for run_id, record in known.items() if run_id not in {one.run_id for one in entries})
+    notes = {
+        dataset: (f"{counted(count, 'run')} of other settings left out; `mtlscale show {name}` lists them",)
+        for dataset, count in left.items()
+    }
+    source = _source(name, str(home.root), current, _shipped(name), chosen=True)
+    return replace(source, planned=planned, notes=notes)
+
+
+def _of_entry(record: RunRecord, entry: PlanEntry) -> RunRecord:
+    """The record under the labels that the experiment has for it now."""
+    return record.model_copy(update={"dataset": entry.dataset, "method": entry.method})
 
 
 def _tracked(place: str) -> list[Source]:
@@ -133,6 +182,7 @@ def _source(
     published = spec.published
     return replace(
         found,
+        description=spec.description,
         baseline=spec.baseline,
         reference=spec.reference,
         delta=spec.delta_of(),

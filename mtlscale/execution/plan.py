@@ -28,6 +28,12 @@ class PlannedRun:
     state: RunState
     like: str = ""  # the method that it is the same as
     listed: bool = True  # of a run that is done: whether the experiment's own ledger has its record
+    former_id: str | None = None  # of a run that an earlier version has done: the id that it had there
+
+    @property
+    def record_id(self) -> str:
+        """The id that its record and its folder have."""
+        return self.former_id or self.run.run_id
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ class Plan:
         listed = Ledger(self.ledger).latest(epochs=keep) if done else {}
         result = {}
         for run_id, planned in done.items():
-            record = listed.get(run_id)
+            record = listed.get(planned.former_id or run_id)
             if record is None or record.status == "failed":
                 record = self._left(planned)
             result[run_id] = labelled(record if keep else light(record), planned.run)
@@ -74,9 +80,9 @@ class Plan:
     def _left(self, planned: PlannedRun) -> RunRecord:
         """The record that a run that is done has left in its own folder."""
         assert self.home is not None
-        record = read_record(self.home.run(planned.run.run_id))
+        record = read_record(self.home.run(planned.record_id))
         if record is None:
-            where = f"{self.ledger}: the record of run {planned.run.run_id}"
+            where = f"{self.ledger}: the record of run {planned.record_id}"
             raise UserError(f"{where} cannot be read; remove its line, and the run is run again")
         return labelled(record, planned.run)
 
@@ -157,19 +163,25 @@ def make_plan(experiment: Experiment, runs: Iterable[Run], ledger: Path, home: H
             planned.append(PlannedRun(run, "same", first[run_id]))
             continue
         first[run_id] = run.method
-        status = known.get(run_id)
-        if status not in (None, "failed"):
-            planned.append(PlannedRun(run, "done"))
-            continue
-        folder = home.run(run_id)
-        record = read_record(folder)
-        if record is not None and record.status != "failed":
-            planned.append(PlannedRun(run, "done", listed=False))  # by another experiment, or just before a crash
-        elif (folder / "checkpoint.pt").exists():
-            planned.append(PlannedRun(run, "resume"))
-        else:
-            planned.append(PlannedRun(run, "new" if record is None and status is None else "retry"))
+        planned.append(_where_it_stands(run, run_id, known, home))
     return Plan(experiment, tuple(planned), data.folders, data.manifests, home, ledger)
+
+
+def _where_it_stands(run: Run, run_id: str, known: Mapping[str, str], home: Home) -> PlannedRun:
+    """`known`: run_id -> status of what the experiment's ledger lists."""
+    record = None
+    for former_id in (None, run.former_id):
+        one = former_id or run_id
+        if known.get(one) not in (None, "failed"):
+            return PlannedRun(run, "done", former_id=former_id)
+        if (found := read_record(home.run(one))) is not None and found.status != "failed":
+            # By another experiment, or just before a crash.
+            return PlannedRun(run, "done", listed=False, former_id=former_id)
+        record = record or found
+
+    if (home.run(run_id) / "checkpoint.pt").exists():
+        return PlannedRun(run, "resume")
+    return PlannedRun(run, "new" if record is None and known.get(run_id) is None else "retry")
 
 
 def light(record: RunRecord) -> RunRecord:
@@ -197,8 +209,8 @@ def belonging(experiment: Experiment, known: Mapping[str, RunRecord]) -> tuple[R
             fingerprints[datasets[record.dataset].prepared(record.seed)] = known_by
     if experiment.search is not None:
         return tuple(_winners(experiment, known.values(), fingerprints))
-    runs = ((run.run_id, run) for run in experiment.runs(fingerprints))  # a hash, computed anew each time
-    return tuple(labelled(known[run_id], run) for run_id, run in runs if run_id in known)
+    found = ((known.get(run.run_id) or known.get(run.former_id or ""), run) for run in experiment.runs(fingerprints))
+    return tuple(labelled(record, run) for record, run in found if record is not None)
 
 
 def _winners(
@@ -215,7 +227,7 @@ def _winners(
         for other in (run, *alike[run.run_id]):
             record = places.get((other.dataset, other.method, other.seed))
             tuned = None if record is None else run.tuned(record.trial)
-            if record is not None and tuned is not None and tuned.run_id == record.run_id:
+            if record is not None and tuned is not None and record.run_id in (tuned.run_id, tuned.former_id):
                 yield labelled(record, tuned)
                 break
 

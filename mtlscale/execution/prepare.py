@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mtlscale.data.manifest import MANIFEST, ORIGIN, SourceInfo, damage, read_manifest
 from mtlscale.data.shared import deliver, fetch, fetch_manifests, key_of
 from mtlscale.records import check_folder, new_folders
-from mtlscale.spec import UserError, build, plugin_error, source_hash
+from mtlscale.spec import FORMER_HASHES, UserError, build, plugin_error, same_source, source_hash
 
 if TYPE_CHECKING:
     from mtlscale.data.manifest import Manifest
@@ -74,9 +74,9 @@ def prepare(
         located = _download(pipeline, home)
     with _of_plugin(pipeline):
         fingerprint = pipeline.source_fingerprint(located)
+    if (earlier := _prepared(home / "data" / name, pipeline, fingerprint)) is not None:
+        return earlier
     folder = home / "data" / name / _key(pipeline, fingerprint)
-    if _complete(folder):
-        return folder
     info = SourceInfo(description=_described(source, located) or pipeline.source, fingerprint=fingerprint)
     from pipelines import Work
 
@@ -132,9 +132,9 @@ def look(name: str, options: dict[str, Any], source: Path | str | None, home: Pa
         if located is None and pipeline.needs_source:
             fetched = "its files are fetched when it is prepared" if pipeline.download else "its files are not here"
             return find_prepared(name, options, home) or fetched
-        folder = home / "data" / name / _key(pipeline, pipeline.source_fingerprint(located))
-    if _complete(folder):
-        return folder
+        earlier = _prepared(home / "data" / name, pipeline, pipeline.source_fingerprint(located))
+    if earlier is not None:
+        return earlier
     if located is not None and _bytes(pipeline, located) > _SMALL:
         return "its files are here and not prepared yet"
     return prepare(name, options, source, scratch, engine="local")
@@ -157,13 +157,24 @@ def _plain(options: dict[str, Any]) -> Any:
 
 def _made_by(pipeline: Pipeline, manifest: Manifest) -> bool:
     """Whether it is a preparation of this pipeline as it is now, with its options."""
-    mine = (pipeline.results_version, source_hash(type(pipeline)), _plain(pipeline.options()))
-    return (manifest.results_version, manifest.plugin, _plain(manifest.options)) == mine
+    mine = (pipeline.results_version, _plain(pipeline.options()))
+    same = (manifest.results_version, _plain(manifest.options)) == mine
+    return same and same_source(type(pipeline), manifest.plugin)
 
 
-def _key(pipeline: Pipeline, fingerprint: str) -> str:
+def _prepared(folder: Path, pipeline: Pipeline, fingerprint: str) -> Path | None:
+    """The preparation of this source below the data set's folder, where it is complete; one of an earlier version, too,
+    which knew plugins by another hash."""
+    source = source_hash(type(pipeline))
+    places = (folder / _key(pipeline, fingerprint, one) for one in (source, FORMER_HASHES.get(source, source)))
+    return next((place for place in places if _complete(place)), None)
+
+
+def _key(pipeline: Pipeline, fingerprint: str, source: str | None = None) -> str:
+    """The name of a preparation's folder. source: hash of the pipeline's plugin, default its code's."""
+    source = source_hash(type(pipeline)) if source is None else source
     parts = [pipeline.name, _plain(pipeline.options()), pipeline.results_version, fingerprint]
-    parts += filter(None, [source_hash(type(pipeline))])
+    parts += filter(None, [source])
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 

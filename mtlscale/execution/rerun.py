@@ -19,7 +19,7 @@ from mtlscale.execution.trial import execute
 from mtlscale.execution.worker import setup
 from mtlscale.records import Epoch, Home, RunRecord, check_folder
 from mtlscale.report.again import Again
-from mtlscale.spec import Experiment, ResourceSpec, Run, UserError
+from mtlscale.spec import FORMER_HASHES, Experiment, ResourceSpec, Run, UserError
 
 # Of a data set's part of a spec, those that are no option.
 _OWN = ("name", "task_metrics", "only_tasks", "label_noise", "train_share", "evaluation")
@@ -92,7 +92,7 @@ def _changed(run: Run, record: RunRecord) -> Iterator[str]:
         if before is None:
             continue
         for key, what in (("results_version", "results version"), ("plugin", "file's hash")):
-            if before.get(key) != after.get(key):
+            if before.get(key) not in (after.get(key), FORMER_HASHES.get(after.get(key), after.get(key))):
                 yield f"{part} {before['name']}: {what} {before.get(key)}, now {after.get(key)}"
     if run.run_id != record.run_id:
         yield "the results version of training is another one now"

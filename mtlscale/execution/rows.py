@@ -31,13 +31,17 @@ def rows_of(results: Results) -> list[Row]:
     for record in results.records:
         groups.setdefault((record.dataset, record.method), []).append(record)
     planned = len(results.experiment.seeds)
-    return [row for table in results.leaderboard().tables.values() for row in _rows(table, groups, planned)]
+    return [
+        row for table in results.leaderboard(explained=False).tables.values() for row in _rows(table, groups, planned)
+    ]
 
 
 def _rows(table: Table, groups: dict[tuple[str, str], list[RunRecord]], planned: int) -> list[Row]:
     found = []
     for place, (method, values) in enumerate(table.rows.iterrows(), start=1):
         label = str(method)
+        if (table.dataset, label) not in groups:
+            continue  # planned, and not begun
         finished, failed = int(values["finished"]), int(values["failed"] + values["diverged"])
         numbers = _numbers(table, values)
         if finished:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,7 +26,7 @@ from mtlscale.execution.prepare import prepare as prepare_dataset
 from mtlscale.execution.probe import check_shared
 from mtlscale.execution.reading import processes_per_node, reading, too_large_to_batch
 from mtlscale.execution.rows import rows_of
-from mtlscale.execution.standing import write_plan
+from mtlscale.execution.standing import PlanEntry, read_plan, write_plan
 from mtlscale.execution.sweep import SweepPlan, execute_sweep, plan_sweep
 from mtlscale.execution.watch import Meters, log, log_ended, log_noted, structured_log
 from mtlscale.execution.worker import failed
@@ -99,9 +100,9 @@ def _run(experiment: Experiment, home: Home, data: Datasets, services: _Services
     the_plan = _plan_runs(experiment, runs, home, data)
     # Of a search that chose for some rows alone it is not known which the others' runs are.
     planned_runs = runs if whole is experiment or found is not None else whole.runs(data.fingerprints)
-    write_plan(home, experiment.name, dict.fromkeys(run.run_id for run in planned_runs))
+    _note_plan(the_plan, planned_runs, home, whole, services.observer)
     ledger = Ledger(home.ledger(experiment.name))
-    run_of = {planned.run.run_id: planned.run for planned in the_plan.runs if planned.state != "same"}
+    run_of = {planned.record_id: planned.run for planned in the_plan.runs if planned.state != "same"}
     for record in the_plan.unlisted():
         ledger.append(record)  # finished in another experiment, or just before a crash
         services.track()
@@ -127,6 +128,24 @@ def _run(experiment: Experiment, home: Home, data: Datasets, services: _Services
     reports = {**results.write_report(), **({} if found is None else found.write_report())}
     services.artefacts = list(reports.values())
     return results
+
+
+def _note_plan(the_plan: Plan, runs: Iterable[Run], home: Home, whole: Experiment, observer: Observer) -> None:
+    """Write down which runs the experiment consists of now, rows of the file that are not run this time included."""
+    record_ids = {planned.run.run_id: planned.record_id for planned in the_plan.runs if planned.state != "same"}
+    entries = [PlanEntry(run.run_id, run.dataset, run.method, run.seed) for run in runs]
+    entries = [replace(entry, run_id=record_ids.get(entry.run_id, entry.run_id)) for entry in entries]
+    rows = {(entry.dataset, entry.method) for entry in entries}
+    others = {(dataset.label, method.label) for dataset in whole.datasets for method in whole.methods} - rows
+    entries += [entry for entry in read_plan(home, whole.name) if (entry.dataset, entry.method) in others]
+
+    known = {run_id for run_id, _, _ in Ledger(home.ledger(whole.name)).outcomes()}
+    if known and known.isdisjoint(entry.run_id for entry in entries):
+        observer.note(
+            f"{whole.name} has {len(known)} runs of other settings in {home.root}: of an earlier version of its file, "
+            "or of another experiment of that name, which needs another `name`; reports leave them out"
+        )
+    write_plan(home, whole.name, entries)
 
 
 def sweep(

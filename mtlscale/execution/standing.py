@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mtlscale.records import Home, Ledger, write_atomically
+from mtlscale.records import Home, Ledger, RunRecord, write_atomically
 
 PLAN = "plan.json"  # beside the ledger: the runs of the experiment as it was last started
 
@@ -28,10 +28,39 @@ class Standing:
         return self.runs - self.done - self.failed - self.diverged
 
 
-def write_plan(home: Home, experiment: str, run_ids: Iterable[str]) -> None:
-    """Note which runs belong to the experiment, so that it can be said how many are left."""
-    content = json.dumps({"runs": list(run_ids)})
+@dataclass(frozen=True)
+class PlanEntry:
+    """A run of an experiment as it was last started, under the labels that it has there."""
+
+    run_id: str
+    dataset: str
+    method: str
+    seed: int
+
+
+def write_plan(home: Home, experiment: str, entries: Iterable[PlanEntry]) -> None:
+    """Note which runs belong to the experiment: how many are left, and which its home's leaderboard shows."""
+    rows = [[entry.run_id, entry.dataset, entry.method, entry.seed] for entry in entries]
+    content = json.dumps({"runs": list(dict.fromkeys(row[0] for row in rows)), "rows": rows})
     write_atomically(home.experiment(experiment) / PLAN, content.encode())
+
+
+def read_plan(home: Home, experiment: str, known: Mapping[str, RunRecord] | None = None) -> tuple[PlanEntry, ...]:
+    """The experiment as it was last started; empty where that is not known.
+
+    Earlier versions wrote the ids alone. The labels are those of `known`, its records by id, then; of an experiment
+    with a search they wrote an incomplete plan.
+    """
+    try:
+        plan = json.loads((home.experiment(experiment) / PLAN).read_bytes())
+        if "rows" in plan:
+            return tuple(PlanEntry(*row) for row in plan["rows"])
+        records = [known[run_id] for run_id in plan["runs"] if run_id in known] if known else []
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()
+    if any(record.trial for record in records):
+        return ()
+    return tuple(PlanEntry(record.run_id, record.dataset, record.method, record.seed) for record in records)
 
 
 def standings(home: Home) -> list[Standing]:

@@ -25,7 +25,7 @@ from mtlscale.exported.measure import Tell, as_exported, measure
 from mtlscale.exported.network import network
 from mtlscale.exported.predictions import Prediction, prediction_of
 from mtlscale.records import Metrics
-from mtlscale.spec import Task, TaskSuite, UserError, load_plugin, nearest, source_hash
+from mtlscale.spec import Task, TaskSuite, UserError, load_plugin, nearest, same_source
 from mtlscale.spec.components import component
 
 
@@ -156,7 +156,7 @@ def _load_plugins(folder: Path, description: Description, trusted: bool) -> None
         load_plugin(folder / plugin.file)
         for told in plugin.components:
             kind, _, name = told.partition(" ")
-            if source_hash(component(f"{kind}s", name)) != plugin.source:
+            if not same_source(component(f"{kind}s", name), plugin.source):
                 raise UserError(f"{folder / plugin.file} is not the file that {told} of the run came from")
 
 

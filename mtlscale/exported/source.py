@@ -15,7 +15,7 @@ from mtlscale.data.manifest import MANIFEST
 from mtlscale.data.views import narrowed
 from mtlscale.exported.network import architecture_of, encoder_of
 from mtlscale.metrics import measured
-from mtlscale.records import Home, RunRecord, read_record
+from mtlscale.records import Home, RunRecord, no_such_run, read_record
 from mtlscale.spec import Run, TaskSuite, UserError
 from mtlscale.spec.models import TrainingSpec
 from mtlscale.spec.parts import Parts
@@ -41,10 +41,10 @@ def run_folder(home: Home, run_id: str) -> Path:
     """The folder of the run with this id, or the only one whose id begins so. `UserError` where there is none."""
     runs = home.root / "runs"
     if not re.fullmatch(r"[0-9a-f]{1,16}", run_id):
-        raise UserError(f"{run_id[:40]!r} is no run id; take one of `mtlscale run … --dry-run`, or its first digits")
+        raise no_such_run(home, run_id)
     known = sorted(path.name for path in runs.glob(f"{run_id}*") if path.is_dir())
     if not known:
-        raise UserError(f"no run {run_id} in {runs}; name its --home, or an id that `mtlscale run … --dry-run` shows")
+        raise no_such_run(home, run_id)
     if len(known) > 1:
         raise UserError(f"{len(known)} runs begin with {run_id}: {', '.join(known[:4])}; write more of its digits")
     return runs / known[0]

@@ -29,7 +29,16 @@ from mtlscale.exported.network import network
 from mtlscale.exported.raw import describe_input, tokenizer_of
 from mtlscale.exported.source import Source, bare, read_source
 from mtlscale.records import Home, RunRecord, is_full, no_space
-from mtlscale.spec import RESULTS_VERSION, UserError, component, load_plugin, names, source_hash
+from mtlscale.spec import (
+    RESULTS_VERSION,
+    Component,
+    UserError,
+    component,
+    load_plugin,
+    names,
+    same_source,
+    source_hash,
+)
 from mtlscale.version import __version__
 
 
@@ -141,7 +150,7 @@ def _plugins(record: RunRecord, source: Source, folder: Path) -> list[PluginSour
         if not digest:
             continue
         told = record.spec.get(kind.removesuffix("s"))
-        _check_same(kind, name, digest, told if isinstance(told, Mapping) else {})
+        _check_same(kind, cls, told if isinstance(told, Mapping) else {})
         path = Path(str(sys.modules[cls.__module__].__file__))
         file = f"{PLUGINS}/{path.name}"
         if file not in found:
@@ -152,10 +161,10 @@ def _plugins(record: RunRecord, source: Source, folder: Path) -> list[PluginSour
     return list(found.values())
 
 
-def _check_same(kind: str, name: str, digest: str, told: Mapping[str, Any]) -> None:
+def _check_same(kind: str, cls: type[Component], told: Mapping[str, Any]) -> None:
     """`UserError` where a plugin is not the one that the run had."""
-    if told.get("plugin", digest) != digest:
+    if "plugin" in told and not same_source(cls, told["plugin"]):
         raise UserError(
-            f"the {kind.removesuffix('s')} {name} is not the one that the run had (its file has changed since); name "
-            "the file as it was by --plugin"
+            f"the {kind.removesuffix('s')} {cls.name} is not the one that the run had (its file has changed since); "
+            "name the file as it was by --plugin"
         )

@@ -3,7 +3,14 @@
 from mtlscale.records.contributed import Provenance, is_results, records_of_results
 from mtlscale.records.diagnosis import Diagnosis, Matrix
 from mtlscale.records.files import clear_temporaries, is_full, no_space, write_atomically
-from mtlscale.records.finding import FoundRun, find_run
+from mtlscale.records.finding import (
+    FoundRun,
+    best_run,
+    experiments_with_runs,
+    find_run,
+    no_such_run,
+    runs_of_experiment,
+)
 from mtlscale.records.home import Home, check_folder, new_folders
 from mtlscale.records.lease import Holder, Lease, holder_of, take
 from mtlscale.records.ledger import Ledger, Outcome
@@ -31,18 +38,22 @@ __all__ = [
     "Storage",
     "StorageLease",
     "best",
+    "best_run",
     "best_so_far",
     "check_folder",
     "clear_temporaries",
+    "experiments_with_runs",
     "find_run",
     "holder_of",
     "is_full",
     "is_results",
     "new_folders",
     "no_space",
+    "no_such_run",
     "read_record",
     "records_of_results",
     "restore",
+    "runs_of_experiment",
     "score",
     "score_of",
     "take",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mtlscale.records.home import Home
 from mtlscale.records.ledger import Ledger, Outcome
 from mtlscale.records.record import RunRecord, read_record
-from mtlscale.spec import UserError
+from mtlscale.records.scores import best
+from mtlscale.spec import UserError, nearest
+
+_SHOWN = 5  # experiments in a message
 
 
 @dataclass(frozen=True)
@@ -50,9 +53,59 @@ def _chosen(text: str, known: list[str], home: Home) -> str:
     if found:
         more = f" and {len(found) - 4} more" if len(found) > 4 else ""
         raise UserError(f"run {text}: {len(found)} begin so, {', '.join(found[:4])}{more}; write more of it")
-    if not known:
-        raise UserError(f"no runs in {home.root}; name their --home")
-    begins = {run_id[: len(text)]: run_id for run_id in known}
-    close = [begins[one] for one in difflib.get_close_matches(text, begins, n=3, cutoff=0.5)]
-    hint = f"did you mean {' or '.join(close)}?" if close else "a leaderboard's page and MLflow name the ids of runs"
-    raise UserError(f"no run {text} in {home.root}; {hint}")
+    raise no_such_run(home, text)
+
+
+def no_such_run(home: Home, text: str) -> UserError:
+    """The error for an id that no run of this home has: ids cannot be guessed, so it names the experiments."""
+    names = experiments_with_runs(home)
+    if not names:
+        what = f"no run {text[:40]} in" if any((home.root / "runs").glob("*")) else "no runs in"
+        return UserError(f"{what} {home.root}; name another --home")
+    listed = f"{', '.join(names[:_SHOWN])}{f' and {len(names) - _SHOWN} more' if len(names) > _SHOWN else ''}"
+    return UserError(
+        f"no run {text[:40]} in {home.root}; it has runs of {listed}: `mtlscale show {names[0]}` lists their ids"
+    )
+
+
+def experiments_with_runs(home: Home) -> list[str]:
+    """The names of the experiments that have runs in a home."""
+    return sorted(path.parent.name for path in home.root.glob("experiments/*/ledger.jsonl") if path.stat().st_size)
+
+
+def runs_of_experiment(home: Home, name: str) -> list[RunRecord]:
+    """The newest record of every run in the ledger, older settings included, without epochs."""
+    return list(Ledger(home.ledger(name)).latest(epochs=False).values())
+
+
+def best_run(home: Home, name: str, method: str, dataset: str | None = None) -> str:
+    """Return the id of the method's run that is best on validation, among those with its newest settings.
+
+    Raises `UserError` for a method or data set without a finished run, and where the method has several data sets.
+    """
+    done = [record for record in runs_of_experiment(home, name) if record.status == "finished"]
+    mine = [record for record in done if record.method == method]
+    if not mine:
+        raise UserError(
+            f"--method {method}: {name} has no finished run of it; {nearest(method, _each(done, 'method'))}"
+        )
+    datasets = _each(mine, "dataset")
+    if dataset is None and len(datasets) > 1:
+        raise UserError(f"{method} of {name} has runs on {', '.join(datasets)}; add --dataset {datasets[0]}, say")
+    if dataset is not None and dataset not in datasets:
+        raise UserError(
+            f"--dataset {dataset}: {method} of {name} has no finished run on it; {nearest(dataset, datasets)}"
+        )
+    mine = [record for record in mine if record.dataset == (dataset or datasets[0])]
+    newest = max(mine, key=lambda record: record.finished)
+    mine = [record for record in mine if _settings(record) == _settings(newest)]
+    return (best(mine) or newest).run_id
+
+
+def _settings(record: RunRecord) -> dict[str, Any]:
+    """What a run did, whatever its seed, and the data's split that an experiment may choose by it."""
+    return {key: value for key, value in record.spec.items() if key not in ("seed", "dataset")}
+
+
+def _each(records: list[RunRecord], field: str) -> list[str]:
+    return list(dict.fromkeys(getattr(record, field) for record in records))

@@ -19,7 +19,7 @@ from mtlscale.report.notes import in_percent
 from mtlscale.report.pareto import FLOOR, pareto
 from mtlscale.report.statistics import half_width
 from mtlscale.report.table import Table
-from mtlscale.report.texts import counted, names
+from mtlscale.report.texts import counted, names, number_word
 from mtlscale.spec import UserError
 
 ROPE = 1.0  # points of Δ, or of a metric in percent, that make no difference in practice
@@ -89,8 +89,8 @@ def across(tables: Mapping[str, Table], rope: float = ROPE) -> Across | None:
     rows["gain"], rows["gain_ci"], rows["gain_datasets"] = gains.mean(axis=1), _interval(gains), gains.count(axis=1)
     rows.loc[rows.index == (baseline if quality == "delta_i" else reference), "gain_ci"] = np.nan  # 0 by definition
     rows = rows.join([_worst(tables, methods), _probabilities(gains, reference, rope), _costs(tables, methods)])
-    counts = pd.concat([of.rows[["finished", "failed", "diverged"]] for of in tables.values()]).groupby(level=0).sum()
-    rows["finished"], rows["runs"] = counts["finished"], counts.sum(axis=1)
+    counts = pd.concat([of.rows[["finished", "planned"]] for of in tables.values()]).groupby(level=0).sum()
+    rows["finished"], rows["runs"] = counts["finished"], counts["planned"]
     trade = _trade({name: tables[name] for name in datasets}, means, gains, reference)
     for cost in ("total", "parameters"):
         front = pd.Series(pareto(trade[cost].to_numpy(float), trade["gain"].to_numpy(float)), index=trade.index)
@@ -251,10 +251,15 @@ def _notes(
     if unranked := list(rows.index[rows["mean_rank"].isna()]):
         notes.append(f"no rank, not finished on all of these: {names(unranked)}")
     if count < ranking.FEWEST_DATASETS or methods < ranking.FEWEST_METHODS:
-        notes.append(
-            f"no test of ranks over {counted(count, 'data set')} and {counted(methods, 'method')}: "
-            f"{ranking.FEWEST_DATASETS} and {ranking.FEWEST_METHODS} are needed"
-        )
+        few = [
+            f"{number_word(have)} {noun}{'s are' if have > 1 else ' is'} too few to rank methods ({least} needed)"
+            for have, noun, least in (
+                (count, "data set", ranking.FEWEST_DATASETS),
+                (methods, "method", ranking.FEWEST_METHODS),
+            )
+            if have < least
+        ]
+        notes.append("; ".join(few))
     if reference is None:
         notes.append("no reference: no probabilities and no cost ratios")
     else:

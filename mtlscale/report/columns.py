@@ -227,15 +227,16 @@ def _best_rows(values: pd.Series[float], higher: bool | None) -> frozenset[int]:
 
 
 def _runs(rows: pd.DataFrame) -> Column:
-    """Finished runs of all, and what became of the others: "2/3, 1 diverged"."""
+    """Finished runs of those planned, and what became of the others: "2/3, 1 diverged"."""
     texts = []
-    for finished, failed, diverged in zip(rows["finished"], rows["failed"], rows["diverged"], strict=True):
+    counts = rows[["finished", "failed", "diverged", "planned"]].itertuples(index=False)
+    for finished, failed, diverged, planned in counts:
         others = [f"{count} {what}" for count, what in ((failed, "failed"), (diverged, "diverged")) if count]
-        texts.append(", ".join([f"{finished}/{finished + failed + diverged}", *others]))
+        texts.append(", ".join([f"{finished}/{planned}", *others]))
     return Column(
         block="quality",
         header="runs",
-        help="finished of all",
+        help="finished of planned",
         texts=texts,
         keys=rows["finished"].astype(float).tolist(),
         name="runs",

@@ -64,15 +64,30 @@ class Shown:
             from mtlscale.report.html import page
 
             # Its figures need the rows that others are compared with.
-            return page(self.gathered.shown(whole=True), self.gathered.leaderboard(whole=True), self.title)
+            return page(
+                self.gathered.shown(whole=True),
+                self.gathered.leaderboard(whole=True),
+                self.title,
+                description=" ".join(self._descriptions),
+            )
         if form == "csv":
             return self._csv()
         if form == "latex":
             return self._latex()
         return self._markdown()
 
+    @property
+    def _descriptions(self) -> list[str]:
+        """The sentence of the experiment, where there is one experiment."""
+        found = dict.fromkeys(source.description for source in self.gathered.sources)
+        names = {source.name for source in self.gathered.sources}
+        return [text for text in found if text] if len(names) == 1 else []
+
     def to_rich(self, *, wide: bool = False) -> Sequence[RenderableType]:
-        parts: list[RenderableType] = [] if self.overall is None else [*self.overall.to_rich()]
+        from rich.text import Text
+
+        parts: list[RenderableType] = [Text(f"{text}\n") for text in self._descriptions]
+        parts += [] if self.overall is None else [*self.overall.to_rich()]
         parts.append(self.board.to_rich(wide=wide))
         return [*parts, *(part for sheet in self.pairs.values() for part in sheet.to_rich())]
 

@@ -10,11 +10,19 @@ import pandas as pd
 
 from mtlscale.metrics import FIGURES, NETWORK
 from mtlscale.records import Metrics, RunRecord
+from mtlscale.spec import method_name
 
 
 def newest(records: Iterable[RunRecord]) -> list[RunRecord]:
     """The last record of each data set, method and seed: of runs that were changed and run again, the old ones go."""
     return list({(record.dataset, record.method, record.seed): record for record in records}.values())
+
+
+def method_of(record: RunRecord) -> str:
+    """Return what a run's method is, whatever label it has."""
+    parts = {part: record.spec.get(part) or {} for part in ("architecture", "balancer", "objective")}
+    architecture, balancer = (str(parts[part].get("name", "")) for part in ("architecture", "balancer"))
+    return method_name(architecture or "hps", balancer or "equal", parts["objective"].get("name"))
 
 
 def by_dataset(records: Iterable[RunRecord]) -> dict[str, list[RunRecord]]:

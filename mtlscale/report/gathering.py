@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtlscale.records import RunRecord
-from mtlscale.report.frames import by_dataset, newest
+from mtlscale.report.frames import by_dataset, method_of, newest
 from mtlscale.report.protocols import Protocol, apart, identity, selection, splits_by_seed
 from mtlscale.spec import UserError, nearest
 
 if TYPE_CHECKING:
-    from mtlscale.report.leaderboard import Leaderboard
+    from mtlscale.report.leaderboard import Leaderboard, Planned
     from mtlscale.report.published import Published
 
 _SHOWN = 4  # names in a note
@@ -31,6 +31,9 @@ class Source:
     reference: str = "equal"
     delta: Mapping[str, Sequence[str]] | None = None  # as `Experiment.delta_of`; None where it is not known
     published: Published | None = None
+    description: str = ""  # the sentence above its leaderboard
+    planned: Planned = field(default_factory=dict)  # rows that it plans, where that is known
+    notes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # data set -> what to say of its runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,7 @@ class Gathered:
     references: dict[str, str]
     delta: dict[str, tuple[str, ...]]
     notes: dict[str, tuple[str, ...]]
+    planned: dict[str, dict[str, frozenset[int]]]  # table -> row -> seeds
     rows: frozenset[str] | None = None  # labels of the rows to show, where not all are asked for
     apart: tuple[str, ...] = ()  # data sets with several tables
 
@@ -73,6 +77,7 @@ class Gathered:
             Published(tables=tuple(unique)) if unique else None,
             self.delta,
             self.notes,
+            self.planned,
         )
         if self.rows is None:
             return board
@@ -118,12 +123,14 @@ class _Gathering:
         titles = {dataset: self._titles(dataset, tables) for dataset, tables in groups.items()}
         every_title = [title for of in titles.values() for title in of]
         _known("--dataset", wanted.datasets, [*groups, *every_title])
-        found = Gathered(sources=tuple(self.sources), records=(), baselines={}, references={}, delta={}, notes={})
+        found = Gathered(
+            sources=tuple(self.sources), records=(), baselines={}, references={}, delta={}, notes={}, planned={}
+        )
         records: list[RunRecord] = []
         for dataset, tables in groups.items():
             for table, title in zip(tables, titles[dataset], strict=True):
                 if _asked(wanted.datasets, dataset, title):
-                    notes = [*_kept_apart(table, tables, titles[dataset]), *self._joined(table)]
+                    notes = [*_kept_apart(table, tables, titles[dataset]), *self._joined(dataset, table)]
                     records += self._table(dataset, title, table, notes, found)
                     found.notes[title] = tuple(notes)
         originals = [*self.rows.values(), *self.rows]
@@ -172,19 +179,24 @@ class _Gathering:
             titles.append(title)
         return titles
 
-    def _joined(self, table: _Group) -> Iterator[str]:
+    def _joined(self, dataset: str, table: _Group) -> Iterator[str]:
         if len(table.runs) > 1:
             yield f"runs of {_listed([self.names[number] for number in table.runs])}"
         if table.older:
             yield f"{table.older} older run{'s' if table.older > 1 else ''} with other settings left out"
+        for number in table.runs:
+            yield from self.sources[number].notes.get(dataset, ())
 
     def _table(self, dataset: str, title: str, table: _Group, notes: list[str], found: Gathered) -> list[RunRecord]:
         """The records of a table under the labels of its rows; fills in what it is read by."""
         labelled = self._labelled(table, notes)
         rows = {label: original for label, original, _ in labelled}
+        planned = self._planned(dataset, table, labelled)
+        rows |= {label: label for label in planned if label not in rows}
         self.rows |= rows
-        finished = {label: name for label, name, record in labelled if record.status == "finished"}
-        self.compared |= {*finished, *finished.values()}
+        done = [(label, name, record) for label, name, record in labelled if record.status == "finished"]
+        finished = {label: (name, method_of(record)) for label, name, record in done}
+        self.compared |= {*finished, *(name for named in finished.values() for name in named)}
         self.metrics |= dict.fromkeys(name for _, _, record in labelled for name in _metrics(record))
         if not any(_asked(self.wanted.methods, label, name) for label, name in rows.items()):
             return []
@@ -192,9 +204,26 @@ class _Gathering:
         base = _compared("baseline", self.wanted.baseline, of, finished, notes)
         ref = _compared("reference", self.wanted.reference, of, finished, notes)
         found.baselines[title], found.references[title] = base, ref
+        found.planned[title] = planned
         if (delta := self._delta(dataset, table, [record for _, _, record in labelled], notes)) is not None:
             found.delta[title] = delta
         return [record.model_copy(update={"dataset": title, "method": label}) for label, _, record in labelled]
+
+    def _planned(
+        self, dataset: str, table: _Group, labelled: Sequence[tuple[str, str, RunRecord]]
+    ) -> dict[str, frozenset[int]]:
+        """Row -> the seeds that experiments of the table plan for it; of a row with a label of its own, those of its
+        label."""
+        labels: dict[str, dict[str, None]] = {}
+        for label, original, _ in labelled:
+            labels.setdefault(original, {})[label] = None
+        found: dict[str, frozenset[int]] = {}
+        for number in table.runs:
+            for method, seeds in self.sources[number].planned.get(dataset, {}).items():
+                wanted = frozenset(seed for seed in seeds if not self.wanted.seeds or seed in self.wanted.seeds)
+                for label in labels.get(method, {method: None}):
+                    found[label] = found.get(label, frozenset()) | wanted
+        return found
 
     def _labelled(self, table: _Group, notes: list[str]) -> list[tuple[str, str, RunRecord]]:
         """(label of the row, label in its experiment, record), each run once."""
@@ -310,7 +339,7 @@ def _known(option: str, asked: Iterable[str], known: Iterable[str], why: str = "
 
 
 def _compared(
-    kind: str, asked: str | None, sources: Sequence[Source], finished: Mapping[str, str], notes: list[str]
+    kind: str, asked: str | None, sources: Sequence[Source], finished: Mapping[str, tuple[str, str]], notes: list[str]
 ) -> str:
     """The label of the row that a table is compared with: the one asked for, or that of the first experiment."""
     said = list(dict.fromkeys(getattr(source, kind) for source in sources))
@@ -323,10 +352,12 @@ def _compared(
     return label or asked or str(said[0])
 
 
-def _row(name: str, finished: Mapping[str, str]) -> str | None:
-    """The row of that label; of several settings under one label, that of the first experiment."""
-    exact = (label for label in finished if label.casefold() == name.casefold())
-    return next(exact, next((label for label, own in finished.items() if own.casefold() == name.casefold()), None))
+def _row(name: str, finished: Mapping[str, tuple[str, str]]) -> str | None:
+    """The row of that label, else the first whose experiment labels it so, else the first whose method is so called."""
+    wanted = name.casefold()
+    ways = ([label, *named] for label, named in finished.items())
+    ranked = [(rank, way[0]) for way in ways for rank, known in enumerate(way) if known.casefold() == wanted]
+    return min(ranked, key=lambda one: one[0])[1] if ranked else None
 
 
 def _kept_apart(table: _Group, tables: Sequence[_Group], titles: Sequence[str]) -> Iterator[str]:

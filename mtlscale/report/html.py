@@ -45,8 +45,9 @@ class _Section:
     columns: list[layout.Column]
 
 
-def page(records: Iterable[RunRecord], board: Leaderboard, name: str, *, live: str = "") -> str:
-    """The HTML. live: of a page that asks its server for news, the results that it shows."""
+def page(records: Iterable[RunRecord], board: Leaderboard, name: str, *, live: str = "", description: str = "") -> str:
+    """The HTML. description: the experiment's sentence, above everything.
+    live: of a page that asks its server for news, the results that it shows."""
     runs = by_dataset(newest(records))
     everything = [record for group in runs.values() for record in group]
     shown = page_looks(everything, board.tables.values())
@@ -65,6 +66,7 @@ def page(records: Iterable[RunRecord], board: Leaderboard, name: str, *, live: s
         "experiment.html",
         title=f"{name} · mtlscale",
         name=name,
+        description=description,
         chips=_chips(board, everything),
         overall=above,
         sections=sections,
@@ -110,7 +112,8 @@ def _section(table: Table, number: int, runs: Sequence[RunRecord], board: Leader
         facts=[
             word_grid(one.title, one.header, one.rows, one.what)
             for one in facts(runs, board.known.get(table.dataset, ()))
-        ],
+        ]
+        + [word_grid("Ids of the runs", *layout.run_ids(table), "what `mtlscale show`, `rerun` and `export` take")],
         columns=found,
     )
 

@@ -3,7 +3,7 @@
 from mtlscale.report.columns import MOST_TASKS, Block, Column, by_block, columns
 from mtlscale.report.markdown import markdown, markdown_cell
 from mtlscale.report.texts import EMPTY, decimals, signed
-from mtlscale.report.words import colour_key, failures, legend
+from mtlscale.report.words import colour_key, failures, legend, run_ids
 
 __all__ = [
     "EMPTY",
@@ -18,5 +18,6 @@ __all__ = [
     "legend",
     "markdown",
     "markdown_cell",
+    "run_ids",
     "signed",
 ]

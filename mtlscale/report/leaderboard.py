@@ -17,7 +17,15 @@ from mtlscale.records import RunRecord
 from mtlscale.report import layout, statistics
 from mtlscale.report.across import ROPE
 from mtlscale.report.beside import Comparison, compare
-from mtlscale.report.frames import by_dataset, figure_frame, metric_columns, newest, run_frame, value_frame
+from mtlscale.report.frames import (
+    by_dataset,
+    figure_frame,
+    method_of,
+    metric_columns,
+    newest,
+    run_frame,
+    value_frame,
+)
 from mtlscale.report.gains import deltas, of_same_seed
 from mtlscale.report.items import intervals
 from mtlscale.report.notes import departures, idle, resolution
@@ -28,6 +36,9 @@ from mtlscale.spec import UserError, check_delta, entering, suite_delta
 
 # Of one run; mean ± interval of a row.
 SCORES = ("average", "last", "delta_i", "delta_flat", "delta_main", "safeness", "relative_error", "total_error", "part")
+
+
+Planned = Mapping[str, Mapping[str, Collection[int]]]  # data set -> method -> seeds
 
 
 @dataclass(frozen=True)
@@ -47,11 +58,13 @@ class Leaderboard:
         published: Published | None = None,
         delta: Mapping[str, Sequence[str]] | None = None,
         notes: Mapping[str, Sequence[str]] | None = None,
+        planned: Planned | None = None,
     ) -> Leaderboard:
         """Of the newest record of every data set, method and seed. `baseline`: label of the method Δ is taken to;
         `reference`: label of the method the paired tests and step times compare with, either of all tables or by data
         set; `delta`: data set (or "", for the others) -> the metrics that enter Δ and η, default what its pipeline
-        says; `notes`: data set -> what else its table says. `UserError` for a metric that is not measured."""
+        says; `notes`: data set -> what else its table says; `planned`: data set -> method -> seeds of
+        the experiment, whose rows are there without runs, too. `UserError` for a metric that is not measured."""
         groups = by_dataset(records)
         if not groups:
             raise UserError("there are no runs to report yet; start some with `mtlscale run`")
@@ -60,7 +73,8 @@ class Leaderboard:
         tables = {}
         for dataset, runs in groups.items():
             base, ref = (one if isinstance(one, str) else one[dataset] for one in (baseline, reference))
-            table = _table(dataset, runs, base, ref, delta.get(dataset, delta.get("", ())))
+            rows = (planned or {}).get(dataset, {})
+            table = _table(dataset, runs, base, ref, delta.get(dataset, delta.get("", ())), rows)
             tables[dataset] = replace(table, notes=(*(notes or {}).get(dataset, ()), *table.notes))
         comparisons, known = {}, {}
         for dataset, runs in groups.items():
@@ -148,13 +162,18 @@ def _entering(
 
 
 def _table(
-    dataset: str, all_records: Sequence[RunRecord], baseline: str, reference: str, names: Sequence[str]
+    dataset: str,
+    all_records: Sequence[RunRecord],
+    baseline: str,
+    reference: str,
+    names: Sequence[str],
+    planned: Mapping[str, Collection[int]],
 ) -> Table:
     records = newest(all_records)
     done, split = _finished(records)
     everything = run_frame(records)
     finished = everything["status"] == "finished"
-    base, ref = (_label(name, everything["method"][finished]) for name in (baseline, reference))
+    base, ref = (_label(name, done) for name in (baseline, reference))
 
     # Records of failed runs may know neither metrics nor directions.
     directions = {metric: higher for record in reversed(records) for metric, higher in record.higher_is_better.items()}
@@ -208,7 +227,10 @@ def _table(
         notes=(),
         domains=next((tuple(record.domains) for record in done if record.domains), ()),
     )
-    rows = _rows(table, everything, [*measured, *figures])
+    counts = _counts(everything, planned)
+    table = replace(table, untested=_untested(table, counts))
+    rows = _rows(table, everything, counts, [*measured, *figures])
+    rows["run_ids"] = _run_ids(everything).reindex(rows.index)
     rows = rows.join(intervals(done, runs, rows.index, ref))
     rows["departure"] = rows.index.map(departures(done)).astype(float)
     rows = rows.sort_values(order, ascending=table.ascending, na_position="last", kind="stable")
@@ -217,9 +239,40 @@ def _table(
     return replace(table, rows=rows, idle=tuple(said), notes=tuple(notes))
 
 
-def _label(name: str, labels: pd.Series[str]) -> str | None:
-    """The label that says this name, in whatever case."""
-    return next((label for label in labels.unique() if label.lower() == name.lower()), None)
+def _label(name: str, done: Sequence[RunRecord]) -> str | None:
+    """Return the label of finished runs that says this name, in whatever case, else that of the method so called."""
+    labels = {record.method: method_of(record) for record in done}
+    said = (label for label in labels if label.lower() == name.lower())
+    return next(said, next((label for label, method in labels.items() if method.lower() == name.lower()), None))
+
+
+def _counts(everything: pd.DataFrame, planned: Mapping[str, Collection[int]]) -> pd.DataFrame:
+    """Return how many runs of each method finished, failed, diverged, and are planned; those that ended first."""
+    methods = pd.Index(list(dict.fromkeys((*everything["method"], *planned))), name="method")
+    counts = pd.crosstab(everything["method"], everything["status"])
+    counts = counts.reindex(index=methods, columns=["finished", "failed", "diverged"], fill_value=0)
+    seeds = everything.groupby("method")["seed"].agg(set).to_dict()
+    counts["planned"] = [len(seeds.get(method, set()) | set(planned.get(method, ()))) for method in methods]
+    return counts
+
+
+def _run_ids(everything: pd.DataFrame) -> pd.Series[str]:
+    """Return the ids of each method's runs in the order of their seeds, as SEED:ID."""
+    ordered = everything.sort_values("seed", kind="stable")
+    told = ordered["seed"].astype(str) + ":" + ordered["run_id"]
+    return told.groupby(ordered["method"]).agg(" ".join)
+
+
+def _untested(table: Table, counts: pd.DataFrame) -> int:
+    """Return how many rows have too few of their planned runs for a test that all of them would make."""
+    if table.reference is None:
+        return 0
+    seeds = table.runs.groupby("method")["seed"].agg(set)
+    theirs = seeds[table.reference]
+    shared = {method: len(seeds.get(method, set()) & theirs) for method in counts.index.drop(table.reference)}
+    few = counts.loc[[method for method, pairs in shared.items() if pairs < statistics.FEWEST_SEEDS]]
+    waiting = (few["planned"] >= statistics.FEWEST_SEEDS) & (few["planned"] > few["finished"])
+    return int(waiting.sum())
 
 
 def _task_mean(values: pd.DataFrame, main: dict[str, str]) -> pd.Series[float]:
@@ -227,9 +280,9 @@ def _task_mean(values: pd.DataFrame, main: dict[str, str]) -> pd.Series[float]:
     return values[list(main.items())].dropna(axis=1, how="all").mean(axis=1, skipna=False)
 
 
-def _rows(table: Table, everything: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
+def _rows(table: Table, everything: pd.DataFrame, counts: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     """One row per method, in order of first appearance."""
-    runs, methods = table.runs, pd.Index(everything["method"].unique(), name="method")
+    runs, methods = table.runs, counts.index
     grouped = runs.groupby("method", sort=False)
     measured = grouped[[*SCORES, *metrics]]
     mean = measured.mean()
@@ -238,9 +291,6 @@ def _rows(table: Table, everything: pd.DataFrame, metrics: list[str]) -> pd.Data
     ).add_suffix("_ci")
     interleaved = [name for score in mean.columns for name in (score, f"{score}_ci")]
     measures = pd.concat([mean, width], axis=1)[interleaved].reindex(methods)
-
-    status = pd.crosstab(everything["method"], everything["status"]).reindex(methods)
-    counts = status.reindex(columns=["finished", "failed", "diverged"], fill_value=0)
 
     main = [table.main_column(task) for task in table.tasks]
     higher = [table.higher_is_better[metric] for metric in table.main_metrics.values()]
@@ -274,4 +324,4 @@ def _tests(table: Table) -> pd.DataFrame:
         columns = ["pairs", "difference", "p_t", "p_wilcoxon", "p_holm", "p_wilcoxon_holm"]
         return pd.DataFrame(np.nan, index=pd.Index([], name="method"), columns=columns).assign(verdict="")
     scores = table.runs.pivot(index="seed", columns="method", values=table.order)
-    return statistics.paired_tests(scores, table.reference, not table.ascending)
+    return statistics.paired_tests(scores, table.reference, not table.ascending, table.untested)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mtlscale.report.columns import MOST_TASKS, Column, by_block, columns
 from mtlscale.report.takeaway import takeaway
-from mtlscale.report.words import failures, legend
+from mtlscale.report.words import failures, legend, run_ids
 
 if TYPE_CHECKING:
     from mtlscale.report.table import Table
@@ -29,8 +29,19 @@ def markdown(table: Table) -> str:
             for method, seed, status, error in failures(table)
         ]
         lines.append("")
-    lines += [f"<sub>{markdown_cell(legend(table))}</sub>", ""]
+    lines += [f"<sub>{markdown_cell(legend(table))}</sub>", "", *_run_ids(table), ""]
     return "\n".join(lines)
+
+
+def _run_ids(table: Table) -> Iterator[str]:
+    """A folded table of ids, where a reader of the Markdown looks for them."""
+    header, rows = run_ids(table)
+    yield from ("<details><summary>ids of the runs</summary>", "")
+    yield f"| {' | '.join(map(markdown_cell, header))} |"
+    yield f"|{' --- |' * len(header)}"
+    for row in rows:
+        yield f"| {' | '.join(map(markdown_cell, row))} |"
+    yield from ("", "</details>")
 
 
 def markdown_rows(names: Sequence[str], block: Sequence[Column], first: str = "method") -> Iterator[str]:

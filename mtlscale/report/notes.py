@@ -25,7 +25,7 @@ def smallest(table: Table) -> tuple[int, float]:
     differences = scores.drop(columns=table.reference).sub(scores[table.reference], axis=0)
     pairs = differences.notna().sum()
     most = int(pairs.max()) if len(pairs) else 0
-    tests = int((pairs >= FEWEST_SEEDS).sum())
+    tests = int((pairs >= FEWEST_SEEDS).sum()) + table.untested
     return most, smallest_difference(differences.std()[pairs == most], most, tests) if most else math.nan
 
 

@@ -31,7 +31,7 @@ def columns(of: Across) -> list[Column]:
         _number(rows["same"], "P same", f"probability of at most {within} from {ref}", ".2f", True, marked=False),
         _number(rows["worse"], "P worse", f"probability of more than {within} below {ref}", ".2f", False, marked=False),
         _shares(rows["datasets"], [len(of.datasets)] * len(rows), "data sets", "finished on, of all"),
-        _shares(rows["finished"], rows["runs"].tolist(), "runs", "finished of all"),
+        _shares(rows["finished"], rows["runs"].tolist(), "runs", "finished of planned"),
         _fronts(rows),
     ]
     costs = (

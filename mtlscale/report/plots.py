@@ -210,10 +210,10 @@ def _dots(panel: Axes, table: Table, rows: pd.DataFrame) -> None:
             panel.scatter(seeds, np.full(len(seeds), height), s=9, color=color, alpha=0.35, linewidths=0)
         width = row.get(f"{column}_ci", np.nan)
         panel.errorbar(row[column], height, xerr=None if np.isnan(width) else width, fmt="o", color=color, capsize=2.5)
-        text = "did not finish" if np.isnan(row[column]) else f"{row[column]:.{digits}f}"
+        text = "no finished run" if np.isnan(row[column]) else f"{row[column]:.{digits}f}"
         text += "" if np.isnan(width) else f" ± {width:.{digits}f}"
-        if 0 < row["finished"] < (total := row["finished"] + row["failed"] + row["diverged"]):
-            text += f" ({row['finished']}/{total})"
+        if 0 < row["finished"] < row["planned"]:
+            text += f" ({row['finished']:.0f}/{row['planned']:.0f})"
         place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (4, 0), "textcoords": "offset points"}
         panel.annotate(text, (1.0, height), va="center", **place)
     if table.reference is not None:

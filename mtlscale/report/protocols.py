@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mtlscale.records import RunRecord
-from mtlscale.spec import TrainingSpec, UserError, component, no_result
+from mtlscale.spec import Run, TrainingSpec, UserError, component, no_result
 
 FLOORS = ("constant", "linear", "frequent_tag")  # computed from the data: no setting of the training shapes them
 _BY_SEED = ("split", "seed")  # options that an experiment may choose by a run's seed
@@ -107,12 +107,12 @@ def splits_by_seed(records: Sequence[RunRecord]) -> bool:
     return all(len(of) == 1 for of in chosen.values()) and len(set().union(*chosen.values())) > 1
 
 
-def is_floor(record: RunRecord) -> bool:
+def is_floor(record: RunRecord | Run) -> bool:
     """Whether it is computed from the data alone."""
     return record.spec.get("architecture", {}).get("name") in FLOORS
 
 
-def settings(record: RunRecord) -> dict[str, Any]:
+def settings(record: RunRecord | Run) -> dict[str, Any]:
     """What a run did, as dotted names: all of its spec but the data and the seed, and what changes no result."""
     spec = record.spec
     if is_floor(record):
@@ -128,7 +128,7 @@ def identity(record: RunRecord) -> str:
     return json.dumps(settings(record), sort_keys=True)
 
 
-def apart(one: RunRecord, other: RunRecord) -> list[str]:
+def apart(one: RunRecord, other: RunRecord | Run) -> list[str]:
     """Names of the settings that two runs differ in."""
     mine, theirs = settings(one), settings(other)
     return [key for key in dict.fromkeys((*mine, *theirs)) if mine.get(key) != theirs.get(key)]

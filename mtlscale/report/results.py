@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtlscale.records import Ledger, RunRecord, write_atomically
+from mtlscale.report.planned import lacks_runs, missing_notes, planned_rows
 from mtlscale.spec import Experiment, suite_delta
 from mtlscale.version import __version__
 
@@ -34,8 +35,9 @@ class Results:
     folder: Path  # where the ledger and the reports are
     search: Sweep | None = None  # the trials that chose the settings, where there was a search
 
-    def leaderboard(self) -> Leaderboard:
-        """The methods compared: means and intervals over seeds, Δ, η, cost, tests."""
+    def leaderboard(self, *, explained: bool = True) -> Leaderboard:
+        """The methods compared: means and intervals over seeds, Δ, η, cost, tests. explained: say why rows of the file
+        have no runs, for which the ledger is read."""
         from mtlscale.report.leaderboard import Leaderboard
 
         return Leaderboard.from_records(
@@ -44,7 +46,16 @@ class Results:
             reference=self.experiment.reference,
             published=self._published(),
             delta=self.experiment.delta_of(),
+            notes=self._missing() if explained else None,
+            planned=planned_rows(self.experiment),
         )
+
+    def _missing(self) -> dict[str, tuple[str, ...]]:
+        """What is missing of what the experiment plans; its ledger is read where something is."""
+        if not self.records or not lacks_runs(self.experiment, self.records):
+            return {}
+        ledger = Ledger(self.folder / "ledger.jsonl")
+        return missing_notes(self.experiment, self.records, ledger.latest(epochs=False).values())
 
     def _repr_html_(self) -> str:
         """How notebooks show it."""
@@ -58,7 +69,9 @@ class Results:
         """The report as one HTML page. live: of a page that asks its server for news, the results that it shows."""
         from mtlscale.report.html import page
 
-        return page(self.records, self.leaderboard(), self.experiment.name, live=live)
+        return page(
+            self.records, self.leaderboard(), self.experiment.name, live=live, description=self.experiment.description
+        )
 
     def _published(self) -> Published | None:
         from mtlscale.report.published import read_published
@@ -101,10 +114,8 @@ class Results:
             self.folder,
             self.experiment.name,
             ledger=Ledger(self.folder / "ledger.jsonl"),
-            baseline=self.experiment.baseline,
-            reference=self.experiment.reference,
-            published=self._published(),
-            delta=self.experiment.delta_of(),
+            board=self.leaderboard(),
+            description=self.experiment.description,
         )
         names = {kind: str(file.relative_to(self.folder)) for kind, file in files.items()}
         write_atomically(mark, json.dumps({"state": state, "files": names}).encode())

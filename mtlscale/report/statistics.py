@@ -30,11 +30,14 @@ def half_width(deviation: ArrayLike, count: ArrayLike, confidence: float = 0.95)
     return np.where(count >= 2, width, np.nan)
 
 
-def holm(p_values: ArrayLike) -> NDArray[np.float64]:
-    """Holm's step-down adjusted p-values over the last axis [..., n]; NaN is no test and stays NaN."""
+def holm(p_values: ArrayLike, missing: int = 0) -> NDArray[np.float64]:
+    """Return Holm's step-down adjusted p-values over the last axis [..., n]; NaN is no test and stays NaN.
+
+    missing: tests that are planned and cannot be made yet, which are corrected for as if they were made.
+    """
     p_values = np.asarray(p_values, dtype=float)
     order = np.argsort(p_values, axis=-1, kind="stable")  # NaN last
-    factors = (~np.isnan(p_values)).sum(axis=-1, keepdims=True) - np.arange(p_values.shape[-1])
+    factors = missing + (~np.isnan(p_values)).sum(axis=-1, keepdims=True) - np.arange(p_values.shape[-1])
     stepped = np.maximum.accumulate(factors * np.take_along_axis(p_values, order, axis=-1), axis=-1)
     adjusted = np.empty_like(p_values)
     np.put_along_axis(adjusted, order, np.minimum(1.0, stepped), axis=-1)
@@ -88,8 +91,8 @@ def smallest_difference(deviation: ArrayLike, pairs: int, tests: int) -> float:
     return float(stats.t.isf(LEVEL / tests / 2, pairs - 1)) * pooled / math.sqrt(pairs)
 
 
-def paired_tests(scores: pd.DataFrame, reference: str, higher_is_better: bool = True) -> pd.DataFrame:
-    """Every method against the reference on the seeds both have.
+def paired_tests(scores: pd.DataFrame, reference: str, higher_is_better: bool = True, missing: int = 0) -> pd.DataFrame:
+    """Test every method against the reference on the seeds both have; `missing`: as of `holm`.
 
     Answers with one row per method: `pairs` (seeds shared), `difference` (mean), `p_t` and `p_wilcoxon` (two-sided),
     `p_holm` (of the t-tests, corrected over all methods tested), `p_wilcoxon_holm` and `verdict`, "" for the reference.
@@ -108,8 +111,8 @@ def paired_tests(scores: pd.DataFrame, reference: str, higher_is_better: bool = 
         sample = differences[methods].dropna().to_numpy()
         if len(sample) >= FEWEST_SEEDS:
             table.loc[methods, "p_wilcoxon"] = _wilcoxon(sample)
-    table["p_holm"] = holm(table["p_t"])
-    table["p_wilcoxon_holm"] = holm(table["p_wilcoxon"])
+    table["p_holm"] = holm(table["p_t"], missing)
+    table["p_wilcoxon_holm"] = holm(table["p_wilcoxon"], missing)
     table["verdict"] = judged(table["difference"], table["p_holm"], higher_is_better)
     table.loc[reference, "verdict"] = ""
     return table

@@ -35,6 +35,7 @@ class Table:
     failures: pd.DataFrame  # method, seed, status, error, run_id
     notes: tuple[str, ...]
     domains: tuple[str, ...] = ()  # source and target of a transfer, else none
+    untested: int = 0  # planned rows whose test has to wait for runs: the correction of tests counts them
     idle: tuple[str, ...] = ()  # methods that never left equal weighting, and are not it
 
     @property
@@ -103,7 +104,7 @@ class Table:
         values = scores.to_numpy(dtype=float).reshape(seeds, len(columns), len(methods))
         others = methods != against
         differences = values[:, :, others] - values[:, :, ~others]
-        p_values = holm(t_test(differences))
+        p_values = holm(t_test(differences), self.untested)
         total = np.where(np.isnan(differences), 0.0, differences).sum(axis=0)  # has the sign of the mean
         for place, column in enumerate(columns):
             verdicts = judged(total[place], p_values[place], self.higher(column))

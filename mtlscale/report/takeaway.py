@@ -19,7 +19,7 @@ def takeaway(table: Table) -> str:
     rows = table.rows
     parts = [*_compared(table)] if rows[table.order].notna().any() else ["no run has reported a metric"]
     if unfinished := len(table.failures):
-        total = int(rows[["finished", "failed", "diverged"]].to_numpy().sum())
+        total = int(rows["planned"].sum())
         some = names(list(table.failures["method"].unique()))
         parts.append(f"{unfinished} of {total} runs did not finish ({some})")
     return f"{f'On {table.dataset}, ' if table.dataset else ''}{'; '.join(parts)}."
@@ -44,6 +44,8 @@ def _best(table: Table, best: str, verdict: str) -> str:
     rows, reference = table.rows, table.reference
     value = rows[table.order].iloc[0]
     size = f"{signed(value, '+.2f')} %" if table.order == "delta_i" else f"{value:.4g}"
+    if table.order == "delta_i" and best == table.baseline and len(rows) > 1:
+        size = f"no method beats {'single-task learning' if best == 'stl' else 'it'}"  # 0 % by definition
     by = f"is best by {_SAYS[table.order]} ({size})"
     if reference is None:
         return f"{best} {by}; there is no row to test it against"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from mtlscale.report.statistics import LEVEL
 
 if TYPE_CHECKING:
@@ -14,6 +16,19 @@ def failures(table: Table) -> list[tuple[str, int, str, str]]:
     """(method, seed, status, cause) of each run that did not finish."""
     rows = table.failures[["method", "seed", "status", "error"]].values.tolist()
     return [(method, seed, status, error or "no cause recorded") for method, seed, status, error in rows]
+
+
+def run_ids(table: Table) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The ids of runs, which `show`, `rerun` and `export` take: (header, rows), a column for each seed."""
+    ended = pd.concat([table.runs[["method", "seed", "run_id"]], table.failures[["method", "seed", "run_id"]]])
+    ids = {(method, seed): run_id for method, seed, run_id in ended.itertuples(index=False)}
+    seeds = sorted(ended["seed"].unique())
+    rows = [
+        (str(method), *(ids.get((method, seed), "–") for seed in seeds))
+        for method in table.rows.index
+        if any((method, seed) in ids for seed in seeds)
+    ]
+    return ("method", *(f"seed {seed}" for seed in seeds)), rows
 
 
 def legend(table: Table) -> str:
@@ -39,4 +54,4 @@ def colour_key(table: Table) -> str:
     """What colours mean; "" where nothing can be coloured."""
     if table.reference is None:
         return ""
-    return f"Green, red: better, worse than {table.reference} by the same test of that column."
+    return f"Green: significantly better than {table.reference} in this column; red: worse."

@@ -2,6 +2,7 @@
 
 from mtlscale.spec.batches import check_batches
 from mtlscale.spec.components import (
+    FORMER_HASHES,
     PACKAGES,
     Component,
     Knob,
@@ -13,6 +14,8 @@ from mtlscale.spec.components import (
     names,
     nearest,
     plugin_error,
+    plugin_file,
+    same_source,
     source_hash,
 )
 from mtlscale.spec.differences import changed, differences
@@ -32,6 +35,7 @@ from mtlscale.spec.models import (
     ResourceSpec,
     TrackingSpec,
     TrainingSpec,
+    method_name,
 )
 from mtlscale.spec.run import RESULTS_VERSION, Run, no_result
 from mtlscale.spec.search import check_metric, default_space, space_of, trials, whole_number
@@ -40,6 +44,7 @@ from mtlscale.spec.tasks import LOSSES, MISSING_CLASS, SPLITS, Task, TaskSuite
 __all__ = [
     "COMMON",
     "FLOORS",
+    "FORMER_HASHES",
     "LOSSES",
     "MISSING_CLASS",
     "PACKAGES",
@@ -82,12 +87,15 @@ __all__ = [
     "knob",
     "load_experiment",
     "load_plugin",
+    "method_name",
     "names",
     "nearest",
     "no_result",
     "parse_override",
     "plugin_error",
+    "plugin_file",
     "read_settings",
+    "same_source",
     "shipped",
     "source_hash",
     "space_of",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
-import hashlib
 import importlib
 import importlib.util
 import json
@@ -26,6 +25,7 @@ from typing import Any, ClassVar, Literal, dataclass_transform
 from mtlscale.spec.errors import UserError
 from mtlscale.spec.options import fitted
 from mtlscale.spec.paths import is_file
+from mtlscale.spec.source_code import bytes_hash, code_hash
 
 FileKind = bool | Literal["checkpoint", "tokenizer"]
 PACKAGES = {
@@ -40,7 +40,9 @@ METRICS = "mtlscale.metrics.names"  # the shipped metrics are no classes: a tabl
 
 _PLUGINS: dict[str, dict[str, type[Component]]] = {kind: {} for kind in (*PACKAGES, "metrics")}
 _NAME = re.compile(r"\w[\w.+-]{0,99}")
-_SOURCES: dict[type[Component], str] = {}  # class of a plugin -> hash of its file
+_SOURCES: dict[type[Component], str] = {}  # class of a plugin -> hash of its file's code
+# Hash -> what an earlier version had in its place, so that its runs are found: it hashed the bytes of plugins.
+FORMER_HASHES: dict[str, str] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,8 +263,19 @@ def _first_line(error: BaseException) -> str:
 
 
 def source_hash(cls: type[Component]) -> str:
-    """A hash of the file that a plugin's class comes from; "" for what is shipped."""
+    """A hash of the code of the file that a plugin's class comes from; "" for what is shipped."""
     return _SOURCES.get(cls, "")
+
+
+def plugin_file(cls: type[Component]) -> str:
+    """The name of the file that a plugin's class comes from; "" for what is shipped."""
+    return Path(str(sys.modules[cls.__module__].__file__)).name if source_hash(cls) else ""
+
+
+def same_source(cls: type[Component], digest: str) -> bool:
+    """Return whether a hash that this or an earlier version has noted is that of the class's file."""
+    now = source_hash(cls)
+    return digest in (now, FORMER_HASHES.get(now, now))
 
 
 def load_plugins(paths: Sequence[Path]) -> None:
@@ -302,7 +315,9 @@ def load_plugin(path: Path) -> list[tuple[str, str]]:
         raise UserError(
             f"plugin {path} defines no balancer, architecture, encoder, objective, metric or pipeline with a name"
         )
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    source = path.read_bytes()
+    digest = code_hash(source)
+    FORMER_HASHES[digest] = bytes_hash(source)
     for (kind, name), cls in found.items():
         _PLUGINS[kind][name] = cls
         _SOURCES[cls] = digest

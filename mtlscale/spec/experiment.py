@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from mtlscale.spec import measures
-from mtlscale.spec.components import component
+from mtlscale.spec.components import component, nearest
 from mtlscale.spec.dimensions import Knobs, SearchSpec
+from mtlscale.spec.errors import UserError
 from mtlscale.spec.models import DatasetSpec, MethodSpec, ModelSpec, ResourceSpec, TrackingSpec, TrainingSpec
 from mtlscale.spec.parts import Parts, as_json
 from mtlscale.spec.run import Frame, Run
@@ -42,8 +43,8 @@ class Experiment(Model):
     tracking: TrackingSpec = TrackingSpec()  # MLflow
     search: SearchSpec | None = None  # tune every method on validation, then train the winners on `seeds`
     plugins: tuple[Path, ...] = ()  # files with components of your own, relative to this one
-    baseline: str = "stl"  # the method the differences are taken to
-    reference: str = "equal"  # the method the paired tests compare with
+    baseline: str = "stl"  # the method that Δ is taken to, by label or name
+    reference: str = "equal"  # the method that the paired tests compare with, likewise
     delta: tuple[str, ...] | None = Field(None, min_length=1)  # metrics in Δ and η; default: what the pipeline says
     published: Path | None = None  # a file of published numbers to show beside ours
 
@@ -71,6 +72,7 @@ class Experiment(Model):
     def validate_components(self) -> None:
         """Build every component once, so that a bad name or option is said before anything starts."""
         measures.check_names(self.delta or (), "delta", of_task=True)
+        self._check_compared()
         for dataset in self.datasets:
             dataset.build()
             measures.check_names(measures.names_of(dataset.metrics), f"metrics of {dataset.label}")
@@ -83,6 +85,15 @@ class Experiment(Model):
                 dataset.check_search(self.search.seed, self.seeds)
             for run in self.bases(dict.fromkeys(self.data(), "")):
                 check_space(self.search, run)
+
+    def _check_compared(self) -> None:
+        """`UserError` with the nearest names for a baseline or reference that is none of the methods."""
+        labels = [method.label for method in self.methods]
+        known = {name.casefold() for method in self.methods for name in (method.label, method.name)}
+        for key in ("baseline", "reference"):
+            name = getattr(self, key)
+            if key in self.model_fields_set and name.casefold() not in known:  # the default need not be a row
+                raise UserError(f"{key}: {self.name} has no method {name!r}; {nearest(name, labels)}")
 
     def _parts(self, dataset: DatasetSpec, method: MethodSpec) -> Parts:
         """What the runs of the method on the data set are made of."""

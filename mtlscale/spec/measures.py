@@ -44,7 +44,13 @@ def fingerprint_with(fingerprint: str, names: Iterable[str]) -> str:
     known, hashes = fingerprint.partition("+")[0], plugin_hashes(names)
     if not hashes:
         return known
-    return f"{known}+{hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()[:16]}"
+    former = {name: components.FORMER_HASHES.get(digest, digest) for name, digest in hashes.items()}
+    components.FORMER_HASHES[_together(hashes)] = _together(former)
+    return f"{known}+{_together(hashes)}"
+
+
+def _together(hashes: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def suite_delta(pipeline: str) -> tuple[str, ...]:

@@ -207,6 +207,21 @@ class MethodSpec(Model):
         value.setdefault("label", name)
         return value
 
+    @property
+    def name(self) -> str:
+        """What it is, whatever its label says."""
+        objective = None if self.objective is None else self.objective.name
+        return method_name(self.architecture.name, self.balancer.name, objective)
+
+
+def method_name(architecture: str, balancer: str, objective: str | None = None) -> str:
+    """Return the name that an experiment file has for a method of these parts, when it gives no label."""
+    if objective is not None:
+        return objective
+    if architecture == "hps":
+        return balancer
+    return architecture if balancer == "equal" else f"{architecture}+{balancer}"
+
 
 def _kind_of(name: str) -> str:
     known: list[str] = []

@@ -60,11 +60,14 @@ class Frame:
             "".join(f", {texts[name]}" for name in names[last + 1 :]),
         )
 
-    def run_id(self, dataset: Mapping[str, Any], seed: int, fingerprint: str) -> str:
+    def text(self, dataset: Mapping[str, Any], seed: int, fingerprint: str) -> str:
         told = json.dumps(dataset, sort_keys=True)
         spec = f'{self._before}"dataset": {told}, {self._between}"seed": {json.dumps(seed)}{self._after}'
-        text = f"[{{{spec}}}, {json.dumps(fingerprint)}, {RESULTS_VERSION}]"
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return f"[{{{spec}}}, {json.dumps(fingerprint)}, {RESULTS_VERSION}]"
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Run(Model):
@@ -89,9 +92,22 @@ class Run(Model):
         Every setting counts with its value, whether the file names it or leaves it at its default: a default that
         changes makes other runs of those that had it.
         """
+        return _hashed(self._identity)
+
+    @property
+    def former_id(self) -> str | None:
+        """The id that an earlier version gave this run, where that is another one: it hashed the bytes of plugins."""
+        text = former = self._identity
+        for digest, before in components.FORMER_HASHES.items():
+            former = former.replace(digest, before)
+        return None if former == text else _hashed(former)
+
+    @property
+    def _identity(self) -> str:
+        """The text that its id is the hash of."""
         known: Frame | None = self.__dict__.get("frame")
         frame = Frame.of(self.spec) if known is None else known
-        return frame.run_id(self.spec["dataset"], self.spec["seed"], self.fingerprint)
+        return frame.text(self.spec["dataset"], self.spec["seed"], self.fingerprint)
 
     @cached_property
     def parts(self) -> Parts:

@@ -111,7 +111,7 @@ def test_runs_without_a_model(finished: Finish, tmp_path: Path) -> None:
     assert mtlscale("rerun", run.run_id, *home, "--keep-model").code == 0
     assert mtlscale("export", run.run_id, tmp_path / "made anew", *home).code == 0
     assert "no run 0123" in refused("export", "0123", target, *home)
-    assert "is no run id" in refused("export", "../x", target, *home)
+    assert "no run ../x" in refused("export", "../x", target, *home)
     folder = run.home.run(run.run_id)
     record = json.loads((folder / "record.json").read_text())
     (folder / "record.json").write_text(json.dumps(record | {"status": "diverged", "error": "loss is inf"}))

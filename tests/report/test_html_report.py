@@ -147,7 +147,7 @@ def test_only_differences_that_the_test_finds_are_coloured(record):
     kinds = [attributes["class"] for tag, attributes in parsed.elements if tag == "td" and "class" in attributes]
     # average, Δ, last, e_rel, a; and the first two once more in the compact table
     assert [sum(kind.endswith(tone) for kind in kinds) for tone in ("gain", "loss")] == [7, 7]
-    assert "better, worse than equal by the same test of that column" in parsed.text
+    assert "significantly better than equal in this column; red: worse" in parsed.text
 
 
 def test_heat_maps_are_blank_where_the_test_finds_nothing(record):

@@ -159,7 +159,7 @@ def test_pictures_have_both_axes_side_by_side_and_a_panel_for_each_task(runs: li
 
 
 def test_a_report_has_both_studies_and_draws_these_numbers_nowhere_else(runs: list[RunRecord], tmp_path: Path) -> None:
-    files = write_report(runs, tmp_path, "trying", baseline="cagrad")
+    files = write_report(runs, tmp_path, "trying", board=Leaderboard.from_records(runs, "cagrad"))
     for name in ("success_metaworld", "success_metaworld_tasks"):
         assert files[name].stat().st_size > 10_000
     text = files["markdown"].read_text()

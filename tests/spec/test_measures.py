@@ -21,6 +21,7 @@ UNEVEN = Path(__file__).parents[1] / "plugins" / "uneven.py"
 METRIC = '''\
 """{text}"""
 import torch
+{code}
 from mtlscale.metrics import Metric, SumsAccumulator, over_workers
 
 
@@ -50,7 +51,7 @@ class Own(Metric):
 def metric(folder: Path, name: str = "hits", text: str = "", losses: str = "('cross_entropy',)", **lines: str) -> Path:
     direction = lines.get("direction", "higher_is_better = True")
     path = folder / "own_metric.py"
-    path.write_text(METRIC.format(name=name, text=text, losses=losses, direction=direction))
+    path.write_text(METRIC.format(name=name, text=text, losses=losses, direction=direction, code=lines.get("code", "")))
     return path
 
 
@@ -112,7 +113,7 @@ def test_an_edited_metric_is_another_run_of_those_that_name_it(tmp_path: Path, e
     path = experiment_file(datasets="[{name: uneven, metrics: {a: [hits]}}, {name: uneven, label: plain}]", **lines)
     with_it, without = ids(path)
     assert ids(path) == [with_it, without]
-    metric(tmp_path, text="Edited.")
+    metric(tmp_path, code="EDITED = 1")
     edited = ids(path)
     assert edited[0] != with_it and edited[1] == without
 
@@ -141,7 +142,7 @@ def test_data_that_name_an_edited_metric_are_other_data_to_a_run(tmp_path: Path,
 
     _, before, first = planned()
     assert planned()[2] == first
-    metric(tmp_path, text="Edited.")
+    metric(tmp_path, code="EDITED = 1")
     load_experiment(path)
     assert records_of(load_experiment(path), home) == ()  # what the old text measured is no result of the new one
     _, after, second = planned()

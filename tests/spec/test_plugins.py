@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from mtlscale.execution.plan import Datasets, make_plan, records_of
 from mtlscale.execution.prepare import find_prepared, prepare
-from mtlscale.spec import UserError, load_experiment, load_plugin
+from mtlscale.execution.worker import failed
+from mtlscale.records import Home, Ledger
+from mtlscale.spec import UserError, components, load_experiment, load_plugin
+from mtlscale.spec.source_code import bytes_hash
 
 PLUGIN = '''\
 """A balancer of this test."""
@@ -19,14 +23,16 @@ class Own(Balancer):
     name = "{name}"
     needs = "losses"
     def init(self, tasks): return {{}}
-    def __call__(self, losses, gramian, state): return losses.new_ones(losses.shape), state
+    def __call__(self, losses, gramian, state): return losses.new_ones(losses.shape){code}, state
 '''
 UNEVEN = Path(__file__).parents[1] / "plugins" / "uneven.py"
 
 
-def plugin(folder: Path, name: str = "own_rule", text: str = "Equal weights.", file: str = "mine.py") -> Path:
+def plugin(
+    folder: Path, name: str = "own_rule", text: str = "Equal weights.", file: str = "mine.py", code: str = ""
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / file).write_text(PLUGIN.format(name=name, text=text))
+    (folder / file).write_text(PLUGIN.format(name=name, text=text, code=code))
     return folder / file
 
 
@@ -43,12 +49,50 @@ def test_an_edited_plugin_is_another_run(tmp_path: Path, experiment_file: Callab
     plugin(tmp_path / "elsewhere")
     moved = experiment_file("moved", plugins=f"[{UNEVEN}, {tmp_path}/elsewhere/mine.py]", methods="[equal, own_rule]")
     assert ids(moved) == first  # where it lies says nothing
-    plugin(tmp_path, text="Edited.")
+    plugin(tmp_path, code=" / 2")
     edited = dict(zip(first, ids(path), strict=True))
     changed = {before: after for before, after in edited.items() if before != after}
     assert len(changed) == 1, "equal is shipped, and does not change with it"
     run = next(run for run in load_experiment(path).runs({"uneven": "0"}) if run.method == "own_rule")
     assert run.tuned({"training.lr": 0.5}).spec["balancer"] == run.spec["balancer"]
+
+
+def test_comments_formatting_and_docstrings_are_no_edit(tmp_path: Path, experiment_file: Callable[..., Path]) -> None:
+    own = plugin(tmp_path)
+    path = experiment_file(plugins=f"[{UNEVEN}, {own}]", methods="[own_rule]")
+    first, text = ids(path), own.read_text()
+    own.write_text(
+        "# mine\n" + text.replace("Equal weights.", "As in the paper.").replace("(self, tasks)", "(self,tasks)")
+    )
+    assert ids(path) == first
+    own.write_text(text.replace('needs = "losses"', 'needs = "gramian"'))
+    assert ids(path) != first
+
+
+def test_runs_and_data_of_a_version_that_hashed_the_bytes_of_plugins_are_found(
+    tmp_path: Path, experiment_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, text = tmp_path / "counted.py", UNEVEN.read_text().replace('= "uneven"', '= "counted"')
+    own.write_text(text)
+    mine, home = plugin(tmp_path), Home(tmp_path / "home")
+    path = experiment_file(plugins=f"[{own}, {mine}]", datasets="[counted]", methods="[own_rule, equal]")
+    with monkeypatch.context() as before:
+        before.setattr(components, "code_hash", bytes_hash)
+        experiment = load_experiment(path)
+        data = Datasets.prepare(experiment, lambda name: prepare("counted", {}, None, home.root))
+        runs = list(experiment.runs(data.fingerprints))
+        records = [failed(run, "").model_copy(update={"status": "finished"}) for run in runs]
+    for record in records:
+        Ledger(home.ledger("small")).append(record)
+    experiment = load_experiment(path)
+    assert find_prepared("counted", {}, home.root) == prepare("counted", {}, None, home.root) == data.folders["counted"]
+
+    plan = make_plan(experiment, list(experiment.runs(data.fingerprints)), home.ledger("small"), home, data)
+    assert [planned.state for planned in plan.runs] == ["done", "done"]
+    assert plan.runs[0].run.run_id != records[0].run_id and plan.runs[1].run.run_id == records[1].run_id
+    assert list(plan.records().values()) == list(records_of(experiment, home)) == records
+    mine.write_text(f"{mine.read_text()}# a comment\n")  # of which version the run was cannot be known now
+    assert [record.method for record in records_of(load_experiment(path), home)] == ["equal"]
 
 
 def test_an_edited_pipeline_prepares_anew(tmp_path: Path) -> None:
@@ -58,7 +102,10 @@ def test_an_edited_pipeline_prepares_anew(tmp_path: Path) -> None:
     load_plugin(own)
     first = prepare("other_uneven", {}, None, tmp_path)
     assert prepare("other_uneven", {}, None, tmp_path) == first == find_prepared("other_uneven", {}, tmp_path)
-    own.write_text(f"{text}\n# edited\n")
+    own.write_text(f"{text}\n# a comment\n")
+    load_plugin(own)
+    assert prepare("other_uneven", {}, None, tmp_path) == first
+    own.write_text(f"{text}\nEDITED = 1\n")
     load_plugin(own)
     assert find_prepared("other_uneven", {}, tmp_path) is None
     assert prepare("other_uneven", {}, None, tmp_path) != first
