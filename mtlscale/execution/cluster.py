@@ -86,7 +86,14 @@ def session(address: str | None = None) -> Iterator[None]:
                 text = " ".join(str(error).split())  # Ray tells versions that differ on lines of their own
                 raise UserError(f"cannot join Ray at {address}: {text[:400]}") from None
         else:
-            ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+            try:
+                ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+            except Exception as error:  # Ray raises no type of its own here
+                if "timed out during startup" not in str(error):
+                    raise
+                raise UserError(
+                    "Ray did not come up on this machine in time, which may be too busy; the same command tries again"
+                ) from error
         handle_again()
         yield
     finally:

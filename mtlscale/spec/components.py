@@ -270,7 +270,8 @@ def plugin_error(cls: type[Component], error: BaseException) -> UserError | None
 
 def _place(path: Path, error: BaseException) -> str:
     """The file, and the line of it where an error arose."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    names = (str(path), str(path.absolute()))
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename in names]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
     return f"{path}:{line}" if line else str(path)
 
