@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from mtlscale.execution import cluster
 from mtlscale.execution.local_cluster import LocalCluster
+from mtlscale.spec import UserError
 
 NICENESS = """
 import os, ray
@@ -62,3 +64,17 @@ def test_local_workers_run_at_the_users_own_priority() -> None:
     mine = {key: value for key, value in os.environ.items() if key != "RAY_worker_niceness"}
     done = subprocess.run([sys.executable, "-c", NICENESS], env=mine, capture_output=True, text=True, timeout=110)
     assert f"niceness {os.nice(0)}" in done.stdout, done.stderr[-2000:]
+
+
+def test_a_machine_too_busy_for_ray_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    def late(**_: object) -> None:
+        raise Exception("The current node timed out during startup. This could happen because")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", late)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    with pytest.raises(UserError, match="Ray did not come up on this machine in time"), cluster.session():
+        pass
