@@ -26,7 +26,7 @@ def tell(error: Any) -> None:
     print(f"mtlscale: {' '.join(message.split())}", file=sys.stderr)
 
 
-def _unknown_option(error: Any, option: str, context: Any) -> str:
+def _unknown_option(error: Any, option: Any, context: Any) -> str:
     """What was meant by an option that a command does not have: a setting of the experiment, or another option."""
     if (setting := _setting(option, context)) is not None:
         return f"no such option: {option}; write --set {setting}"
