@@ -10,9 +10,9 @@ from pathlib import Path
 
 import formulas
 import pytest
-import reference
 
 from mtlscale.spec.components import PACKAGES, component, names
+from mtlscale.spec.key_reference import key_reference
 
 ROOT = Path(__file__).parents[1]
 
@@ -53,11 +53,10 @@ def test_a_command_that_no_browser_would_draw_is_refused() -> None:
 
 def test_every_key_of_an_experiment_file_is_explained(site: Path) -> None:
     text = page(site, "experiment_file.html")
-    for path, model in reference.models():
-        said = reference.comments(model)
-        for key in model.model_fields:
-            assert said.get(key), f"write behind {key} of {model.__name__} what it means"
-            assert f"<td><code>{key}</code></td>" in text, f"{path}: {key}"
+    for section in key_reference():
+        for key in section.keys:
+            assert key.meaning, f"write behind {key.name} of {section.name} what it means"
+            assert f"<td><code>{key.name}</code></td>" in text, f"{section.name}: {key.name}"
 
 
 def test_every_component_and_its_settings_are_there(site: Path) -> None:

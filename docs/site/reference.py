@@ -1,40 +1,14 @@
-"""The keys of an experiment file and the settings of all components, as pages have them: read from the code.
-
-What a key means is the comment beside it in `mtlscale/spec`, on the lines above it or behind it: that is where whoever
-adds a key writes it, and a test misses it there.
-"""
+"""The keys of an experiment file and the settings of all components, as pages have them: read from the code."""
 
 from __future__ import annotations
 
-import ast
-import functools
-import inspect
-import io
-import json
 import re
-import tokenize
-import types
-from collections.abc import Iterator
-from typing import Any, Literal, Union, get_args, get_origin
-
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
+from typing import Any
 
 from mtlscale.metrics import METRICS
-from mtlscale.spec import Experiment
 from mtlscale.spec.components import PACKAGES, Knob, component, names
-from mtlscale.spec.models import ComponentSpec
+from mtlscale.spec.key_reference import Section, key_reference, written
 
-PLAIN = {
-    int: "integer",
-    float: "number",
-    str: "text",
-    bool: "`true` or `false`",
-    type(None): "nothing",
-    Any: "anything",
-}
-BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 KINDS = {
     "balancers": "How task losses or gradients become one update.",
     "architectures": "Which parameters tasks share, and in which phases they are trained.",
@@ -53,115 +27,24 @@ def filled(markdown: str) -> str:
 
 
 def keys() -> str:
-    return "\n\n".join(_section(path, model) for path, model in models())
+    return "\n\n".join(map(_section, key_reference()))
 
 
-def models() -> list[tuple[str, type[BaseModel]]]:
-    """(where in the file, model) of the experiment and of all that it holds, each behind what holds it first."""
-    return list(_models("", Experiment, set()))
-
-
-def _models(path: str, model: type[BaseModel], seen: set[Any]) -> Iterator[tuple[str, type[BaseModel]]]:
-    seen.add(model)
-    yield path, model
-    for name, field in model.model_fields.items():
-        for inner in _mentioned(field.annotation):
-            if isinstance(inner, type) and issubclass(inner, BaseModel) and inner not in seen:
-                many = "[]" if get_origin(field.annotation) in (tuple, dict) else ""
-                yield from _models(f"{path}.{name}{many}".lstrip("."), inner, seen)
-
-
-def _mentioned(annotation: Any) -> Iterator[Any]:
-    yield annotation
-    for part in get_args(annotation):
-        yield from _mentioned(part)
-
-
-def _section(path: str, model: type[BaseModel]) -> str:
-    title = "The file" if not path else "Components" if model is ComponentSpec else f"`{path}`"
-    said = comments(model)
+def _section(section: Section) -> str:
+    title = "The file" if not section.path else "Components" if section.of_components else f"`{section.path}`"
     rows = "\n".join(
-        f"| `{name}` | {_cell(said.get(name, ''))} | {_value(field)} | {_default(field, said.get(name, ''))} |"
-        for name, field in model.model_fields.items()
+        f"| `{key.name}` | {_cell(key.meaning)} | {_linked(key.value)} | {key.default} |" for key in section.keys
     )
-    intro = " ".join(inspect.cleandoc(model.__doc__ or "").split())
-    return f"## {title}\n\n{intro}\n\n| key | what it is | value | default |\n| --- | --- | --- | --- |\n{rows}"
+    return f"## {title}\n\n{section.intro}\n\n| key | what it is | value | default |\n| --- | --- | --- | --- |\n{rows}"
 
 
-def _value(field: FieldInfo) -> str:
-    limits = [f"{sign} {getattr(one, bound):g}" for one in field.metadata for bound, sign in BOUNDS.items()
-              if getattr(one, bound, None) is not None]  # fmt: skip
-    return " ".join([_kind(field.annotation), ", ".join(limits)]).strip()
-
-
-def _kind(annotation: Any) -> str:
-    origin, parts = get_origin(annotation), get_args(annotation)
-    if annotation in PLAIN:
-        return PLAIN[annotation]
-    if origin is Literal:
-        return ", ".join(f"`{part}`" for part in parts)
-    if origin in (Union, types.UnionType):
-        return " or ".join(_kind(part) for part in parts if part is not type(None))
-    if origin is tuple:
-        return f"list of {_kind(parts[0])}"
-    if origin is dict:
-        return "mapping" if parts[1] is Any else f"{_kind(parts[0])} → {_kind(parts[1])}"
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        where = next(path for path, model in models() if model is annotation)
-        return "component" if annotation is ComponentSpec else f"[`{where}`](#{re.sub(r'[^a-z_]', '', where)})"
-    return "path" if annotation.__name__ == "Path" else f"`{annotation}`"
-
-
-def _default(field: FieldInfo, said: str) -> str:
-    if field.is_required():
-        return "–" if "default:" in said else "required"  # another key's, where this one is not said
-    value = field.get_default(call_default_factory=True)
-    if value is None or value is PydanticUndefined or value in ((), {}, ""):
-        return "–"
-    if isinstance(value, ComponentSpec):
-        return f"`{value.name}`"
-    if isinstance(value, BaseModel):
-        return "as below"
-    if isinstance(value, dict):
-        return "; ".join(f"`{name}`: {_short(one)}" for name, one in value.items())
-    return f"`{_plain(value)}`"
-
-
-def _short(dimension: Any) -> str:
-    if dimension.choices is not None:
-        return f"`{_plain(dimension.choices)}`"
-    return f"{dimension.low:g} to {dimension.high:g}, {dimension.scale}"
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _linked(value: str) -> str:
+    """Sections of the file as links to where they are on the page."""
+    return re.sub(r"\[`(.*?)`\]", lambda found: f"{found[0]}(#{re.sub(r'[^a-z_]', '', found[1])})", value)
 
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-@functools.cache
-def comments(model: type[BaseModel]) -> dict[str, str]:
-    """Field -> the comment behind it, or on the lines above it."""
-    source = inspect.getsource(model)
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    told = {token.start[0]: token for token in tokens if token.type == tokenize.COMMENT}
-    lines = source.splitlines()
-    found = {}
-    [definition] = ast.parse(source).body
-    assert isinstance(definition, ast.ClassDef)
-    for node in definition.body:
-        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
-            continue
-        behind = [told[line].string for line in range(node.lineno, (node.end_lineno or 0) + 1) if line in told]
-        above, line = [], node.lineno - 1
-        while line in told and lines[line - 1].lstrip().startswith("#"):
-            above.insert(0, told[line].string)
-            line -= 1
-        if text := " ".join(part.lstrip("# ") for part in above + behind):
-            found[node.target.id] = text
-    return found
 
 
 def components() -> str:
@@ -201,10 +84,10 @@ def _range(spec: Knob) -> str:
 
 
 def _shown(default: Any) -> str:
-    return "–" if default is None or default in ("", (), [], {}) else f"`{_plain(default)}`"
+    return "–" if default is None or default in ("", (), [], {}) else f"`{written(default)}`"
 
 
 def _searched(search: tuple[Any, ...]) -> str:
     if len(search) == 3 and search[2] in ("log", "linear"):
         return f"{search[0]:g} to {search[1]:g}, {search[2]}"
-    return f"`{_plain(search)}`" if search else "–"
+    return f"`{written(search)}`" if search else "–"

@@ -107,6 +107,10 @@ def rehearsal(balancer: Balancer, tasks: int, *, sure: bool = True) -> None:
             raise
         return
     except Exception as error:
+        if balancer.needs == "losses" and _answers_a_gramian(balancer, tasks):
+            raise UserError(
+                f"balancer {balancer.name} reads the Gramian, but needs = 'losses'; set needs = 'gramian'"
+            ) from error
         if not sure:
             return
         raise plugin_error(type(balancer), error) or error from error
@@ -121,6 +125,24 @@ def rehearsal(balancer: Balancer, tasks: int, *, sure: bool = True) -> None:
         raise UserError(f"balancer {balancer.name} returns weights {given}; {wanted}")
     if not isinstance(after, dict) or not all(isinstance(value, Tensor) for value in after.values()):
         raise UserError(f"balancer {balancer.name} returns a state that is no dictionary of tensors; {wanted}")
+    if not bool(weights.isfinite().all()):
+        given = ", ".join(f"{loss:g}" for loss in losses.tolist())
+        raise UserError(f"balancer {balancer.name}: weights are {_odd(weights)} for losses [{given}]; mend the plugin")
+
+
+def _odd(weights: Tensor) -> str:
+    """The first weight that is no finite number: nan, inf or -inf."""
+    return str(float(weights[~weights.isfinite()].reshape(-1)[0]))
+
+
+def _answers_a_gramian(balancer: Balancer, tasks: int) -> bool:
+    """Whether a balancer that fails without a Gramian gives weights with one."""
+    losses = torch.linspace(1.0, 2.0, tasks, dtype=torch.float64)
+    try:
+        answer = balancer(losses, torch.eye(tasks, dtype=torch.float64) + 0.1, dict(balancer.init(tasks, seed=0)))
+    except Exception:
+        return False
+    return isinstance(answer, tuple) and isinstance(answer[0], Tensor)
 
 
 class JacobianBalancer(Balancer):

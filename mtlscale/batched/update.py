@@ -22,6 +22,7 @@ from mtlscale.training import (
     StepResult,
     bad_gradient,
     bad_loss,
+    bad_weights,
     counters,
     derive_seed,
     first_state,
@@ -77,14 +78,14 @@ class BatchedUpdate:
             graph, rows, k = found
             means = self._means(graph, step, k)
             per_sum = means.per_sum
-            weights = self._balance(means, means.gramian(per_sum))
+            weights = self._balance(means, means.gramian(per_sum), step)
             own = head_weights(self._one, weights, means.present) * per_sum
             return StepResult(means.losses, weights), differentiate.joined(graph, layout, rows, weights * per_sum, own)
         expanded = layout.joined and not by_losses
         graph = differentiate.forward(self.network, self.train, values, parts, expanded=expanded)
         if by_losses:
             means = self._means(graph, step)
-            weights = self._balance(means, None)
+            weights = self._balance(means, None, step)
             per_sum, of_heads = means.per_sum, None
             if self._one.heads != "weighted" and not layout.independent:
                 of_heads = head_weights(self._one, weights, means.present) * per_sum
@@ -92,7 +93,7 @@ class BatchedUpdate:
         rows = differentiate.by_task(graph, layout)
         means = self._means(graph, step, differentiate.gramian(rows, layout, graph.sums))
         per_sum = means.per_sum
-        weights = self._balance(means, means.gramian(per_sum))
+        weights = self._balance(means, means.gramian(per_sum), step)
         own = head_weights(self._one, weights, means.present) * per_sum
         return StepResult(means.losses, weights), differentiate.combine(rows, layout, weights * per_sum, own)
 
@@ -150,10 +151,15 @@ class BatchedUpdate:
             raise Leaving(causes)
         return means
 
-    def _balance(self, means: Means, k: Tensor | None) -> Tensor:
-        """Weights [B, T] of the shared updates."""
+    def _balance(self, means: Means, k: Tensor | None, step: int) -> Tensor:
+        """Weights [B, T] of the shared updates. Raises `Leaving` where a trial's are no numbers."""
         if not self._balances:
             return means.present.to(torch.float64)
         state = told(self._one, self.state, self.precision, means.scale)
-        weights, self.state = self.balancer.balance(means.losses * means.scale, k, state, means.present)
+        weights, after = self.balancer.balance(means.losses * means.scale, k, state, means.present)
+        if not bool(weights.isfinite().all()):
+            odd = (~weights.isfinite()).any(1).nonzero().flatten().tolist()
+            raise Leaving({b: bad_weights(self.balancers[b], weights[b], step) for b in odd})
+
+        self.state = after
         return weights

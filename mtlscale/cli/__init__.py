@@ -7,7 +7,20 @@ from typing import Annotated
 
 import typer
 
-from mtlscale.cli import cluster, contributions, data, diagnosis, doctor, listing, models, reports, runs, show, watching
+from mtlscale.cli import (
+    cluster,
+    contributions,
+    data,
+    diagnosis,
+    doctor,
+    listing,
+    models,
+    reports,
+    runs,
+    show,
+    usage,
+    watching,
+)
 from mtlscale.spec import UserError
 from mtlscale.version import __version__
 
@@ -41,12 +54,15 @@ def _options(
 
 
 def main() -> None:
-    """Entry point: a `UserError` is one line on standard error and exit status 2."""
+    """Run the command line: a mistake is one line on standard error and exit status 2."""
     try:
-        app(prog_name="mtlscale")
+        sys.exit(app(prog_name="mtlscale", standalone_mode=False) or 0)
     except UserError as error:
         print(f"mtlscale: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except usage.ClickException as error:
+        usage.tell(error)
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
         print("mtlscale: interrupted; the same command resumes", file=sys.stderr)
         sys.exit(130)

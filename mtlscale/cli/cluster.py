@@ -66,6 +66,11 @@ def submit(
     from mtlscale.execution.pack import bytes_in_words, pack
     from mtlscale.execution.submit import connect
 
+    if home is not None and not home.startswith("/"):
+        raise UserError(
+            f"--home {home} would lie in the job's own folder, which Ray removes; name a full path on the cluster, as "
+            "--home /shared/mtlscale"
+        )
     package = pack(experiment, tuple(set_ or ()), include or (), with_code=with_code)
     package.check(limit)
     jobs = connect(address)

@@ -52,7 +52,17 @@ def data(incomplete: str) -> list[str]:
     return [*datasets(incomplete), *experiments(incomplete)]
 
 
-KINDS = ("methods", "balancers", "architectures", "objectives", "encoders", "metrics", "datasets", "experiments")
+KINDS = (
+    "methods",
+    "balancers",
+    "architectures",
+    "objectives",
+    "encoders",
+    "metrics",
+    "datasets",
+    "experiments",
+    "keys",
+)
 
 
 def kinds(incomplete: str) -> list[str]:
@@ -64,6 +74,10 @@ def of_kind(context: typer.Context, incomplete: str) -> list[str]:
     kind = str(context.params.get("what") or "methods")
     if kind == "experiments":
         return experiments(incomplete)
+    if kind == "keys":
+        from mtlscale.spec.key_reference import key_reference
+
+        return _starting(incomplete, [section.name for section in key_reference()])
     found = {"methods": ("architectures", "balancers", "objectives"), "metrics": ()}.get(kind, (kind,))
     return [name for one in found if one in KINDS for name in components(one)(incomplete)]
 

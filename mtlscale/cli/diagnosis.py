@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlscale.cli.options import HomeOption, SourceOption, console_of, home_of
+from mtlscale.cli import completion
+from mtlscale.cli.options import HomeOption, PluginOption, SourceOption, console_of, home_of, load_plugins
 from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
@@ -25,12 +27,19 @@ def register(app: typer.Typer) -> None:
 
 
 def diagnose(
-    dataset: Annotated[str, typer.Argument(help="A name of `mtlscale list datasets`")],
+    dataset: Annotated[
+        str,
+        typer.Argument(
+            help="A name of `mtlscale list datasets`, or an experiment with one data set, whose encoder is taken, too",
+            autocompletion=completion.data,
+        ),
+    ],
     source: SourceOption = None,
     home: HomeOption = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Option of the pipeline, e.g. length=128")
     ] = None,
+    plugin: PluginOption = None,
     encoder: Annotated[
         str | None,
         typer.Option(help="What tasks share, e.g. lstm or '{name: mlp, hidden: [32]}'", show_default="a small one"),
@@ -57,16 +66,19 @@ def diagnose(
     if not (lr > 0 and math.isfinite(lr)):
         raise UserError(f"--lr {lr}: choose a number above 0")
     options = dict(parse_override(text, "--option") for text in option or ())
-    chosen = None if encoder is None else _encoder(encoder)
+    load_plugins(plugin)
+    subject = _subject(dataset, options, source, plugin or [])
+    chosen = subject.encoder if encoder is None else _encoder(encoder)
     place, console = home_of(home), console_of()
     if json:
         console.quiet = True
-    with console.status(f"preparing {dataset}"):
-        folder = prepare(dataset, options, source, place.root, download=download)
-    found = _diagnosed(load_prepared(folder), chosen, dataset, samples=samples, lr=lr, seed=seed, quiet=json)
-    given = None if source is None else str(source.absolute() if source.exists() else source)
-    trial = experiment(found, options, given)
-    files = write_diagnosis(found, output or place.root / "diagnoses" / dataset, trial)
+    with console.status(f"preparing {subject.dataset}"):
+        folder = prepare(subject.dataset, subject.options, subject.source, place.root, download=download)
+    found = _diagnosed(load_prepared(folder), chosen, subject.dataset, samples=samples, lr=lr, seed=seed, quiet=json)
+    given = None if subject.source is None else str(subject.source)
+    given = str(Path(given).absolute()) if given is not None and Path(given).exists() else given
+    trial = experiment(found, subject.options, given, subject.plugins)
+    files = write_diagnosis(found, output or place.root / "diagnoses" / subject.dataset, trial)
     if json:
         print(found.to_json(), end="")
     for table in tables(found):
@@ -74,6 +86,41 @@ def diagnose(
     console.print(f"{files['html']}  ({found.seconds:.1f} s)", soft_wrap=True, highlight=False)
     if "trial" in files:
         console.print(f"to try the groups: mtlscale run {files['trial']}", soft_wrap=True, highlight=False)
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """The data set that is diagnosed."""
+
+    dataset: str
+    options: dict[str, Any]
+    source: Path | str | None
+    plugins: list[Path]
+    encoder: Encoder | None  # that of the experiment; None: a small one
+
+
+def _subject(name: str, options: dict[str, Any], source: Path | None, plugins: list[Path]) -> _Subject:
+    """A data set by its name, or that of an experiment."""
+    from mtlscale.spec import ModelSpec, load_experiment, names, shipped
+
+    if name in names("datasets") or not (name in shipped() or Path(name).suffix in (".yaml", ".yml")):
+        return _Subject(name, options, source, plugins, None)
+
+    if options:
+        raise UserError(f"--option: {name} is an experiment; its data set's options are in the file")
+    experiment = load_experiment(name)
+    if len(experiment.datasets) > 1:
+        known = ", ".join(entry.name for entry in experiment.datasets)
+        raise UserError(f"{name} has several data sets: {known}; diagnose one by its name")
+
+    entry = experiment.datasets[0]
+    if entry.tasks is not None:
+        raise UserError(f"{name} trains some tasks of {entry.name}; drop `tasks` of the data set: all are diagnosed")
+    encoder: Encoder | None = None
+    if "encoder" in experiment.model.model_fields_set | entry.model.keys():
+        model = ModelSpec.model_validate({**experiment.model.model_dump(), **entry.model})
+        encoder = model.encoder.build("encoders", "model.encoder")
+    return _Subject(entry.name, asdict(entry.build()), source or entry.source, [*plugins, *experiment.plugins], encoder)
 
 
 def _encoder(text: str) -> Encoder:

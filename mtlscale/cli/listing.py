@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json as json_text
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,14 @@ import typer
 
 from mtlscale.cli import completion
 from mtlscale.cli.grid import grid
+from mtlscale.cli.key_listing import (
+    components_as_json,
+    experiments_as_json,
+    keys_as_json,
+    metrics_as_json,
+    show_keys,
+)
+from mtlscale.cli.lines import plain
 from mtlscale.cli.options import PluginOption, console_of, load_plugins
 from mtlscale.spec import UserError
 
@@ -33,7 +42,8 @@ def list_(
     what: Annotated[
         str,
         typer.Argument(
-            help="methods, balancers, architectures, objectives, encoders, metrics, datasets or experiments",
+            help="methods, balancers, architectures, objectives, encoders, metrics, datasets, experiments, or keys: "
+            "those of the experiment file",
             autocompletion=completion.kinds,
         ),
     ] = "methods",
@@ -41,17 +51,22 @@ def list_(
         str | None, typer.Argument(help="One of them, to be shown whole", autocompletion=completion.of_kind)
     ] = None,
     plugin: PluginOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON list instead of tables")] = False,
 ) -> None:
     """Show what an experiment file can name: what it needs, what it costs, its knobs and their ranges."""
     from mtlscale.spec import components, shipped
 
     load_plugins(plugin)
     kinds = _OF.get(what, (what,))
-    if what not in ("experiments", "metrics") and kinds[0] not in components.PACKAGES:
-        choices = ["methods", "experiments", "metrics", *components.PACKAGES]
+    if what not in ("experiments", "metrics", "keys") and kinds[0] not in components.PACKAGES:
+        choices = ["methods", "experiments", "metrics", "keys", *components.PACKAGES]
         raise UserError(f"mtlscale list {what}: {components.nearest(what, choices)}")
     console = console_of()
-    if name is not None:
+    if json:
+        _print_json(what, kinds, name)
+    elif what == "keys":
+        show_keys(console, name)
+    elif name is not None:
         _show(console, what, kinds, name)
     elif what == "experiments":
         _experiments(console, list(shipped()))
@@ -60,6 +75,22 @@ def list_(
     else:
         for kind in kinds:
             _kind(console, kind)
+
+
+def _print_json(what: str, kinds: tuple[str, ...], name: str | None) -> None:
+    """One list of all that would be shown; `UserError` for a name that nothing has."""
+    if what == "keys":
+        listed = keys_as_json(name)
+    elif what == "experiments":
+        listed = experiments_as_json(name)
+    elif what == "metrics":
+        listed = metrics_as_json(name)
+    else:
+        listed = [entry for kind in kinds for entry in components_as_json(kind, name)]
+
+    if not listed and name is not None:
+        _show(console_of(), what, kinds, name)  # it says what was meant
+    print(json_text.dumps(plain(listed), ensure_ascii=False))
 
 
 def _experiments(console: Console, names: list[str]) -> None:
@@ -153,7 +184,8 @@ def _show(console: Console, what: str, kinds: tuple[str, ...], name: str) -> Non
     places = [kind for kind in kinds if name in names(kind)]
     if not places:
         known = [one for kind in kinds for one in names(kind)]
-        raise UserError(f"mtlscale list {what}: unknown {what[:-1]} {name!r}; {nearest(name, sorted(known))}")
+        hint = nearest(name, sorted(known), listing=what)
+        raise UserError(f"mtlscale list {what}: unknown {what[:-1]} {name!r}; {hint}")
     if what == "metrics":
         from mtlscale.metrics import METRICS
 

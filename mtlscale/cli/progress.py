@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from mtlscale.spec import Experiment, Run
 
 _TELL_SECONDS = 1.0  # between two lines of progress
+_LOG_SECONDS = 10.0  # between two lines about the epochs of a run, in a log
+_MOST_LINES = 4  # about epochs in so many seconds, of all runs together
 _MOST_TASKS = 3  # of unlike metrics in a line
 
 
@@ -37,6 +41,7 @@ class ExperimentBar:
         self._done = self._runs = 0
         self._told = float("-inf")
         self._what = "runs"
+        self._log = None if console.is_terminal else EpochLog()
 
     def __enter__(self) -> ExperimentBar:
         self._status = self._console.status("preparing data")
@@ -132,12 +137,14 @@ class ExperimentBar:
 
     def epoch(self, run: Run, epoch: Epoch) -> None:
         self.advanced(run, run.epochs_behind(epoch.phase, epoch.epoch))
+        if self._log is not None and (line := self._log.line(run, epoch)):
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def finished(self, run: Run, record: RunRecord) -> None:
         self._done += 1
         self._advance(run, 0)
         if record.status == "finished":
-            text = f"{figures(record):>8}  {record.seconds:6.1f} s"
+            text = f"{figures(record)}  {record.seconds:6.1f} s"
         else:
             text = f"[red]{record.status}[/red]: {record.error}"
         self._console.print(f"  {run.dataset} · {run.method} · seed {run.seed}  {text}", highlight=False)
@@ -146,12 +153,48 @@ class ExperimentBar:
         self._console.print(f"[yellow]{text}[/yellow]", soft_wrap=True)
 
 
+class EpochLog:
+    """What stands in a log instead of a bar: a run's latest epoch, at most once in ten seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._latest: dict[str, float] = {}  # run -> when its last line was written
+        self._lines: deque[float] = deque(maxlen=_MOST_LINES)  # when the last lines of all runs were written
+
+    def line(self, run: Run, epoch: Epoch) -> str | None:
+        """Return the line about an epoch, or None where the run, or all runs together, wrote one too recently."""
+        now = self._clock()
+        crowded = len(self._lines) == _MOST_LINES and now - self._lines[0] < _LOG_SECONDS
+        if crowded or now - self._latest.get(run.run_id, self._began) < _LOG_SECONDS:
+            return None
+
+        self._latest[run.run_id] = now
+        self._lines.append(now)
+        behind = run.epochs_behind(epoch.phase, epoch.epoch)
+        parts = [f"epoch {behind} of {run.epochs}"]
+        if epoch.train_loss:
+            parts.append(f"training loss {sum(epoch.train_loss.values()) / len(epoch.train_loss):.4g}")
+        parts += _validation(epoch)
+        return f"  {run.dataset} · {run.method} · seed {run.seed}  {', '.join(parts)}"
+
+
+def _validation(epoch: Epoch) -> list[str]:
+    """The first metric on validation: its mean where all tasks have it, else that of the first tasks."""
+    first = {task: next(iter(values.items())) for task, values in epoch.val.items() if values}
+    names = {name for name, _ in first.values()}
+    if len(names) == 1:
+        mean = sum(value for _, value in first.values()) / len(first)
+        return [f"validation {names.pop()} {mean:.4g}"]
+    return [f"{task} {name} {value:.4g}" for task, (name, value) in list(first.items())[:_MOST_TASKS]]
+
+
 def figures(record: RunRecord) -> str:
     """What a run has reached on test: the mean over tasks of the metric they share, else that of the first tasks."""
     test = record.metrics["test"]
     values = {task: test[task][metric] for task, metric in record.main_metrics.items() if task in test}
     if record.shared_metric is not None:
-        return f"{sum(values.values()) / len(values):.2f}"
+        return f"{record.shared_metric} {sum(values.values()) / len(values):.4g}"
     told = [f"{task} {record.main_metrics[task]} {value:.4g}" for task, value in values.items()]
     more = len(told) - _MOST_TASKS
     return " · ".join(told[:_MOST_TASKS] + ([f"{more} more"] if more > 0 else []))

@@ -211,6 +211,8 @@ class _Tries:
         data, began = self._read(folder), time.monotonic()
         try:
             step, count = _step(run, data)
+        except StopIteration as end:  # the record of a run that diverged
+            return None, f"diverges: {end.value.error}"
         except Exception as error:  # that of a plugin's, say: a run will tell
             return None, f"cannot be tried ({type(error).__name__})"
         finally:

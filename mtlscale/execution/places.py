@@ -63,7 +63,8 @@ def _sources(place: str, homes: Sequence[Home], overrides: tuple[str, ...], epoc
     if path.name != place:
         raise UserError(f"{place} is no experiment file, home folder, HOME:EXPERIMENT or MLflow URI; correct the path")
     known = [*shipped(), *(name for home in homes for name in _experiments(home))]
-    raise UserError(f"unknown experiment {place!r}: {nearest(place, list(dict.fromkeys(known)))}")
+    hint = nearest(place, list(dict.fromkeys(known)), listing="experiments")
+    raise UserError(f"unknown experiment {place!r}: {hint}")
 
 
 def _of_file(place: str, homes: Sequence[Home], overrides: tuple[str, ...], epochs: bool) -> list[Source]:

@@ -19,7 +19,7 @@ from mtlscale.execution.trial import execute
 from mtlscale.execution.worker import setup
 from mtlscale.records import Epoch, Home, RunRecord, check_folder
 from mtlscale.report.again import Again
-from mtlscale.spec import FORMER_HASHES, Experiment, ResourceSpec, Run, UserError
+from mtlscale.spec import FORMER_HASHES, PARTS, Experiment, ResourceSpec, Run, UserError, names
 
 # Of a data set's part of a spec, those that are no option.
 _OWN = ("name", "task_metrics", "only_tasks", "label_noise", "train_share", "evaluation")
@@ -45,6 +45,7 @@ def rerun(
     if record.status == "failed":
         raise UserError(f"run {record.run_id} failed ({record.error}); `mtlscale run` of its experiment tries it again")
     check_folder(home.root)
+    _check_plugins(record)
     run = record.as_run()
     for text in _changed(run, record):
         note(text)
@@ -72,6 +73,17 @@ def rerun(
         shutil.rmtree(folder, ignore_errors=True)
         return again, None
     return again, folder
+
+
+def _check_plugins(record: RunRecord) -> None:
+    """`UserError` where the run was made of a plugin's component that nobody has loaded."""
+    for part, kind in PARTS.items():
+        entry = record.spec.get(part.removeprefix("model."))
+        if entry and "plugin" in entry and entry["name"] not in names(kind):
+            raise UserError(
+                f"run {record.run_id} was made with the {kind[:-1]} {entry['name']} of a plugin, whose file is not "
+                "known here; name it: --plugin FILE"
+            )
 
 
 def _hand_back(folder: Path, run: Path, phases: Path) -> None:

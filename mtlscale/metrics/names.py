@@ -183,7 +183,7 @@ def metric_info(name: str) -> MetricInfo:
         return METRICS[name]
     known = names("metrics")
     if name not in known:
-        raise UserError(f"unknown metric {name!r}: {nearest(name, known)}")
+        raise UserError(f"unknown metric {name!r}: {nearest(name, known, listing='metrics')}")
     own: type[Metric] = component("metrics", name)
     return MetricInfo(
         higher_is_better=own.higher_is_better,
@@ -256,6 +256,8 @@ def measured(suite: TaskSuite, chosen: Sequence[str] | Mapping[str, Sequence[str
             found = tuple(by_task.get(task.name, task.metrics))
         else:
             found = tuple(name for name in chosen if metric_info(name) and not _misfit(name, task))
+            if chosen and not found:
+                raise UserError(_none_fits(chosen, task))
         tasks.append(replace(task, metrics=found))
         check_task(tasks[-1])
     for name in chosen if by_task is None else ():
@@ -264,11 +266,18 @@ def measured(suite: TaskSuite, chosen: Sequence[str] | Mapping[str, Sequence[str
     return replace(suite, tasks=tuple(tasks))
 
 
+def _none_fits(chosen: Sequence[str], task: Task) -> str:
+    """Why a task can report none of the metrics."""
+    said = "; ".join(f"metric {name!r} {_misfit(name, task)}" for name in chosen)
+    return f"metrics: task {task.name!r}: {said}; use one of {', '.join(_fitting(task))}"
+
+
 def _misfit(metric: str, task: Task) -> str:
     """Why the metric is not defined for the task, "" where it is."""
     info = metric_info(metric)
     if task.loss not in info.losses:
-        return f"is not defined for loss {task.loss!r}"
+        why = "measures episodes of tasks that are environments, and " if info.simulated else ""
+        return f"{why}is not defined for loss {task.loss!r}"
     if info.one_score and task.outputs != (2 if task.loss == "cross_entropy" else 1):
         what = "two classes" if task.loss == "cross_entropy" else "one output"
         return f"is defined for {what}, not for {task.outputs}"

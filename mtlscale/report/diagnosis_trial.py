@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from mtlscale.records import Diagnosis
@@ -10,8 +11,10 @@ from mtlscale.spec import components
 from mtlscale.spec.parts import IDENTITY
 
 
-def experiment(found: Diagnosis, options: Mapping[str, Any], source: str | None = None) -> str | None:
-    """The file that `mtlscale run` takes; None where no groups are suggested."""
+def experiment(
+    found: Diagnosis, options: Mapping[str, Any], source: str | None = None, plugins: Sequence[Path] = ()
+) -> str | None:
+    """The file that `mtlscale run` takes; None where no groups are suggested. plugins: files of the user's own."""
     groupings = {
         label: [", ".join(group) for group in found.named(groups)]
         for label, groups in (("groups", found.groups), ("two_groups", found.two_groups))
@@ -25,6 +28,7 @@ def experiment(found: Diagnosis, options: Mapping[str, Any], source: str | None 
     content = {
         "name": f"groups_{found.dataset}",
         "description": "Groups that mtlscale diagnose suggests, against sharing everything and nothing.",
+        **({"plugins": [str(path.absolute()) for path in plugins]} if plugins else {}),
         "datasets": [{key: value for key, value in dataset.items() if value}],
         "methods": [
             "stl",

@@ -40,6 +40,7 @@ from mtlscale.spec.models import (
 from mtlscale.spec.run import RESULTS_VERSION, Run, no_result
 from mtlscale.spec.search import check_metric, default_space, space_of, trials, whole_number
 from mtlscale.spec.tasks import LOSSES, MISSING_CLASS, SPLITS, Task, TaskSuite
+from mtlscale.spec.validation import place_of_key
 
 __all__ = [
     "COMMON",
@@ -92,6 +93,7 @@ __all__ = [
     "nearest",
     "no_result",
     "parse_override",
+    "place_of_key",
     "plugin_error",
     "plugin_file",
     "read_settings",

@@ -26,6 +26,7 @@ from mtlscale.spec.errors import UserError
 from mtlscale.spec.options import fitted
 from mtlscale.spec.paths import is_file
 from mtlscale.spec.source_code import bytes_hash, code_hash
+from mtlscale.spec.synonyms import names_here, plain
 
 FileKind = bool | Literal["checkpoint", "tokenizer"]
 PACKAGES = {
@@ -173,11 +174,30 @@ def _shipped(kind: str) -> tuple[str, ...]:
     return tuple(module.name for module in modules if not module.name.startswith("_"))
 
 
-def nearest(name: str, candidates: Sequence[str]) -> str:
-    """A clause with the most similar known names, for error messages."""
-    same = [candidate for candidate in candidates if candidate.lower() == name.lower()]
+_MOST_NAMES = 12  # that a message lists; of more, the nearest
+
+
+def nearest(name: str, candidates: Sequence[str], *, listing: str = "") -> str:
+    """Return a clause with the name that was meant, or the most similar known ones, for error messages.
+
+    Args:
+        name: What nobody knows.
+        candidates: What is known.
+        listing: What `mtlscale list` shows of them, for names that are too many for a line.
+    """
+    meant = [other for other in names_here(name) if other in candidates]
+    if meant:
+        return f"it is called {' or '.join(meant)} here"
+
+    same = [candidate for candidate in candidates if plain(candidate) == plain(name)]
     close = same or difflib.get_close_matches(name, candidates, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(candidates)}"
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+
+    if len(candidates) <= _MOST_NAMES:
+        return f"known: {', '.join(candidates)}"
+    some = ", ".join(difflib.get_close_matches(name, candidates, n=5, cutoff=0.0))
+    return f"the nearest are {some}" + (f"; `mtlscale list {listing}` has all" if listing else "")
 
 
 def component(kind: str, name: str) -> type[Any]:
@@ -185,7 +205,7 @@ def component(kind: str, name: str) -> type[Any]:
     if name in _PLUGINS[kind]:
         return _PLUGINS[kind][name]
     if name not in _shipped(kind):
-        raise UserError(f"unknown {kind[:-1]} {name!r}: {nearest(name, names(kind))}")
+        raise UserError(f"unknown {kind[:-1]} {name!r}: {nearest(name, names(kind), listing=kind)}")
     return _shipped_component(kind, name)
 
 
@@ -252,7 +272,8 @@ def plugin_error(cls: type[Component], error: BaseException) -> UserError | None
 
 def _place(path: Path, error: BaseException) -> str:
     """The file, and the line of it where an error arose."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    names = (str(path), str(path.absolute()))
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename in names]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
     return f"{path}:{line}" if line else str(path)
 

@@ -41,8 +41,8 @@ def find_experiment(name: str) -> Path:
     if name in known:
         return known[name]
     if path.suffix in (".yaml", ".yml") or "/" in name:
-        raise UserError(f"experiment file {name} does not exist; shipped experiments: {', '.join(known)}")
-    raise UserError(f"unknown experiment {name!r}: {nearest(name, list(known))}")
+        raise UserError(f"experiment file {name} does not exist; `mtlscale list experiments` has the shipped ones")
+    raise UserError(f"unknown experiment {name!r}: {nearest(name, list(known), listing='experiments')}")
 
 
 def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experiment:
@@ -69,11 +69,23 @@ def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experi
     try:
         experiment = Experiment.model_validate(data)
     except ValidationError as error:
-        line = line_of(root, first_problem(error)["loc"])
-        raise UserError(f"{file}{f':{line}' if line else ''}: {describe(error, Experiment)}") from None
+        place = _place(file, root, overrides, first_problem(error)["loc"])
+        raise UserError(f"{place}: {describe(error, Experiment)}") from None
     experiment.validate_components()
     found = tuple(_with_source(dataset, file.parent) for dataset in experiment.datasets)
     return experiment.model_copy(update={"datasets": found})
+
+
+def _place(file: Path, root: Any, overrides: tuple[str, ...], location: tuple[int | str, ...]) -> str:
+    """Where a wrong value comes from: the last `--set` that wrote it, else a line of the file."""
+    parts = [str(part) for part in location]
+    for override in reversed(overrides):
+        path = override.partition("=")[0].split(".")
+        if path == parts[: len(path)]:
+            return f"--set {override}"
+
+    line = line_of(root, location)
+    return f"{file}:{line}" if line else str(file)
 
 
 def _with_source(dataset: DatasetSpec, folder: Path) -> DatasetSpec:

@@ -25,7 +25,7 @@ def check_names(names: Iterable[str], where: str, *, of_task: bool = False) -> N
     known = components.names("metrics")
     for name in names:
         if name not in known and not (of_task and any(name.endswith(f".{metric}") for metric in known)):
-            raise UserError(f"{where}: unknown metric {name!r}: {nearest(name, known)}")
+            raise UserError(f"{where}: unknown metric {name!r}: {nearest(name, known, listing='metrics')}")
 
 
 def plugin_hashes(names: Iterable[str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, PrivateAttr, TypeAdapter, model_validator
+from pydantic import Field, PlainValidator, PrivateAttr, TypeAdapter, field_validator, model_validator
 
 from mtlscale.spec import components
 from mtlscale.spec.components import nearest
@@ -116,6 +116,8 @@ class DatasetSpec(Model):
             shares = value.get("train")
             told = shares.items() if isinstance(shares, Mapping) else [("", shares)]
             value["label"] = value["name"] + "".join(_in_percent(task, share) for task, share in told)
+        if isinstance(value, dict):
+            _check_no_option(value, cls.model_fields)
         return value
 
     @property
@@ -149,6 +151,17 @@ class DatasetSpec(Model):
         if "split" in self.options:
             raise UserError(f"{where}: `splits` chooses the option `split` by seed; drop one of them")
         return components.build("datasets", self.name, {**self.options, "split": seed % self.splits}, where)
+
+
+def _check_no_option(entry: Mapping[str, Any], keys: Mapping[str, Any]) -> None:
+    """`ValueError` where an option of the pipeline stands beside `options`."""
+    name = entry.get("name")
+    if not isinstance(name, str) or name not in components.names("datasets"):
+        return
+
+    for key in entry.keys() - keys.keys():
+        if key in components.component("datasets", name).knobs():
+            raise ValueError(f"{key} is an option of {name}; write `options: {{{key}: {entry[key]}}}`")
 
 
 def _in_percent(task: str, share: Any) -> str:
@@ -230,7 +243,7 @@ def _kind_of(name: str) -> str:
         if name in found:
             return kind[:-1]
         known += found
-    raise ValueError(f"unknown method {name!r}: {nearest(name, sorted(known))}")
+    raise ValueError(f"unknown method {name!r}: {nearest(name, sorted(known), listing='methods')}")
 
 
 class ModelSpec(Model):
@@ -274,6 +287,12 @@ class TrainingSpec(Model):
     # passes by (stream) comes in an order of its own: other results, another run id.
     reader: Literal["auto", "device", "memory", "mapped", "stream"] = "auto"
     stream_window: int = Field(16, ge=1)  # blocks (at most 1,024 samples each) that stream mixes
+
+    @field_validator("amp", mode="before")
+    @classmethod
+    def _off(cls, value: Any) -> Any:
+        """YAML reads `off` as false."""
+        return "off" if value is False else value
 
 
 class ResourceSpec(Model):

@@ -17,6 +17,7 @@ from mtlscale.spec.dimensions import PARTS, Dimension, Knobs, SearchSpec, split_
 from mtlscale.spec.errors import UserError
 from mtlscale.spec.models import TrainingSpec
 from mtlscale.spec.run import Run
+from mtlscale.spec.synonyms import names_here
 from mtlscale.spec.tasks import TaskSuite
 
 # -- spaces --------------------------------------------------------------------------------------------------------
@@ -43,11 +44,14 @@ def whole_number(run: Run, path: str) -> bool:
     part, knob = split_path(path)
     if part == "training":
         if knob not in TrainingSpec.model_fields:
-            raise UserError(f"search: unknown setting {path}; {nearest(knob, list(TrainingSpec.model_fields))}")
+            hint = nearest(knob, list(TrainingSpec.model_fields), listing="keys training")
+            raise UserError(f"search: unknown setting {path}; {hint}")
         return TrainingSpec.model_fields[knob].annotation in (int, int | None)
     if path == "model.dropout":
         return False
     if part not in PARTS:
+        if (key := _meant(path)) in TrainingSpec.model_fields:
+            raise UserError(f"search: {path} is no setting of a run; write it with its section, as training.{key}")
         known = ["training.…", "model.dropout", *(f"{part}.…" for part in PARTS)]
         raise UserError(f"search: {path} is no setting of a run; known: {', '.join(known)}")
     built = getattr(run.parts, part.removeprefix("model."))
@@ -58,6 +62,11 @@ def whole_number(run: Run, path: str) -> bool:
         hint = nearest(knob, list(knobs)) if knobs else "it has none"
         raise UserError(f"search: {part} {built.name} of method {run.method} has no knob {knob!r}; {hint}")
     return isinstance(knobs[knob][0], int) and not isinstance(knobs[knob][0], bool)
+
+
+def _meant(key: str) -> str:
+    """The key of `training` that a name stands for, such as lr for learning_rate."""
+    return next((name for name in names_here(key) if name in TrainingSpec.model_fields), key)
 
 
 def check(search: SearchSpec, methods: Sequence[str], seeds: Sequence[int]) -> None:

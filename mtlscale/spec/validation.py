@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from typing import Any, TypeVar, get_args, get_origin
@@ -18,6 +19,8 @@ from pydantic import (
 
 from mtlscale.spec.components import nearest
 from mtlscale.spec.errors import UserError
+from mtlscale.spec.sections import sections
+from mtlscale.spec.synonyms import names_here
 
 LONGEST = 100  # characters of a name that folders, files and tables carry
 
@@ -99,17 +102,93 @@ def first_problem(error: ValidationError) -> Any:
 
 
 def describe(error: ValidationError, model: type[BaseModel]) -> str:
-    """The first problem of a validation error in one line, with the nearest known keys for an unknown one."""
+    """Return the first problem of a validation error in one line, with the key that was meant for an unknown one."""
     first = first_problem(error)
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        owner: Any = model
-        for part in first["loc"][:-1]:
-            if isinstance(part, int) or part not in owner.model_fields:
-                continue  # the place in a list, or the key of a mapping
-            annotation = owner.model_fields[part].annotation
-            arguments = [a for a in getattr(annotation, "__args__", ()) if isinstance(a, type)] or [annotation]
-            owner = next((a for a in arguments if isinstance(a, type) and issubclass(a, BaseModel)), owner)
-        return f"unknown key {where}: {nearest(str(first['loc'][-1]), list(owner.model_fields))}"
-    message = first["msg"].removeprefix("Value error, ")
+        return f"unknown key {where}: {_meant(str(first['loc'][-1]), _owner(first['loc'], model), model)}"
+
+    message = _in_words(first)
     return f"{where}: {message}" if where else message
+
+
+def _owner(location: tuple[int | str, ...], model: type[BaseModel]) -> type[BaseModel]:
+    """The model that a key at this place of the file would belong to."""
+    owner: Any = model
+    for part in location[:-1]:
+        if isinstance(part, int) or part not in owner.model_fields:
+            continue  # the place in a list, or the key of a mapping
+        annotation = owner.model_fields[part].annotation
+        arguments = [a for a in getattr(annotation, "__args__", ()) if isinstance(a, type)] or [annotation]
+        owner = next((a for a in arguments if isinstance(a, type) and issubclass(a, BaseModel)), owner)
+    return owner  # type: ignore[no-any-return]
+
+
+def _meant(key: str, owner: type[BaseModel], model: type[BaseModel]) -> str:
+    """A clause with the key that was meant: one of its own section, else one of another."""
+    known = list(owner.model_fields)
+    own = names_here(key)
+    misspelt = any(name in known for name in own) or difflib.get_close_matches(key, known, n=1, cutoff=_ALIKE)
+    if not misspelt and (place := place_of_key(key, model)) is not None:
+        return f"it is `{place}` here"
+
+    listing = next((path for path, section in sections(model) if section is owner), "")
+    return nearest(key, known, listing=f"keys {listing}".strip())
+
+
+_ALIKE = 0.8  # a key that is so much alike one of its own section is misspelt, not in a wrong place
+
+
+def place_of_key(key: str, model: type[BaseModel]) -> str | None:
+    """Return the dotted place of a key, or of what other libraries call so; None where no section has it."""
+    for name in (key, *names_here(key)):
+        for path, section in sections(model):
+            if name in section.model_fields and "methods" not in path:
+                return f"{path}.{name}".lstrip(".")
+    return None
+
+
+# What stands in a list or mapping, of the keys that are most often written as one value.
+_EXAMPLES = {
+    "seeds": "[0, 1, 2]",
+    "methods": "[stl, equal, mgda]",
+    "datasets": "[digits]",
+    "floors": "[constant]",
+    "metrics": "[accuracy]",
+    "delta": "[accuracy]",
+    "training": "{epochs: 5}",
+    "model": "{encoder: mlp}",
+    "search": "{budget: 8}",
+    "resources": "{workers: 1}",
+    "tracking": "{enabled: false}",
+    "options": "{KEY: VALUE}",
+}
+_OF_VALUES = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "literal_error")
+_LISTS = ("tuple_type", "list_type")
+_MAPPINGS = ("dict_type", "model_type", "model_attributes_type")
+
+
+def _in_words(problem: Any) -> str:
+    """What pydantic says of a value, as a user says it."""
+    key = next((part for part in reversed(problem["loc"]) if isinstance(part, str)), "")
+    example, kind, value = _EXAMPLES.get(key, ""), problem["type"], problem["input"]
+    if kind in _LISTS:
+        return f"should be a list, such as {example or f'[{value}]'}"
+    if kind in _MAPPINGS:
+        return f"should be a mapping, such as {example or '{KEY: VALUE}'}, not {_short(value)}"
+    if kind == "missing":
+        return f"is missing; write `{key}: {example}`" if example else "is missing"
+    if kind == "too_short":
+        return f"is empty; name one at least, such as {example}" if example else "is empty; name one at least"
+    if kind == "string_type":
+        return f"should be a text, not {_short(value)}; write it in quotes"
+    given = f", not {_short(value)}" if kind in _OF_VALUES else ""
+    return str(problem["msg"]).removeprefix("Value error, ") + given
+
+
+def _short(value: Any) -> str:
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+
+
+_MOST_SHOWN = 40  # characters of a value

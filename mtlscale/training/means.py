@@ -88,6 +88,12 @@ def bad_gradient(balancer: Balancer, k: Tensor, names: Sequence[str], step: int)
     return Diverged(f"{balancer.name}: gradient of task {names[index]} is not finite in step {step}")
 
 
+def bad_weights(balancer: Balancer, weights: Tensor, step: int) -> Diverged:
+    """Return what to raise for weights of which some are not finite."""
+    value = float(weights[~weights.isfinite()].reshape(-1)[0])
+    return Diverged(f"{balancer.name}: weights of {balancer.name} are {value} in step {step}")
+
+
 def told(balancer: Balancer, state: State, precision: float, scale: Tensor) -> State:
     """The state with the entries that the balancer wants to be told filled in: `precision`, the relative rounding error
     of the gradients, and `task_scale` [..., T], the factors of the losses."""

@@ -16,7 +16,7 @@ from mtlscale.balancing import Balancer, JacobianBalancer, State, ValidationBala
 from mtlscale.data import Losses, Workers
 from mtlscale.spec import UserError
 from mtlscale.training.gradients import Gradients, combine, cross_gramian, dense_jacobian, gramian
-from mtlscale.training.means import Diverged, Means, bad_gradient, bad_loss, head_weights, told
+from mtlscale.training.means import Diverged, Means, bad_gradient, bad_loss, bad_weights, head_weights, told
 from mtlscale.training.overlap import Overlap
 from mtlscale.training.rows import Partition, TaskGradients, at_representation, by_task, collect, reduce, scatter
 
@@ -328,7 +328,10 @@ class Ways:
         if asked.reused is not None:
             return asked.reused * means.present, asked.state
         state = told(self.balancer, asked.state, self.precision, means.scale)
-        return balance(self.balancer, means.losses * means.scale, k, state, means.present)
+        weights, after = balance(self.balancer, means.losses * means.scale, k, state, means.present)
+        if not bool(weights.isfinite().all()):
+            raise bad_weights(self.balancer, weights, asked.step)
+        return weights, after
 
     def _head_weights(self, weights: Tensor, present: Tensor) -> Tensor:
         """[T] factors of the tasks' own gradients."""

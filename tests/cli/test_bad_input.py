@@ -250,6 +250,15 @@ def test_a_plugin_that_cannot_be_loaded(text: str, tmp_path: Path, told: Callabl
     assert re.search(PLUGINS[text], told(plugins="[mine.py]"))
 
 
+def test_a_plugin_beside_the_experiment_is_named_with_its_line(
+    tmp_path: Path, experiment_file: File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("x = 1\nimport nothing_of_that_name\n")
+    path = experiment_file(plugins="[mine.py]")
+    assert "plugin mine.py:2 cannot be imported" in refused("run", path.name, "--dry-run")
+
+
 def test_plugins_that_are_no_list_of_files(tmp_path: Path, told: Callable[..., str]) -> None:
     (tmp_path / "mine.txt").write_text("x = 1\n")
     assert re.search("plugins is a list of files", told(plugins="mine.py"))

@@ -7,15 +7,20 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+from command import mtlscale, refused
 
 from mtlscale.records import Diagnosis, Matrix
 from mtlscale.report.diagnosis import page
 from mtlscale.report.diagnosis_trial import experiment
 from mtlscale.spec import load_experiment
+
+UNEVEN = Path(__file__).parents[1] / "plugins" / "uneven.py"
 
 
 def test_digits_from_nothing_to_a_page(tmp_path: Path) -> None:
@@ -53,6 +58,40 @@ def test_what_is_tried() -> None:
     assert [method["groups"] for method in content["methods"][2:]] == [["a, b", "c"], ["a", "b, c"]]
     assert experiment(diagnosis(["a", "b"], found.settings, [[0, 1]], [[0, 1]]), {}) is None
     assert experiment(diagnosis(["a", "b"], found.settings, [[0], [1]], [[0, 1]]), {}) is None  # that is stl
+
+
+@pytest.mark.slow
+def test_the_data_set_of_an_experiment_is_diagnosed(experiment_file: Callable[..., Path], tmp_path: Path) -> None:
+    path = experiment_file(datasets="[{name: uneven, options: {shared: true}}]")
+    done = mtlscale("diagnose", path, "--json", "--samples", "32", "--home", tmp_path / "home")
+    assert done.code == 0, done
+    found = json.loads(done.stdout)
+    assert found["tasks"] == ["a", "b", "c"] and found["dataset"] == "uneven"
+    assert found["settings"]["encoder"]["hidden"] == [8]
+    for trial in (tmp_path / "home").rglob("groups.yaml"):
+        assert load_experiment(trial).plugins == (UNEVEN,)
+
+
+def test_a_pipeline_of_ones_own_is_known(tmp_path: Path) -> None:
+    own = tmp_path / "mine.py"
+    own.write_text(UNEVEN.read_text().replace('] = "uneven"', '] = "mine"'))
+    message = refused("diagnose", "mine", "--plugin", own, "--encoder", "textcnn", "--home", tmp_path / "home")
+    assert "textcnn reads tokens" in message
+
+
+def test_an_experiment_hands_over_its_set_plugins_and_encoder(
+    experiment_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = experiment_file(model="{encoder: textcnn}")
+    assert "textcnn reads tokens" in refused("diagnose", path, "--home", tmp_path / "home")
+
+
+def test_an_experiment_that_names_no_single_set_is_refused(experiment_file: Callable[..., Path]) -> None:
+    two = experiment_file(datasets="[uneven, digits]")
+    assert "has several data sets: uneven, digits; diagnose one by its name" in refused("diagnose", two)
+    assert "its data set's options are in the file" in refused("diagnose", two, "--option", "shared=true")
+    some = experiment_file(datasets="[{name: uneven, tasks: [a, b]}]")
+    assert "drop `tasks` of the data set" in refused("diagnose", some)
 
 
 def diagnosis(

@@ -10,7 +10,7 @@ import pytest
 from command import mtlscale, refused
 
 from mtlscale.metrics import METRICS
-from mtlscale.spec import component, names, shipped
+from mtlscale.spec import Experiment, ResourceSpec, TrainingSpec, component, names, shipped
 
 UNEVEN = Path(__file__).parents[1] / "plugins" / "uneven.py"
 METRIC = '''
@@ -114,3 +114,43 @@ def _option() -> str:
 def test_a_data_set_of_a_plugin_is_prepared_by_its_name(tmp_path: Path) -> None:
     done = mtlscale("prepare", "uneven", "--plugin", UNEVEN, "--home", tmp_path)
     assert done.code == 0 and "uneven ·" in done.stdout
+
+
+def test_the_keys_of_the_experiment_file_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    text = " ".join(mtlscale("list", "keys").stdout.split())
+    for key in (*Experiment.model_fields, *TrainingSpec.model_fields, *ResourceSpec.model_fields):
+        assert f" {key} " in text, key
+    assert "learning rate" in text and "keys of training" in text and "`" not in text
+
+    training = mtlscale("list", "keys", "training").stdout
+    assert "mixed precision" in training and "gpus_per_worker" not in training
+    assert "no section 'trainig'; did you mean training or" in refused("list", "keys", "trainig")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "key"),
+    [
+        (["balancers"], "mgda", "knobs"),
+        (["methods", "mmoe"], "mmoe", "knobs"),
+        (["metrics", "auroc"], "auroc", "higher_is_better"),
+        (["experiments", "quickstart"], "quickstart", "file"),
+    ],
+)
+def test_lists_as_json(arguments: list[str], name: str, key: str) -> None:
+    done = mtlscale("list", *arguments, "--json")
+    [entry] = [entry for entry in json.loads(done.stdout) if entry["name"] == name]
+    assert done.code == 0 and key in entry
+
+
+def test_keys_as_json() -> None:
+    listed = json.loads(mtlscale("list", "keys", "training", "--json").stdout)
+    [lr] = [entry for entry in listed if entry["key"] == "lr"]
+    assert lr == {
+        "section": "training",
+        "key": "lr",
+        "what": "learning rate",
+        "value": "number > 0",
+        "default": "0.001",
+    }
+    assert "unknown balancer 'mgdaa'; did you mean mgda" in refused("list", "balancers", "mgdaa", "--json")

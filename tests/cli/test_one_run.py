@@ -14,7 +14,7 @@ from mtlscale.execution.jobs import Job, Options
 from mtlscale.execution.prepare import prepare
 from mtlscale.execution.trial import execute
 from mtlscale.records import Home, Ledger, RunRecord, read_record
-from mtlscale.spec import ResourceSpec, load_experiment
+from mtlscale.spec import ResourceSpec, components, load_experiment
 from mtlscale.tracking.link import link
 
 TWO_PHASES = Path(__file__).parents[2] / "docs" / "examples" / "two_phases.py"
@@ -46,6 +46,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     home.run(lost.run_id).mkdir()
     (home.run(lost.run_id) / "error.txt").write_text("Traceback")
     return home
+
+
+def test_a_run_of_a_plugin_asks_for_its_file(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = records(home)["searched"]
+    monkeypatch.delitem(components._PLUGINS["architectures"], "searched_sharing")  # as in a new process
+    message = refused("rerun", record.run_id, "--home", home.root)
+    assert "made with the architecture searched_sharing of a plugin" in message and "--plugin FILE" in message
+    assert not (home.root / "reruns").exists()
 
 
 def records(home: Home) -> dict[str, RunRecord]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mtlscale.cli.progress import ExperimentBar, figures
+from mtlscale.cli.progress import EpochLog, ExperimentBar, figures
 from mtlscale.data import PreparedData
 from mtlscale.execution import Advanced, EpochEnded, Noted, Plan, PlannedRun, Recorder
 from mtlscale.records import Epoch, Home, Ledger
@@ -48,6 +48,45 @@ def test_a_run_with_two_phases_has_the_epochs_of_both(
     assert f"uneven · {second.method} · seed 0: its checkpoint was cut off" in screen.getvalue()
 
 
+def test_a_log_has_a_line_for_a_run_every_ten_seconds(
+    small: Callable[..., Experiment], uneven: Callable[..., PreparedData]
+) -> None:
+    fingerprint = uneven().manifest.fingerprint
+    runs = list(small(methods="[equal, mgda]", seeds="[0, 1, 2]").runs({"uneven": fingerprint}))
+    now = 0.0
+    log = EpochLog(lambda: now)
+
+    def epoch(number: int) -> Epoch:
+        scores = {"a": {"accuracy": 50.0, "f1": 1.0}, "b": {"accuracy": 70.0}}
+        return Epoch(epoch=number, train_loss={"a": 1.0, "b": 2.0}, val=scores, seconds=0.0)
+
+    assert log.line(runs[0], epoch(1)) is None  # quick runs write none
+    now = 10.0
+    line = "  uneven · equal · seed 0  epoch 2 of 3, training loss 1.5, validation accuracy 60"
+    assert log.line(runs[0], epoch(2)) == line
+    assert log.line(runs[0], epoch(3)) is None
+    assert [log.line(run, epoch(1)) is None for run in runs[1:]] == [False, False, False, True, True]
+    now = 20.0
+    assert "epoch 3 of 3" in str(log.line(runs[0], epoch(3)))
+
+    unlike = Epoch(epoch=1, train_loss={}, val={"a": {"accuracy": 5.0}, "c": {"mse": 0.25}}, seconds=0.0)
+    assert str(log.line(runs[5], unlike)).endswith("epoch 1 of 3, a accuracy 5, c mse 0.25")
+
+
+def test_a_file_gets_lines_of_epochs_and_a_terminal_none(
+    small: Callable[..., Experiment], uneven: Callable[..., PreparedData], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtlscale.cli.progress._LOG_SECONDS", 0.0)
+    data, experiment = uneven(), small(methods="[equal]")
+    (run,) = experiment.runs({"uneven": data.manifest.fingerprint})
+    for terminal in (False, True):
+        screen = io.StringIO()
+        with ExperimentBar(Console(file=screen, width=200, force_terminal=terminal), experiment) as bar:
+            bar.planned(Plan(experiment, (PlannedRun(run, "new"),), {}, {run.data: data.manifest}), 1)
+            bar.epoch(run, Epoch(epoch=1, train_loss={"a": 1.0}, seconds=0.0))
+        assert ("epoch 1 of 3, training loss 1" in screen.getvalue()) is not terminal
+
+
 def test_unlike_metrics_have_no_mean_in_progress_and_mlflow(
     small: Callable[..., Experiment], uneven: Callable[..., PreparedData]
 ) -> None:
@@ -66,7 +105,7 @@ def test_unlike_metrics_have_no_mean_in_progress_and_mlflow(
             "metrics": {"test": {"a": {"accuracy": 60.0}, "b": {"accuracy": 70.0}}},
         }
     )
-    assert figures(alike) == "65.00"
+    assert figures(alike) == "accuracy 65"
     assert ("test.mean", 65.0, 1) in end_metrics(run, alike)
     many = {f"task{index}": "accuracy" if index else "mse" for index in range(5)}
     values = {task: {metric: 1.0} for task, metric in many.items()}

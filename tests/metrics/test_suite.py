@@ -239,7 +239,7 @@ def test_other_metrics_for_the_tasks_of_a_suite():
     chosen = measured(suite, {"depth": ("mae",)})
     assert [task.metrics for task in chosen.tasks] == [("miou",), ("mae",)]
     for wrong, said in (
-        (("miou",), "task 'depth' has no metrics"),
+        (("miou",), "task 'depth': metric 'miou' is not defined for loss 'l1'; use one of mse"),
         (("miou", "mae", "angle_mean"), "angle_mean is not defined for any task of rooms"),
         (("miou", "may"), "unknown metric 'may': did you mean mae"),
         ({"dept": ("mae",)}, "rooms has no task 'dept'; did you mean depth"),

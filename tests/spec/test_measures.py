@@ -85,7 +85,10 @@ def test_names_nobody_has(lines: dict[str, str], said: str, experiment_file: Fil
             {"datasets": "[{name: uneven, delta: [b.mse]}]"},
             "delta of uneven: no task reports 'b.mse': did you mean mse",
         ),
-        ({"datasets": "[{name: uneven, metrics: [accuracy]}]"}, "task 'c' has no metrics; name one at least, such as"),
+        (
+            {"datasets": "[{name: uneven, metrics: [accuracy]}]"},
+            "task 'c': metric 'accuracy' is not defined for loss 'mse'; use one of mse, rmse",
+        ),
         ({"datasets": "[{name: uneven, metrics: {c: [f1]}}]"}, "task 'c': metric 'f1' is not defined for loss 'mse'"),
         ({"datasets": "[{name: uneven, metrics: {d: [f1]}}]"}, "uneven has no task 'd'"),
     ],
