@@ -1,4 +1,4 @@
-"""The first experiment of README.md runs, for fewer epochs than printed, and the one that is tuned; the commands it names are there."""
+"""The first experiment of README.md runs, for one epoch, and the one that is tuned; its commands are there."""
 
 from __future__ import annotations
 
