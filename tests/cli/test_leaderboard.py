@@ -214,7 +214,8 @@ def test_the_leaderboard_from_mlflow_alone_is_that_of_the_ledger(
 # Imports are what a process of this command takes longest for: each drawing is a fork of one that has them.
 DRAW = """
 import base64, fcntl, json, os, pty, struct, sys, termios
-import pandas, mtlscale.cli, mtlscale.report
+import pandas, scipy.stats, mtlscale.cli, mtlscale.execution.plan
+import mtlscale.report.formats, mtlscale.report.overall, mtlscale.report.terminal
 
 for line in sys.stdin:
     columns, arguments, environment = json.loads(line)
