@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,14 +25,20 @@ MODULES = {name_of(path): path for path in FILES}
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 
 
+@functools.cache
 def package_of(module: str) -> str:
     """The room a module lives in: `mtlscale.spec`, `pipelines`, or `mtlscale` for the few that stand in the hall."""
     parts = module.split(".")
     return ".".join(parts[:2]) if parts[0] == "mtlscale" and (ROOT / Path(*parts[:2])).is_dir() else parts[0]
 
 
-def imports(module: str) -> Iterator[tuple[str, str | None]]:
-    """(module, name) of all imports, late and type-only ones included; the name is None for `import module`."""
+@functools.cache
+def imports(module: str) -> tuple[tuple[str, str | None], ...]:
+    """Return (module, name) of all imports, late and type-only ones too; the name is None for `import module`."""
+    return tuple(_imports(module))
+
+
+def _imports(module: str) -> Iterator[tuple[str, str | None]]:
     for node in ast.walk(TREES[module]):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
@@ -44,22 +51,35 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_private_modules_and_names_are_imported_by_their_own_package_alone(module: str) -> None:
+def private_imports(module: str) -> Iterator[str]:
+    """Yield the private names that a module imports from other packages."""
     for target, name in imports(module):
         if target.split(".")[0] in ("mtlscale", "pipelines") and package_of(target) != package_of(module):
             whole = target if name is None else f"{target}.{name}"
-            assert not any(map(is_private, whole.split("."))), f"{module} imports {whole}: export what it needs"
+            if any(map(is_private, whole.split("."))):
+                yield f"{module} imports {whole}: export what it needs"
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_modules_and_classes_stay_small(module: str) -> None:
-    path = MODULES[module]
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES_OF_A_MODULE, f"{module} is too long"
+def large_parts(module: str) -> Iterator[str]:
+    """Yield the module, if it is too long, and its classes that are."""
+    if len(MODULES[module].read_text(encoding="utf-8").splitlines()) > MOST_LINES_OF_A_MODULE:
+        yield f"{module} is too long"
     for node in ast.walk(TREES[module]):
         if isinstance(node, ast.ClassDef):
             assert node.end_lineno is not None
-            assert node.end_lineno - node.lineno < MOST_LINES_OF_A_CLASS, f"class {node.name} of {module} is too long"
+            if node.end_lineno - node.lineno >= MOST_LINES_OF_A_CLASS:
+                yield f"class {node.name} of {module} is too long"
+
+
+# One test for all modules: as tests of their own, a thousand of them cost more than what they look at.
+def test_private_modules_and_names_are_imported_by_their_own_package_alone() -> None:
+    assert len(MODULES) > 100
+    assert not [problem for module in MODULES for problem in private_imports(module)]
+
+
+def test_modules_and_classes_stay_small() -> None:
+    assert len(MODULES) > 100
+    assert not [problem for module in MODULES for problem in large_parts(module)]
 
 
 def test_no_imports_go_in_a_circle() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,12 @@ def test_every_method_of_the_small_form_predicts_what_the_tasks_want(
     suite = TaskSuite(name=name, tasks=tasks, inputs="shared", input_kind="image", input_shape=(3, *size))
     inputs = torch.zeros(1, 3, *size, dtype=torch.uint8)
     batch = Batch("all", Samples(inputs, {task.name: torch.zeros(1) for task in tasks}), 1)
-    for run in experiment.runs({experiment.datasets[0].label: "f00d"}):
+    networks = {  # balancers alone make no other network
+        json.dumps([run.spec[part] for part in ("architecture", "objective", "encoder", "dropout")]): run
+        for run in experiment.runs({experiment.datasets[0].label: "f00d"})
+    }
+    assert len(networks) > 1
+    for run in networks.values():
         model, _ = build_model(run, suite)
         model.eval()
         predictions = model(batch).predictions

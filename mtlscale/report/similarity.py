@@ -110,16 +110,20 @@ def correlation(kind: str, x: Sequence[float], y: Sequence[float]) -> Correlatio
     """kind: "pearson" or "spearman". None where one side does not vary."""
     from scipy import stats
 
-    def measure(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-        return float((stats.pearsonr(a, b) if kind == "pearson" else stats.spearmanr(a, b)).statistic)
+    def measure(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the correlation of each row of `a` with that of `b`; Spearman's is Pearson's of ranks."""
+        if kind == "spearman":
+            a, b = stats.rankdata(a, axis=-1), stats.rankdata(b, axis=-1)
+        return np.asarray(stats.pearsonr(a, b, axis=-1).statistic)
 
     left, right = np.array(x, dtype=float), np.array(y, dtype=float)
     if np.ptp(left) <= 1e-12 or np.ptp(right) <= 1e-12 or not np.isfinite([left, right]).all():
         return None
     drawn = np.random.default_rng(0).integers(len(left), size=(_DRAWS, len(left)))
-    values = [measure(left[of], right[of]) for of in drawn if np.ptp(left[of]) > 1e-12 and np.ptp(right[of]) > 1e-12]
+    varied = (np.ptp(left[drawn], axis=1) > 1e-12) & (np.ptp(right[drawn], axis=1) > 1e-12)
+    values = measure(left[drawn[varied]], right[drawn[varied]])
     low, high = np.quantile(values, [0.025, 0.975]).tolist()
-    return Correlation(measure(left, right), low, high)
+    return Correlation(float(measure(left, right)), low, high)
 
 
 def turned(of: Sequence[Pair]) -> bool:

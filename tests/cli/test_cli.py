@@ -70,9 +70,10 @@ def test_a_process_ends_with_that_line_and_status(tmp_path: Path) -> None:
     assert "did you mean newsgroups" in done.stderr and len(done.stderr.strip().splitlines()) == 1
 
 
-def test_a_dry_run_shows_the_plan_and_starts_nothing(tmp_path: Path) -> None:
-    done = in_a_process("run", "quickstart", "--dry-run", "--set", "seeds=[0]", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+def test_a_dry_run_shows_the_plan_and_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = mtlscale("run", "quickstart", "--dry-run", "--set", "seeds=[0]")
+    assert done.code == 0, done.stderr
     assert "18 runs: 18 new" in done.stdout and "getmtl" in done.stdout
     assert not (tmp_path / "outputs" / "runs").exists()
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import csv
-import fcntl
 import io
 import json
 import os
-import pty
 import re
 import socket
-import struct
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -214,32 +211,63 @@ def test_the_leaderboard_from_mlflow_alone_is_that_of_the_ledger(
         assert sorted(text.splitlines()) == sorted(tracked.stdout.splitlines())
 
 
-def in_a_terminal(columns: int, *arguments: str | Path, **environment: str) -> str:
-    """What the command draws on a real terminal of so many columns."""
-    parent, child = pty.openpty()
-    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    settings = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
-    command = [sys.executable, "-m", "mtlscale.cli", *map(str, arguments)]
-    process = subprocess.Popen(
-        command, stdin=child, stdout=child, stderr=child, env={**settings, "TERM": "xterm-256color", **environment}
-    )
-    os.close(child)
-    parts = []
+# Imports are what a process of this command takes longest for: each drawing is a fork of one that has them.
+DRAW = """
+import base64, fcntl, json, os, pty, struct, sys, termios
+import pandas, scipy.stats, mtlscale.cli, mtlscale.execution.plan
+import mtlscale.report.formats, mtlscale.report.overall, mtlscale.report.terminal
+
+for line in sys.stdin:
+    columns, arguments, environment = json.loads(line)
+    child, terminal = pty.fork()
+    if child == 0:
+        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        for key in ("COLUMNS", "LINES", "NO_COLOR"):
+            os.environ.pop(key, None)
+        os.environ.update(environment, TERM="xterm-256color")
+        sys.argv = ["mtlscale", *arguments]
+        mtlscale.cli.main()
+        sys.exit(0)
+    drawn = b""
     try:
-        while part := os.read(parent, 65536):
-            parts.append(part)
+        while part := os.read(terminal, 65536):
+            drawn += part
     except OSError:  # what Linux answers when the other end is closed
         pass
-    os.close(parent)
+    os.close(terminal)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(json.dumps([code, base64.b64encode(drawn).decode()]), flush=True)
+"""
+
+Draw = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def in_a_terminal() -> Iterator[Draw]:
+    """Return what a command draws on a real terminal of so many columns."""
+    process = subprocess.Popen([sys.executable, "-c", DRAW], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    to, answers = process.stdin, process.stdout
+    assert to is not None and answers is not None
+
+    def draw(columns: int, *arguments: str | Path, **environment: str) -> str:
+        to.write(json.dumps([columns, [*map(str, arguments)], environment]) + "\n")
+        to.flush()
+        code, drawn = json.loads(answers.readline())
+        text = base64.b64decode(drawn).decode().replace("\r\n", "\n")
+        assert code == 0, text
+        return text
+
+    yield draw
+    to.close()
     assert process.wait(60) == 0
-    return b"".join(parts).decode().replace("\r\n", "\n")
+    answers.close()
 
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])
-def test_nothing_is_cut_off_in_a_terminal(width: int, home: Home) -> None:
+def test_nothing_is_cut_off_in_a_terminal(width: int, home: Home, in_a_terminal: Draw) -> None:
     drawn = in_a_terminal(width, "leaderboard", home.root, "--wide", "--pairwise")
     assert "\x1b[1m" in drawn
     text = ESCAPES.sub("", drawn)
@@ -253,7 +281,7 @@ def test_nothing_is_cut_off_in_a_terminal(width: int, home: Home) -> None:
             assert any(one in line for line in lines), one
 
 
-def test_a_narrow_terminal_leaves_details_out_and_says_so(home: Home) -> None:
+def test_a_narrow_terminal_leaves_details_out_and_says_so(home: Home, in_a_terminal: Draw) -> None:
     plain = in_a_terminal(60, "leaderboard", home.root, NO_COLOR="1")
     assert "Not shown for want of room: last epoch" in plain and "--wide" in plain
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", plain)  # no colour; bold may stay

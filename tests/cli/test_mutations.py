@@ -1,6 +1,6 @@
 """Commands on random mutations of good experiments, plugins and archives: a result or one line, never a traceback.
 
-A few hundred by default. `MTLSCALE_MUTATIONS=2400 pytest tests/cli/test_mutations.py` tries so many, and
+A hundred or so by default. `MTLSCALE_MUTATIONS=2400 pytest tests/cli/test_mutations.py` tries so many, and
 `MTLSCALE_MUTATION=experiment:17` that one alone.
 """
 
@@ -22,7 +22,7 @@ from mutations import SOURCES, Tree, spoil_experiment, spoil_program, write_sour
 HERE = Path(__file__).parents[1]
 UNEVEN = HERE / "plugins" / "uneven.py"
 MOST_SECONDS = 60  # of a command: none of these has anything large to do
-COUNT = int(os.environ.get("MTLSCALE_MUTATIONS", "240"))
+COUNT = int(os.environ.get("MTLSCALE_MUTATIONS", "140"))
 ONLY = os.environ.get("MTLSCALE_MUTATION", "")
 SHARES = {"experiment": 0.5, "plugin": 0.2, "archive": 0.3}
 

@@ -1,7 +1,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtlscale.data.splits import carve_validation, hash_split, uniform_hash
@@ -9,6 +9,7 @@ from mtlscale.data.splits import carve_validation, hash_split, uniform_hash
 FRACTIONS = {"train": 0.6, "val": 0.2, "test": 0.2}
 
 
+@settings(max_examples=30)
 @given(st.text(max_size=30), st.text(max_size=10))
 def test_hash_is_in_the_unit_interval_and_depends_on_the_salt(id: str, salt: str) -> None:
     assert 0.0 <= uniform_hash(id, salt) < 1.0
@@ -29,6 +30,7 @@ def test_fractions_are_kept() -> None:
         assert counts[split] / 20_000 == pytest.approx(fraction, abs=0.012)  # 3.5 standard deviations
 
 
+@settings(max_examples=50)
 @given(st.text(max_size=30))
 def test_a_larger_validation_part_contains_the_smaller(id: str) -> None:
     assert carve_validation(id, 0.1) == "train" or carve_validation(id, 0.3) == "val"

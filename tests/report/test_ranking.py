@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scikit_posthocs
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
@@ -69,6 +69,7 @@ def test_nemenyi_against_scikit_posthocs():
 tables = arrays(float, st.tuples(st.integers(5, 9), st.integers(3, 6)), elements=st.integers(0, 9).map(float))
 
 
+@settings(max_examples=25)
 @given(tables, st.integers(0, 2**32 - 1))
 def test_order_of_methods_and_data_sets_and_a_constant_change_nothing(values, seed):
     generator = np.random.default_rng(seed)

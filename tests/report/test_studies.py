@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from mtlscale.records import RunRecord
-from mtlscale.report import Leaderboard, write_report
+from mtlscale.report import Leaderboard, similarity, write_report
 from mtlscale.report.capacity import best_size, capacity, capacity_rows, gains
 from mtlscale.report.capacity import sentence as capacity_sentence
 from mtlscale.report.facts import facts
@@ -82,6 +83,20 @@ def test_correlations_are_scipys_with_an_interval_around_them() -> None:
     assert ranks.value == pytest.approx(1.0) and linear.value == pytest.approx(np.corrcoef(x, y)[0, 1])
     assert linear.low < linear.value < linear.high
     assert correlation("pearson", [1.0] * 5, y) is None
+
+
+@pytest.mark.parametrize(("kind", "scipys"), [("pearson", stats.pearsonr), ("spearman", stats.spearmanr)])
+def test_intervals_are_of_scipys_correlations_of_samples_drawn_again(
+    kind: str, scipys: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(similarity, "_DRAWS", 40)
+    x, y = np.array([1.0, 2.0, 2.0, 4.0]), np.array([1.0, 3.0, 2.0, 2.0])
+    draws = np.random.default_rng(0).integers(4, size=(40, 4))
+    varied = [draw for draw in draws if np.ptp(x[draw]) and np.ptp(y[draw])]
+    values = [scipys(x[draw], y[draw]).statistic for draw in varied]
+    found = correlation(kind, x.tolist(), y.tolist())
+    assert found is not None and len(varied) < 40
+    assert [found.low, found.high] == pytest.approx(np.quantile(values, [0.025, 0.975]).tolist())
 
 
 def test_each_data_set_says_how_alike_its_tasks_are(aligned: list[RunRecord]) -> None:
