@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -71,37 +69,49 @@ def test_few_labels_are_better_learned_together_with_an_indicator_of_the_task() 
     assert np.mean(right) > 0.9
 
 
-def _run(name: str, data: PreparedData, encoder: str, **options: object) -> RunRecord:
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+    return load_prepared(prepare("digits", {}, None, tmp_path_factory.mktemp("home")))
+
+
+def _run(data: PreparedData, reader: str) -> RunRecord:
+    """A run on the first four digits."""
+    tasks = [task.name for task in data.suite.tasks[:4]]
     content = {
         "name": "t",
-        "datasets": [{"name": name, "options": options}],
+        "datasets": [{"name": "digits", "tasks": tasks}],
         "methods": ["linear"],
         "floors": [],
-        "model": {"encoder": encoder},
-        "training": {"epochs": 3},
+        "training": {"epochs": 3, "reader": reader},
     }
     experiment = Experiment.model_validate(content)
     (run,) = experiment.runs({experiment.datasets[0].label: data.manifest.fingerprint})
     return train(run, data)
 
 
-def test_a_run_on_pictures_takes_one_epoch_and_is_what_scikit_learn_finds(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def record(digits: PreparedData) -> RunRecord:
+    return _run(digits, "memory")
+
+
+def test_a_run_on_pictures_takes_one_epoch_and_is_what_scikit_learn_finds(
+    digits: PreparedData, record: RunRecord
+) -> None:
     from sklearn.linear_model import LogisticRegression
 
-    data = load_prepared(prepare("digits", {}, None, tmp_path))
-    record = _run("digits", data, "mlp")
     assert (record.status, len(record.epochs), record.shared_parameters) == ("finished", 1, 0)
     errors = {}
     for strength in (0.01, 0.1, 1.0, 10.0):
         right: dict[str, list[float]] = {"val": [], "test": []}
-        for task, samples in data.splits["train"].items():
+        for task in record.main_metrics:
+            samples = digits.splits["train"][task]
             rows = samples.inputs.flatten(1).double()
             centre, scale = rows.mean(0), rows.std(0, correction=0)
             scale = torch.where(scale > 1e-9, scale, 1.0)
             model = LogisticRegression(C=strength, max_iter=300)
             model.fit((rows - centre) / scale, samples.targets[task])
             for split, found in right.items():
-                part = data.splits[split][task]
+                part = digits.splits[split][task]
                 inputs = (part.inputs.flatten(1).double() - centre) / scale
                 found.append(100 * model.score(inputs, part.targets[task]))
         errors[strength] = right
@@ -217,14 +227,5 @@ def test_maps_place_by_place() -> None:
     assert cosine.min() > 0.99
 
 
-@pytest.mark.parametrize("reader", ["memory", "mapped"])
-def test_the_reader_does_not_matter(tmp_path: Path, reader: str) -> None:
-    folder = prepare("digits", {}, None, tmp_path)
-    data = load_prepared(folder)
-    content = {
-        "name": "t", "datasets": ["digits"], "methods": ["linear"], "floors": [],
-        "training": {"epochs": 1, "reader": reader},
-    }  # fmt: skip
-    experiment = Experiment.model_validate(content)
-    (run,) = experiment.runs({"digits": data.manifest.fingerprint})
-    assert train(run, data).metrics == _run("digits", data, "mlp").metrics
+def test_the_reader_does_not_matter(digits: PreparedData, record: RunRecord) -> None:
+    assert _run(digits, "mapped").metrics == record.metrics

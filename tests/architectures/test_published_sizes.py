@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -94,6 +95,7 @@ CASES = {
 }
 
 
+@functools.cache  # two chapters print most of them
 def millions(dataset: str, label: str) -> float:
     size, outputs, encoder_name = SETS[dataset]
     tasks = tuple(Task(name=f"t{i}", loss="l1", outputs=n, metrics=("mae",)) for i, n in enumerate(outputs))

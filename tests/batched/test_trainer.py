@@ -98,14 +98,14 @@ def search_of(budget: int, method_space: str = "{}", name: str = "") -> str:
     )
 
 
-TRAINING = "{epochs: 3, batch_size: 32, dtype: float64}"
+TRAINING = "{epochs: 2, batch_size: 32, dtype: float64}"
 
 
 @pytest.mark.parametrize("method", ["stl", *BALANCERS])
 def test_a_trial_batched_with_fifteen_ends_as_alone_where_tasks_are_side_by_side(
     method: str, experiment_file: File, digits: PreparedData
 ) -> None:
-    training = "{epochs: 2, batch_size: 64, dtype: float64, schedule: exponential, decay_steps: 5}"
+    training = "{epochs: 2, steps_per_epoch: 4, batch_size: 64, dtype: float64, schedule: exponential, decay_steps: 3}"
     space = search_of(16, "{}", method) if method in ("mgda", "svd_reweighting") else search_of(16)
     options = ", weights: [1, 2, 3, 4, 5, 5, 4, 3, 2, 1]" if method == "static" else ""
     path = experiment_file(
@@ -149,7 +149,7 @@ def test_noise_and_chosen_tasks_are_the_same_batched(method: str, experiment_fil
     path = experiment_file(
         datasets=f"[{{name: digits, tasks: [{', '.join(tasks)}], noise: {{share: 0.4, tasks: [{tasks[0]}]}}}}]",
         methods=f"[{method}]",
-        training="{epochs: 2, batch_size: 64, dtype: float64}",
+        training="{epochs: 2, steps_per_epoch: 5, batch_size: 64, dtype: float64}",
         search=search_of(4, "{}", method),
     )
     runs = batch_of(load_experiment(path), digits)
@@ -165,7 +165,7 @@ def test_tasks_of_different_kinds_with_missing_labels_go_stream_by_stream(
 ) -> None:
     data = uneven(shared=shared)
     datasets = f"[{{name: uneven, options: {{shared: {str(shared).lower()}}}}}]"
-    space = search_of(6, "{}", "mgda") if method == "mgda" else search_of(6)
+    space = search_of(4, "{}", "mgda") if method == "mgda" else search_of(4)
     path = experiment_file(datasets=datasets, methods=f"[{method}]", training=TRAINING, search=space)
     runs = batch_of(load_experiment(path), data)
     records, trainer = together(runs, data)
@@ -182,7 +182,7 @@ def test_batchable_architectures(architecture: str, balancer: str, experiment_fi
     path = experiment_file(
         datasets="[digits]",
         methods=f"[{{architecture: {architecture}, balancer: {balancer}, label: {label}}}]",
-        training="{epochs: 1, batch_size: 64, dtype: float64}",
+        training="{epochs: 1, steps_per_epoch: 4, batch_size: 64, dtype: float64}",
         search=search_of(4, "{}", label),
     )
     runs = batch_of(load_experiment(path), digits)
@@ -200,7 +200,7 @@ def test_proximal_steps_have_each_trials_strength(
     path = experiment_file(
         datasets=f"[{dataset}]",
         methods=f"[{{name: {objective}, architecture: {{name: tomato, topics: 3, top: 8}}}}]",
-        training="{epochs: 2, batch_size: 32, dtype: float64, optimizer: sgd}",
+        training="{epochs: 2, steps_per_epoch: 5, batch_size: 32, dtype: float64, optimizer: sgd}",
         search="{budget: 5, space: {training.lr: {low: 0.05, high: 0.5, scale: log}}, methods: "
         f"{{{objective}: {{objective.strength: {{low: 0.01, high: 1, scale: log}}}}}}}}",
     )
@@ -229,7 +229,7 @@ def test_training_settings(method: str, settings: str, experiment_file: File, un
     data = uneven()
     training = f"{{epochs: 4, batch_size: 16, dtype: float64, {settings}}}"
     runs = batch_of(
-        load_experiment(experiment_file(methods=f"[{method}]", training=training, search=search_of(4))), data
+        load_experiment(experiment_file(methods=f"[{method}]", training=training, search=search_of(3))), data
     )
     records, trainer = together(runs, data)
     for run in runs[:2]:
@@ -248,7 +248,10 @@ def test_trials_that_stop_early_leave_the_others(experiment_file: File, digits: 
 
 
 def test_nesterov_and_the_inverse_schedule_are_torchs(experiment_file: File, digits: PreparedData) -> None:
-    training = "{epochs: 2, batch_size: 64, dtype: float64, optimizer: nesterov, schedule: inverse, decay_steps: 3}"
+    training = (
+        "{epochs: 2, steps_per_epoch: 4, batch_size: 64, dtype: float64, optimizer: nesterov, schedule: inverse, "
+        "decay_steps: 3}"
+    )
     search = "{budget: 3, space: {training.lr: {low: 1e-3, high: 3e-2}, training.momentum: {low: 0.2, high: 0.9}}}"
     runs = batch_of(
         load_experiment(experiment_file(datasets="[digits]", methods="[equal]", training=training, search=search)),
@@ -267,7 +270,7 @@ def test_trials_that_diverge_when_a_batch_is_looked_at_again_leave_the_others(
     path = experiment_file(
         datasets="[digits]",
         methods="[famo]",
-        training=f"{{epochs: 2, batch_size: 64, dtype: float64, optimizer: {optimizer}}}",
+        training=f"{{epochs: 2, steps_per_epoch: 3, batch_size: 64, dtype: float64, optimizer: {optimizer}}}",
         search="{budget: 4, algorithm: grid, space: {training.lr: [0.01, 1e300]}, methods: {famo: {balancer.lr: [0.01, "
         "0.1]}}}",
     )
@@ -290,7 +293,9 @@ def test_balancers_are_told_the_precision_of_the_gradients(
         return plain(self, losses, gramian, state)
 
     monkeypatch.setattr(AlignedMTL, "__call__", call)
-    path = experiment_file(datasets="[digits]", methods="[aligned_mtl]", training="{epochs: 1}", search=search_of(3))
+    path = experiment_file(
+        datasets="[digits]", methods="[aligned_mtl]", training="{epochs: 1, steps_per_epoch: 2}", search=search_of(3)
+    )
     together(batch_of(load_experiment(path), digits), digits)
     assert seen and all(torch.equal(p, torch.full((3,), torch.finfo(torch.float32).eps).double()) for p in seen)
 
@@ -299,7 +304,7 @@ def test_a_diverging_trial_leaves_the_others_alone(experiment_file: File, digits
     path = experiment_file(
         datasets="[digits]",
         methods="[mgda]",
-        training="{epochs: 2, batch_size: 64, dtype: float64, optimizer: sgd}",
+        training="{epochs: 2, steps_per_epoch: 4, batch_size: 64, dtype: float64, optimizer: sgd}",
         search="{budget: 4, space: {training.lr: [0.1, 1e200, 0.2, 1e190]}, methods: {mgda: {}}}",
     )
     runs = batch_of(load_experiment(path), digits)

@@ -1,21 +1,15 @@
-"""Runs of every component on the stand-in device, in a process of their own: `python -m device.audit CASE ...`.
-
-Each prints one line of JSON: the events of its steps, of everything else, and where it ends other than on the host.
-"""
+"""A run on the stand-in device: the events of its steps, of everything else, and where it ends other than on the
+host."""
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 import tempfile
-import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from device.cases import audited
 from device.fake_device import GPU, OnDevice, Watch
 from frozen.cases import Case
 from frozen.compute import in_memory, run_of
@@ -125,22 +119,3 @@ def _leaves(path: str, content: Mapping[str, Any]) -> Iterator[tuple[str, float]
             yield from _leaves(f"{path}{key} ", value)
         else:
             yield f"{path}{key}", float(value)
-
-
-def main(names: list[str]) -> None:
-    torch.set_num_threads(1)
-    cases = audited()
-    for name in names or cases:
-        try:
-            result = audit(cases[name])
-        except Exception as error:
-            trace = traceback.extract_tb(error.__traceback__)
-            own = [f for f in trace if "/mtlscale/" in f.filename] or list(trace)
-            last = own[-1]
-            text = f"{type(error).__name__}: {error} ({last.filename}:{last.lineno} `{last.line}`)"
-            result = {"error": text}
-        print(json.dumps({"case": name, **result}), flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -1,16 +1,13 @@
-"""Batched trials on the stand-in device, in a process of their own: `python -m device.batched CASE ...` of
-`frozen.cases`. Each prints one line of JSON: the events of its steps, and where it ends other than on the host."""
+"""Batched trials on the stand-in device: the events of their steps, and where they end other than on the host."""
 
 from __future__ import annotations
 
-import json
-import sys
+import dataclasses
 from typing import Any
 
-import torch
 from device.audit import difference
 from device.fake_device import GPU, OnDevice, Watch
-from frozen.cases import CASES, Case
+from frozen.cases import Case
 from frozen.compute import in_memory, trials_of
 
 from mtlscale.batched.session import BatchedSession
@@ -19,6 +16,8 @@ from mtlscale.records import RunRecord
 
 
 def audit(case: Case) -> dict[str, Any]:
+    if "patience" not in case.training:
+        case = dataclasses.replace(case, training={**case.training, "epochs": 2})
     data, runs = in_memory(case), trials_of(case)
     on_host = _records(BatchedTrainer(runs, data))
     watch = Watch(of_step=(BatchedSession.step,))
@@ -37,9 +36,3 @@ def audit(case: Case) -> dict[str, Any]:
 
 def _records(trainer: BatchedTrainer) -> dict[str, RunRecord]:
     return {event[0].run_id: event[1] for event in trainer.train() if not isinstance(event, int)}
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    for name in sys.argv[1:]:
-        print(json.dumps({"case": name, **audit(CASES[name])}), flush=True)

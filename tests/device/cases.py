@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from frozen.cases import ADAM, BY_GRADIENTS, CASES, SGD, Case
 
@@ -12,13 +13,39 @@ LARGE = {"name": "mlp", "hidden": [520, 520, 6, 6, 6, 6, 6]}
 # Layers so wide that the tasks' gradients of them are not made (mtlscale/training/layers.py).
 WIDE = {"name": "mlp", "hidden": [800, 800]}
 SHORT = {**SGD, "epochs": 1, "steps_per_epoch": 2}
+# Steps of these are alike from the second on, and take long.
+COSTLY = ("balancer/", "balancer, shared", "architecture, images", "architecture, cells", "architecture, maps")
+
+# What the default suite leaves to `slow`, since another case there makes the same kind of step: a balancer of gradients
+# is told them by `large/`, a kind of balancer has shared inputs once, a structure search of stages runs once, and a
+# setting or encoder is met once unless it changes what a step asks for.
+SELDOM = re.compile(
+    rf"balancer/({'|'.join(BY_GRADIENTS)})"
+    rf"|balancer, shared inputs/(?!(equal|famo|uncertainty|mgda|mgda_ub|graddrop|meta_weighting|gradnorm)$).*"
+    r"|architecture, images/(bmtas|branched|cgc|conal|dsmtl_il|dsmtl_jl|hps|ltb|mmoe|ple|stl)"
+    r"|architecture, maps/(hps|nddr_cnn)"
+    r"|architecture and balancer/(cgc upgrad|mmoe mgda|shared_bottom graddrop)"
+    r"|objective/(aamtrl with uncertainty|(inter_task_l2|mrn) with mgda|tomato_e[lx])"
+    r"|encoder/textcnn (equal|mgda)|encoder/textcnn, (stl|aamtrl|fast, equal)|encoder/lstm mgda"
+    r"|encoder/bilstm, shared inputs, equal|encoder/resnet18, (stem of imagenet|inputs per task)"
+    r"|training/(adam, weight decay|sgd, weight decay|selection .*|evaluate every 2|small evaluation batches"
+    r"|steps per epoch|steps per epoch, many|another seed|own epochs of tasks|patience|clip, stl|gramian every 3, .*"
+    r"|gramian every 2, mgda|accumulate 2, (cagrad|uncertainty|meta_weighting)|accumulate 3, .*"
+    r"|one task, (equal|uncertainty|amtrl))"
+    r"|bf16/(famo|mgda_ub|graddrop|meta_weighting)|wide/getmtl|resume/graddrop"
+)
+
+
+def usual() -> list[str]:
+    """The names of the cases of the default suite."""
+    return [name for name in audited() if not SELDOM.fullmatch(name)]
 
 
 def audited() -> dict[str, Case]:
     """All that are frozen of balancers, architectures, objectives, encoders and settings, cut to one epoch; a network
     with large parameters, for every balancer that is told of gradients; mixed precision; runs that are resumed."""
     cases = {
-        name: dataclasses.replace(case, training={**case.training, "epochs": 1})
+        name: dataclasses.replace(case, training={**case.training, "epochs": 1, **_steps(name)})
         for name, case in CASES.items()
         if name.startswith(PLACES)
     }
@@ -39,3 +66,7 @@ def audited() -> dict[str, Case]:
         options = {"task_id": True} if name == "soft_modules" else {}
         cases[f"learning/{name}"] = Case("arms", method, {**SHORT, "optimizer": "adam"}, options=options)
     return cases
+
+
+def _steps(name: str) -> dict[str, int]:
+    return {"steps_per_epoch": 2} if name.startswith(COSTLY) else {}

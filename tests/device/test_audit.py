@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from checkpoints import where_installed
-from device.cases import audited
+from device.cases import audited, usual
 from frozen.cases import Case
 
 from mtlscale.spec import components
@@ -32,7 +32,31 @@ LONGEST, SPELLINGS = 1, 2
 ACTED = 2  # for every batch of an expert that knows no device: there and back
 MEASURED = 2  # for every task along whose gradient affinities are measured
 
+BATCHED = {  # cases of many trials -> how often a step waits
+    "batched, side by side/equal": 1,
+    "batched, side by side/mgda": 1,
+    "batched, side by side/famo": 2,
+    "batched, side by side/tomato_ex": 1,
+    "batched, side by side/other clip, stl": 1,
+    "batched, side by side/other seeds and dropout": 1,
+    "batched, side by side/patience": 1,
+    "batched, side by side/getmtl, sgd, exponential": 1,
+    "batched, in groups/mgda": 1,
+    "batched, one after another/cagrad": 1,
+    "batched, shared inputs/uncertainty": 1,
+}
+BATCHED_COPIES = 2  # learning rates, and the factors of the tasks' gradients
+
 Result = dict[str, Any]
+
+
+def cases_of_runs() -> list[Any]:
+    """Every case of a single run as a parameter, `slow` unless it is of the default suite."""
+    by_default = usual()
+    return [
+        case if case.values[0] in by_default else pytest.param(*case.values, marks=[*case.marks, pytest.mark.slow])
+        for case in where_installed(audited())
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +66,7 @@ def results(request: pytest.FixtureRequest) -> dict[str, Result]:
     names = sorted({call.params["name"] for call in calls if call is not None and "name" in call.params})
     path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
     done = subprocess.run(
-        [sys.executable, "-m", "device.audit", *names],
+        [sys.executable, "-m", "device.program", *names],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
@@ -52,7 +76,7 @@ def results(request: pytest.FixtureRequest) -> dict[str, Result]:
 
 
 @pytest.mark.timeout(900)  # the first waits for all of them
-@pytest.mark.parametrize("name", where_installed(audited()))
+@pytest.mark.parametrize("name", cases_of_runs())
 def test_a_step_waits_once_and_copies_no_parameter(name: str, results: dict[str, Result]) -> None:
     result, case = results[name], audited()[name]
     assert "error" not in result, result["error"]
@@ -75,9 +99,23 @@ def test_a_step_waits_once_and_copies_no_parameter(name: str, results: dict[str,
 @pytest.mark.parametrize("kind", ["balancers", "architectures", "encoders", "objectives"])
 def test_every_component_is_audited(kind: str) -> None:
     missing = set(components.names(kind, plugins=False)) - {
-        name for case in audited().values() for name in _parts(case)
+        name for case in usual() for name in _parts(audited()[case])
     }
     assert not missing, f"no case has {sorted(missing)}"
+
+
+@pytest.mark.timeout(900)  # as above
+@pytest.mark.parametrize("name", BATCHED)
+def test_a_step_of_many_trials_waits_once_and_copies_no_parameter(name: str, results: dict[str, Result]) -> None:
+    result = results[name]
+    assert "error" not in result, result["error"]
+    assert result["placed"] and not any(result["difference"]), result["difference"]
+    assert len(result["steps"]) > 1
+    for number, events in enumerate(result["steps"][1:], 1):  # the first one may bring what stays
+        for kind, allowed in (("sync", BATCHED[name]), ("h2d", BATCHED_COPIES)):
+            found = Counter(text for of_kind, text in events if of_kind == kind)
+            listing = "\n".join(f"{count} x {text}" for text, count in found.most_common())
+            assert found.total() <= allowed, f"step {number} has {found.total()}:\n{listing}"
 
 
 def _parts(case: Case) -> list[str]:

@@ -98,10 +98,13 @@ def test_a_run_leaves_frames_of_an_episode_of_each_task(
     ]
     assert [found.shape for found in frames] == [(6, 240, 240, 3)] * 2
     # The last frame is what there is to see when the episode ends, whatever was rendered before.
-    [last] = rendered(told, [Replay("reach", replays[0].goal, experts[0].actions, (len(experts[0]),))])
-    assert np.array_equal(last[0], frames[0][-1]) and not np.array_equal(frames[0][0], frames[0][-1])
-    [other] = rendered(told, [Replay("reach", replays[0].goal + 1, experts[0].actions, (0,))])
-    assert not np.array_equal(other[0], frames[0][0])  # places are those of the seed
+    others = [
+        Replay("reach", replays[0].goal, experts[0].actions, (len(experts[0]),)),
+        Replay("reach", replays[0].goal + 1, experts[0].actions, (0,)),
+    ]
+    [[last], [other]] = rendered(told, others)
+    assert np.array_equal(last, frames[0][-1]) and not np.array_equal(frames[0][0], frames[0][-1])
+    assert not np.array_equal(other, frames[0][0])  # places are those of the seed
     assert picture(tmp_path) == save(strip_figure(strips, TITLE), tmp_path / "expected.png").read_bytes()
 
 
@@ -141,15 +144,14 @@ def arm(frame: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.usefixtures("opengl")
-@pytest.mark.parametrize(("direction", "axis", "sign"), [((0, 1, 0), 1, 1), ((0, 0, 1), 0, -1), ((0, 0, -1), 0, 1)])
-def test_frames_stand_upright_and_are_no_mirror_image(
-    direction: tuple[int, int, int], axis: int, sign: int, told: Simulated
-) -> None:
+def test_frames_stand_upright_and_are_no_mirror_image(told: Simulated) -> None:
     """The camera stands to the arm's right: what is farther from the arm's foot is farther to the right."""
-    actions = np.tile([*direction, 0], (40, 1)).astype(float)
-    [[before, after]] = rendered(told, [Replay("reach", 0, actions, (0, 40))])
-    moved = arm(after) - arm(before)
-    assert sign * moved[axis] > 3
+    directions = (((0, 1, 0), 1, 1), ((0, 0, 1), 0, -1), ((0, 0, -1), 0, 1))  # of the hand; axis and sign in the frame
+    replays = [
+        Replay("reach", 0, np.tile([*direction, 0], (40, 1)).astype(float), (0, 40)) for direction, _, _ in directions
+    ]
+    for (direction, axis, sign), (before, after) in zip(directions, rendered(told, replays), strict=True):
+        assert sign * (arm(after) - arm(before))[axis] > 3, direction
 
 
 @pytest.mark.usefixtures("opengl")

@@ -102,8 +102,9 @@ def official(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("options", [{}, {"split": "own"}, {"attributes": "all"}])
+@pytest.mark.parametrize(
+    ("form", "options"), list(zip(FORMS, ({}, {"split": "own"}, {"attributes": "all"}), strict=True))
+)
 def test_celeba_is_that_of_the_official_files(
     official: Path, tmp_path: Path, form: str, options: dict[str, str]
 ) -> None:
@@ -251,8 +252,10 @@ def assert_same_samples(one: Path, other: Path) -> None:
         torch.testing.assert_close(torch.stack(got[name]), torch.stack(values), rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("name", "classes", "normals"), [("nyuv2", 13, True), ("cityscapes", 7, False)])
+@pytest.mark.parametrize(
+    ("form", "name", "classes", "normals"),
+    [*((form, "nyuv2", 13, True) for form in FORMS), ("parquet", "cityscapes", 7, False)],
+)
 def test_dense_arrays_are_those_of_npy_files(tmp_path: Path, form: str, name: str, classes: int, normals: bool) -> None:
     splits = dense_arrays(tmp_path / "npy", classes, normals)
     source = write(tmp_path / "hub", splits, dense_features(splits), form)
@@ -368,6 +371,7 @@ def test_a_folder_without_training_part_is_named(tmp_path: Path) -> None:
         prepare("celeba", {"size": 16}, source, tmp_path)
 
 
+@pytest.mark.slow  # test_nyuv2_pictures_are_those_of_the_folder holds this for small pictures
 def test_real_frames_are_those_of_the_zip(shared_data: Path, tmp_path: Path) -> None:
     from pipelines._store import Store
     from pipelines.nyuv2 import Nyuv2
@@ -419,6 +423,7 @@ def test_newsgroups_are_those_of_the_folder(newsgroups_folder: Path, tmp_path: P
     assert {task: counts["test"] for task, counts in manifest.counts.items()} == dict.fromkeys(manifest.counts, 36)
 
 
+@pytest.mark.slow  # test_newsgroups_are_those_of_the_folder holds this for a few messages
 def test_real_messages_are_those_of_the_archive(shared_data: Path, tmp_path: Path) -> None:
     if not (shared_data / "20newsgroups").is_dir():
         pytest.skip("no 20newsgroups in the folder of real data")

@@ -1,4 +1,5 @@
 import gzip
+import shutil
 import tarfile
 import zipfile
 from collections import Counter
@@ -28,9 +29,15 @@ from pipelines.taskonomy import BUILDINGS, DOMAINS, Taskonomy
 SIZE = {"size": [32, 32], "validation": 0.3}
 
 
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("drawn"))
+
+
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write(tmp_path)
+def source(drawn: Path, tmp_path: Path) -> Path:
+    """A copy, for tests that change it."""
+    return shutil.copytree(drawn, tmp_path / drawn.name)
 
 
 def tarred(source: Path, root: Path, name: str = "{building}_{domain}.tar", inside: str = "{domain}") -> Path:
