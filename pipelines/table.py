@@ -206,15 +206,15 @@ class Table(Pipeline):
                     f"table: target {self.target!r} holds {column.type}, no numbers; set `problem` to classification"
                 )
             return column.to_numpy(zero_copy_only=False).astype(np.float32), ()
-        values, codes = np.unique(column.to_numpy(zero_copy_only=False), return_inverse=True)
-        if pa.types.is_floating(column.type):
-            values = [as_text(value) for value in values.tolist()]
+        distinct, codes = np.unique(column.to_numpy(zero_copy_only=False), return_inverse=True)
+        floats = pa.types.is_floating(column.type)
+        values = [as_text(value) if floats else str(value) for value in distinct.tolist()]
         mend = "set `problem` to regression" if number else "name another column by `target`"
         if len(values) > MOST_CLASSES or 2 * len(values) > len(codes):
             raise UserError(f"table: target {self.target!r} has {len(values)} classes in {len(codes)} rows; {mend}")
         if len(values) < 2:
             raise UserError(f"table: all labels of {self.target!r} are {values[0]}; there is nothing to learn")
-        return codes, tuple(str(value) for value in values)
+        return codes, tuple(values)
 
     def _tasks(self, column: np.ndarray) -> dict[str, np.ndarray]:
         """Task -> its rows. Names become file names, so odd characters become underscores."""

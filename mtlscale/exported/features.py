@@ -58,7 +58,8 @@ def read_features(
     values each column of categories has that training does not."""
     names = told.features or _columns_of_numbers(table)
     _check_columns(told, table, names)
-    columns, unknown, problems = [], Counter[str](), {}
+    columns: list[Array] = []
+    unknown, problems = Counter[str](), dict[int, str]()
     for name in names:
         if name in told.categories:
             values = table[name].to_pylist()
@@ -68,8 +69,8 @@ def read_features(
             columns.append(np.where([value is None for value in values], np.nan, codes))
         else:
             columns.append(table[name].to_numpy().astype(np.float64))
-        for row in np.flatnonzero(~np.isfinite(columns[-1])):
-            problems.setdefault(int(row), f"row {rows[row]} has no value in {name}")
+        for row in np.flatnonzero(~np.isfinite(columns[-1])).tolist():
+            problems.setdefault(row, f"row {rows[row]} has no value in {name}")
 
     scaled = np.column_stack(columns)
     if told.mean:

@@ -257,7 +257,7 @@ def measured(suite: TaskSuite, chosen: Sequence[str] | Mapping[str, Sequence[str
         else:
             found = tuple(name for name in chosen if metric_info(name) and not _misfit(name, task))
             if chosen and not found:
-                raise UserError(_none_fits(chosen, task))
+                raise UserError(_none_fits(tuple(chosen), task))
         tasks.append(replace(task, metrics=found))
         check_task(tasks[-1])
     for name in chosen if by_task is None else ():

@@ -154,7 +154,8 @@ def comments(model: type[BaseModel]) -> dict[str, str]:
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue
         behind = [by_line[line].string for line in range(node.lineno, (node.end_lineno or 0) + 1) if line in by_line]
-        above, line = [], node.lineno - 1
+        above: list[str] = []
+        line = node.lineno - 1
         while line in by_line and lines[line - 1].lstrip().startswith("#"):
             above.insert(0, by_line[line].string)
             line -= 1

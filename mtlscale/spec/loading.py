@@ -69,8 +69,8 @@ def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experi
     try:
         experiment = Experiment.model_validate(data)
     except ValidationError as error:
-        place = _place(file, root, overrides, first_problem(error)["loc"])
-        raise UserError(f"{place}: {describe(error, Experiment)}") from None
+        origin = _place(file, root, overrides, first_problem(error)["loc"])
+        raise UserError(f"{origin}: {describe(error, Experiment)}") from None
     experiment.validate_components()
     found = tuple(_with_source(dataset, file.parent) for dataset in experiment.datasets)
     return experiment.model_copy(update={"datasets": found})
