@@ -14,11 +14,16 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import copy
+import importlib
+import itertools
 import json
+import multiprocessing
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,8 +33,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 PACKAGES = ("mtlscale", "pipelines")
+LIBRARIES = (
+    "torch", "pandas", "pyarrow.parquet", "scipy.stats", "sklearn.linear_model", "matplotlib.pyplot", "pydantic",
+    "typer", "rich", "torchmetrics", "hypothesis", "optuna", "ray", "mlflow", "pytest",
+)  # fmt: skip
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Add,
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -66,42 +76,40 @@ class Verdict:
 
 def mutants_of(path: Path, name: str, lines: set[int]) -> Iterator[Mutant]:
     """Every change of a file on the given lines."""
-    source = path.read_text(encoding="utf-8")
-    for function in _functions(ast.parse(source)):
-        text = ast.get_source_segment(source, function) or ""
+    source = Source(path.read_text(encoding="utf-8"))
+    for function in _functions(source.tree):
+        text = source.of(function)
         for node in ast.walk(function):
             if getattr(node, "lineno", 0) not in lines or node is function:
                 continue
-            before = ast.get_source_segment(source, node)
-            if not before:
-                continue
             for kind, after in _changes(node):
-                yield Mutant(
-                    name,
-                    function.name,
-                    kind,
-                    before,
-                    after,
-                    _occurrence(text, source, function, node, before),
-                    node.lineno,
-                )
+                before = source.of(node)
+                occurrence = text[: source.start(node) - source.start(function)].count(before)
+                yield Mutant(name, function.name, kind, before, after, occurrence, node.lineno)  # type: ignore[attr-defined]
+
+
+class Source:
+    """A file's text and tree, and the text of each node."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.tree = text, ast.parse(text)
+        self.rows = text.splitlines(keepends=True)
+        self.starts = list(itertools.accumulate(map(len, self.rows), initial=0))
+
+    def start(self, node: Any) -> int:
+        return self._place(node.lineno, node.col_offset)
+
+    def of(self, node: Any) -> str:
+        return self.text[self.start(node) : self._place(node.end_lineno, node.end_col_offset)]
+
+    def _place(self, line: int, column: int) -> int:
+        return self.starts[line - 1] + len(self.rows[line - 1].encode()[:column].decode())
 
 
 def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
     for node in tree.body:
         members = node.body if isinstance(node, ast.ClassDef) else [node]
         yield from (member for member in members if isinstance(member, ast.FunctionDef))
-
-
-def _occurrence(text: str, source: str, function: ast.FunctionDef, node: ast.AST, before: str) -> int:
-    """How many times the text stands in the function before this place."""
-    rows = source.splitlines(keepends=True)
-
-    def offset(line: int, column: int) -> int:
-        return sum(map(len, rows[: line - 1])) + len(rows[line - 1].encode()[:column].decode())
-
-    start = offset(function.lineno, function.col_offset)
-    return text[: offset(node.lineno, node.col_offset) - start].count(before)  # type: ignore[attr-defined]
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str, str]]:
@@ -209,33 +217,61 @@ def chosen(tests: list[str], seconds: dict[str, float], limit: float, most: int)
     return picked
 
 
+def preload() -> None:
+    """Import the libraries once: every process that tries a mutant is forked from this one and has them."""
+    for library in LIBRARIES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(library)
+
+
 def fails(tree: Path, tests: list[str], limit: float) -> str:
     """The first of these tests that fails in the tree, or nothing."""
-    environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-n",
-        "0",
-        "-x",
-        "-q",
-        "--tb=no",
-        "-p",
-        "no:cacheprovider",
-        "-rfE",
-        *tests,
-    ]
+    context = multiprocessing.get_context("fork")
+    mine, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_try, args=(tree, tests, theirs))
+    process.start()
+    theirs.close()
     try:
-        done = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=limit, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return "time"
-    if done.returncode == 0:
-        return ""
-    named = [line.split()[1] for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    return named[0] if named else "collection"
+        if not mine.poll(limit):
+            return "time"
+        return str(mine.recv())
+    except EOFError:
+        return "crash"
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid or 0, signal.SIGKILL)
+        process.join()
+
+
+class _FirstFailure:
+    """A plugin of pytest's that remembers which test failed."""
+
+    name = ""
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed and not self.name:
+            self.name = report.nodeid
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed and not self.name:
+            self.name = "collection"
+
+
+def _try(tree: Path, tests: list[str], answer: Any) -> None:
+    import pytest
+
+    os.setsid()
+    os.chdir(tree)
+    sys.path.insert(0, str(tree))
+    sys.dont_write_bytecode = True
+    os.environ.update(PYTHONPATH=str(tree), OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
+    silent = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(silent, stream)
+    first = _FirstFailure()
+    status = pytest.main(["-n", "0", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *tests], plugins=[first])
+    answer.send(first.name if first.name else "" if status == 0 else f"pytest ended with {int(status)}")
+    os._exit(0)
 
 
 # -- the study -----------------------------------------------------------------------------------------------------
@@ -250,13 +286,17 @@ def study(arguments: argparse.Namespace) -> list[Verdict]:
             known[Mutant(**entry["mutant"])] = entry["by"]
     else:
         known = dict.fromkeys(drawn(root, lines, arguments.count, arguments.seed), "")
-    verdicts = []
+    verdicts = judged(arguments.out)
+    done = {verdict.mutant for verdict in verdicts}
+    preload()
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         shutil.copytree(
             root, tree, symlinks=True, ignore=shutil.ignore_patterns(".git", ".venv", "outputs", "build", "*_cache")
         )
         for number, (mutant, by) in enumerate(known.items(), 1):
+            if mutant in done:
+                continue
             verdict = judge(tree, mutant, by, lines, seconds, arguments)
             verdicts.append(verdict)
             before, after = (" ".join(text.split())[:60] for text in (mutant.before, mutant.after))
@@ -264,6 +304,13 @@ def study(arguments: argparse.Namespace) -> list[Verdict]:
             print(f"{number:4d} {verdict.outcome:10s} {place}: {before} -> {after}  [{verdict.by}]", flush=True)
             arguments.out.write_text(json.dumps([asdict(verdict) for verdict in verdicts], indent=1))
     return verdicts
+
+
+def judged(out: Path) -> list[Verdict]:
+    """What an earlier call that was cut off has found."""
+    if not out.is_file():
+        return []
+    return [Verdict(Mutant(**entry.pop("mutant")), **entry) for entry in json.loads(out.read_text())]
 
 
 def drawn(root: Path, lines: dict[str, dict[int, list[str]]], count: int, seed: int) -> list[Mutant]:
