@@ -4,8 +4,7 @@ import errno
 import hashlib
 import os
 import shutil
-import subprocess
-import sys
+import signal
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -224,39 +223,22 @@ def test_shards_may_go_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert {file.path for file in result.files} == set(contents(there))
 
 
-DYING = """
-import os, signal, sys
-from functools import partial
-from pathlib import Path
-import ray
-from test_write_pieces import SUITE, Cut, compute
-from pipelines import Work
-from pipelines._write_pieces import write_pieces
-import pipelines._write_pieces as writing
-
-mark = Path(sys.argv[2])
-
-def dying(index, bad):
-    if index["id"][0].as_py() == "train0028" and not mark.exists():
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return compute(index, bad)
-
-Cut.compute = property(lambda self: partial(dying, bad=()))
-writing.GROUP_ROWS, writing.FEW, writing.LEAST = 8, 6, 1
-ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-write_pieces(Path(sys.argv[1]), "pieces", SUITE, Cut(), Work(engine="ray"))
-ray.shutdown()
-"""
-
-
 @pytest.mark.ray
-def test_a_worker_is_killed_and_nobody_sees_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_is_killed_and_nobody_sees_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local_ray: None
+) -> None:
     """In the middle of a shard, after its first row group."""
-    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    command = [sys.executable, "-c", DYING, str(tmp_path / "killed"), str(tmp_path / "mark")]
-    subprocess.run(command, check=True, timeout=300, env={**os.environ, "PYTHONPATH": paths})
+    mark = tmp_path / "mark"
+
+    def dying(index: pa.Table) -> Part:
+        if index["id"][0].as_py() == "train0028" and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return compute(index, ())
+
     small(monkeypatch)
     written(tmp_path / "calm")
-    assert (tmp_path / "mark").exists()
+    monkeypatch.setattr(Cut, "compute", property(lambda self: dying))
+    written(tmp_path / "killed", Work(engine="ray"))
+    assert mark.exists()
     assert contents(tmp_path / "killed") == contents(tmp_path / "calm")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
@@ -103,30 +104,34 @@ def _steps(run: Run, data: PreparedData, workers: Workers) -> list[list[Any]]:
     return [[batch for part in step for batch in part.batches()] for step in batches.steps(parts, 1, [sampler])]
 
 
-def _slow(shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[Piece, None, None]:
-    for piece in pieces_here(shards, plan, rank):
-        time.sleep(0.05)
-        yield piece
+def _train_until_stopped(run: Run, folder: Path, checkpoints: Path) -> None:
+    """Train, and stand still in the middle of the first epoch that finds a checkpoint."""
 
+    def stopping(shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[Piece, None, None]:
+        later_epoch = (checkpoints / "checkpoint.pt").exists()
+        for number, piece in enumerate(pieces_here(shards, plan, rank)):
+            if later_epoch and number > 0:
+                (checkpoints / "stopped").touch()
+                threading.Event().wait()
+            yield piece
 
-def _train(run: Run, folder: Path, checkpoints: Path) -> None:
     for plugin in PLUGINS:
         load_plugin(plugin)
     torch.set_num_threads(1)
-    ended(Trainer(run, load_prepared(folder), folder=checkpoints, pieces=_slow))
+    ended(Trainer(run, load_prepared(folder), folder=checkpoints, pieces=stopping))
 
 
 def test_a_run_that_was_killed_ends_as_if_it_had_not_been(load: Load, tmp_path: Path) -> None:
     data = load("vectors")
     run = streamed("vectors", epochs=4, checkpoint_seconds=0)
-    process = multiprocessing.get_context("spawn").Process(target=_train, args=(run, data.folder, tmp_path))
+    process = multiprocessing.get_context("spawn").Process(
+        target=_train_until_stopped, args=(run, data.folder, tmp_path)
+    )
     process.start()
-    limit = time.monotonic() + 60
-    while not (tmp_path / "checkpoint.pt").exists():
+    limit = time.monotonic() + 120
+    while not (tmp_path / "stopped").exists():
         assert process.is_alive() and time.monotonic() < limit
         time.sleep(0.02)
-    time.sleep(0.3)  # in the middle of a later epoch
-    assert process.is_alive()
     process.kill()
     process.join()
     trainer = Trainer(run, data, folder=tmp_path)
