@@ -38,7 +38,7 @@ from typing import Any
 PACKAGES = ("mtlscale", "pipelines")
 LIBRARIES = (
     "torch", "pandas", "pyarrow.parquet", "scipy.stats", "sklearn.linear_model", "matplotlib.pyplot", "pydantic",
-    "typer", "rich", "torchmetrics", "hypothesis", "optuna", "ray", "mlflow", "pytest",
+    "typer", "rich", "hypothesis", "optuna", "ray", "mlflow", "pytest",
 )  # fmt: skip
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Add,
