@@ -14,6 +14,7 @@ from exported_runs import Finished
 
 import mtlscale as package
 from mtlscale.exported import export, load_model
+from mtlscale.records import Ledger
 from mtlscale.spec import UserError
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -131,3 +132,17 @@ def test_loading_draws_nothing(folder: Path) -> None:
     before = torch.get_rng_state()
     load_model(folder)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_best_seed_of_a_method_is_exported_by_the_names_of_both(finished: Finish, tmp_path: Path) -> None:
+    runs = [finished("equal", seeds=f"[{seed}]") for seed in (0, 1)]
+    for loss, run in zip((1.0, 0.5), runs, strict=True):  # as if seed 1 had been the better one
+        val = {task: {**values, "loss": loss} for task, values in run.record.metrics["val"].items()}
+        record = run.record.model_copy(update={"metrics": {**run.record.metrics, "val": val}})
+        Ledger(run.home.ledger("small")).append(record)
+    folder = tmp_path / "model"
+    done = mtlscale("export", "small", folder, "--method", "equal", "--home", runs[0].home.root)
+    assert done.code == 0 and str(folder) in done.stdout, done
+    card = (folder / "README.md").read_text()
+    assert runs[1].run_id in card and runs[0].run_id not in card
+    assert load_model(folder).evaluate(runs[1].data.folder) == runs[1].record.metrics["test"]
