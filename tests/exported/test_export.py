@@ -135,14 +135,18 @@ def test_loading_draws_nothing(folder: Path) -> None:
 
 
 def test_the_best_seed_of_a_method_is_exported_by_the_names_of_both(finished: Finish, tmp_path: Path) -> None:
-    runs = [finished("equal", seeds=f"[{seed}]") for seed in (0, 1)]
-    for loss, run in zip((1.0, 0.5), runs, strict=True):  # as if seed 1 had been the better one
-        val = {task: {**values, "loss": loss} for task, values in run.record.metrics["val"].items()}
-        record = run.record.model_copy(update={"metrics": {**run.record.metrics, "val": val}})
-        Ledger(run.home.ledger("small")).append(record)
+    best, newest = [finished("equal", seeds=f"[{seed}]") for seed in (0, 1)]
+    higher = best.record.higher_is_better
+    perfect = {
+        task: {metric: 100.0 if higher.get(metric) else 0.0 for metric in values}
+        for task, values in best.record.metrics["val"].items()
+    }
+    ledger = Ledger(best.home.ledger("small"))
+    ledger.append(newest.record)
+    ledger.append(best.record.model_copy(update={"metrics": {**best.record.metrics, "val": perfect}}))
     folder = tmp_path / "model"
-    done = mtlscale("export", "small", folder, "--method", "equal", "--home", runs[0].home.root)
+    done = mtlscale("export", "small", folder, "--method", "equal", "--home", best.home.root)
     assert done.code == 0 and str(folder) in done.stdout, done
     card = (folder / "README.md").read_text()
-    assert runs[1].run_id in card and runs[0].run_id not in card
-    assert load_model(folder).evaluate(runs[1].data.folder) == runs[1].record.metrics["test"]
+    assert best.run_id in card and newest.run_id not in card
+    assert load_model(folder).evaluate(best.data.folder) == best.record.metrics["test"]
