@@ -38,12 +38,12 @@ def near_zero(
     """
     found = []
     for entry in entered:
-        value, metric = abs(float(means.at[baseline, entry])), entry[1]
+        value, metric = abs(float(means[entry][baseline])), entry[1]
         scale = math.nan
         if directions[metric]:
             scale = float(means[entry].abs().max())
         elif constant is not None:
-            scale = abs(float(means.at[constant, entry]))
+            scale = abs(float(means[entry][constant]))
         bound = SMALL * _size(metric) if math.isnan(scale) else SHARE * scale
         if 0 < value < bound:  # 0 itself has no Δ, which another note says
             found.append(entry)
@@ -62,9 +62,10 @@ def notes(near: Sequence[Entry], means: pd.DataFrame, baseline: str, constant: s
     """Say of each metric near 0 in which tasks it is, and by what the rows are compared for that reason."""
     for metric in dict.fromkeys(metric for _, metric in near):
         entries = [entry for entry in near if entry[1] == metric]
-        least = min(entries, key=lambda entry: abs(float(means.at[baseline, entry])))
-        values = f"{means.at[baseline, least]:.2g}"
-        if constant is not None and not math.isnan(floor := float(means.at[constant, least])):
+        sizes = {entry: abs(float(means[entry][baseline])) for entry in entries}
+        least = min(sizes, key=sizes.__getitem__)
+        values = f"{means[least][baseline]:.2g}"
+        if constant is not None and not math.isnan(floor := float(means[least][constant])):
             values += f"; {constant}: {floor:.2g}"
         where = f" in {least[0]}" if len(entries) > 1 else ""
         tasks = names([task for task, _ in entries], _SHOWN)
