@@ -142,7 +142,8 @@ def _note_plan(the_plan: Plan, runs: Iterable[Run], home: Home, whole: Experimen
     known = {run_id for run_id, _, _ in Ledger(home.ledger(whole.name)).outcomes()}
     if known and known.isdisjoint(entry.run_id for entry in entries):
         observer.note(
-            f"{whole.name} has {len(known)} runs of other settings in {home.root}: of an earlier version of its file, "
+            f"{whole.name} has {len(known)} run{'' if len(known) == 1 else 's'} of other settings in {home.root}: "
+            "of an earlier version of its file, "
             "or of another experiment of that name, which needs another `name`; reports leave them out"
         )
     write_plan(home, whole.name, entries)

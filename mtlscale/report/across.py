@@ -158,7 +158,10 @@ def _gains(table: Table, quality: str) -> pd.Series[float]:
     rows = table.rows
     gains: pd.Series[float] = pd.Series(np.nan, index=rows.index)
     if quality == "delta_i":
-        gains = rows["delta_i"]
+        if not table.near_zero:
+            gains = rows["delta_i"]
+        elif table.order == "delta_main":  # a Δ that rests on a value near 0 would be all that the mean says
+            gains = rows["delta_main"]
     if quality == "average" and table.reference is not None and in_percent(table):
         gains = (rows["average"] - rows["average"][table.reference]) * (1.0 if table.higher("average") else -1.0)
     return gains
@@ -265,11 +268,17 @@ def _notes(
     else:
         shared = gains.sub(gains.loc[reference]).drop(index=reference).notna().sum(axis=1)
         if few := list(shared.index[shared < ranking.FEWEST_DATASETS]):
-            notes.append(
-                f"no probabilities for {names(few)}: fewer than {ranking.FEWEST_DATASETS} data sets with a gain in "
-                f"common with {reference}"
-            )
-    if missing := [name for name in tables if gains[name].isna().all()]:
+            least = ranking.FEWEST_DATASETS
+            if len(tables) < least:
+                sets = f"{number_word(len(tables))} data sets are too few"
+                notes.append(f"{sets} to say how probably a method is better than {reference} ({least} needed)")
+            else:
+                of = f"how probably {names(few)} {'is' if len(few) == 1 else 'are'} better than {reference}"
+                notes.append(f"too few data sets with both to say {of} ({least} needed)")
+    near = [name for name, table in tables.items() if table.near_zero and gains[name].isna().all()]
+    if near:
+        notes.append(f"no gains on {names(near)}: {'its' if len(near) == 1 else 'their'} Δ rests on metrics near 0")
+    if missing := [name for name in tables if name not in near and gains[name].isna().all()]:
         notes.append(f"nothing that gains could be compared by on {names(missing)}")
     if single := [name for name, of in tables.items() if of.rows["finished"].max() == 1]:
         notes.append(f"one seed on {names(single)}: what another would give there is not known")

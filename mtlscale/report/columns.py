@@ -11,7 +11,7 @@ import pandas as pd
 
 from mtlscale.metrics import FIGURES, metric_info
 from mtlscale.report.statistics import BETTER, FEW, LEVEL, SAME, WORSE
-from mtlscale.report.texts import EMPTY, decimals, signed
+from mtlscale.report.texts import EMPTY, SCORE_NAMES, decimals, signed
 from mtlscale.spec import UserError
 
 if TYPE_CHECKING:
@@ -73,13 +73,15 @@ def columns(table: Table) -> list[Column]:
         ("delta_main", "Δ main %", "one main metric per task"),
     ):
         if not np.allclose(rows[name], rows["delta_i"], equal_nan=True):
-            found.append(_measure(table, name, header, f"gain over {base}: {what}", sign="+", detail=True))
+            found.append(
+                _measure(table, name, header, f"gain over {base}: {what}", sign="+", detail=name != table.order)
+            )
     what = f"mean error over tasks, as a ratio to that of {base}; below 1 is better"
     found.append(_measure(table, "relative_error", "e_rel", what, detail=True))
     if len(table.tasks) > 1:
         found.append(_measure(table, "total_error", "total", "sum over tasks of the error in percent", detail=True))
     for task, metric in table.main_metrics.items():
-        header, help = task if unit else f"{task} {metric}", f"{task}: {metric}{_unit(metric)}"
+        header, help = task if unit else f"{task} {metric}", f"{task}: {metric}{unit_text(metric)}"
         found.append(_measure(table, table.main_column(task), header, help, block="tasks"))
     for name, figure in FIGURES.items():
         if name in rows and figure.of == "split":
@@ -125,10 +127,11 @@ def by_block(found: Sequence[Column]) -> list[list[Column]]:
 def _shared_unit(table: Table) -> str:
     """ ", test accuracy in %" where all tasks share one main metric."""
     metrics = list(dict.fromkeys(table.main_metrics.values()))
-    return f" of {table.split} {metrics[0]}{_unit(metrics[0])}" if len(metrics) == 1 else ""
+    return f" of {table.split} {metrics[0]}{unit_text(metrics[0])}" if len(metrics) == 1 else ""
 
 
-def _unit(metric: str) -> str:
+def unit_text(metric: str) -> str:
+    """Return " in " and the unit of a metric, or nothing where it has none."""
     try:
         unit = metric_info(metric).unit
     except UserError:  # of a plugin that is not loaded
@@ -251,7 +254,7 @@ def _verdicts(table: Table) -> Column:
     return Column(
         block="quality",
         header=f"vs {table.reference}",
-        help=f"by a paired t-test over seeds, Holm-corrected, level {LEVEL}",
+        help=f"by a paired t-test of {SCORE_NAMES[table.order]} over seeds, Holm-corrected, level {LEVEL}",
         texts=texts,
         keys=[rank.get(text, np.nan) for text in texts],
         name="verdict",

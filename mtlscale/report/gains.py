@@ -55,12 +55,13 @@ def _gain_frames(
 
 
 def task_deltas(table: Table) -> pd.DataFrame:
-    """[methods, tasks] Δ of each task in percent: mean over its metrics that enter Δ, then over seeds. Empty without a
-    baseline; NaN where its value is 0."""
-    if table.baseline is None or not table.delta:
+    """[methods, tasks] Δ of each task in percent: mean over its metrics that enter Δ, then over seeds, without those
+    whose baseline is near 0. Empty without a baseline; NaN where its value is 0."""
+    entered = [entry for entry in table.delta if entry not in table.near_zero]
+    if table.baseline is None or not entered:
         return pd.DataFrame(index=table.rows.index)
-    columns = pd.MultiIndex.from_tuples(table.delta, names=["task", "metric"])
-    values = table.runs[[f"{task}.{metric}" for task, metric in table.delta]].set_axis(columns, axis=1)
+    columns = pd.MultiIndex.from_tuples(entered, names=["task", "metric"])
+    values = table.runs[[f"{task}.{metric}" for task, metric in entered]].set_axis(columns, axis=1)
     references = of_same_seed(values, table.runs["seed"], table.runs["method"] == table.baseline)
     found, _, _ = _gain_frames(values, references, table.higher_is_better)
     unknown = found.isna().T.groupby(level="task", sort=False).any().T

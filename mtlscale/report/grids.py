@@ -22,7 +22,8 @@ _MOST_TASKS = 4  # in the compact table, where their metrics have no mean
 def main_grid(table: Table, found: Sequence[layout.Column], page: int = PAGE) -> Grid:
     """What most people look for: how good, whether that is real, and what it costs."""
     by_name = {column.name: column for column in found if column.name}
-    names = [name for name in _MAIN if name in by_name]
+    wanted = ("delta_main", *_MAIN) if table.order == "delta_main" else _MAIN
+    names = [name for name in wanted if name in by_name]
     if "total_seconds" in names:
         names.remove("seconds")
     tasks = [column for column in found if column.block == "tasks"]

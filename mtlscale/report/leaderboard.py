@@ -15,6 +15,7 @@ from rich.console import RenderableType
 from mtlscale.metrics import FIGURES
 from mtlscale.records import RunRecord
 from mtlscale.report import layout, statistics
+from mtlscale.report import near_zero as zeros
 from mtlscale.report.across import ROPE
 from mtlscale.report.beside import Comparison, compare
 from mtlscale.report.frames import (
@@ -193,6 +194,8 @@ def _table(
     if set(main.values()) == {"error"}:
         scores["total_error"] = scores["average"] * len(main)
     notes: list[str] = []
+    near: tuple[tuple[str, str], ...] = ()
+    means, constant = values.groupby(runs["method"], sort=False).mean(), _label("constant", done)
     if older := len({record.run_id for record in all_records}) - len({record.run_id for record in records}):
         notes.append(f"{older} older run{'s' if older > 1 else ''} with other settings left out")
     if base is None:
@@ -205,18 +208,22 @@ def _table(
         if set(main.values()) == {"accuracy"}:
             ours, theirs = (100.0 - _task_mean(frame, main) for frame in (values, references))
             scores["relative_error"] = ours / theirs.where(theirs > 0)
+        near = zeros.near_zero(means, base, constant, entered, directions)
     values.columns = measured = pd.Index([f"{task}.{metric}" for task, metric in columns])
     figures = figure_frame(done, split)
     directions |= {name: FIGURES[name].higher_is_better for name in map(str, figures)}
     runs = pd.concat([runs, scores, values, figures], axis=1)
 
-    order = next((score for score in ("delta_i", "average") if runs[score].notna().any()), "mean_rank")
+    order = zeros.order_without(near, main, scores)
+    if base is not None:
+        notes += zeros.notes(near, means, base, constant, order)
     table = Table(
         dataset=dataset,
         split=split,
         part=part,
         main_metrics=main,
         delta=tuple(entered),
+        near_zero=near,
         higher_is_better=directions,
         baseline=base,
         reference=ref,

@@ -11,7 +11,7 @@ from mtlscale.metrics import METRICS
 from mtlscale.records import RunRecord
 from mtlscale.report.statistics import FEWEST_SEEDS, smallest_difference
 from mtlscale.report.table import Table
-from mtlscale.report.texts import about, counted
+from mtlscale.report.texts import SCORE_NAMES, about, counted
 
 NEAR = 0.01  # of equal weights, relative: methods that always stayed as near did not act
 
@@ -36,7 +36,7 @@ def resolution(table: Table) -> list[str]:
         return []
     if most < FEWEST_SEEDS:
         return [f"with {counted(most, 'seed') if most > 1 else 'one seed'} no difference can be shown"]
-    what = "Δ" if table.order == "delta_i" else "the average"
+    what = SCORE_NAMES[table.order]
     if math.isinf(least):
         return [f"with {most} seeds that differ by nothing, no difference of {what} can be shown"]
     return [f"with {most} seeds, differences of {what} below about {about(least, unit(table))} cannot be shown"]
@@ -44,7 +44,7 @@ def resolution(table: Table) -> list[str]:
 
 def unit(table: Table) -> str:
     """ "point" where the column that rows are sorted by is in percent."""
-    return "point" if table.order == "delta_i" or (table.order == "average" and in_percent(table)) else ""
+    return "point" if table.relative or (table.order == "average" and in_percent(table)) else ""
 
 
 def in_percent(table: Table) -> bool:

@@ -10,9 +10,8 @@ import pandas as pd
 from mtlscale.report.layout import Column
 from mtlscale.report.statistics import BETTER, FEWEST_SEEDS, LEVEL, WORSE, holm, judged, t_test
 from mtlscale.report.table import Table
-from mtlscale.report.texts import EMPTY, counted, decimals, signed
+from mtlscale.report.texts import EMPTY, SCORE_NAMES, counted, decimals, signed
 
-NAMES = {"delta_i": "Δ", "average": "the average", "mean_rank": "the mean rank"}
 MARKS = {BETTER: " ▲", WORSE: " ▼"}  # beside a difference that a test finds, for those who see no colours
 
 
@@ -100,7 +99,7 @@ def pairwise(table: Table) -> Pairwise:
     return Pairwise(
         dataset=table.dataset,
         order=table.order,
-        what=NAMES[table.order],
+        what=SCORE_NAMES[table.order],
         methods=tuple(methods),
         pairs=pairs,
         notes=tuple(_notes(table, pairs)),
@@ -111,9 +110,8 @@ def _notes(table: Table, pairs: pd.DataFrame) -> list[str]:
     if table.order == "mean_rank":
         return ["no tests: a mean rank is no number of one seed"]
     tests = int(pairs["p"].notna().sum()) // 2
-    notes = [
-        f"paired t-tests of {NAMES[table.order]} on shared seeds, level {LEVEL}, Holm-corrected over {tests} pairs"
-    ]
+    what = SCORE_NAMES[table.order]
+    notes = [f"paired t-tests of {what} on shared seeds, level {LEVEL}, Holm-corrected over {tests} pairs"]
     if few := len(pairs) // 2 - tests:
         notes.append(f"{counted(few, 'pair')} not tested: fewer than {FEWEST_SEEDS} seeds in common")
     return notes

@@ -29,11 +29,12 @@ class Table:
     higher_is_better: dict[str, bool]
     baseline: str | None  # the method Δ is taken to, None without a finished run of it
     reference: str | None  # the method the tests compare with, likewise
-    order: str  # the column that rows are sorted by and tests are made on: delta_i, average or mean_rank
+    order: str  # the column that rows are sorted by and tests are made on: delta_i, delta_main, average or mean_rank
     rows: pd.DataFrame
     runs: pd.DataFrame
     failures: pd.DataFrame  # method, seed, status, error, run_id
     notes: tuple[str, ...]
+    near_zero: tuple[tuple[str, str], ...] = ()  # those of them whose baseline is near 0
     domains: tuple[str, ...] = ()  # source and target of a transfer, else none
     untested: int = 0  # planned rows whose test has to wait for runs: the correction of tests counts them
     idle: tuple[str, ...] = ()  # methods that never left equal weighting, and are not it
@@ -54,6 +55,11 @@ class Table:
         if column in ("mean_rank", "relative_error", "total_error"):
             return False
         return self.higher_is_better.get(column.rpartition(".")[2], True)
+
+    @property
+    def relative(self) -> bool:
+        """Whether rows are sorted by a relative gain over the baseline."""
+        return self.order in ("delta_i", "delta_main")
 
     @property
     def over_items(self) -> bool:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 
 from mtlscale.report.notes import smallest, unit
-from mtlscale.report.statistics import BETTER, FEWEST_SEEDS, SAME, WORSE, half_width
+from mtlscale.report.statistics import BETTER, FEWEST_SEEDS, LEVEL, SAME, WORSE, half_width
 from mtlscale.report.table import Table
-from mtlscale.report.texts import about, counted, names, number_word, signed
+from mtlscale.report.texts import SCORE_NAMES, about, counted, names, number_word, signed
 
-_SAYS = {"delta_i": "Δ", "average": "average", "mean_rank": "mean rank"}
+_ALMOST = 0.1  # a p-value below it is compared with 0.05 by who reads it
 
 
 def takeaway(table: Table) -> str:
@@ -43,10 +43,11 @@ def _compared(table: Table) -> Iterator[str]:
 def _best(table: Table, best: str, verdict: str) -> str:
     rows, reference = table.rows, table.reference
     value = rows[table.order].iloc[0]
-    size = f"{signed(value, '+.2f')} %" if table.order == "delta_i" else f"{value:.4g}"
-    if table.order == "delta_i" and best == table.baseline and len(rows) > 1:
+    size = f"{signed(value, '+.2f')} %" if table.relative else f"{value:.4g}"
+    if table.relative and best == table.baseline and len(rows) > 1:
         size = f"no method beats {'single-task learning' if best == 'stl' else 'it'}"  # 0 % by definition
-    by = f"is best by {_SAYS[table.order]} ({size})"
+    score = SCORE_NAMES[table.order].removeprefix("the ")
+    by = f"is best by {score} ({size})"
     if reference is None:
         return f"{best} {by}; there is no row to test it against"
     if table.order == "mean_rank" or len(rows) == 1:
@@ -56,7 +57,9 @@ def _best(table: Table, best: str, verdict: str) -> str:
         seeds = most if best == reference else int(rows["pairs"].iloc[0])
         against = "nothing is tested against it" if best == reference else f"not tested against {reference}"
         return f"{best} {by}, {against}: {counted(seeds, 'seed')} in common, {FEWEST_SEEDS} are needed"
-    tested = f"{counted(int(rows['pairs'].iloc[0]), 'seed')}, Holm p = {rows['p_holm'].iloc[0]:.2g}"
+    p_value = rows["p_holm"].iloc[0]
+    above = f", above the threshold of {LEVEL}" if LEVEL <= p_value < _ALMOST else ""
+    tested = f"{counted(int(rows['pairs'].iloc[0]), 'seed')}, Holm p = {p_value:.2g}{above}"
     if verdict in (BETTER, WORSE):
         return f"{best} {by}, {verdict} than {reference} by {_difference(table, best)} ({tested})"
     if (rows["verdict"] == BETTER).any():

@@ -8,6 +8,13 @@ import numpy as np
 import pandas as pd
 
 EMPTY = "–"
+# Columns that a table may be sorted by.
+SCORE_NAMES = {
+    "delta_i": "Δ",
+    "delta_main": "Δ of the main metrics",
+    "average": "the average",
+    "mean_rank": "the mean rank",
+}
 
 
 def decimals(values: pd.Series[float], figures: int = 4, least: int = 2) -> int:

@@ -14,6 +14,7 @@ from exported_runs import Finished
 
 import mtlscale as package
 from mtlscale.exported import export, load_model
+from mtlscale.records import Ledger
 from mtlscale.spec import UserError
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -131,3 +132,21 @@ def test_loading_draws_nothing(folder: Path) -> None:
     before = torch.get_rng_state()
     load_model(folder)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_best_seed_of_a_method_is_exported_by_the_names_of_both(finished: Finish, tmp_path: Path) -> None:
+    best, newest = [finished("equal", seeds=f"[{seed}]") for seed in (0, 1)]
+    higher = best.record.higher_is_better
+    perfect = {
+        task: {metric: 100.0 if higher.get(metric) else 0.0 for metric in values}
+        for task, values in best.record.metrics["val"].items()
+    }
+    ledger = Ledger(best.home.ledger("small"))
+    ledger.append(newest.record)
+    ledger.append(best.record.model_copy(update={"metrics": {**best.record.metrics, "val": perfect}}))
+    folder = tmp_path / "model"
+    done = mtlscale("export", "small", folder, "--method", "equal", "--home", best.home.root)
+    assert done.code == 0 and str(folder) in done.stdout, done
+    card = (folder / "README.md").read_text()
+    assert best.run_id in card and newest.run_id not in card
+    assert load_model(folder).evaluate(best.data.folder) == best.record.metrics["test"]

@@ -9,9 +9,12 @@ import pandas as pd
 import pytest
 from command import mtlscale, refused
 
+from mtlscale.execution.observer import Silent
 from mtlscale.execution.places import load_records
+from mtlscale.execution.plan import Plan, PlannedRun
 from mtlscale.execution.rows import rows_of
-from mtlscale.execution.standing import PLAN, PlanEntry, write_plan
+from mtlscale.execution.runner import _note_plan
+from mtlscale.execution.standing import PLAN, PlanEntry, read_plan, write_plan
 from mtlscale.execution.worker import failed
 from mtlscale.records import Home, Ledger, RunRecord
 from mtlscale.report import Leaderboard, Results
@@ -193,3 +196,22 @@ def test_of_the_baseline_it_is_said_that_nothing_beats_it(record: Callable[..., 
     runs = [record(m, s, {"a": {"accuracy": v}}) for m, of in scores.items() for s, v in enumerate(of)]
     said = takeaway(Leaderboard.from_records(runs).tables["digits"])
     assert "stl is best by Δ (no method beats single-task learning)" in said and "0.00 %" not in said
+
+
+def test_run_says_that_another_file_of_this_name_was_run_in_this_home(experiment_file: Write, home: Home) -> None:
+    class Heard(Silent):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    notes: list[str] = []
+    first = experiment_file(seeds=SEEDS)
+    ours = load_experiment(first)
+    start(first, home)
+    other = load_experiment(experiment_file(model="{encoder: {name: mlp, hidden: [16]}}"))
+    for experiment, expected in ((ours, 0), (other, 1)):
+        runs = list(experiment.runs({"uneven": "f00d"}))
+        plan = Plan(experiment, tuple(PlannedRun(run, "new") for run in runs), {}, {}, home)
+        _note_plan(plan, runs, home, experiment, Heard())
+        assert len(notes) == expected
+        assert {entry.run_id for entry in read_plan(home, "small")} == {run.run_id for run in runs}
+    assert notes[0].startswith("small has 9 runs of other settings in ") and "needs another `name`" in notes[0]

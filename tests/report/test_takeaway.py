@@ -4,6 +4,7 @@ import pytest
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.statistics import half_width
 from mtlscale.report.takeaway import takeaway
+from mtlscale.report.words import legend
 
 NOISE = np.array([0.0, 0.4, -0.3, 0.2, -0.3])
 
@@ -84,3 +85,18 @@ def test_without_a_reference_and_without_a_number(record, board_records):
 
 def test_names_are_not_escaped(record):
     assert "<b>|$x$" in told(record, {"<b>|$x$": [80.0]})
+
+
+def test_a_p_value_just_above_the_threshold_is_told_it(record):
+    equal = 80.0 + NOISE
+    said = told(record, {"equal": equal, "one": equal + 0.55 + 1.4 * NOISE[::-1]})
+    p_value = float(said.partition("Holm p = ")[2].partition(",")[0])
+    assert 0.045 <= p_value < 0.1 and f"Holm p = {p_value:.2g}, above the threshold of 0.045)" in said
+
+
+def test_the_legend_names_what_the_average_is_of_and_why_the_threshold_is_below_five_percent(record):
+    scores = {"a": {"accuracy": 80.0}, "b": {"accuracy": 90.0}}
+    records = [record(method, seed, scores) for method in ("stl", "equal") for seed in range(3)]
+    said = legend(next(iter(Leaderboard.from_records(records).tables.values())))
+    assert said.startswith("average: test accuracy in %, mean over 2 tasks; mean ± 95 % t-interval over 3 seeds; ")
+    assert "a p below 0.045 counts (at 0.05, tests on small test sets err more often than 5 in 100 times)" in said
