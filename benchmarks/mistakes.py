@@ -223,7 +223,7 @@ def tables() -> Iterator[Mistake]:
     ways: tuple[tuple[str, str, Files], ...] = (
         ("u.csv", "u.csv does not exist", {}),
         ("folder", "holds a.csv, b.csv; name one", {"folder/a.csv": plain, "folder/b.csv": plain}),
-        ("folder", "holds none", {"folder/a.md": plain}),
+        ("folder", "holds no file that ends in .csv", {"folder/a.md": plain}),
         ("t.txt", "neither .csv nor .parquet|convert|no table", {"t.txt": plain}),
         ("t.parquet", "parquet", {"t.parquet": plain}),
     )

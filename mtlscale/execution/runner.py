@@ -145,7 +145,7 @@ def _note_plan(the_plan: Plan, runs: Iterable[Run], home: Home, whole: Experimen
             f"{whole.name} has {len(known)} runs of other settings in {home.root}: of an earlier version of its file, "
             "or of another experiment of that name, which needs another `name`; reports leave them out"
         )
-    write_plan(home, whole.name, entries)
+    write_plan(home, whole.name, entries, whole.plugins)
 
 
 def sweep(
