@@ -86,9 +86,12 @@ def _add(
             continue
         first = first or number
         columns = line.split("\t") if tabs else line.split()
+        width = f"{len(columns)} column{'s' * (len(columns) > 1)}"
         missing = next((place for place in (word, tag) if not -len(columns) <= _index(place) < len(columns)), None)
         if missing is not None:
-            raise Unusable(number, f"has {len(columns)} columns, no column {missing}")
+            raise Unusable(number, f"has {width}, no column {missing}")
+        if _index(word) % len(columns) == _index(tag) % len(columns):
+            raise Unusable(number, f"has {width}, no tag beside the word")
         its, label = columns[_index(word)].strip(), columns[_index(tag)].strip()
         if not its or not label:
             raise Unusable(number, f"has no {'tag' if its else 'word'}")

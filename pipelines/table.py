@@ -70,7 +70,7 @@ class Table(Pipeline):
             files = sorted(path for path in source.iterdir() if path.suffix in SUFFIXES)
             found = [path for path in files if not self.file or path.name == self.file]
             if len(found) != 1:
-                names = ", ".join(path.name for path in files) or "none"
+                names = ", ".join(path.name for path in files) or f"no file that ends in {' or '.join(SUFFIXES)}"
                 raise UserError(f"table: {source} holds {names}; name one by option `file` or --source")
         if found[0].suffix not in SUFFIXES:
             raise UserError(f"table: {found[0].name} is neither .csv nor .parquet; convert it")

@@ -45,9 +45,10 @@ def export(
     onnx: Annotated[bool, typer.Option("--onnx", help="Write model.onnx as well, where the network allows it")] = False,
 ) -> None:
     """Write the model of a run into a folder that loads without Ray, MLflow and this home."""
+    from mtlscale.execution.noted_plugins import noted_plugins
     from mtlscale.exported import export as export_run
     from mtlscale.exported import load_model
-    from mtlscale.records import best_run
+    from mtlscale.records import best_run, find_run
 
     place = home_of(home)
     if (name := experiment_named(place, run)) is not None:
@@ -56,7 +57,8 @@ def export(
         run = best_run(place, name, method, dataset)
     elif method is not None:
         raise UserError(f"--method {method}: {run} is no experiment with runs in {place.root}; give its name or file")
-    written = export_run(place, run, folder, force=force, plugins=plugin or ())
+    plugins = plugin or noted_plugins(place, find_run(place, run))
+    written = export_run(place, run, folder, force=force, plugins=plugins)
     console = console_of()
     console.print(f"{written}", soft_wrap=True, highlight=False)
     if onnx:

@@ -163,15 +163,18 @@ def rerun(
 ) -> None:
     """Run a run again on the same data, and compare every metric with its record, which is left as it is.
 
-    Exit status 1 where anything differs; the repetition is kept then, below `reruns` of the home folder.
+    Without --plugin, those of its experiment are taken, as long as their code is what the run was made with. Exit
+    status 1 where anything differs; the repetition is kept then, below `reruns` of the home folder.
     """
     from mtlscale.cli.terminal import epochs_bar
+    from mtlscale.execution.noted_plugins import noted_plugins
     from mtlscale.execution.rerun import rerun as run_again
     from mtlscale.records import find_run
 
-    load_plugins(plugin)
     place = home_of(home)
-    record = _record(find_run(place, run))
+    found = find_run(place, run)
+    record = _record(found)
+    load_plugins(plugin or noted_plugins(place, found))
     console, notes = console_of(quiet=json), []
 
     def note(text: str) -> None:

@@ -146,7 +146,7 @@ def _note_plan(the_plan: Plan, runs: Iterable[Run], home: Home, whole: Experimen
             "of an earlier version of its file, "
             "or of another experiment of that name, which needs another `name`; reports leave them out"
         )
-    write_plan(home, whole.name, entries)
+    write_plan(home, whole.name, entries, whole.plugins)
 
 
 def sweep(

@@ -6,8 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from mtlscale.records import Home, Ledger, RunRecord, write_atomically
+from mtlscale.spec.source_code import code_hash
 
 PLAN = "plan.json"  # beside the ledger: the runs of the experiment as it was last started
 
@@ -38,11 +40,27 @@ class PlanEntry:
     seed: int
 
 
-def write_plan(home: Home, experiment: str, entries: Iterable[PlanEntry]) -> None:
-    """Note which runs belong to the experiment: how many are left, and which its home's leaderboard shows."""
+def write_plan(home: Home, experiment: str, entries: Iterable[PlanEntry], plugins: Iterable[Path] = ()) -> None:
+    """Note which runs belong to the experiment: how many are left, and which its home's leaderboard shows.
+
+    plugins: its files, noted with their hashes, so that `rerun` and `export` find them.
+    """
     rows = [[entry.run_id, entry.dataset, entry.method, entry.seed] for entry in entries]
-    content = json.dumps({"runs": list(dict.fromkeys(row[0] for row in rows)), "rows": rows})
-    write_atomically(home.experiment(experiment) / PLAN, content.encode())
+    content = {
+        "runs": list(dict.fromkeys(row[0] for row in rows)),
+        "rows": rows,
+        "plugins": {str(path.absolute()): code_hash(path.read_bytes()) for path in plugins},
+    }
+    write_atomically(home.experiment(experiment) / PLAN, json.dumps(content).encode())
+
+
+def read_plugins(home: Home, experiment: str) -> dict[Path, str]:
+    """Return the plugin files of the experiment as it was last started, each with its hash at that time."""
+    try:
+        noted = json.loads((home.experiment(experiment) / PLAN).read_bytes())["plugins"]
+        return {Path(path): str(digest) for path, digest in noted.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
 
 
 def read_plan(home: Home, experiment: str, known: Mapping[str, RunRecord] | None = None) -> tuple[PlanEntry, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,17 @@ from command import mtlscale, refused
 
 from mtlscale.cli.story import parts, sparkline
 from mtlscale.execution.jobs import Job, Options
+from mtlscale.execution.noted_plugins import noted_plugins
 from mtlscale.execution.prepare import prepare
+from mtlscale.execution.standing import PLAN, write_plan
 from mtlscale.execution.trial import execute
-from mtlscale.records import Home, Ledger, RunRecord, read_record
+from mtlscale.records import Home, Ledger, RunRecord, find_run, read_record
+from mtlscale.report import Results
 from mtlscale.spec import ResourceSpec, components, load_experiment
 from mtlscale.tracking.link import link
 
 TWO_PHASES = Path(__file__).parents[2] / "docs" / "examples" / "two_phases.py"
+UNEVEN = Path(__file__).parents[1] / "plugins" / "uneven.py"
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +30,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     """A home with two runs that have ended, one of which searched first, and one that failed."""
     folder = tmp_path_factory.mktemp("one")
     home = Home(folder / "home")
-    plugin = Path(__file__).parents[1] / "plugins" / "uneven.py"
+    plugin = folder / "two_phases.py"
+    shutil.copyfile(TWO_PHASES, plugin)
     searched = "{label: searched, architecture: {name: searched_sharing, search_epochs: 2}}"
     (folder / "small.yaml").write_text(
-        f"plugins: [{plugin}, {TWO_PHASES}]\ndatasets: [uneven]\nmethods: [mgda, {searched}]\nfloors: []\n"
+        f"plugins: [{UNEVEN}, {plugin}]\ndatasets: [uneven]\nmethods: [mgda, {searched}]\nfloors: []\n"
         "model: {encoder: {name: mlp, hidden: [8]}, dropout: 0.2}\ntraining: {epochs: 4, batch_size: 16, lr: 1e-2}\n"
     )
     experiment = load_experiment(folder / "small.yaml")
@@ -50,10 +56,40 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 def test_a_run_of_a_plugin_asks_for_its_file(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     record = records(home)["searched"]
+    (home.experiment("small") / PLAN).unlink(missing_ok=True)
     monkeypatch.delitem(components._PLUGINS["architectures"], "searched_sharing")  # as in a new process
     message = refused("rerun", record.run_id, "--home", home.root)
     assert "made with the architecture searched_sharing of a plugin" in message and "--plugin FILE" in message
     assert not (home.root / "reruns").exists()
+
+
+def test_a_run_finds_the_plugins_of_its_experiment_while_their_code_is_the_same(
+    home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Results, "write_report", lambda results: {})  # seconds of charts
+    started = mtlscale("run", home.root.parent / "small.yaml", "--home", home.root)  # nothing is left to train
+    assert started.code == 0, started
+    run = find_run(home, records(home)["searched"].run_id)
+    plugin = home.root.parent / "two_phases.py"
+    assert noted_plugins(home, run) == [UNEVEN, plugin]
+
+    monkeypatch.delitem(components._PLUGINS["architectures"], "searched_sharing")  # as in a new process
+    plugin.write_text(f"# a comment\n{plugin.read_text()}")
+    done = mtlscale("rerun", run.run_id, "--home", home.root)
+    assert done.code == 0 and "the same to the last digit" in done.stdout, done
+
+    monkeypatch.delitem(components._PLUGINS["architectures"], "searched_sharing")
+    mtlscale("export", run.run_id, tmp_path / "model", "--home", home.root)
+    assert "searched_sharing" in components.names("architectures")
+
+    write_plan(home, "small", [], [UNEVEN, plugin])  # of other settings: the hashes in the spec decide
+    assert noted_plugins(home, run) == [plugin]
+    try:
+        plugin.write_text(f"{TWO_PHASES.read_text()}\nEDITED = True\n")
+        monkeypatch.delitem(components._PLUGINS["architectures"], "searched_sharing")
+        assert "name it: --plugin FILE" in refused("rerun", run.run_id, "--home", home.root)
+    finally:
+        shutil.copyfile(TWO_PHASES, plugin)
 
 
 def records(home: Home) -> dict[str, RunRecord]:

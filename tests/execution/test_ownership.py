@@ -57,11 +57,11 @@ class Listening(Silent):
 
     def note(self, text: str) -> None:
         self.notes.append(text)
-        if "Ctrl-C leaves it alone" in text:
-            self.once_watching()
 
     def watching(self, standing: Standing) -> None:
         self.standings.append(standing)
+        once, self.once_watching = self.once_watching, lambda: None
+        once()
 
 
 def files(folder: Path) -> set[str]:

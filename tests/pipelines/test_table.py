@@ -189,8 +189,10 @@ def test_a_mistake_gets_one_line(
 def test_the_file_is_found_in_a_folder_or_named(table: Callable[..., Path], tmp_path: Path) -> None:
     folder = tmp_path / "tables"
     folder.mkdir()
-    table().rename(folder / "one.csv")
     home = tmp_path / "home"
+    with pytest.raises(UserError, match=r"tables holds no file that ends in .csv or .parquet; name one by"):
+        prepare("table", CLASSES, folder, home)
+    table().rename(folder / "one.csv")
     assert read_manifest(prepare("table", CLASSES, folder, home)).source.description == "one.csv"
     table(name="two.parquet").rename(folder / "two.parquet")
     with pytest.raises(UserError, match=r"holds one.csv, two.parquet; name one by option `file` or --source"):

@@ -145,8 +145,15 @@ def test_columns(text: str, columns: tuple[int, int], expected: Sequence[object]
 def test_columns_that_are_missing_and_tags_that_nobody_knows() -> None:
     read = read_columns("f", "a\tO\n\nb\n\nc\tB-X\n\n\tO\n\nd\tI-P\n", 1, 2, known=("O", "I-P"))
     assert read.problems == [
-        ("f line 3", "has 1 columns, no column 2"),
+        ("f line 3", "has 1 column, no column 2"),
         ("f line 5", "has the tag 'B-X', none of I-P, O"),
         ("f line 7", "has no word"),
     ]
     assert with_beginnings(read).counts == {"entities_that_start_inside": 1}
+
+
+def test_a_line_without_a_tag_is_no_tag_of_its_own() -> None:
+    read = read_columns("f", "a O\nword\n\nb X O\n", 1, -1)
+    assert read.problems == [("f line 2", "has 1 column, no tag beside the word")]
+    assert [one.tags for one in read.sentences] == [("O",)]
+    assert read_columns("f", "a O\n", 2, -1).problems == [("f line 1", "has 2 columns, no tag beside the word")]
