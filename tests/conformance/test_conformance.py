@@ -89,7 +89,8 @@ def still(case: Case, **training: Any) -> Case:
     method = {
         kind: _quiet(f"{kind}s", value) if isinstance(value, dict) else value for kind, value in case.method.items()
     }
-    training = {"optimizer": "sgd", "momentum": 0.9, **case.training, **training}
+    plain = {} if "optimizer" in case.training else {"optimizer": "sgd", "momentum": 0.9}
+    training = {**plain, **case.training, **training}
     return dataclasses.replace(case, dropout=0.0, method=method, encoder=encoder, training=training)
 
 
