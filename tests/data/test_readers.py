@@ -452,6 +452,7 @@ Fit = Callable[..., str]
         (1, 4, 1, 10, None, "device"),
         (4, 4, 1, 10, None, "memory"),  # while it is read it is there twice
         (1, 1, 4, 10, None, "memory"),  # four copies
+        (7, 7, 1, 10, None, "memory"),  # exactly what data may take of the memory
         (8, 8, 1, 10, None, "mapped"),
         (2, 2, 1, 10, 5, "device"),
         (2, 3, 1, 10, 5, "memory"),  # does not fit the GPU

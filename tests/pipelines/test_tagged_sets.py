@@ -56,6 +56,7 @@ def test_languages_are_tasks_and_chinese_has_its_substitute(ud: Path, tmp_path: 
     notes = read_manifest(data.folder).notes
     assert notes["treebanks"]["zh"]["train"] == ["zh_pud:test", "zh_hk:test"]
     assert notes["treebanks"]["en"]["train"] == ["en_ewt:train"]
+    assert "cuts_in_long_sentences" not in notes
     classes = data.suite.tasks[0].classes
     for split in SPLITS:
         for tags in data.splits[split]["te"].targets["te"]:
