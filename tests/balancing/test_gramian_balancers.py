@@ -188,6 +188,14 @@ def test_failures_and_clamps_are_counted_per_trial() -> None:
     assert state["failures"].tolist() == [0, 0, 0]
 
 
+def test_a_direction_shorter_than_the_limit_stays_as_it_is() -> None:
+    """Near a Pareto-stationary point the bargained direction is short, whatever it was cut to elsewhere."""
+    gramian = tensor((1.0, -1.0), (-1.0, 1.0))
+    free, cut = (first("nash_mtl", gramian, max_norm=most) for most in (0.0, 0.1))
+    assert float(free @ gramian @ free) < 0.1**2
+    torch.testing.assert_close(cut, free)
+
+
 @pytest.mark.parametrize("name", ["mgda", "cagrad", "getmtl", "nash_mtl", "imtl_g", "upgrad", "sdmgrad", "fairgrad"])
 def test_a_gramian_that_is_not_finite_is_a_counted_failure(name: str) -> None:
     balancer = build("balancers", name, {})

@@ -177,6 +177,16 @@ def test_a_balancer_that_is_not_batchable_is_refused(
     refused(runs, uneven(shared=shared), "balancer own_weights")
 
 
+def test_a_balancer_that_knows_its_knob_as_a_number_alone_is_refused(
+    runs_of: Runs, uneven: Callable[..., PreparedData]
+) -> None:
+    """A trial is tried beside one with other knobs: where all are alike, knobs are no tensors and this table works."""
+    table = "return torch.softmax({0.5: 9.0}.get(self.sharpness, 0.0) * losses, -1), state"
+    text = BALANCER.format(needs="losses", body=table, after=AFTER)
+    runs = runs_of(text, "architecture: hps, balancer: own_weights", "balancer.sharpness: [0.5, 1.0, 2.0]")
+    refused(runs, uneven(), "balancer own_weights")
+
+
 def test_where_all_comes_from_a_plugin_the_one_that_lies_is_named(
     runs_of: Runs, uneven: Callable[..., PreparedData]
 ) -> None:

@@ -211,3 +211,4 @@ def test_a_sparkline() -> None:
     assert sparkline([1.0, 1.0]) == "▁▁" and sparkline([]) == ""
     many = sparkline([float(i) for i in range(1000)])
     assert len(many) == 60 and many[0] == "▁" and many[-1] == "█"
+    assert sparkline([0.0] * 999 + [1.0])[-1] == "█"  # the last value is among those shown

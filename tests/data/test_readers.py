@@ -271,9 +271,10 @@ def test_a_row_group_at_a_time_gives_the_same_files(toy: Path, monkeypatch: pyte
     root = toy.parents[2] / "cache"
     whole = {name: (root / name).read_bytes() for name in files(root)}
     monkeypatch.setattr(arrays, "PIECE", 30000)  # three rows
-    monkeypatch.setenv(FOLDER, str(root.with_name("other")))
+    other = root.with_name("other") / "disk"  # whose parent is not there, either
+    monkeypatch.setenv(FOLDER, str(other))
     cached(toy, "train")
-    assert {name: (root.with_name("other") / name).read_bytes() for name in files(root)} == whole and len(whole) == 5
+    assert {name: (other / name).read_bytes() for name in files(root)} == whole and len(whole) == 5
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -452,6 +453,7 @@ Fit = Callable[..., str]
         (1, 4, 1, 10, None, "device"),
         (4, 4, 1, 10, None, "memory"),  # while it is read it is there twice
         (1, 1, 4, 10, None, "memory"),  # four copies
+        (7, 7, 1, 10, None, "memory"),  # exactly what data may take of the memory
         (8, 8, 1, 10, None, "mapped"),
         (2, 2, 1, 10, 5, "device"),
         (2, 3, 1, 10, 5, "memory"),  # does not fit the GPU

@@ -72,6 +72,8 @@ def test_a_genotype_as_numbers_is_the_one_that_a_search_over_numbers_names() -> 
     numbers = genotype.numbers()
     assert len(numbers) == len(bounds) == 32 and all(0 <= n < bound for n, bound in zip(numbers, bounds, strict=True))
     assert Genotype.of(" ".join(map(str, numbers))) == genotype
+    largest = [bound - 1 for bound in bounds]
+    assert Genotype.of_numbers(largest).numbers()[::2] == largest[::2]  # every operation has one number
     with pytest.raises(UserError, match="32"):
         Genotype.of("1 2 3")
 

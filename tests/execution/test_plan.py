@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from mtlscale.data import PreparedData
-from mtlscale.execution import Datasets, Plan, make_plan, records_of
+from mtlscale.execution import Datasets, Plan, Silent, make_plan, records_of
+from mtlscale.execution.runner import _prepare
 from mtlscale.records import Epoch, Home, Ledger, RunRecord, write_atomically
 from mtlscale.report.results import Results
 from mtlscale.spec import Experiment, Run, UserError, load_plugin
@@ -46,6 +47,19 @@ def test_epochs_and_steps_are_those_of_all_phases(
     record = train(run, data)
     assert (run.epochs, plan.steps(run)) == (epochs, record.steps) and record.status == "finished"
     assert [run.epochs_behind(epoch.phase, epoch.epoch) for epoch in record.epochs] == list(range(1, epochs + 1))
+
+
+def test_who_watches_hears_which_data_set_is_prepared_and_where(
+    small: Callable[..., Experiment], tmp_path: Path
+) -> None:
+    heard: list[tuple[str, Path]] = []
+
+    class Watching(Silent):
+        def prepared(self, dataset: str, folder: Path) -> None:
+            heard.append((dataset, folder))
+
+    data = _prepare(small(), Home(tmp_path), None, False, Watching())
+    assert heard == list(data.folders.items()) and [name for name, _ in heard] == ["uneven"]
 
 
 @pytest.mark.parametrize("shared", [False, True])

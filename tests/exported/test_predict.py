@@ -218,6 +218,7 @@ def test_raw_pixels_of_digits_are_scaled_and_inputs_far_outside_training_are_tol
 
 def test_lines_of_text(reviews: tuple[Finished, ExportedModel], tmp_path: Path) -> None:
     _, model = reviews
+    assert "Texts become token ids as the data's did." in (tmp_path / "model" / "README.md").read_text()
     words = model.reader.vocabulary
     ids = model.reader.tensor(["Good FUN, unheard-of!", ""])
     assert [words[id] for id in ids[0].tolist()[:5]] == ["good", "fun", "<unk>", "<unk>", "<pad>"]

@@ -157,6 +157,11 @@ CHANGES: dict[str, tuple[str, str, str]] = {
         "outputs=3, classes=('x', 'y'),",
         r"task a: 2 names of classes for 3 classes",
     ),
+    "classes that are many": (
+        'loss="bce", outputs=1,',
+        'loss="bce", outputs=1, classes=("x", "y", "z"),',
+        r"task b: 3 names of classes for 2 classes",
+    ),
     "tokens as numbers": (
         'input_kind="vector"',
         'input_kind="tokens", vocabulary_size=9',

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 import torch
 from image_sets import IN_PROCESS, WITH_RAY, assert_same_bytes, by_id, encoded, picture
@@ -445,6 +446,14 @@ def test_real_messages_are_those_of_the_archive(shared_data: Path, tmp_path: Pat
         assert one == other
 
 
+def without_last_name(path: Path, column: str) -> None:
+    """Take the last class from the description of a Parquet file; its numbers stay."""
+    table = pq.read_table(path)
+    described = json.loads(table.schema.metadata[b"huggingface"])
+    described["info"]["features"][column]["names"].pop()
+    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(described)}), path)
+
+
 def test_newsgroups_by_class_numbers(newsgroups_folder: Path, tmp_path: Path) -> None:
     splits = messages(newsgroups_folder)
     names = sorted({*LABELS, "alt.atheism"})
@@ -460,6 +469,11 @@ def test_newsgroups_by_class_numbers(newsgroups_folder: Path, tmp_path: Path) ->
     assert prints[0] == prints[1]
     with pytest.raises(UserError, match=r"label of .* holds numbers without names; add label_text"):
         prepare("newsgroups", {}, write(tmp_path / "bare", numbered), tmp_path)
+    short = write(tmp_path / "short", numbered, features, "parquet")
+    for path in (short / "data").glob("*.parquet"):
+        without_last_name(path, "label")
+    with pytest.raises(UserError, match=r"label of .* holds numbers without names; add label_text"):
+        prepare("newsgroups", {}, short, tmp_path)
 
 
 def digits(count: int = 30) -> tuple[np.ndarray, np.ndarray]:

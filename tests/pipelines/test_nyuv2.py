@@ -197,6 +197,12 @@ def test_the_official_mat(official: Path, tmp_path: Path) -> None:
             assert np.array_equal(samples.inputs[row].numpy(), file["images"][frame].transpose(0, 2, 1))
             assert np.array_equal(samples.targets["depth"][row, 0].numpy(), file["depths"][frame].T)
             assert np.array_equal(samples.targets["segmentation"][row].numpy(), table[file["labels"][frame].T])
+    forty = load_prepared(prepare("nyuv2", {"size": [HEIGHT, WIDTH], "classes": 40}, official, tmp_path))
+    table = np.array([-1, 0, 1, 2, 3, 4, 39, 39, 38])  # counted from 0
+    with h5py.File(official / "nyu_depth_v2_labeled.mat") as file:
+        split, row = by_id(forty.folder)[id]
+        stored = forty.splits[split]["all"].targets["segmentation"][row].numpy()
+        assert np.array_equal(stored, table[file["labels"][frame].T])
     (official / "splits.mat").unlink()
     with pytest.raises(UserError, match=r"splits\.mat is missing beside nyu_depth_v2_labeled\.mat"):
         prepare("nyuv2", {}, official / "nyu_depth_v2_labeled.mat", tmp_path)

@@ -171,6 +171,7 @@ def test_options_results_version_and_source_decide_the_folder(
     first = folder()
     assert folder(factor=1.0) == first
     assert folder(factor=1) == first
+    assert read_manifest(first).format == 1  # earlier versions read what has no bytes
     folders = {first, folder(factor=2.0)}
     (lines / "numbers.txt").write_text("".join(f"{n}\n" for n in range(50)))
     folders.add(folder())

@@ -11,7 +11,8 @@ import pytest
 
 from mtlscale.data.prepared import PreparedData, load_prepared, read_ids, read_manifest
 from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError
+from mtlscale.spec import SPLITS, UserError, build
+from pipelines import Work
 
 PARTS = {"train": 6, "dev": 3, "test": 4}  # sentences
 
@@ -56,6 +57,7 @@ def test_languages_are_tasks_and_chinese_has_its_substitute(ud: Path, tmp_path: 
     notes = read_manifest(data.folder).notes
     assert notes["treebanks"]["zh"]["train"] == ["zh_pud:test", "zh_hk:test"]
     assert notes["treebanks"]["en"]["train"] == ["en_ewt:train"]
+    assert "cuts_in_long_sentences" not in notes
     classes = data.suite.tasks[0].classes
     for split in SPLITS:
         for tags in data.splits[split]["te"].targets["te"]:
@@ -71,6 +73,13 @@ def test_treebanks_are_chosen_and_what_lies_beside_them_does_not_count(ud: Path,
     assert made("ud", ud, tmp_path, **options).folder == data.folder
     treebank(ud, "zh_hk", {"test": 4})
     assert made("ud", ud, tmp_path, **options).folder != data.folder
+
+
+def test_who_waits_hears_how_many_sentences_are_read(ud: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    pipeline = build("datasets", "ud", {"languages": ["te"]})
+    pipeline.prepare(pipeline.locate(ud), Work(progress=lambda *heard: told.append(heard)))
+    assert [heard for heard in told if heard[0] == "read"] == [("read", done, 0) for done in (6, 9, 13)]
 
 
 def test_an_archive_of_treebanks_reads_as_its_folder(ud: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,16 @@ def test_the_number_is_the_axis_methods_and_kinds_are_lines_and_the_last_option_
             # Accuracies 50 and 50 become 50 + gain and 51 + gain: in percent of 50, and 1 more in the mean.
             assert list(rows["gain"]) == pytest.approx([2 * gain(kind, size) + 1 for size in sorted(SIZES)])
             assert (rows["ci"] > 0).all()
+
+
+def test_shares_that_are_far_apart_have_a_logarithmic_axis_and_0_has_none(runs: list[RunRecord]) -> None:
+    (course,) = drawn(runs)
+    for share, logarithmic in ((lambda x: x / 1000, True), (lambda x: x - 30, False)):
+        panels = {
+            panel: {line: rows.assign(x=share(rows["x"])) for line, rows in lines.items()}
+            for panel, lines in course.panels.items()
+        }
+        assert replace(course, panels=panels).logarithmic == logarithmic
 
 
 def test_the_table_has_a_row_for_each_line_and_a_column_for_each_value(runs: list[RunRecord]) -> None:

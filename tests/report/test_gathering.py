@@ -89,6 +89,16 @@ def test_floors_are_the_same_whatever_the_training(run: Make) -> None:
     assert list(found) == ["digits"] and list(found["digits"].rows.index) == ["linear"]
 
 
+def test_metrics_that_only_one_of_the_joined_experiments_tells_still_keep_others_apart(run: Make) -> None:
+    """An experiment whose runs tell no metric joins any; what the other has measured goes on to count."""
+    told = three(run, "a", "stl", 80.0)
+    untold = three(run, "b", "equal", 81.0, higher_is_better={})
+    other = three(run, "c", "mine", 82.0, higher_is_better={"accuracy": True, "f1": True})
+    for first in ((source("a", *told), source("b", *untold)), (source("b", *untold), source("a", *told))):
+        found = tables(*first, source("c", *other))
+        assert len(found) == 2 and list(found["digits (c)"].rows.index) == ["mine"]
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [

@@ -7,8 +7,10 @@ from html.parser import HTMLParser
 import pytest
 from plotly.offline import get_plotlyjs
 
-from mtlscale.report import Leaderboard, write_report
+from mtlscale.report import Leaderboard, layout, write_report
+from mtlscale.report.grids import grids
 from mtlscale.report.html import page
+from mtlscale.report.pages import MOST_COLUMNS
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 
@@ -244,3 +246,13 @@ def test_write_report_leaves_whole_files_and_pictures_of_what_there_is(board_rec
     assert files["weights"].parent == tmp_path / "reports" / "pictures"
     assert files["markdown"].read_text().startswith("# quickstart\n\n## digits\n")
     assert files["html"].read_text().startswith("<!doctype html>")
+
+
+def test_many_columns_are_cut_into_several_tables_that_have_each_once(record):
+    values = {f"t{number:02d}": {"accuracy": 80.0 + number} for number in range(2 * MOST_COLUMNS + 3)}
+    table = Leaderboard.from_records([record("equal", 0, values)]).tables["digits"]
+    _, columns, _ = layout.by_block(layout.columns(table))
+    parts = grids(table, columns, "By task")
+    assert [part.caption for part in parts] == [f"By task ({number} of 3)" for number in (1, 2, 3)]
+    heads = [head.text for part in parts for head in part.heads[1:]]
+    assert len(heads) == len(columns) == len(set(heads)) and max(len(part.heads) for part in parts) <= MOST_COLUMNS + 1

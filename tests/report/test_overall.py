@@ -54,6 +54,15 @@ def board_of(record, datasets=7, seeds=2, methods=tuple(METHODS), skipped=()):
     return Leaderboard.from_records(records_of(record, datasets, seeds, gains, skipped))
 
 
+def test_a_cost_that_one_data_set_does_not_know_is_no_mean_of_the_others(record):
+    records = [
+        one.model_copy(update={"parameters": 0}) if (one.dataset, one.method) == ("set 0", "good") else one
+        for one in records_of(record, datasets=2, seeds=1)
+    ]
+    trade = Leaderboard.from_records(records).overall().trade
+    assert np.isnan(trade["parameters"]["good"]) and trade["parameters"].drop("good").notna().all()
+
+
 def test_one_data_set_is_no_overall_table(board_records, record):
     assert Leaderboard.from_records(board_records).overall() is None
     assert overall_of(record, datasets=2) is not None

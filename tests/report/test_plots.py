@@ -71,6 +71,13 @@ def test_failures_alone_are_a_picture_too(record, tmp_path):
     assert "no finished run" in texts(figure)
 
 
+def test_a_method_without_a_finished_run_has_no_share_of_them(record):
+    done = [record("equal", seed, {"a": {"accuracy": 90.0}}) for seed in range(2)]
+    lost = record("lost", 0, {}, main_metrics={}, metrics={}, last={}, status="failed", error="out of memory")
+    found = texts(plots.leaderboard_figure(Leaderboard.from_records([*done, lost])))
+    assert "no finished run" in found and not any("(0/" in text for text in found)
+
+
 def test_pictures_are_of_what_there_is_and_named_by_data_set(board_records, record):
     alone = dict(plots.pictures(board_records, Leaderboard.from_records(board_records)))
     assert list(alone) == ["weights", "loss_variance", "trace_R_mean"]

@@ -113,6 +113,14 @@ def test_every_setting_of_the_noise_is_part_of_the_run(small: Small) -> None:
     assert found[0] == ids(small(datasets="[{name: uneven, noise: {share: 0.2, seed: 0}}]"))
 
 
+def test_an_attack_may_be_its_radius_alone_or_the_usual_one(small: Small) -> None:
+    def attack(form: str) -> object:
+        return small(datasets=f"[{{name: uneven, evaluation: {{pgd: {form}}}}}]").datasets[0].evaluation.pgd
+
+    assert attack("true") == attack("{}") == attack("2") and attack("4") == attack("{epsilon: 4}")
+    assert attack("4").epsilon == 4 and attack("1").epsilon == 1 != attack("true").epsilon
+
+
 def test_a_share_of_the_training_samples_names_the_data_set(small: Small) -> None:
     experiment = small(datasets="[uneven, {name: uneven, train: 0.1}, {name: uneven, train: 0.125, label: few}]")
     assert [dataset.label for dataset in experiment.datasets] == ["uneven", "uneven 10 %", "few"]

@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from mtlscale.data import Losses
+from mtlscale.training import Partition
 from mtlscale.training import gradients as module
 from mtlscale.training.gradients import combine, cross_gramian, dense_jacobian, gramian
+from mtlscale.training.rows import collect
 
 
 def rows_of(generator: torch.Generator, tasks: int, sparse: bool) -> tuple[list[list[Tensor | None]], list[Tensor]]:
@@ -78,3 +81,14 @@ def test_accumulating_micro_batches_keeps_the_layout(sparse: bool) -> None:
     first, second = rows[0][0], rows[1][0]
     assert first is not None and second is not None
     torch.testing.assert_close(total[0].to_dense(), first.to_dense() + second.to_dense())
+
+
+def test_a_batchs_graph_is_freed_with_its_last_task() -> None:
+    """Else the activations of a batch would stay while the next one is computed."""
+    shared, heads = torch.nn.Parameter(torch.ones(3)), [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
+    features = shared.square()
+    sums = [(features * head.exp()).sum() for head in heads]
+    collected = collect([[Losses([0, 1], sums, [torch.ones(())] * 2)]], Partition([shared], [[h] for h in heads]), None)
+    torch.testing.assert_close(collected.own[1][0], heads[1].exp().detach())
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(sums[1], shared)
