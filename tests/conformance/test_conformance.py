@@ -46,13 +46,27 @@ RANDOM_KNOBS = ("dropout", "input_dropout", "drop_path")  # each worker draws it
 IN_MEMORY = ("svd_reweighting",)
 
 
+# Seconds each, of a kind that others of the default suite have: all ways are asked of them in `make test-all`.
+SELDOM = {
+    "architectures/e2rnas_pcdarts": "e2rnas, pcdarts",
+    "architectures/e2rnas_pdarts": "e2rnas, pdarts",
+    "architectures/hps_plus": "hps",
+    "architectures/conal_plus": "conal",
+    "encoders/deeplab_resnet50": "deeplab_resnet18",
+    "encoders/resnet50": "resnet18",
+    "encoders/pretrained_layers": "pretrained",
+    "maps/pcgrad": "images/mgda_ub",
+}
+
+
 def asked(way: str) -> list[Any]:
     """The subjects of which a way is asked, as parameters of a test."""
     refused = set(EXCEPTIONS[way])
     names = [name for name, subject in SUBJECTS.items() if not refused & subject.components]
     if way == "resumed":  # whose inputs a balancer sees is nothing that a checkpoint keeps
         names = [name for name in names if not name.startswith("balancers, shared inputs/")]
-    return where_installed(names)
+    seldom = [pytest.param(name, marks=pytest.mark.slow) for name in names if name in SELDOM]
+    return [*where_installed(name for name in names if name not in SELDOM), *seldom]
 
 
 @pytest.fixture(scope="session")

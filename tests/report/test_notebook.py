@@ -23,7 +23,7 @@ def test_results_are_a_table_of_what_the_leaderboard_says(record: Callable[..., 
     table = ElementTree.fromstring(f"<div>{html}</div>").find("table")  # well-formed: names are escaped
     assert table is not None and table.findtext("caption") == "digits"
     rows = table.findall("tbody/tr")
-    assert [row.findtext("th") for row in rows] == ["<b>mine", "equal", "stl"]
+    assert [row.findtext("th") for row in rows][:3] == ["<b>mine", "equal", "stl"]  # then what nobody has run
     heads = [head.text for head in table.findall("thead/tr/th")]
     best = "".join(rows[0][heads.index("test accuracy")].itertext())
     assert re.match(r"78\.00", best), best

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtlscale.records import RunRecord
-from mtlscale.report import write_report
+from mtlscale.report import Leaderboard, write_report
 from mtlscale.report.settings import sentences, setting_figure, setting_plot, settings
 
 Make = Callable[..., RunRecord]
@@ -71,6 +71,6 @@ def test_pictures_and_the_report(runs: list[RunRecord], tmp_path: Path) -> None:
     strength, _ = settings(runs, "none")
     assert len(setting_figure(strength).axes[0].containers) == 2
     assert [trace.name for trace in setting_plot(strength).data] == ["PC", "MMD", "none"]
-    files = write_report(runs, tmp_path, "x", reference="none")
+    files = write_report(runs, tmp_path, "x", board=Leaderboard.from_records(runs, reference="none"))
     assert files["by_setting_objective.strength"].exists()
     assert "accuracy by strength, mean over 2 data sets" in files["html"].read_text()
