@@ -9,6 +9,7 @@ more than .5 below, or above, what scikit-learn finds.
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import sys
 import tempfile
@@ -99,4 +100,6 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="the folder of KDD Census-Income")
+    sys.exit(main(parser.parse_args().folder))
