@@ -24,7 +24,7 @@ from two_workers import two_workers
 from mtlscale.data import PreparedData, Workers
 from mtlscale.records import Epoch, RunRecord
 from mtlscale.spec import Run, component
-from mtlscale.training import Trainer
+from mtlscale.training import Trainer, finish
 
 EXACT = 1e-9  # relative, in float64
 SUBJECTS = subjects()
@@ -116,12 +116,7 @@ def _quiet(kind: str, options: Options) -> Options:
 
 def end_of(trainer: Trainer) -> State:
     """Train to the end; return parameters, losses, weights, traces and metrics."""
-    steps = trainer.train()
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            return state_of(trainer, stop.value)
+    return state_of(trainer, finish(trainer))
 
 
 def state_of(trainer: Trainer, record: RunRecord) -> State:
