@@ -55,10 +55,13 @@ def watch(
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"--port {port}: {reason}; choose another, or 0 for a free one") from None
     console = console_of()
+    # Asked before the address is printed: CPython dies of the signal where Ctrl-C falls into the `exec` of a dataclass
+    # that an import makes, although the exception is caught.
+    status = watched.said()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts it in the background takes it away
     with contextlib.suppress(KeyboardInterrupt), server:
         console.print(f"http://{HOST}:{server.server_port}/", soft_wrap=True, highlight=False)
-        console.print(f"{watched.said()}  Ctrl-C ends the page, not the run.", soft_wrap=True, highlight=False)
+        console.print(f"{status}  Ctrl-C ends the page, not the run.", soft_wrap=True, highlight=False)
         server.serve_forever(poll_interval=0.2)
 
 
