@@ -113,7 +113,18 @@ def millions(dataset: str, label: str) -> float:
     return float(sum(parameter.numel() for parameter in model.parameters()) + model.learned()) / 1e6
 
 
-@pytest.mark.parametrize(("number", "label"), CASES, ids=[f"{number}-{label}" for number, label in CASES])
+def marks_of(dataset: str) -> list[pytest.MarkDecorator]:
+    """Five tasks on the encoder that Pascal Context has: the same lines, and seconds of all."""
+    return [pytest.mark.slow] if dataset == "taskonomy" else []
+
+
+@pytest.mark.parametrize(
+    ("number", "label"),
+    [
+        pytest.param(number, label, id=f"{number}-{label}", marks=marks_of(dataset))
+        for (number, label), (dataset, _) in CASES.items()
+    ],
+)
 def test_parameters_are_as_printed(number: str, label: str) -> None:
     dataset, printed = CASES[number, label]
     found = millions(dataset, label)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from forked import call
 from torch import Tensor
 from two_workers import PLUGINS, two_workers
 
@@ -120,7 +121,7 @@ def test_a_run_killed_in_any_phase_ends_as_undisturbed(
 ) -> None:
     one = job(name)
     with pytest.raises(torch.multiprocessing.ProcessExitedException, match="SIGKILL"):
-        torch.multiprocessing.spawn(_until_killed, (one, tmp_path / "run", epochs))
+        call(_until_killed, (one, tmp_path / "run", epochs))
     assert (tmp_path / "run" / "checkpoint.pt").exists()
     resumed = Trainer(*one, folder=tmp_path / "run")
     left = resumed.train()

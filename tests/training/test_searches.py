@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from forked import call
 from frozen.cases import DEEP, IMAGES, RESNET, SGD, Case
 from frozen.compute import in_memory, run_of
 from torch import Tensor
@@ -127,7 +128,7 @@ def test_a_process_killed_in_any_phase_is_made_up_for(
 ) -> None:
     one = job(KILLED[name][0])
     with pytest.raises(torch.multiprocessing.ProcessExitedException, match="SIGKILL"):
-        torch.multiprocessing.spawn(_until_killed, (one, tmp_path / "run", epochs))
+        call(_until_killed, (one, tmp_path / "run", epochs))
     resumed = Trainer(*one, folder=tmp_path / "run")
     next(resumed.train())
     assert len(resumed.at.epochs) == epochs + 1  # not from the start

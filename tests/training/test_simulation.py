@@ -209,7 +209,10 @@ def test_a_higher_success_is_chosen_though_the_loss_is_higher(data: PreparedData
 
 
 def test_a_run_that_is_cut_off_is_measured_as_undisturbed(data: PreparedData, tmp_path: Path) -> None:
-    run, short = run_of("equal", {"checkpoint_seconds": 0}), with_returns(described(data, horizon=20))
+    run, short = (
+        run_of("equal", {"checkpoint_seconds": 0, "steps_per_epoch": 3}),
+        with_returns(described(data, horizon=20)),
+    )
     next(Trainer(run, short, folder=tmp_path).train())
     records: list[RunRecord] = [finish(Trainer(run, short, folder=folder)) for folder in (tmp_path, None)]
     found, wanted = (flat([record.metrics, [epoch.val for epoch in record.epochs]]) for record in records)
