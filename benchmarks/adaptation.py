@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from mtlscale.execution.plan import records_of
+from mtlscale.config import UserError, load_experiment
+from mtlscale.execution.planning.plan import records_of
 from mtlscale.records import Home, RunRecord
-from mtlscale.report.statistics import half_width, holm, t_test
-from mtlscale.spec import UserError, load_experiment
+from mtlscale.report.stats.statistics import half_width, holm, t_test
 
 SCORES = {"chosen by the source": "metrics", "last step": "last"}
 

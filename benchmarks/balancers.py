@@ -45,9 +45,10 @@ from torch.nn import functional as F
 
 from mtlscale.architectures import MultiTaskModule, Turn
 from mtlscale.balancing import balance
+from mtlscale.config import Task, TaskSuite, TrainingSpec
+from mtlscale.config.registry import components
 from mtlscale.data import Batch, EpochSampler, Samples
 from mtlscale.encoders import EncoderModule
-from mtlscale.spec import Task, TaskSuite, TrainingSpec, components
 from mtlscale.torchvision_ops import declare
 from mtlscale.training import Mover, Session, SupervisedSource, Update, partition_of, sparse_embeddings
 

@@ -16,11 +16,11 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from mtlscale.architectures._sac_module import GaussianActing
-from mtlscale.architectures._sac_networks import WithHeads, layers_of
-from mtlscale.environments import ACTIONS, OBSERVATIONS, Here, Order, Simulated, check_package, episode_seed
-from mtlscale.execution.collecting import RayCollectors
-from pipelines.metaworld import MT10
+from mtlscale.rl.datasets.metaworld import MT10
+from mtlscale.rl.environments import ACTIONS, OBSERVATIONS, Here, Order, Simulated, check_package, episode_seed
+from mtlscale.rl.ray_workers import RayCollectors
+from mtlscale.rl.sac.module import GaussianActing
+from mtlscale.rl.sac.networks import WithHeads, layers_of
 
 
 def described(tasks: tuple[str, ...], horizon: int) -> Simulated:

@@ -28,11 +28,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import torch  # noqa: E402
 from plain_cells import plain  # noqa: E402
 
-from mtlscale.architectures._mixed_cell import LeavingStates  # noqa: E402
+from mtlscale.config import Run, Task, TaskSuite, TrainingSpec
+from mtlscale.config.registry import components
+from mtlscale.config.run.run_parts import Parts  # noqa: E402
 from mtlscale.data import Samples, Workers  # noqa: E402
-from mtlscale.data.readers import DeviceReader  # noqa: E402
-from mtlscale.spec import Run, Task, TaskSuite, TrainingSpec, components  # noqa: E402
-from mtlscale.spec.parts import Parts  # noqa: E402
+from mtlscale.data.readers.random_access import DeviceReader  # noqa: E402
+from mtlscale.nas.search.mixed_cell import LeavingStates  # noqa: E402
 from mtlscale.training import Batches, begin  # noqa: E402
 
 WEIGHTS = "weights alone"

@@ -41,9 +41,9 @@ from urllib.request import urlopen
 
 import psutil
 
-from mtlscale.execution.local_cluster import LocalCluster
+from mtlscale.config import load_experiment
+from mtlscale.execution.cluster.local_cluster import LocalCluster
 from mtlscale.records import Home, Ledger, RunRecord
-from mtlscale.spec import load_experiment
 
 KINDS = ("worker", "node", "driver", "mlflow", "checkpoint", "sigterm", "second", "disk")
 EXPERIMENT = """\

@@ -28,13 +28,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from mtlscale.execution.cluster import session
-from mtlscale.spec import build, files
+from mtlscale.config import build
+from mtlscale.config import named_files as files
+from mtlscale.execution.cluster.cluster import session
 from pipelines import Work
-from pipelines._backbones import BACKBONES, Backbone, framed
-from pipelines._picture_features import AT_ONCE, picture_features
-from pipelines._store import Store, read_file
-from pipelines.office_caltech10 import DOMAINS
+from pipelines._images.backbones import BACKBONES, Backbone, framed
+from pipelines._images.image_features import AT_ONCE, picture_features
+from pipelines._sources.file_store import Store, read_file
+from pipelines.domains.office_caltech10 import DOMAINS
 
 AGAIN_TARGET = 2.0  # seconds
 Told = Callable[[int], None]
@@ -42,7 +43,7 @@ Told = Callable[[int], None]
 AGAIN = """
 import json, sys, time
 from pathlib import Path
-from mtlscale.execution.prepare import prepare
+from mtlscale.execution.preparing.prepare import prepare
 prepare("office_caltech10", json.loads(sys.argv[3]), Path(sys.argv[1]), Path(sys.argv[2]))
 """
 

@@ -24,11 +24,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mtlscale.execution.plan import records_of
+from mtlscale.config import DatasetSpec, Experiment, UserError, load_experiment
+from mtlscale.execution.planning.plan import records_of
 from mtlscale.records import Home, RunRecord
-from mtlscale.report.canvas import new_figure, save, style
-from mtlscale.report.statistics import half_width, t_test
-from mtlscale.spec import DatasetSpec, Experiment, UserError, load_experiment
+from mtlscale.report.charts.canvas import new_figure, save, style
+from mtlscale.report.stats.statistics import half_width, t_test
 
 Part = Callable[[str, str], bool]  # data set, task -> whether it counts
 FLOORS = ("constant", "linear")

@@ -42,13 +42,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from mtlscale.architectures._replay import Transitions  # noqa: E402
-from mtlscale.architectures._sac_module import SACModule  # noqa: E402
+from mtlscale.config import Run, Task, TaskSuite, TrainingSpec
+from mtlscale.config.registry import components
+from mtlscale.config.run.run_parts import Parts  # noqa: E402
 from mtlscale.data import Samples, Workers  # noqa: E402
-from mtlscale.data.readers import DeviceReader, HostReader, Reader  # noqa: E402
-from mtlscale.environments import ACTIONS, EXTRA, OBSERVATIONS, Simulated  # noqa: E402
-from mtlscale.spec import Run, Task, TaskSuite, TrainingSpec, components  # noqa: E402
-from mtlscale.spec.parts import Parts  # noqa: E402
+from mtlscale.data.readers.random_access import DeviceReader, HostReader, Reader  # noqa: E402
+from mtlscale.rl.environments import ACTIONS, EXTRA, OBSERVATIONS, Simulated  # noqa: E402
+from mtlscale.rl.sac.module import SACModule  # noqa: E402
+from mtlscale.rl.sac.replay_buffer import Transitions  # noqa: E402
 from mtlscale.training import Batches, Session, begin  # noqa: E402
 
 Named = tuple[str, dict[str, Any]]  # a component and its options

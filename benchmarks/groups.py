@@ -22,7 +22,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from mtlscale.execution.local_cluster import LocalCluster
+from mtlscale.execution.cluster.local_cluster import LocalCluster
 from mtlscale.records import Home, Ledger, RunRecord
 
 EXPERIMENT = """\
@@ -47,10 +47,11 @@ def mtlscale(command: str, file: Path, home: Path, cluster: LocalCluster) -> sub
 
 def one_group(file: Path, home: Path) -> None:
     """In a process of its own, which has the cluster's token: all runs by a single group."""
-    from mtlscale.execution import Job, Options, Plan, RunEnded, cluster
-    from mtlscale.execution.group import execute_groups
+    from mtlscale.config import load_experiment
+    from mtlscale.execution import Job, Options, Plan, RunEnded
+    from mtlscale.execution.cluster import cluster
     from mtlscale.execution.runner import plan
-    from mtlscale.spec import load_experiment
+    from mtlscale.execution.workers.group import execute_groups
 
     experiment, place = load_experiment(file), Home(home)
     found = plan(experiment, home=place)

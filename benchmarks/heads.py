@@ -27,11 +27,11 @@ import numpy as np
 import yaml
 from scipy import stats
 
-from mtlscale.architectures._cells import count, decoded, numbered
-from mtlscale.execution.plan import records_of
+from mtlscale.config import load_experiment
+from mtlscale.execution.planning.plan import records_of
+from mtlscale.nas.search.head_cells import count, decoded, numbered
 from mtlscale.records import Home, RunRecord, write_atomically
-from mtlscale.report.canvas import new_figure, save, style
-from mtlscale.spec import load_experiment
+from mtlscale.report.charts.canvas import new_figure, save, style
 
 DOMAINS = {"A": "amazon", "C": "caltech10", "D": "dslr", "W": "webcam"}
 CELLS, EACH = 2, 5  # heads that cost as much as a search

@@ -36,9 +36,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from mtlscale.data.cache import FOLDER
-from mtlscale.data.prepared import SourceInfo, load_prepared, read_manifest
-from mtlscale.spec import Experiment, Run, Task, TaskSuite
+from mtlscale.config import Experiment, Run, Task, TaskSuite
+from mtlscale.data.format.prepared import SourceInfo, load_prepared, read_manifest
+from mtlscale.data.readers.cache import FOLDER
 from pipelines import Part, Pipeline, Prepared, Work, write_prepared
 
 SIDE, TASKS, BATCH = 64, 4, 64
@@ -109,8 +109,8 @@ def measure(options: argparse.Namespace) -> None:
 
     stack, pieces = ExitStack(), None
     if options.ray:
-        from mtlscale.execution import cluster
-        from mtlscale.execution.streaming import RayPieces
+        from mtlscale.execution.cluster import cluster
+        from mtlscale.execution.preparing.streaming import RayPieces
 
         stack.enter_context(cluster.session("local"))
         pieces = RayPieces()

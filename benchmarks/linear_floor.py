@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from mtlscale.data.prepared import load_prepared, read_ids
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import Experiment
+from mtlscale.config import Experiment
+from mtlscale.data.format.prepared import load_prepared, read_ids
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.training import train
 
 NUMBERS = (0, 5, 16, 17, 18, 30, 39)  # age, wage, gains, losses, dividends, size of the employer, weeks; others: codes

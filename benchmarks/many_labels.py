@@ -21,11 +21,12 @@ from rich.console import Console
 from rich.table import Table
 
 from mtlscale.batched.trainer import BatchedTrainer
+from mtlscale.config import Experiment, Run, trials
 from mtlscale.data import PreparedData, load_prepared
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import Experiment, Run, trials
-from mtlscale.training import Trainer, update
-from mtlscale.training.layers import by_layers
+from mtlscale.execution.preparing.prepare import prepare
+from mtlscale.training import Trainer
+from mtlscale.training.gradients import update
+from mtlscale.training.gradients.layerwise_gramian import by_layers
 
 SETS: dict[str, tuple[str, dict[str, Any]]] = {
     "yeast": ("multilabel", {"set": "yeast"}),

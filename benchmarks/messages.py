@@ -29,11 +29,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 from balancers import adam, problem
 
 from mtlscale.architectures import Turn
+from mtlscale.config import TrainingSpec
+from mtlscale.config.registry import components
 from mtlscale.data import Batch, EpochSampler, Samples, Workers
-from mtlscale.spec import TrainingSpec, components
-from mtlscale.training import Mover, Session, SupervisedSource, Update, partition_of, sparse_embeddings, update
-from mtlscale.training.layers import by_layers
-from mtlscale.training.ways import Asked, Draft, Ways
+from mtlscale.training import Mover, Session, SupervisedSource, Update, partition_of, sparse_embeddings
+from mtlscale.training.gradients import update
+from mtlscale.training.gradients.layerwise_gramian import by_layers
+from mtlscale.training.gradients.strategies import Asked, Draft, Ways
 
 PROBLEMS = "mlp:10x32x784x512,mlp:10x64x784x512,mlp:10x256x784x512,mlp:40x64x1024x1024,mlp:3x64x256x256"
 WAYS = ("with", "without")

@@ -395,7 +395,7 @@ class Mine(Balancer):
 
 PIPELINE = '''import numpy as np
 import pyarrow as pa
-from mtlscale.spec import SPLITS, Task, TaskSuite
+from mtlscale.config import SPLITS, Task, TaskSuite
 from pipelines import Pipeline, Prepared
 
 class Mine(Pipeline):

@@ -13,7 +13,7 @@ Power: the same, but one method is worse by one and by two standard deviations o
 leaderboards that call it worse. The last kind is no target: the scores of a method that fails now and then against a
 steady reference. Their differences lean to one side, and no test on a few seeds tells that from a real one.
 
-The verdicts are those of mtlscale/report/statistics.py, over all leaderboards at once.
+The verdicts are those of mtlscale/report/stats/statistics.py, over all leaderboards at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from mtlscale.report.statistics import BETTER, WORSE, holm, judged, t_test
+from mtlscale.report.stats.statistics import BETTER, WORSE, holm, judged, t_test
 
 Shape = tuple[int, int, int]  # seeds, leaderboards, methods, the first of them the reference
 Scores = NDArray[np.float64]

@@ -21,11 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mtlscale.execution.plan import records_of
+from mtlscale.config import UserError, load_experiment
+from mtlscale.execution.planning.plan import records_of
 from mtlscale.records import Home, RunRecord
-from mtlscale.report.frames import newest
-from mtlscale.report.similarity import FEWEST, correlation, mean_score, told
-from mtlscale.spec import UserError, load_experiment
+from mtlscale.report.stats.frames import newest
+from mtlscale.report.studies.similarity import FEWEST, correlation, mean_score, told
 
 Tasks = frozenset[str]
 

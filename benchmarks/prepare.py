@@ -27,12 +27,13 @@ import numpy as np
 import pyarrow as pa
 import ray
 
-from mtlscale.data.prepared import SPECIAL_WORDS
-from mtlscale.execution.cluster import session
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import build
-from pipelines import Engine, TableFunction, Work, amazon, newsgroups
-from pipelines._text import UNKNOWN, TextOptions, encode_samples
+from mtlscale.config import build
+from mtlscale.data.format.prepared import SPECIAL_WORDS
+from mtlscale.execution.cluster.cluster import session
+from mtlscale.execution.preparing.prepare import prepare
+from pipelines import Engine, TableFunction, Work
+from pipelines._texts.token_ids import UNKNOWN, TextOptions, encode_samples
+from pipelines.text import amazon, newsgroups
 
 WORD = re.compile(r"[^\W_]+")
 PREPARE_TARGET, AGAIN_TARGET = 60.0, 2.0  # seconds
@@ -40,7 +41,7 @@ PREPARE_TARGET, AGAIN_TARGET = 60.0, 2.0  # seconds
 AGAIN = """
 import sys
 from pathlib import Path
-from mtlscale.execution.prepare import prepare
+from mtlscale.execution.preparing.prepare import prepare
 prepare(sys.argv[1], {}, Path(sys.argv[2]), Path(sys.argv[3]))
 """
 

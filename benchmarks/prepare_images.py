@@ -31,11 +31,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from mtlscale.data.prepared import load_prepared, read_ids
-from mtlscale.execution.cluster import session
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS
-from pipelines.celeba import NINE
+from mtlscale.config import SPLITS
+from mtlscale.data.format.prepared import load_prepared, read_ids
+from mtlscale.execution.cluster.cluster import session
+from mtlscale.execution.preparing.prepare import prepare
+from pipelines.image.celeba import NINE
 
 RATIO_TARGET, AGAIN_TARGET, CORES = 1.6, 2.0, 2
 DISTINCT = 256
@@ -46,7 +46,7 @@ LARGE_SIDE = 128  # of the scaled images when memory is measured
 AGAIN = """
 import sys
 from pathlib import Path
-from mtlscale.execution.prepare import prepare
+from mtlscale.execution.preparing.prepare import prepare
 prepare("celeba", {"split": "own"}, Path(sys.argv[1]), Path(sys.argv[2]), engine="local")
 """
 

@@ -27,9 +27,9 @@ import numpy as np
 import psutil
 from PIL import Image
 
-from mtlscale.data.prepared import read_manifest
-from mtlscale.execution.prepare import prepare
-from pipelines.taskonomy import BUILDINGS, DOMAINS
+from mtlscale.data.format.prepared import read_manifest
+from mtlscale.execution.preparing.prepare import prepare
+from pipelines.image.taskonomy import BUILDINGS, DOMAINS
 
 RATIO_TARGET, SHARE_TARGET = 1.7, 0.1
 DISTINCT, VIEWS = 64, 8  # of each building; views of a point
@@ -87,7 +87,7 @@ def measure(source: Path, home: Path, workers: int) -> None:
     """In a process of its own: prepare on so many CPUs and print what it took, as JSON."""
     import ray
 
-    from mtlscale.execution.cluster import session
+    from mtlscale.execution.cluster.cluster import session
 
     ray.init(
         address="local",
@@ -158,8 +158,8 @@ def _own(process: psutil.Process) -> int:
 
 
 def _import() -> None:
-    import pipelines._shards
-    import pipelines.taskonomy  # noqa: F401
+    import pipelines._writing.shards
+    import pipelines.image.taskonomy  # noqa: F401
 
     time.sleep(0.5)  # so that each worker takes one
 

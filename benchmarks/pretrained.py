@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtlscale.spec import Run, UserError, load_experiment
+from mtlscale.config import Run, UserError, load_experiment
 
 EXPERIMENT = Path(__file__).parents[1] / "experiments" / "sentences_pretrained_cpu.yaml"
 TOKENS, FEATURES = "tokens", "features"
@@ -64,7 +64,7 @@ class Found:
 
 def prepared(label: str, settings: tuple[str, ...], source: Path | None, home: Path) -> tuple[Path, float]:
     """The folder of one of the experiment's data sets, and seconds until it was there."""
-    from mtlscale.execution.prepare import prepare
+    from mtlscale.execution.preparing.prepare import prepare
 
     [data] = [data for data in load_experiment(EXPERIMENT, settings).datasets if data.label == label]
     started = time.perf_counter()

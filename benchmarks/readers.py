@@ -22,10 +22,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from mtlscale.config import SPLITS, UserError, load_experiment, shipped
 from mtlscale.data import EpochSampler, Samples, load_prepared
-from mtlscale.data.readers import open_reader, placed
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError, load_experiment, shipped
+from mtlscale.data.readers.random_access import open_reader, placed
+from mtlscale.execution.preparing.prepare import prepare
 
 READERS = ("device", "memory", "mapped")
 CPU = torch.device("cpu")

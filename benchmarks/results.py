@@ -24,12 +24,12 @@ import adaptation
 import gains
 import structures
 
-from mtlscale.execution.plan import records_of
+from mtlscale.config import Experiment, UserError, load_experiment
+from mtlscale.config.experiment.loading import shipped
+from mtlscale.execution.planning.plan import records_of
 from mtlscale.records import Home, Ledger, RunRecord, write_atomically
 from mtlscale.report import Leaderboard, read_published
-from mtlscale.report.studies import studies
-from mtlscale.spec import Experiment, UserError, load_experiment
-from mtlscale.spec.loading import shipped
+from mtlscale.report.studies.studies import studies
 from mtlscale.version import __version__
 
 ORDER = (

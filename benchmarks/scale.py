@@ -44,7 +44,7 @@ UNITS = {"cpu": "CPU s", "mb": "MB", "cpu_ms": "CPU ms a run", "lag": "s behind"
 
 def experiment_of(runs: int) -> Any:
     """`runs` runs: 10 data sets × methods × 20 seeds; methods differ in their learning rate."""
-    from mtlscale.spec import Experiment
+    from mtlscale.config import Experiment
 
     methods = max(2, runs // (DATASETS * SEEDS))
     rates = [
@@ -64,9 +64,9 @@ def experiment_of(runs: int) -> Any:
 
 def data_of(experiment: Any, home: Path) -> Any:
     """Ten names for the same prepared digits."""
-    from mtlscale.data.prepared import read_manifest
-    from mtlscale.execution.plan import Datasets
-    from mtlscale.execution.prepare import prepare
+    from mtlscale.data.format.prepared import read_manifest
+    from mtlscale.execution.planning.plan import Datasets
+    from mtlscale.execution.preparing.prepare import prepare
 
     folder = prepare("digits", {}, None, home, engine="local")
     manifest = read_manifest(folder)
@@ -76,7 +76,7 @@ def data_of(experiment: Any, home: Path) -> Any:
 
 
 def plan(home: Path, runs: int) -> dict[str, Any]:
-    from mtlscale.execution.plan import make_plan
+    from mtlscale.execution.planning.plan import make_plan
     from mtlscale.records import Home
 
     experiment, place = experiment_of(runs), Home(home)
@@ -157,8 +157,8 @@ def record_of(run: Any, rng: random.Random) -> Any:
 def record(home: Path, runs: int, workers: int) -> dict[str, Any]:
     """Everything the driver does with an event but MLflow, whose writer has a thread of its own."""
     from mtlscale.execution import Recorder, Silent
-    from mtlscale.execution.plan import make_plan
-    from mtlscale.execution.watch import structured_log
+    from mtlscale.execution.monitoring import structured_log
+    from mtlscale.execution.planning.plan import make_plan
     from mtlscale.records import Home, Ledger
 
     experiment, place = experiment_of(runs), Home(home)
@@ -179,7 +179,7 @@ def record(home: Path, runs: int, workers: int) -> dict[str, Any]:
 
 
 def leaderboard(home: Path, runs: int) -> dict[str, Any]:
-    from mtlscale.execution.plan import records_of
+    from mtlscale.execution.planning.plan import records_of
     from mtlscale.records import Home
     from mtlscale.report.results import Results
 
@@ -230,9 +230,9 @@ def mlflow(home: Path, runs: int, followed: bool) -> dict[str, Any]:
 
 def pace(home: Path, workers: int, seconds: float) -> dict[str, Any]:
     """Events as they come from workers with an epoch a second each, in real time, MLflow's writer beside it."""
-    from mtlscale.execution.plan import make_plan
+    from mtlscale.execution.monitoring import structured_log
+    from mtlscale.execution.planning.plan import make_plan
     from mtlscale.execution.runner import Recorder, Silent
-    from mtlscale.execution.watch import structured_log
     from mtlscale.records import Home, Ledger
     from mtlscale.tracking import Tracker
 

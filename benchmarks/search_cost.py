@@ -51,9 +51,9 @@ class Side:
     def __init__(self, options: argparse.Namespace, method: str, tasks: int) -> None:
         import torch
 
+        from mtlscale.config import Experiment, Task, TaskSuite
         from mtlscale.data import Samples
-        from mtlscale.data.prepared import PreparedData
-        from mtlscale.spec import Experiment, Task, TaskSuite
+        from mtlscale.data.format.prepared import PreparedData
         from mtlscale.training import Trainer
 
         content = torch.load(options.data)
@@ -233,8 +233,8 @@ def images(options: argparse.Namespace, folder: Path) -> tuple[Path, str]:
         targets = torch.randint(2, (count, 40), generator=generator).float()
         names, what = [f"task{place:02d}" for place in range(40)], "random images and labels"
     else:
-        from mtlscale.data.prepared import load_prepared
-        from mtlscale.execution.prepare import prepare
+        from mtlscale.data.format.prepared import load_prepared
+        from mtlscale.execution.preparing.prepare import prepare
 
         chosen = {"size": options.size, "attributes": "all", "split": "own"}
         data = load_prepared(prepare("celeba", chosen, options.source, folder))

@@ -25,10 +25,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from mtlscale.execution import Batched, Job, Options, RunEnded, cluster, execute_pool
-from mtlscale.execution.prepare import prepare
+from mtlscale.config import Experiment, ResourceSpec, Run, trials
+from mtlscale.execution import Batched, Job, Options, RunEnded, execute_pool
+from mtlscale.execution.cluster import cluster
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import score
-from mtlscale.spec import Experiment, ResourceSpec, Run, trials
 
 PROBLEMS: dict[str, dict[str, Any]] = {
     "digits": {
@@ -115,7 +116,7 @@ def _trials(arguments: argparse.Namespace, home: Path) -> tuple[list[Run], Path]
     assert experiment.search is not None
     dataset = experiment.datasets[0]
     data = prepare(dataset.name, dataset.options, arguments.source, home)
-    from mtlscale.data.prepared import read_manifest
+    from mtlscale.data.format.prepared import read_manifest
 
     (base,) = experiment.bases(dict.fromkeys(experiment.data(), read_manifest(data).fingerprint))
     return trials(experiment.search, base), data
@@ -123,7 +124,7 @@ def _trials(arguments: argparse.Namespace, home: Path) -> tuple[list[Run], Path]
 
 def _batched(runs: list[Run], data: Path, workers: int, resources: ResourceSpec) -> tuple[Scores, float]:
 
-    from mtlscale.batched import planning
+    from mtlscale.batched.eligibility import planning
 
     folder = Path(tempfile.mkdtemp())
     size = -(-len(runs) // workers)
@@ -142,7 +143,8 @@ def _tune(runs: list[Run], data: Path, workers: int, gpu: float, home: Path, *, 
     from ray import tune
 
     def train_one(index: int) -> dict[str, Any]:
-        from mtlscale.execution import read_data, worker
+        from mtlscale.execution import read_data
+        from mtlscale.execution.workers import worker
         from mtlscale.training import train
 
         worker.setup(1, [])

@@ -26,10 +26,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtlscale.encoders.textcnn import TextCNNModule
-from mtlscale.spec import TaskSuite, UserError, build
+from mtlscale.config import TaskSuite, UserError, build
+from mtlscale.encoders.text.textcnn import TextCNNModule
 from pipelines import Work
-from pipelines.newsgroups import Newsgroups
+from pipelines.text.newsgroups import Newsgroups
 
 DIMENSIONS, FILTERS, WIDTHS = 300, 100, (3, 5, 7)
 TARGETS = {(256, 1): 8.0, (64, 1): 4.5}  # (batch, threads) -> ratio

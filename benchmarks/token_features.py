@@ -30,13 +30,13 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from mtlscale.config import MISSING_CLASS, SPLITS, Experiment, Run, TaskSuite, build
 from mtlscale.data import PreparedData
-from mtlscale.data.sequences import RaggedSamples
-from mtlscale.execution.cluster import session
-from mtlscale.spec import MISSING_CLASS, SPLITS, Experiment, Run, TaskSuite, build
+from mtlscale.data.format.sequences import RaggedSamples
+from mtlscale.execution.cluster.cluster import session
 from mtlscale.training import Trainer, finish
 from pipelines import Prepared, Work
-from pipelines._token_features import TokenFeatures, with_token_features
+from pipelines._texts.token_features import TokenFeatures, with_token_features
 
 ROWS = 256  # of a block
 HIDDEN, BATCH, RATE = (128,) * 5, 32, 2e-3

@@ -37,14 +37,14 @@ from rich.table import Table
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from mtlscale.batched import planning
+from mtlscale.batched.eligibility import planning
 from mtlscale.batched.trainer import BatchedTrainer
-from mtlscale.data.prepared import PreparedData, load_prepared, read_manifest
-from mtlscale.execution.plan import records_of
-from mtlscale.execution.prepare import prepare
+from mtlscale.config import DatasetSpec, Experiment, Run, UserError, load_experiment, trials
+from mtlscale.data.format.prepared import PreparedData, load_prepared, read_manifest
+from mtlscale.execution.planning.plan import records_of
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.metrics import taskwise_improvement
 from mtlscale.records import Home, RunRecord, write_atomically
-from mtlscale.spec import DatasetSpec, Experiment, Run, UserError, load_experiment, trials
 
 ENOUGH = 0.95
 PRINTED = {  # Zhang & Lee, CIKM 2020, table 3: misclassification in %

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mtlscale.lazy import lazily
+from mtlscale.renamed import install
 from mtlscale.version import __version__
 
 if TYPE_CHECKING:
-    from mtlscale.execution.places import load_records
+    from mtlscale.config import Experiment, UserError, load_experiment
+    from mtlscale.execution.planning.result_sources import load_records
     from mtlscale.execution.runner import run
-    from mtlscale.exported import ExportedModel, load_model
+    from mtlscale.inference import ExportedModel, load_model
     from mtlscale.report.results import Results
-    from mtlscale.spec import Experiment, UserError, load_experiment
 
 __all__ = [
     "Experiment",
@@ -26,13 +27,14 @@ __all__ = [
     "run",
 ]
 
+install()
 __getattr__ = lazily(
     __name__,
     {
-        "mtlscale.execution.places": ["load_records"],
+        "mtlscale.execution.planning.result_sources": ["load_records"],
         "mtlscale.execution.runner": ["run"],
-        "mtlscale.exported": ["ExportedModel", "load_model"],
+        "mtlscale.inference": ["ExportedModel", "load_model"],
         "mtlscale.report.results": ["Results"],
-        "mtlscale.spec": ["Experiment", "UserError", "load_experiment"],
+        "mtlscale.config": ["Experiment", "UserError", "load_experiment"],
     },
 )

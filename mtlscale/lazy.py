@@ -1,4 +1,4 @@
-"""Names of a package that are imported where they are asked for: torch, pandas, ray and mlflow take seconds."""
+"""Lazy imports for the public names of a package: torch, pandas, ray and mlflow take seconds to import."""
 
 from __future__ import annotations
 
@@ -10,21 +10,32 @@ from typing import Any
 
 
 def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package, which from now on lists these names in `dir`. homes: module -> the names it
-    holds."""
-    places = {name: module for module, names in homes.items() for name in names}
+    """Return a package's `__getattr__` that imports names on first use, and make `dir` list these names.
+
+    Args:
+        package: The package's full name.
+        homes: module -> the names that it defines.
+    """
+    modules = {name: module for module, names in homes.items() for name in names}
     module = sys.modules[package]
 
     def get(name: str) -> Any:
-        if name not in places:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(places[name]), name)
+        return getattr(importlib.import_module(modules[name]), name)
 
     def names() -> list[str]:
-        """What is public, and modules of the package that have been imported: nothing is imported to say so."""
-        there = vars(module)
-        below = [name for name, value in there.items() if _below(value, package) and not name.startswith("_")]
-        return sorted({*places, *there.get("__all__", ()), *below, *(name for name in there if name.startswith("__"))})
+        """List the public names and the package's modules imported until now; listing imports nothing."""
+        namespace = vars(module)
+        submodules = [name for name, value in namespace.items() if _below(value, package) and not name.startswith("_")]
+        return sorted(
+            {
+                *modules,
+                *namespace.get("__all__", ()),
+                *submodules,
+                *(name for name in namespace if name.startswith("__")),
+            }
+        )
 
     module.__dict__["__dir__"] = names
     return get

@@ -1,7 +1,7 @@
-"""Makes `import torchvision` work beside the CPU build of torch.
+"""Declare torchvision's missing operators, so that `import torchvision` works beside the CPU build of torch.
 
-torchvision's wheel is a CUDA build; beside the CPU torch its compiled operators don't load, and its import fails on
-the missing schemas of `nms` and `qnms`. Models, transforms and data sets work once these are declared; the operators
+torchvision's wheel is a CUDA build; beside the CPU torch its compiled operators don't load, and its import fails on the
+missing schemas of `nms` and `qnms`. Models, transforms and data sets work once these are declared; the operators
 themselves (`ops.nms`, `io.read_image`) don't.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @functools.cache  # also keeps the library: its schemas go when it is collected
 def declare() -> Library | None:
-    """Call before the first import of torchvision, or of a library that imports it (torchmetrics)."""
+    """Declare the operators; call before the first import of torchvision or of a library using it (torchmetrics)."""
     import torch
 
     try:
@@ -26,6 +26,7 @@ def declare() -> Library | None:
     except RuntimeError as error:
         if "torchvision::nms does not exist" not in str(error):
             raise
+
         library = torch.library.Library("torchvision", "DEF")
         for name in ("nms", "qnms"):
             library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

@@ -1,17 +1,18 @@
-"""Data sets: one module per pipeline, named as in experiment files."""
+"""Pipelines that prepare data sets: one module each, named as in experiment files; `__all__` is for other packages."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from mtlscale.lazy import lazily
-from pipelines._base import Download, Part, Pieces, Pipeline, Prepared, Work
-from pipelines._blocks import Engine, TableFunction, Tell
+from pipelines._steps.blocks import Engine, TableFunction, Tell
+from pipelines.contract import Download, Part, Pieces, Pipeline, Prepared, Work
 
 if TYPE_CHECKING:
-    from pipelines._sources import fetch_source, is_remote
-    from pipelines._suite import check_prepared
-    from pipelines._write import write_prepared
+    from pipelines._sources.remote import fetch_source, is_remote
+    from pipelines._steps.features import Vectors, vector_tables
+    from pipelines._steps.suite import check_prepared
+    from pipelines._writing.write import write_prepared
 
 __all__ = [
     "Download",
@@ -22,18 +23,21 @@ __all__ = [
     "Prepared",
     "TableFunction",
     "Tell",
+    "Vectors",
     "Work",
     "check_prepared",
     "fetch_source",
     "is_remote",
+    "vector_tables",
     "write_prepared",
 ]
 
 __getattr__ = lazily(
     __name__,
     {
-        "pipelines._write": ["write_prepared"],
-        "pipelines._sources": ["fetch_source", "is_remote"],
-        "pipelines._suite": ["check_prepared"],
+        "pipelines._writing.write": ["write_prepared"],
+        "pipelines._sources.remote": ["fetch_source", "is_remote"],
+        "pipelines._steps.features": ["Vectors", "vector_tables"],
+        "pipelines._steps.suite": ["check_prepared"],
     },
 )

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from mtlscale.data.prepared import PreparedData, load_prepared
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import Experiment, Run, load_experiment
+from mtlscale.config import Experiment, Run, load_experiment
+from mtlscale.data.format.prepared import PreparedData, load_prepared
+from mtlscale.execution.preparing.prepare import prepare
 
 PLUGIN = Path(__file__).parent / "plugins" / "uneven.py"
 
@@ -122,7 +122,7 @@ def small(experiment_file: Callable[..., Path]) -> Callable[..., Experiment]:
 @pytest.fixture(scope="session")
 def uneven(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., PreparedData]:
     """The small uneven data set, prepared and read."""
-    from mtlscale.spec import load_plugin
+    from mtlscale.config import load_plugin
 
     load_plugin(PLUGIN)
     home = tmp_path_factory.mktemp("home")
@@ -150,8 +150,6 @@ def local_ray() -> Iterator[None]:
     import logging
 
     import ray
-
-    from mtlscale.execution import cluster  # noqa: F401 (its settings come first)
 
     os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
     os.environ.setdefault("RAY_worker_niceness", "0")  # else workers starve beside other programs

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from mtlscale.config import ResourceSpec, load_experiment
 from mtlscale.data import PreparedData, load_prepared
 from mtlscale.execution import Job, Options, RunEnded, execute
-from mtlscale.execution.prepare import prepare
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Home, RunRecord
-from mtlscale.spec import ResourceSpec, load_experiment
 
 
 @dataclass(frozen=True)

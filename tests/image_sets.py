@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mtlscale.data.prepared import PreparedData, SourceInfo, load_prepared, read_ids
-from mtlscale.spec import SPLITS, build
+from mtlscale.config import SPLITS, build
+from mtlscale.data.format.prepared import PreparedData, SourceInfo, load_prepared, read_ids
 from pipelines import Work, write_prepared
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mtlscale.config import Task
 from mtlscale.metrics import task_metrics
-from mtlscale.spec import Task
 
 
 def compute(task: Task, *batches: tuple[torch.Tensor, torch.Tensor]) -> dict[str, float]:

@@ -57,12 +57,7 @@ class MlflowServer:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env=os.environ
-                | {
-                    "MLFLOW_DISABLE_TELEMETRY": "true",
-                    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eight processes that nobody here needs
-                    "PYTHONWARNINGS": "ignore",
-                },
+                env=os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONWARNINGS": "ignore"},
             )
         deadline = time.monotonic() + 120
         while True:

@@ -21,9 +21,9 @@ import yaml
 from image_sets import encoded, picture
 from scipy.io import savemat
 
-from pipelines.amazon import PRODUCTS
-from pipelines.celeba import NINE
-from pipelines.newsgroups import LABELS, PARTS
+from pipelines.image.celeba import NINE
+from pipelines.text.amazon import PRODUCTS
+from pipelines.text.newsgroups import LABELS, PARTS
 
 Tree = dict[str, bytes]  # name below the source -> content
 

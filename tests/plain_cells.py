@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mtlscale.architectures._mixed_cell import DILATED, SEPARABLE, LeavingStates
-from mtlscale.encoders import EDGES, NODES, OPERATIONS, shifted
+from mtlscale.nas.cells import EDGES, NODES, OPERATIONS, shifted
+from mtlscale.nas.search.mixed_cell import DILATED, SEPARABLE, LeavingStates
 
 
 def plain(leaving: LeavingStates, maps: Sequence[Tensor], weights: Tensor, skips: Sequence[Tensor]) -> list[Tensor]:

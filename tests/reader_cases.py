@@ -12,10 +12,10 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from mtlscale.config import MISSING_CLASS, SPLITS, Experiment, Run, Task, TaskSuite, load_plugin
 from mtlscale.data import PreparedData, load_prepared
-from mtlscale.data.prepared import SourceInfo
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import MISSING_CLASS, SPLITS, Experiment, Run, Task, TaskSuite, load_plugin
+from mtlscale.data.format.prepared import SourceInfo
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.training import Trainer
 from pipelines import Pipeline, Prepared, write_prepared
 

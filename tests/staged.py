@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from mtlscale.config import Task, TaskSuite
 from mtlscale.data import Batch, Samples
-from mtlscale.spec import Task, TaskSuite
 
 TASKS = ("a", "b", "c")
 ENCODERS: dict[str, dict[str, Any]] = {

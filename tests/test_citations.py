@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.spec import components
+from mtlscale.config.registry import components
 
 ROOT = Path(__file__).parents[1]
 PAGE = "docs/methods.md"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from mtlscale.config import Experiment, load_experiment
 from mtlscale.data import PreparedData, load_prepared
-from mtlscale.execution.prepare import prepare
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import RunRecord
-from mtlscale.spec import Experiment, load_experiment
 from mtlscale.training import train
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"

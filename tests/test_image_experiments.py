@@ -9,11 +9,11 @@ import pytest
 import torch
 from official import cityscapes, pascal_context, taskonomy
 
+from mtlscale.config import SHIPPED, Experiment, Task, TaskSuite, load_experiment
 from mtlscale.data import Batch, Samples
-from mtlscale.data.prepared import load_prepared
-from mtlscale.execution.prepare import prepare
+from mtlscale.data.format.prepared import load_prepared
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.report import Leaderboard, read_published
-from mtlscale.spec import SHIPPED, Experiment, Task, TaskSuite, load_experiment
 from mtlscale.torchvision_ops import declare
 from mtlscale.training import build_model, train
 

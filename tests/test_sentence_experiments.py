@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from mtlscale.spec import load_experiment
-from pipelines.sentences import DEFAULT
+from mtlscale.config import load_experiment
+from pipelines.text.sentences import DEFAULT
 
 FORMS = ("cpu", "full")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import formulas
 import pytest
 
-from mtlscale.spec.components import PACKAGES, component, names
-from mtlscale.spec.key_reference import key_reference
+from mtlscale.config.experiment.key_reference import key_reference
+from mtlscale.config.registry.components import PACKAGES, component, names
 
 ROOT = Path(__file__).parents[1]
 
@@ -72,5 +72,5 @@ def test_every_component_and_its_settings_are_there(site: Path) -> None:
 
 def test_links_lead_into_the_code(site: Path) -> None:
     """A file of the code that a page links to is a page of the site, with the file as it is."""
-    assert "source/mtlscale/architectures/hps.py.html" in page(site, "own_architecture.html")
-    assert "class HPSModule" in re.sub(r"<[^>]+>", "", page(site, "source/mtlscale/architectures/hps.py.html"))
+    assert "source/mtlscale/architectures/hard/hps.py.html" in page(site, "own_architecture.html")
+    assert "class HPSModule" in re.sub(r"<[^>]+>", "", page(site, "source/mtlscale/architectures/hard/hps.py.html"))

@@ -7,9 +7,9 @@ from typing import Any
 
 from two_workers import PLUGINS
 
+from mtlscale.config import Experiment, Run, load_plugin
 from mtlscale.data import PreparedData, load_prepared
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import Experiment, Run, load_plugin
+from mtlscale.execution.preparing.prepare import prepare
 
 Options = dict[str, Any]
 Job = tuple[Run, PreparedData]

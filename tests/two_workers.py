@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
+from mtlscale.config import load_plugin
 from mtlscale.data import Workers
-from mtlscale.spec import load_plugin
 
 _HERE = Path(__file__).parent
 PLUGINS = sorted(

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from mtlscale.architectures import Architecture, MultiTaskModule, encoder_head
+from mtlscale.config import TaskSuite, knob
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule
-from mtlscale.spec import TaskSuite, knob
 
 
 class AdaptersModule(MultiTaskModule):

@@ -3,8 +3,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from mtlscale.config import MISSING_CLASS, Task
 from mtlscale.metrics import Accumulator, Metric, SumsAccumulator, over_workers
-from mtlscale.spec import MISSING_CLASS, Task
 
 
 class Recalls(SumsAccumulator):

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from mtlscale.architectures import Architecture, MultiTaskModule, Phase, Turn, encoder_head
-from mtlscale.balancing.equal import Equal
+from mtlscale.balancing.losses.equal import Equal
+from mtlscale.config import TaskSuite, knob
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule
-from mtlscale.spec import TaskSuite, knob
 
 
 class GatedModule(MultiTaskModule):

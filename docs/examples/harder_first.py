@@ -3,7 +3,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from mtlscale.balancing import Balancer, State
-from mtlscale.spec import knob
+from mtlscale.config import knob
 
 
 class HarderFirst(Balancer):

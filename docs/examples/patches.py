@@ -4,8 +4,8 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from mtlscale.data.splits import hash_split
-from mtlscale.spec import SPLITS, Task, TaskSuite, knob
+from mtlscale.config import SPLITS, Task, TaskSuite, knob
+from mtlscale.data.sampling.splits import hash_split
 from pipelines import Pipeline, Prepared, Work
 
 

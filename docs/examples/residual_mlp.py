@@ -3,8 +3,8 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from mtlscale.config import TaskSuite, knob
 from mtlscale.encoders import Encoder, EncoderModule
-from mtlscale.spec import TaskSuite, knob
 
 
 class ResidualMLPModule(EncoderModule):

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from mtlscale.balancing import Balancer, State
-from mtlscale.spec import knob
+from mtlscale.config import knob
 
 
 class RunningMean(Balancer):

@@ -3,9 +3,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule
+from mtlscale.config import TaskSuite, knob
 from mtlscale.data import Batch, Outputs
 from mtlscale.objectives import Objective, ObjectiveModule
-from mtlscale.spec import TaskSuite, knob
 
 
 class SmallFeaturesModule(ObjectiveModule):

@@ -16,9 +16,9 @@ import pyarrow as pa
 from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule
+from mtlscale.config import SPLITS, Task, TaskSuite, UserError, knob
 from mtlscale.data import Batch, Outputs, Workers
 from mtlscale.objectives import Objective, ObjectiveModule
-from mtlscale.spec import SPLITS, Task, TaskSuite, UserError, knob
 from pipelines import Pipeline, Prepared, Work
 
 FEATURES = 5

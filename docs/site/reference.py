@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from mtlscale.config.experiment.key_reference import Section, key_reference, written
+from mtlscale.config.registry.components import PACKAGES, Knob, component, names
 from mtlscale.metrics import METRICS
-from mtlscale.spec.components import PACKAGES, Knob, component, names
-from mtlscale.spec.key_reference import Section, key_reference, written
 
 KINDS = {
     "balancers": "How task losses or gradients become one update.",

@@ -1,6 +1,9 @@
-"""How parameters are shared between tasks. One module per architecture, named as in experiment files."""
+"""Architectures, which decide how tasks share parameters.
 
-from mtlscale.architectures._base import (
+There is one module per architecture, named as in experiment files. Other packages use the names re-exported here.
+"""
+
+from mtlscale.architectures.contract import (
     Architecture,
     HeadMaker,
     LabelledData,
@@ -12,17 +15,16 @@ from mtlscale.architectures._base import (
     pooled,
     staged,
 )
-from mtlscale.architectures._layout import channels_last
-from mtlscale.architectures._phases import TURN_SETTINGS, Found, NetworkSource, Phase, Share, Source, Turn
-from mtlscale.architectures._tokens import of_tokens
-from mtlscale.encoders import Genotype, darts_flops, darts_parameters
+from mtlscale.architectures.memory_layout import channels_last
+from mtlscale.architectures.phases import TURN_SETTINGS, Found, NetworkSource, Phase, Share, Source, Turn
+from mtlscale.architectures.token_rows import of_tokens
+from mtlscale.renamed import moved_names
 from mtlscale.solvers import conflict_mask
 
 __all__ = [
     "TURN_SETTINGS",
     "Architecture",
     "Found",
-    "Genotype",
     "HeadMaker",
     "LabelledData",
     "MultiTaskModule",
@@ -33,8 +35,6 @@ __all__ = [
     "Turn",
     "channels_last",
     "conflict_mask",
-    "darts_flops",
-    "darts_parameters",
     "encoder_head",
     "linear_head",
     "map_staged",
@@ -43,3 +43,6 @@ __all__ = [
     "pooled",
     "staged",
 ]
+
+# The old place of these names, for one release.
+__getattr__ = moved_names(__name__, {"mtlscale.nas": ["Genotype", "darts_flops", "darts_parameters"]})

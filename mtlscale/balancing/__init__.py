@@ -1,6 +1,10 @@
-"""How task losses or task gradients become one update. One module per balancer, named as in experiment files."""
+"""Balancers: components that turn task losses or task gradients into one update.
 
-from mtlscale.balancing._base import (
+One module per balancer, named as in experiment files. `Balancer` is the contract of all; `JacobianBalancer`,
+`ValidationBalancer` and `ModuleBalancer` refine it.
+"""
+
+from mtlscale.balancing.contract import (
     Balancer,
     JacobianBalancer,
     ModuleBalancer,

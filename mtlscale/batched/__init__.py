@@ -1,4 +1,4 @@
-"""Many small trials trained as one batched model."""
+"""Training of many small trials as one batched model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mtlscale.lazy import lazily
 
 if TYPE_CHECKING:
-    from mtlscale.batched.planning import Estimate
+    from mtlscale.batched.eligibility.planning import Estimate
     from mtlscale.batched.trainer import BatchedTrainer
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "mtlscale.batched.planning": ["Estimate"],
+        "mtlscale.batched.eligibility.planning": ["Estimate"],
         "mtlscale.batched.trainer": ["BatchedTrainer"],
     },
 )

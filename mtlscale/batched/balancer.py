@@ -1,4 +1,4 @@
-"""A balancer for many trials at once, each with knobs of its own."""
+"""Balancer for many trials at once, each with knobs of its own."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ Call = Callable[[Balancer, Tensor, Tensor | None, State, Tensor], tuple[Tensor, 
 
 
 class BatchedBalancer:
-    """Answers for B trials what each trial's balancer would answer alone: losses [B, T], gramian [B, T, T], present
-    [B, T], states with a leading B.
+    """Balancer that answers for B trials what each trial's balancer would answer alone.
 
-    Balancers with the same knobs are called once. Of others that need losses only, the knobs become tensors and the
-    call is vectorised; where a balancer cannot be (it asks for a number), and for those that solve a problem per
-    Gramian anyway, each trial is called. So it is where the trials miss labels of different tasks.
+    Losses are [B, T], Gramians [B, T, T], presence [B, T]; states have a leading B.
+
+    Balancers with the same knobs are called once. For others that need losses only, the knobs become tensors and the
+    call is vectorised. Each trial is called by itself where a balancer cannot be vectorised (it asks for a number),
+    where balancers solve a problem per Gramian anyway, and where the trials miss labels of different tasks.
     """
 
     def __init__(self, balancers: Sequence[Balancer]) -> None:
@@ -41,15 +42,15 @@ class BatchedBalancer:
         self._stubborn: set[Call] = set()  # calls that cannot be vectorised
 
     def balance(self, losses: Tensor, gramian: Tensor | None, state: State, present: Tensor) -> tuple[Tensor, State]:
-        """Weights [B, T] and the next states."""
+        """Return the weights [B, T] and the next states."""
         return self._over(balance, losses, gramian, state, present)
 
     def look_again(self, losses: Tensor, state: State, present: Tensor) -> State:
-        """The states after the same batch's losses [B, T] after the step."""
+        """Return the states after the same batch's losses [B, T] after the step."""
         return self._over(_look_again, losses, None, state, present)[1]
 
     def on_epoch_end(self, losses: Tensor, state: State) -> State:
-        """losses [B, T]: training losses averaged over the epoch."""
+        """Return the states after an epoch; `losses` [B, T] are training losses averaged over it."""
         return self._over(_on_epoch_end, losses, None, state, torch.ones_like(losses, dtype=torch.bool))[1]
 
     def _over(
@@ -57,8 +58,10 @@ class BatchedBalancer:
     ) -> tuple[Tensor, State]:
         if not bool((present == present[0]).all()):
             return self._each(call, losses, gramian, state, present)
+
         if self._alike:
             return call(self._one, losses, gramian, state, present[0])
+
         if self._vectorised and call not in self._stubborn:
             knobs = {name: value.to(losses.device) for name, value in self._knobs.items()}
             try:
@@ -66,8 +69,9 @@ class BatchedBalancer:
                     lambda knobs, losses, state: call(_with(self._one, knobs), losses, None, state, present[0])
                 )(knobs, losses, state)
                 return answer
-            except (RuntimeError, TypeError):  # it branches on a knob, or leaves torch
+            except (RuntimeError, TypeError):  # the balancer branches on a knob, or leaves torch
                 self._stubborn.add(call)
+
         return self._each(call, losses, gramian, state, present)
 
     def _each(
@@ -83,6 +87,7 @@ class BatchedBalancer:
             )
             for trial, balancer in enumerate(self._all)
         ]
+
         states = {key: torch.stack([after[key] for _, after in answers]) for key in answers[0][1]}
         return torch.stack([numbers for numbers, _ in answers]), states
 
@@ -100,7 +105,7 @@ def _on_epoch_end(
 
 
 def _with(balancer: Balancer, knobs: dict[str, Tensor]) -> Balancer:
-    """The balancer with tensors for knobs; they were checked one by one when the trials' own were built."""
+    """Return the balancer with tensors for knobs; they were checked one by one when the trials' own were built."""
     result = copy.copy(balancer)
     for name, value in knobs.items():
         object.__setattr__(result, name, value)

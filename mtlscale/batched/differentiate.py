@@ -1,4 +1,4 @@
-"""How the gradients of many trials arise: the losses of a step with their graphs, and their differentiation.
+"""Gradients of many trials: the losses of a step with their graphs, and their differentiation.
 
 Of what is shared, a balancer of Gramians wants every task's gradient. Where tasks are side by side it comes from one
 pass: each task works on a copy of its own.
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mtlscale.batched.batch_plan import Part
+from mtlscale.batched.linear_hooks import Taps
 from mtlscale.batched.network import BatchedNetwork
-from mtlscale.batched.parts import Part
-from mtlscale.batched.slots import Layout
+from mtlscale.batched.parameter_layout import Layout
 from mtlscale.batched.streams import Streams
-from mtlscale.batched.taps import Taps
 from mtlscale.solvers import layer_gramian
 
 Gradients = list[Tensor | None]  # one entry per slot; None where no loss reaches it
@@ -24,8 +24,10 @@ Gradients = list[Tensor | None]  # one entry per slot; None where no loss reache
 
 @dataclass(frozen=True)
 class Graph:
-    """The losses of one step, differentiable in the leaves: of the slots, with a copy of what is shared per task where
-    `expanded`."""
+    """Losses of one step, differentiable in the leaves, those of the slots.
+
+    Where `expanded`, each task has a copy of what is shared.
+    """
 
     leaves: list[Tensor]
     expanded: bool
@@ -36,7 +38,7 @@ class Graph:
 def forward(
     network: BatchedNetwork, train: Streams, values: Sequence[Tensor], parts: Sequence[Part], *, expanded: bool = False
 ) -> Graph:
-    """The losses of all tasks of a step."""
+    """Compute the losses of all tasks of a step."""
     layout, size = network.layout, len(network.layout.names)
     leaves = [value.detach() for value in values]
     if expanded:
@@ -45,52 +47,62 @@ def forward(
             for slot, leaf in zip(layout.slots, leaves, strict=True)
         ]
     leaves = [leaf.requires_grad_() for leaf in leaves]
+
     if layout.joined:
-        cut = layout.of_groups(leaves, [slot.side_by_side or expanded for slot in layout.slots])
-        found = [network.losses_of_group(part, train, own, expanded) for part, own in zip(parts, cut, strict=True)]
-        sums, counts = (layout.by_task(torch.cat(side, dim=1)) for side in zip(*found, strict=True))
+        group_values = layout.of_groups(leaves, [slot.side_by_side or expanded for slot in layout.slots])
+        pairs = [
+            network.losses_of_group(part, train, own_values, expanded)
+            for part, own_values in zip(parts, group_values, strict=True)
+        ]
+        sums, counts = (layout.by_task(torch.cat(side, dim=1)) for side in zip(*pairs, strict=True))
     else:
-        place = {str(part.stream): place for place, part in enumerate(parts)}
-        streams = [parts[place[stream]] for stream in network.suite.streams]  # in the order of the tasks
-        found = [network.losses_of_stream(part, train, leaves) for part in streams]
-        sums, counts = (torch.cat(side, dim=1) for side in zip(*found, strict=True))
+        part_index = {str(part.stream): part_index for part_index, part in enumerate(parts)}
+        streams = [parts[part_index[stream]] for stream in network.suite.streams]  # in the order of the tasks
+        pairs = [network.losses_of_stream(part, train, leaves) for part in streams]
+        sums, counts = (torch.cat(side, dim=1) for side in zip(*pairs, strict=True))
+
     return Graph(leaves, expanded, sums, counts)
 
 
 def tapped(
     network: BatchedNetwork, train: Streams, values: Sequence[Tensor], part: Part, taps: Taps, *, check: bool
 ) -> tuple[Graph, Gradients, Tensor] | None:
-    """Where tasks share their input and no more than linear layers: the losses of a step, the gradients of what is a
-    task's own, and the products [B, T, T] of the tasks' gradients of what is shared, none of which is made.
+    """Return losses, own gradients and Gramians of a step without making any task's gradient of what is shared.
 
-    None where a `check` finds that the layers were not used as the taps read them.
+    This is for tasks that share their input and no more than linear layers. The gradients are those of what is a task's
+    own, the Gramians [B, T, T] the products of the tasks' gradients of what is shared. Return None where a `check`
+    finds that the layers were not used as the taps read them.
     """
     leaves = [value.detach().requires_grad_() for value in values]
     size, rows = len(values[0]), part.indices.shape[-1]
+
     zeros = [leaves[0].new_zeros(size, rows, layer.out_features).requires_grad_() for layer in taps.layers]
     sums, counts, inputs = network.tapped_losses(part, train, leaves, taps, zeros)
     if check and not taps.hold(inputs, sums, [leaves[i] for i in network.layout.shared]):
         return None
+
     result: Gradients = [None] * len(leaves)
     columns = []
     for task, total in enumerate(sums):
-        own = [i for i, slot in enumerate(network.layout.slots) if slot.task == task]
-        wanted = [*zeros, *(leaves[i] for i in own)]
-        found = torch.autograd.grad(total.sum(), wanted, allow_unused=True, retain_graph=True)
-        columns.append(found[: len(zeros)])
-        for i, gradient in zip(own, found[len(zeros) :], strict=True):
+        own_indices = [i for i, slot in enumerate(network.layout.slots) if slot.task == task]
+        targets = [*zeros, *(leaves[i] for i in own_indices)]
+        gradients = torch.autograd.grad(total.sum(), targets, allow_unused=True, retain_graph=True)
+        columns.append(gradients[: len(zeros)])
+        for i, gradient in zip(own_indices, gradients[len(zeros) :], strict=True):
             result[i] = gradient
+
     k = leaves[0].new_zeros(size, len(sums), len(sums), dtype=torch.float64)
-    for place, (layer, before) in enumerate(zip(taps.layers, inputs, strict=True)):
-        deltas = torch.stack([column[place] for column in columns], dim=1)
+    for layer_index, (layer, layer_inputs) in enumerate(zip(taps.layers, inputs, strict=True)):
+        deltas = torch.stack([column[layer_index] for column in columns], dim=1)
         if layer.bias is not None:
-            before = torch.cat([before, before.new_ones(*before.shape[:-1], 1)], dim=-1)
-        k += layer_gramian(before, deltas)
+            layer_inputs = torch.cat([layer_inputs, layer_inputs.new_ones(*layer_inputs.shape[:-1], 1)], dim=-1)
+        k += layer_gramian(layer_inputs, deltas)
+
     return Graph(leaves, False, torch.stack(sums, 1), counts), result, k
 
 
 def joined(graph: Graph, layout: Layout, own: Gradients, along: Tensor, of_own: Tensor) -> Gradients:
-    """What is shared by one backward pass of the sums times `along` [B, T]; the tasks' own times `of_own` [B, T]."""
+    """Return shared gradients by one backward pass of the sums times `along` [B, T], own ones times `of_own` [B, T]."""
     total = (graph.sums * along.to(graph.sums, non_blocking=True)).sum()
     trunk = torch.autograd.grad(total, [graph.leaves[i] for i in layout.shared], allow_unused=True)
     result = [None if g is None else g * fit(s.of_task(of_own), g) for s, g in zip(layout.slots, own, strict=True)]
@@ -100,39 +112,45 @@ def joined(graph: Graph, layout: Layout, own: Gradients, along: Tensor, of_own: 
 
 
 def weighted(graph: Graph, layout: Layout, factors: Tensor, of_heads: Tensor | None) -> Gradients:
-    """One backward pass of the sums times `factors` [B, T]; a second where what is a task's own has other ones."""
+    """Return the gradients by one backward pass of the sums times `factors` [B, T].
+
+    A second pass follows where what is a task's own has other factors, `of_heads`.
+    """
     total = (graph.sums * factors.to(graph.sums, non_blocking=True)).sum()
     if of_heads is None:
         return list(torch.autograd.grad(total, graph.leaves, allow_unused=True))
-    other = (graph.sums * of_heads.to(graph.sums, non_blocking=True)).sum()
-    heads = torch.autograd.grad(other, graph.leaves, allow_unused=True, retain_graph=True)
+    head_total = (graph.sums * of_heads.to(graph.sums, non_blocking=True)).sum()
+    heads = torch.autograd.grad(head_total, graph.leaves, allow_unused=True, retain_graph=True)
     trunk = torch.autograd.grad(total, graph.leaves, allow_unused=True)
     return [t if slot.shared else h for slot, h, t in zip(layout.slots, heads, trunk, strict=True)]
 
 
 def by_task(graph: Graph, layout: Layout) -> Gradients:
-    """Gradients of the sums of losses: of what is shared by task [B, T, ...], of what is a task's own as it is."""
+    """Return the gradients of the sums of losses: shared ones by task [B, T, ...], a task's own as they are."""
     leaves, shared = graph.leaves, layout.shared
     if graph.expanded:
         return list(torch.autograd.grad(graph.sums.sum(), leaves, allow_unused=True))
+
     result: Gradients = [None] * len(leaves)
     rows: list[list[Tensor | None]] = []
     for task in range(len(layout.names)):
-        own = [i for i, slot in enumerate(layout.slots) if slot.task == task]
-        wanted = [leaves[i] for i in (*shared, *own)]
-        found = torch.autograd.grad(graph.sums[:, task].sum(), wanted, allow_unused=True, retain_graph=True)
-        rows.append(list(found[: len(shared)]))
-        for i, gradient in zip(own, found[len(shared) :], strict=True):
+        own_indices = [i for i, slot in enumerate(layout.slots) if slot.task == task]
+        targets = [leaves[i] for i in (*shared, *own_indices)]
+        gradients = torch.autograd.grad(graph.sums[:, task].sum(), targets, allow_unused=True, retain_graph=True)
+        rows.append(list(gradients[: len(shared)]))
+        for i, gradient in zip(own_indices, gradients[len(shared) :], strict=True):
             result[i] = gradient
+
     for position, i in enumerate(shared):
         column = [row[position] for row in rows]
         if any(g is not None for g in column):
             result[i] = torch.stack([torch.zeros_like(leaves[i]) if g is None else g for g in column], dim=1)
+
     return result
 
 
 def gramian(rows: Gradients, layout: Layout, like: Tensor) -> Tensor:
-    """[B, T, T] float64: inner products of the tasks' gradients of what is shared. like: [B, T]."""
+    """Return the inner products [B, T, T] float64 of the tasks' gradients of what is shared. `like` is [B, T]."""
     k = like.new_zeros(*like.shape, like.shape[-1], dtype=torch.float64)
     for i in layout.shared:
         row = rows[i]
@@ -143,9 +161,9 @@ def gramian(rows: Gradients, layout: Layout, like: Tensor) -> Tensor:
 
 
 def combine(rows: Gradients, layout: Layout, along: Tensor, own: Tensor) -> Gradients:
-    """The gradients by task times `along` [B, T] summed over tasks, and the tasks' own times `own` [B, T]."""
-    result, like = list(rows), next(row for row in rows if row is not None)
-    along, own = torch.stack([along, own]).to(like, non_blocking=True)  # one copy to the device
+    """Sum gradients by task times `along` [B, T] over tasks, and multiply the tasks' own by `own` [B, T]."""
+    result, example = list(rows), next(row for row in rows if row is not None)
+    along, own = torch.stack([along, own]).to(example, non_blocking=True)  # one copy to the device
     for i, (slot, row) in enumerate(zip(layout.slots, rows, strict=True)):
         if row is not None and slot.shared:
             flat = along.unsqueeze(1) @ row.reshape(*row.shape[:2], -1)
@@ -156,5 +174,5 @@ def combine(rows: Gradients, layout: Layout, along: Tensor, own: Tensor) -> Grad
 
 
 def fit(numbers: Tensor, like: Tensor) -> Tensor:
-    """[B] or [B, T] such that it broadcasts against [B, ...] or [B, T, ...]."""
+    """Reshape [B] or [B, T] such that it broadcasts against [B, ...] or [B, T, ...]."""
     return numbers.to(like).reshape(*numbers.shape, *[1] * (like.ndim - numbers.ndim))

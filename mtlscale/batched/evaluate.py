@@ -19,34 +19,43 @@ _EVALUATED = 1 << 18  # samples x trials in one evaluation pass
 
 
 class BatchedEvaluation:
-    """Measures trials with given values of the slots. most: samples of an evaluation batch."""
+    """Evaluation of trials with given values of the slots; `most` is the number of samples in an evaluation batch."""
 
     def __init__(self, network: BatchedNetwork, splits: Mapping[str, Streams], most: int) -> None:
         self.network, self.splits, self.most = network, splits, most
 
     @torch.no_grad()
     def __call__(self, split: str, values: Sequence[Tensor], items: ItemBootstrap | None = None) -> list[Metrics]:
-        """For every trial: task -> metric -> value over the whole split, "loss" included. items: is told of them all,
-        too."""
+        """Return for every trial: task -> metric -> value over the whole split, "loss" included.
+
+        `items` gets every prediction, too.
+        """
         layout, model = self.network.layout, self.network.model
         model.eval()
         trials = len(values[0])
-        found = tables(self.network.suite, trials, values[0].device)
+        task_tables = tables(self.network.suite, trials, values[0].device)
+
         if layout.joined:
-            cut = layout.of_groups(values, [slot.side_by_side for slot in layout.slots])
-            for group, own, data in zip(layout.groups, cut, self.splits[split].groups, strict=True):
+            values_of_groups = layout.of_groups(values, [slot.side_by_side for slot in layout.slots])
+            for group, group_values, data in zip(
+                layout.groups, values_of_groups, self.splits[split].groups, strict=True
+            ):
                 for piece in self._pieces(data.longest, trials * len(group)):
                     samples = data.inputs[:, piece], data.targets[:, piece]
-                    self._side_by_side([found[task] for task in group], own, samples, items, piece)
+                    self._side_by_side([task_tables[task] for task in group], group_values, samples, items, piece)
         else:
-            of_task = dict(zip(layout.names, found, strict=True))
-            for stream, whole in self.splits[split].by_name.items():
-                for piece in self._pieces(len(whole), trials):
-                    targets = {name: target[piece] for name, target in whole.targets.items()}
-                    self._stream(of_task, stream, values, Samples(whole.inputs[piece], targets), items, piece)
-        results = [table.results() for table in found]
+            table_of = dict(zip(layout.names, task_tables, strict=True))
+            for stream, stream_samples in self.splits[split].by_name.items():
+                for piece in self._pieces(len(stream_samples), trials):
+                    targets = {name: target[piece] for name, target in stream_samples.targets.items()}
+                    self._stream(table_of, stream, values, Samples(stream_samples.inputs[piece], targets), items, piece)
+
+        results = [table.results() for table in task_tables]
         model.train()
-        return [{name: of[b] for name, of in zip(layout.names, results, strict=True)} for b in range(trials)]
+        return [
+            {name: task_results[b] for name, task_results in zip(layout.names, results, strict=True)}
+            for b in range(trials)
+        ]
 
     def _pieces(self, samples: int, copies: int) -> Iterator[slice]:
         size = max(1, min(self.most, _EVALUATED // copies))
@@ -66,6 +75,7 @@ class BatchedEvaluation:
             weights = items.weights(stream, torch.arange(piece.start, piece.stop), values[0].device)
             for name, target in samples.targets.items():
                 items.add(name, predictions[name], target, weights)
+
         for name, target in samples.targets.items():
             table, prediction = found[name], predictions[name]
             task = table.task
@@ -84,13 +94,17 @@ class BatchedEvaluation:
         piece: slice,
     ) -> None:
         inputs, targets = samples
-        whole = items is not None
-        (totals, counts), predictions, sums = self.network.measure_group(values, inputs, targets, whole=whole)
+        with_predictions = items is not None
+        (totals, counts), predictions, sums = self.network.measure_group(
+            values, inputs, targets, whole=with_predictions
+        )
+
         if items is not None and predictions is not None:
-            places = torch.arange(piece.start, piece.stop)
+            item_indices = torch.arange(piece.start, piece.stop)
             for index, table in enumerate(found):
-                weights = items.weights(table.task.name, places, inputs.device)
+                weights = items.weights(table.task.name, item_indices, inputs.device)
                 items.add(table.task.name, predictions[:, index], targets[index], weights)
+
         for index, table in enumerate(found):
             table.add_loss(totals[:, index], counts[:, index])
             if sums is not None:

@@ -1,4 +1,4 @@
-"""The network of many trials: one forward pass under vmap, with every trial's values in place of the parameters."""
+"""Network of many trials: one forward pass under vmap, with every trial's values in place of the parameters."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 from mtlscale.architectures import MultiTaskModule
-from mtlscale.batched.parts import Part
-from mtlscale.batched.slots import Layout
+from mtlscale.batched.batch_plan import Part
+from mtlscale.batched.linear_hooks import Taps
+from mtlscale.batched.parameter_layout import Layout
 from mtlscale.batched.streams import Streams
-from mtlscale.batched.taps import Taps
+from mtlscale.config import TaskSuite
 from mtlscale.data import Batch, Samples
 from mtlscale.encoders import drawn
 from mtlscale.metrics import pooled, pooled_sums
-from mtlscale.spec import TaskSuite
 from mtlscale.training import task_loss
 
 Loss = tuple[Tensor, Tensor]  # sums and counts
 
 
 class BatchedNetwork:
-    """Losses and predictions of B trials. rates: name of each dropout module's buffer -> the trials' [B]."""
+    """Losses and predictions of B trials.
+
+    `rates` are the trials' dropout rates [B] by the name of each dropout module's buffer.
+    """
 
     def __init__(self, model: MultiTaskModule, suite: TaskSuite, layout: Layout, rates: Mapping[str, Tensor]) -> None:
         self.model, self.suite, self.layout, self.rates = model, suite, layout, dict(rates)
@@ -33,7 +36,7 @@ class BatchedNetwork:
         self._task = {task.name: task for task in suite.tasks}
 
     def keep(self, trials: Tensor) -> None:
-        """Go on with these trials alone: indices [B']."""
+        """Keep only the trials at the indices `trials` [B']."""
         self.rates = {name: rate[trials] for name, rate in self.rates.items()}
 
     def predict(
@@ -45,25 +48,29 @@ class BatchedNetwork:
         samples: Samples,
         uniform: Sequence[Tensor] = (),
     ) -> dict[str, Tensor]:
-        """One trial's predictions of one stream, with `values` for the parameters `names`; runs under vmap."""
+        """Return one trial's predictions of one stream, with `values` for the parameters `names`; runs under vmap."""
         named = dict(zip(names, values, strict=True)) | dict(rates)
+
         with drawn(iter(uniform)):
             outputs = functional_call(self.model, named, (Batch(stream, samples, len(samples)),), tie_weights=False)
         predictions: dict[str, Tensor] = outputs.predictions
         return predictions
 
     def losses_of_stream(self, part: Part, train: Streams, values: Sequence[Tensor]) -> Loss:
-        """Sums and counts [B, tasks] of the losses of a stream's tasks; values: of all slots."""
+        """Return sums and counts [B, tasks] of the losses of a stream's tasks. `values` are those of all slots."""
         sums, counts, _ = self.tapped_losses(part, train, values, None, ())
         return torch.stack(sums, 1), counts
 
     def tapped_losses(
         self, part: Part, train: Streams, values: Sequence[Tensor], taps: Taps | None, zeros: Sequence[Tensor]
     ) -> tuple[list[Tensor], Tensor, list[Tensor]]:
-        """Sums [B] task by task, each with a graph of its own from the heads on, counts [B, tasks], and the inputs
-        [B, n, i] of the tapped layers. zeros: [B, n, o] for each of these."""
+        """Return sums and counts of the losses of a stream's tasks, and the inputs of the tapped layers.
+
+        The sums [B] come task by task, each with its own graph from the heads on; the counts are [B, tasks], the
+        layers' inputs [B, n, i]. `zeros` [B, n, o] are for each of these layers.
+        """
         assert isinstance(part.stream, str)
-        stream, each = part.stream, 0 if part.per_trial else None
+        stream, per_trial = part.stream, 0 if part.per_trial else None
         tasks = self.suite.streams[stream]
         slots = self.layout.of_tasks(tasks)
         names = [self.layout.slots[i].names[0] for i in slots]
@@ -71,52 +78,61 @@ class BatchedNetwork:
         weighted = {} if batch.weights is None else {"weights": batch.weights}
 
         def one(values: Any, rates: Any, inputs: Tensor, targets: Any, weighted: Any, uniform: Any, zeros: Any) -> Any:
-            opened: AbstractContextManager[list[Tensor]] = nullcontext([]) if taps is None else taps.opened(zeros)
-            with opened as seen:
-                found = self.predict(names, values, rates, stream, Samples(inputs, targets), uniform)
-            pairs = [task_loss(self._task[t].loss, found[t], targets[t], weighted.get("weights")) for t in tasks]
-            return [p[0] for p in pairs], torch.stack([p[1] for p in pairs]), [x.detach() for x in seen]
+            taps_opened: AbstractContextManager[list[Tensor]] = nullcontext([]) if taps is None else taps.opened(zeros)
+            with taps_opened as layer_inputs:
+                predictions = self.predict(names, values, rates, stream, Samples(inputs, targets), uniform)
+            pairs = [task_loss(self._task[t].loss, predictions[t], targets[t], weighted.get("weights")) for t in tasks]
+            return [p[0] for p in pairs], torch.stack([p[1] for p in pairs]), [x.detach() for x in layer_inputs]
 
-        trials = vmap(one, in_dims=(0, 0, each, each, each, each, 0))
-        sums, counts, seen = trials(
+        trials = vmap(one, in_dims=(0, 0, per_trial, per_trial, per_trial, per_trial, 0))
+        sums, counts, layer_inputs = trials(
             [values[i] for i in slots], self.rates, batch.inputs, batch.targets, weighted, part.uniform, list(zeros)
         )
-        return [each if part.factors is None else each * part.factors for each in sums], counts, seen
+        return (
+            [per_trial if part.factors is None else per_trial * part.factors for per_trial in sums],
+            counts,
+            layer_inputs,
+        )
 
     def losses_of_group(self, part: Part, train: Streams, values: Sequence[Tensor], expanded: bool) -> Loss:
-        """Sums and counts [B, tasks] of the losses of a group's tasks. values: of the slots, cut to these tasks;
-        expanded: whether what is shared has a copy for each of them, too."""
+        """Return sums and counts [B, tasks] of the losses of a group's tasks.
+
+        `values` are those of the slots, cut to these tasks. With `expanded`, what is shared has a copy for each task,
+        too.
+        """
         assert isinstance(part.stream, int)
-        each = 0 if part.per_trial else None
+        trial_axis = 0 if part.per_trial else None
         inputs, targets = train.groups[part.stream].take(part.indices)
         names, first = [slot.names[0] for slot in self.layout.slots], self.suite.tasks[0]
         over_tasks = [None if slot.shared and not expanded else 0 for slot in self.layout.slots]
 
         def one(values: Any, rates: Any, inputs: Tensor, target: Tensor, uniform: Any) -> Loss:
             samples = Samples(inputs, {first.name: target})
-            found = self.predict(names, values, rates, first.name, samples, uniform)
-            return task_loss(first.loss, found[first.name], target)
+            predictions = self.predict(names, values, rates, first.name, samples, uniform)
+            return task_loss(first.loss, predictions[first.name], target)
 
         tasks = vmap(one, in_dims=(over_tasks, None, 0, 0, 0))
-        trials = vmap(tasks, in_dims=(0, 0, each, each, each))
+        trials = vmap(tasks, in_dims=(0, 0, trial_axis, trial_axis, trial_axis))
         sums, counts = trials(list(values), self.rates, inputs, targets, part.uniform)
         return sums if part.factors is None else sums * part.factors, counts
 
     def predict_stream(self, stream: str, values: Sequence[Tensor], samples: Samples) -> dict[str, Tensor]:
-        """[B, n, ...] for each of the stream's tasks, nothing dropped; values: of all slots."""
+        """Return [B, n, ...] for each of the stream's tasks, nothing dropped. `values` are those of all slots."""
         slots = self.layout.of_tasks(self.suite.streams[stream])
         names = [self.layout.slots[i].names[0] for i in slots]
-        found: dict[str, Tensor] = vmap(lambda values: self.predict(names, values, {}, stream, samples))(
+        predictions: dict[str, Tensor] = vmap(lambda values: self.predict(names, values, {}, stream, samples))(
             [values[i] for i in slots]
         )
-        return found
+        return predictions
 
     def measure_group(
         self, values: Sequence[Tensor], inputs: Tensor, targets: Tensor, *, whole: bool = False
     ) -> tuple[Loss, Tensor | None, tuple[dict[str, Tensor], Tensor] | None]:
-        """Losses [B, t] of a group's tasks, nothing dropped, and what their metrics come from: predictions
-        [B, t, n, ...], or where sums will do, these and their counts [B, t]. values: of the slots, cut to the tasks;
-        whole: predictions in any case."""
+        """Return the losses [B, t] of a group's tasks, nothing dropped, and what their metrics come from.
+
+        That is predictions [B, t, n, ...] or, where sums will do, these and their counts [B, t]. `values` are those of
+        the slots, cut to the tasks; with `whole`, predictions come in any case.
+        """
         names, first = [slot.names[0] for slot in self.layout.slots], self.suite.tasks[0]
         over_tasks = [None if slot.shared else 0 for slot in self.layout.slots]
         by_sums = pooled(first)

@@ -1,4 +1,4 @@
-"""torch's optimisers for many trials at once: the same formulas with a learning rate, decay and momentum per trial.
+"""Optimisers of torch for many trials at once: the same formulas with a learning rate, decay and momentum per trial.
 
 Every parameter is a tensor [B, ...] of B trials; settings are [B] tensors. What `torch.optim` computes for one trial
 comes out for each, up to rounding.
@@ -16,16 +16,16 @@ BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # torch's defaults
 
 
 class BatchedOptimizer:
-    """Adam, AdamW, or SGD with momentum, Nesterov's too.
+    """Adam, AdamW, or SGD with momentum, Nesterov's too, for B trials.
 
-    weight_decay, momentum: [B]. A parameter whose gradient is None in a step is left as it is.
+    `weight_decay` and `momentum` are [B]. A parameter whose gradient is None in a step is left as it is.
     """
 
     def __init__(
         self, kind: Literal["adam", "adamw", "sgd", "nesterov"], weight_decay: Tensor, momentum: Tensor
     ) -> None:
         self.kind, self.weight_decay, self.momentum = kind, weight_decay, momentum
-        # Asked once: every question makes the host wait for the device.
+        # Read once: every read makes the host wait for the device.
         self._decays, self._gathers = bool((weight_decay != 0).any()), bool((momentum != 0).any())
         self.steps = 0
         self.first: dict[int, Tensor] = {}  # position of the parameter -> momentum or first moment
@@ -33,7 +33,7 @@ class BatchedOptimizer:
 
     @torch.no_grad()
     def step(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None], lr: Tensor) -> None:
-        """Update the parameters in place; lr: [B], of this step."""
+        """Update the parameters in place; `lr` [B] is that of this step."""
         self.steps += 1
         for position, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
             if gradient is None:
@@ -49,13 +49,13 @@ class BatchedOptimizer:
 
     def _sgd(self, position: int, parameter: Tensor, gradient: Tensor, lr: Tensor) -> None:
         if self._gathers:
-            before = self.first.get(position)
-            if before is None:
+            previous = self.first.get(position)
+            if previous is None:
                 self.first[position] = gradient.clone()
             else:
-                before.mul_(_like(self.momentum, parameter)).add_(gradient)
-            found = self.first[position]
-            gradient = found if self.kind == "sgd" else gradient + _like(self.momentum, parameter) * found
+                previous.mul_(_like(self.momentum, parameter)).add_(gradient)
+            velocity = self.first[position]
+            gradient = velocity if self.kind == "sgd" else gradient + _like(self.momentum, parameter) * velocity
         parameter.addcmul_(gradient, _like(lr, parameter), value=-1.0)
 
     def _adam(self, position: int, parameter: Tensor, gradient: Tensor, lr: Tensor) -> None:
@@ -70,7 +70,7 @@ class BatchedOptimizer:
         parameter.sub_(_like(size, parameter) * mean.div(spread))
 
     def keep(self, trials: Tensor) -> None:
-        """Go on with these trials alone: indices [B']."""
+        """Keep only the trials at the indices `trials` [B']."""
         self.weight_decay, self.momentum = self.weight_decay[trials], self.momentum[trials]
         for state in (self.first, self.second):
             for position in state:
@@ -78,5 +78,5 @@ class BatchedOptimizer:
 
 
 def _like(setting: Tensor, parameter: Tensor) -> Tensor:
-    """[B] that broadcasts against [B, ...]."""
+    """Reshape a setting [B] such that it broadcasts against a parameter [B, ...]."""
     return setting.to(parameter.dtype).reshape(-1, *[1] * (parameter.ndim - 1))

@@ -1,4 +1,4 @@
-"""A session of many trials: everything that changes while they train together, and how one step changes it."""
+"""Session of many trials: everything that changes while they train together, and how one step changes it."""
 
 from __future__ import annotations
 
@@ -8,56 +8,65 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from mtlscale.batched.batch_plan import Drawn, Part, Steps
 from mtlscale.batched.dropout import dropout_places, dropout_rates
 from mtlscale.batched.evaluate import BatchedEvaluation
-from mtlscale.batched.moving import BatchedMover
 from mtlscale.batched.network import BatchedNetwork
-from mtlscale.batched.parts import Drawn, Part, Steps
-from mtlscale.batched.slots import lay_out
+from mtlscale.batched.optimizer_step import BatchedMover
+from mtlscale.batched.parameter_layout import lay_out
 from mtlscale.batched.streams import Streams
 from mtlscale.batched.update import BatchedUpdate, Leaving
+from mtlscale.config import Run, UserError
 from mtlscale.data import SAMPLERS, PreparedData
-from mtlscale.data.readers import open_reader
+from mtlscale.data.readers.random_access import open_reader
 from mtlscale.objectives import ProximalModule
-from mtlscale.spec import Run, UserError
 from mtlscale.training import Tally, build_model
 
-Causes = Mapping[int, Exception]  # place of a trial that cannot go on -> why
+Causes = Mapping[int, Exception]  # position of a trial that cannot go on -> why
 Answer = TypeVar("Answer")
 
 
 class BatchedSession:
-    """The trials that go on, with the parameters they have (`values`, of the slots), their update and their mover.
+    """Session of the trials that go on, with their parameters (`values`, of the slots), their update and their mover.
 
-    model: one network, whose code serves all. tally: of the epoch that is going on. processes: that read these data on
-    this node.
+    Attributes:
+        model: one network, whose code serves all.
+        tally: that of the current epoch.
+
+    `processes` is the number of processes that read these data on this node.
     """
 
     def __init__(self, runs: Sequence[Run], data: PreparedData, device: torch.device, processes: int = 1) -> None:
         self.runs, self.device, suite, settings = list(runs), device, data.suite, runs[0].training
-        of_seed = {run.seed: run for run in reversed(runs)}
-        built = {seed: build_model(run, suite) for seed, run in of_seed.items()}
+
+        run_of_seed = {run.seed: run for run in reversed(runs)}
+        built = {seed: build_model(run, suite) for seed, run in run_of_seed.items()}
         self.model, objective = built[runs[0].seed]
         if objective is not None and not isinstance(objective, ProximalModule):
             name = runs[0].parts.objective.name
             raise UserError(f"objective {name} declares itself batchable, but is more than a proximal step")
+
         dtype = getattr(torch, settings.dtype)
         reader, _ = open_reader(data, settings.reader, device=device, dtype=dtype, processes=processes)
         splits = {split: reader.whole(split, "batching trials") for split in data.splits}
         self.splits, train = tuple(splits), splits["train"]
         self.model.to(device)
+
         sizes = {stream: len(samples) for stream, samples in train.items()}
         lengths = SAMPLERS[settings.batches](sizes, settings.batch_size, 0).lengths()
         self.layout = lay_out(self.model, suite, train, lengths, len(runs))
         self.values = self.layout.values([built[run.seed][0] for run in runs], device)
-        streams = {split: Streams(found, self.layout) for split, found in splits.items()}
+
+        streams = {split: Streams(stream_samples, self.layout) for split, stream_samples in splits.items()}
         rates = dropout_rates(self.model, runs, suite, device)
         self.network = BatchedNetwork(self.model, suite, self.layout, rates)
+
         self.update = BatchedUpdate(runs, self.network, streams["train"], dtype)
         self.mover = BatchedMover(runs, self.layout, objective, device)
         places = dropout_places(self.model, self.layout, train)
         self.steps = Steps(self.layout, sizes, settings, places, device)
         self.evaluate = BatchedEvaluation(self.network, streams, settings.eval_batch_size)
+
         self.total = settings.epochs * self.steps.per_epoch
         self.begin_epoch()
 
@@ -70,8 +79,10 @@ class BatchedSession:
         self.tally = Tally(len(self.runs), len(self.layout.names))
 
     def step(self, drawn: Drawn, count: int, leave: Callable[[Causes], Tensor]) -> None:
-        """One step of all trials, after `count`. Those that diverge in it are handed to `leave`, which keeps the
-        others and returns their places."""
+        """Take one step of all trials, after `count` steps.
+
+        Those that diverge in it are handed to `leave`, which keeps the others and returns their positions.
+        """
         parts, number = drawn.parts(self.seeds), count + 1
         answer, parts = self._without_diverging(parts, lambda parts: self.update(self.values, parts, number), leave)
         if answer is None:
@@ -85,19 +96,22 @@ class BatchedSession:
     def _without_diverging(
         self, parts: list[Part], work: Callable[[list[Part]], Answer], leave: Callable[[Causes], Tensor]
     ) -> tuple[Answer | None, list[Part]]:
-        """What `work` gives for the trials that do not diverge in it, and their parts; None where no trial is left."""
+        """Return the result of `work` for the trials that do not diverge in it, and their parts.
+
+        The result is None where no trial is left.
+        """
         while self.runs:
             try:
                 return work(parts), parts
             except Leaving as leaving:
-                kept = leave(leaving.causes)
-                parts = [part.keep(kept) for part in parts]
+                remaining = leave(leaving.causes)
+                parts = [part.keep(remaining) for part in parts]
         return None, parts
 
     def keep(self, places: Sequence[int]) -> Tensor:
-        """Go on with the trials at these places alone; return them as an index."""
+        """Keep only the trials at the positions `places`; return them as an index."""
         index = torch.tensor(places, dtype=torch.int64, device=self.device)
-        self.runs, self.values = [self.runs[place] for place in places], [value[index] for value in self.values]
+        self.runs, self.values = [self.runs[position] for position in places], [value[index] for value in self.values]
         self.tally = self.tally.of(index.cpu())
         self.network.keep(index)
         self.mover.keep(index)

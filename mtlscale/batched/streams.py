@@ -1,4 +1,4 @@
-"""A split on the device: its streams one by one, or side by side where the tasks are."""
+"""Split on the device: its streams one by one, or side by side where the tasks are."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mtlscale.batched.slots import Layout
+from mtlscale.batched.parameter_layout import Layout
+from mtlscale.config import MISSING_CLASS
 from mtlscale.data import Samples
-from mtlscale.spec import MISSING_CLASS
 
 
 @dataclass(frozen=True)
 class Padded:
-    """A group's streams side by side: inputs [t, N + 1, ...], targets [t, N + 1, ...].
+    """Streams of a group side by side: inputs [t, N + 1, ...], targets [t, N + 1, ...].
 
     Rows beyond a stream's own, and the last one of all, have no label: they enter no sum.
     """
@@ -25,17 +25,17 @@ class Padded:
 
     @property
     def longest(self) -> int:
-        """Samples of the longest stream, N."""
+        """The number of samples of the longest stream, N."""
         return self.inputs.shape[1] - 1
 
     def take(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """indices: [..., t, n], -1 for a row without a label."""
+        """Return inputs and targets at `indices` [..., t, n], -1 for a row without a label."""
         rows = torch.arange(len(self.inputs), device=indices.device).unsqueeze(-1)
         return self.inputs[rows, indices], self.targets[rows, indices]
 
 
 class Streams:
-    """The streams of a split by name, and by group where tasks are side by side."""
+    """Streams of a split by name, and by group where tasks are side by side."""
 
     def __init__(self, streams: Mapping[str, Samples], layout: Layout) -> None:
         self.by_name = dict(streams)
@@ -43,7 +43,7 @@ class Streams:
 
 
 def pad(streams: Mapping[str, Samples], names: Sequence[str]) -> Padded:
-    """These streams, of one task each, side by side."""
+    """Return these streams, of one task each, side by side."""
     longest = 1 + max(len(streams[name]) for name in names)
     example = streams[names[0]]
     target = example.targets[names[0]]

@@ -1,7 +1,7 @@
-"""Many small trials trained as one batched model in one process.
+"""Training of many small trials as one batched model in one process.
 
-Trials of one method on one data set whose specs differ only in numbers (`mtlscale.batched.planning`) take their
-steps together: every parameter is a tensor [B, ...] of B trials, the network runs under vmap, and losses, Gramians,
+Trials of one method on one data set whose specs differ only in numbers (`mtlscale.batched.eligibility.planning`) take their steps
+together: every parameter is a tensor [B, ...] of B trials, the network runs under vmap, and losses, Gramians,
 balancers, optimisers, clipping, proximal steps, random numbers, validation and early stopping keep to their trial. A
 trial ends with what it would end with alone, up to the order of sums.
 
@@ -18,11 +18,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from mtlscale.batched.declared import check_declared
+from mtlscale.batched.eligibility.declared import check_declared
 from mtlscale.batched.session import BatchedSession, Causes
+from mtlscale.config import Run
 from mtlscale.data import PreparedData
 from mtlscale.records import Epoch, ItemErrors, Metrics, RunRecord
-from mtlscale.spec import Run
 from mtlscale.training import (
     Diverged,
     ItemBootstrap,
@@ -36,10 +36,14 @@ from mtlscale.training import (
 
 
 class BatchedTrainer:
-    """Trials of one share (`mtlscale.batched.planning.shares`), trained in this process.
+    """Trainer of the trials of one share (`mtlscale.batched.eligibility.planning.shares`) in this process.
 
-    keep_states: keep every trial's parameters of the chosen epoch in `states` (run_id -> name -> tensor). processes:
-    that read these data on this node.
+    Args:
+        runs: the trials.
+        data: the data set in prepared form.
+        device: where to train.
+        keep_states: keep every trial's parameters of the chosen epoch in `states` (run_id -> name -> tensor).
+        processes: number of processes that read these data on this node.
     """
 
     def __init__(
@@ -54,7 +58,9 @@ class BatchedTrainer:
         data = as_asked(data, runs[0])
         self.suite, self.spec, self.device = data.suite, runs[0].training, torch.device(device)
         check_declared(runs, data, self.device)
+
         self.session = BatchedSession(runs, data, self.device, processes)
+
         self.best = [value.clone() for value in self.values]
         self.at = [Progress(started=now()) for _ in runs]
         self.selections = [Selection() for _ in runs]
@@ -69,7 +75,7 @@ class BatchedTrainer:
 
     @property
     def values(self) -> list[Tensor]:
-        """Their parameters."""
+        """The parameters of the trials that go on."""
         return self.session.values
 
     # -- the run of all trials ------------------------------------------------------------------------------------
@@ -100,20 +106,23 @@ class BatchedTrainer:
         self._close(epoch, started, time.perf_counter())
 
     def _close(self, epoch: int, started: float, trained: float) -> None:
-        """Validate, choose, note down the epoch, and let go of the trials that stop early."""
+        """Validate, choose, record the epoch, and let go of the trials that stop early."""
         session, names = self.session, self.session.layout.names
         session.update.on_epoch_end(session.tally.mean_losses)
         last = epoch == self.spec.epochs
+
         vals: list[Metrics] = [{} for _ in self.runs]
         for at in self.at:
             at.epoch = epoch
         if epoch % self.spec.evaluate_every == 0 or last:
             vals = session.evaluate("val", self.values)
             self._choose(vals)
+
         stopped = [self.spec.patience is not None and s.since_best >= self.spec.patience for s in self.selections]
         special = session.mover.special
         theta = None if special is None else special.of(self.values)
-        share = 1.0 / len(self.runs)  # of the time of all
+        share = 1.0 / len(self.runs)  # share of the time of all
+
         for trial, at in enumerate(self.at):
             at.train_seconds += (trained - started) * share
             at.seconds += (time.perf_counter() - started) * share
@@ -122,6 +131,7 @@ class BatchedTrainer:
             traces = session.update.traces(trial)
             if special is not None and theta is not None:
                 traces |= special.objective.traces_of(theta[trial], last or stopped[trial])
+
             entry = Epoch(
                 epoch=epoch,
                 train_loss=dict(zip(names, tally.mean_losses.tolist(), strict=True)),
@@ -131,6 +141,7 @@ class BatchedTrainer:
                 traces=traces,
             )
             at.epochs.append(entry.model_dump())
+
         if any(stopped) and not last:
             self._finish([trial for trial, stop in enumerate(stopped) if stop])
 
@@ -150,43 +161,46 @@ class BatchedTrainer:
     # -- trials that leave -----------------------------------------------------------------------------------------
 
     def _leave(self, causes: Causes) -> Tensor:
-        """Record the trials at these places as diverged or failed; return the places that stay."""
-        for place, cause in causes.items():
-            record = self._record(place, error=str(cause))
+        """Record the trials at these positions as diverged or failed; return the positions that stay."""
+        for position, cause in causes.items():
+            record = self._record(position, error=str(cause))
             if not isinstance(cause, Diverged):
                 error = f"{type(cause).__name__}: {cause}"
                 record = record.model_copy(update={"status": "failed", "error": error})
-            self.ended.append((self.runs[place], record))
-        return self._keep([place for place in range(len(self.runs)) if place not in causes])
+            self.ended.append((self.runs[position], record))
+        return self._keep([position for position in range(len(self.runs)) if position not in causes])
 
     def _finish(self, places: list[int]) -> None:
-        """Measure the trials at these places after their last epoch and at the chosen one, and let them go."""
+        """Measure the trials at these positions after their last epoch and at the chosen one, and let them go."""
         started = time.perf_counter()
         index = torch.tensor(places, device=self.device)
-        now_, chosen = [value[index] for value in self.values], [value[index] for value in self.best]
-        last = {split: self.session.evaluate(split, now_) for split in ("val", "test")}
+        final, chosen = [value[index] for value in self.values], [value[index] for value in self.best]
+        last = {split: self.session.evaluate(split, final) for split in ("val", "test")}
+
         items = ItemBootstrap(self.suite, len(places), self.device)
         metrics = {
             split: self.session.evaluate(split, chosen, items if split == "test" else None)
             for split in self.session.splits
         }
         spread = items.results()
+
         share = (time.perf_counter() - started) / len(places)
-        for position, place in enumerate(places):
-            self.at[place].seconds += share
+        for position, trial in enumerate(places):
+            self.at[trial].seconds += share
             record = self._record(
-                place,
-                metrics={split: found[position] for split, found in metrics.items()},
-                last={split: found[position] for split, found in last.items()},
+                trial,
+                metrics={split: metrics_of_trials[position] for split, metrics_of_trials in metrics.items()},
+                last={split: metrics_of_trials[position] for split, metrics_of_trials in last.items()},
                 items=spread[position],
             )
-            self.ended.append((self.runs[place], record))
+            self.ended.append((self.runs[trial], record))
             if self._keep_states:
-                self.states[self.runs[place].run_id] = self._state_dict([value[position] for value in chosen])
-        self._keep([place for place in range(len(self.runs)) if place not in places])
+                self.states[self.runs[trial].run_id] = self._state_dict([value[position] for value in chosen])
+
+        self._keep([trial for trial in range(len(self.runs)) if trial not in places])
 
     def _keep(self, places: list[int]) -> Tensor:
-        """Go on with the trials at these places alone."""
+        """Keep only the trials at these positions."""
         index = self.session.keep(places)
         self.best = [value[index] for value in self.best]
         self.at, self.selections = [self.at[i] for i in places], [self.selections[i] for i in places]
@@ -202,6 +216,7 @@ class BatchedTrainer:
         items: ItemErrors | None = None,
     ) -> RunRecord:
         at = self.at[place]
+
         return run_record(
             self.runs[place],
             self.suite,
@@ -225,5 +240,5 @@ class BatchedTrainer:
         )
 
     def _state_dict(self, values: Sequence[Tensor]) -> dict[str, Tensor]:
-        """One trial's values of the slots by the parameters' names."""
+        """Return one trial's values of the slots by the parameters' names."""
         return self.session.layout.state_dict(values)

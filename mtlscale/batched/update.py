@@ -1,5 +1,8 @@
-"""The update of many trials: a step's parts in; losses, weights and gradients out. It says what the update of one run
-does (`mtlscale.training.Update`), over a leading dimension; how gradients arise is in `differentiate`."""
+"""Update of many trials: a step's parts in; losses, weights and gradients out.
+
+It does what the update of one run does (`mtlscale.training.Update`), over a leading dimension; how gradients arise is
+in `differentiate`.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ from torch import Tensor
 from mtlscale.balancing import Balancer, State
 from mtlscale.batched import differentiate
 from mtlscale.batched.balancer import BatchedBalancer
+from mtlscale.batched.batch_plan import Part
 from mtlscale.batched.differentiate import Gradients
 from mtlscale.batched.network import BatchedNetwork
-from mtlscale.batched.parts import Part
 from mtlscale.batched.streams import Streams
-from mtlscale.spec import Run
+from mtlscale.config import Run
 from mtlscale.training import (
     Means,
     StepResult,
@@ -33,7 +36,7 @@ from mtlscale.training import (
 
 
 class Leaving(Exception):
-    """Some trials cannot go on: their places and why."""
+    """Trials that cannot go on: their positions and why."""
 
     def __init__(self, causes: Mapping[int, Exception]) -> None:
         super().__init__(str(causes))
@@ -41,7 +44,10 @@ class Leaving(Exception):
 
 
 class BatchedUpdate:
-    """Turns the losses of B trials into gradients of the slots. Holds the balancers and, on the host, their states."""
+    """Update that turns the losses of B trials into gradients of the slots.
+
+    It holds the balancers and, on the host, their states.
+    """
 
     def __init__(self, runs: Sequence[Run], network: BatchedNetwork, train: Streams, dtype: torch.dtype) -> None:
         self.network, self.layout, self.train = network, network.layout, train
@@ -56,12 +62,12 @@ class BatchedUpdate:
 
     @property
     def _one(self) -> Balancer:
-        """For what the balancers of all trials have in common."""
+        """The balancer that is asked for what those of all trials have in common."""
         return self.balancers[0]
 
     @property
     def _balances(self) -> bool:
-        """Whether there is anything to balance."""
+        """True where there is anything to balance."""
         return not self.layout.independent and len(self.names) > 1
 
     @property
@@ -69,20 +75,30 @@ class BatchedUpdate:
         return self._one.looks_again and self._balances
 
     def __call__(self, values: Sequence[Tensor], parts: Sequence[Part], step: int) -> tuple[StepResult, Gradients]:
-        """Losses and weights [B, T] on the host and the gradients of the slots, in the step of that number, from 1.
-        Raises `Leaving` where a trial has diverged; nothing has moved then."""
+        """Return losses and weights [B, T] on the host, and the gradients of the slots.
+
+        `step` is the number of the step, from 1.
+
+        Raises:
+            Leaving: If a trial has diverged; nothing has moved then.
+        """
         layout = self.layout
         by_losses = self._one.needs == "losses" or not layout.shared or len(self.names) == 1
-        found = None if by_losses else self._tapped(values, parts, step)
-        if found is not None:
-            graph, rows, k = found
+        tapped = None if by_losses else self._tapped(values, parts, step)
+
+        if tapped is not None:
+            graph, rows, k = tapped
             means = self._means(graph, step, k)
             per_sum = means.per_sum
             weights = self._balance(means, means.gramian(per_sum), step)
-            own = head_weights(self._one, weights, means.present) * per_sum
-            return StepResult(means.losses, weights), differentiate.joined(graph, layout, rows, weights * per_sum, own)
+            own_factors = head_weights(self._one, weights, means.present) * per_sum
+            return StepResult(means.losses, weights), differentiate.joined(
+                graph, layout, rows, weights * per_sum, own_factors
+            )
+
         expanded = layout.joined and not by_losses
         graph = differentiate.forward(self.network, self.train, values, parts, expanded=expanded)
+
         if by_losses:
             means = self._means(graph, step)
             weights = self._balance(means, None, step)
@@ -90,56 +106,61 @@ class BatchedUpdate:
             if self._one.heads != "weighted" and not layout.independent:
                 of_heads = head_weights(self._one, weights, means.present) * per_sum
             return StepResult(means.losses, weights), differentiate.weighted(graph, layout, weights * per_sum, of_heads)
+
         rows = differentiate.by_task(graph, layout)
         means = self._means(graph, step, differentiate.gramian(rows, layout, graph.sums))
         per_sum = means.per_sum
         weights = self._balance(means, means.gramian(per_sum), step)
-        own = head_weights(self._one, weights, means.present) * per_sum
-        return StepResult(means.losses, weights), differentiate.combine(rows, layout, weights * per_sum, own)
+        own_factors = head_weights(self._one, weights, means.present) * per_sum
+        return StepResult(means.losses, weights), differentiate.combine(rows, layout, weights * per_sum, own_factors)
 
     def _tapped(
         self, values: Sequence[Tensor], parts: Sequence[Part], step: int
     ) -> tuple[differentiate.Graph, Gradients, Tensor] | None:
-        """The losses, the tasks' own gradients and the products of the others, where they come without these."""
+        """Return losses, own gradients and the products of the shared ones, where they come without these."""
         taps = self.network.taps
         if taps is None:
             return None
-        found = differentiate.tapped(self.network, self.train, values, parts[0], taps, check=step == 1)
-        if found is None:
+        result = differentiate.tapped(self.network, self.train, values, parts[0], taps, check=step == 1)
+        if result is None:
             self.network.taps = None
-        return found
+        return result
 
     @torch.no_grad()
     def look_again(self, values: Sequence[Tensor], parts: Sequence[Part], step: int) -> None:
-        """After the optimisers' step: tell the balancers the losses of the same parts, computed without gradients.
-        Raises `Leaving` where these are no numbers."""
+        """Tell the balancers the losses of the same parts after the optimisers' step, computed without gradients.
+
+        Raises:
+            Leaving: If a trial's losses are not finite.
+        """
         means = self._means(differentiate.forward(self.network, self.train, values, parts), step)
         self.state = self.balancer.look_again(means.losses * means.scale, self.state, means.present)
 
     def on_epoch_end(self, losses: Tensor) -> None:
-        """losses [B, T]: training losses averaged over the epoch."""
+        """Tell the balancers the training losses [B, T] averaged over the epoch."""
         self.state = self.balancer.on_epoch_end(losses, self.state)
 
     def counters(self, place: int) -> dict[str, int]:
-        """What a trial's balancer counted."""
+        """Return what a trial's balancer counted."""
         return counters(self.balancers[place].counters, {key: value[place] for key, value in self.state.items()})
 
     def traces(self, place: int) -> dict[str, Any]:
-        """What a trial's balancer wants noted with each epoch."""
+        """Return what a trial's balancer wants noted with each epoch."""
         return dict(traced(self.balancers[place], {key: value[place] for key, value in self.state.items()}))
 
     def keep(self, trials: Sequence[int]) -> None:
-        """Go on with the trials at these places alone."""
-        self.balancers = [self.balancers[place] for place in trials]
+        """Keep only the trials at these positions."""
+        self.balancers = [self.balancers[trial] for trial in trials]
         self.state = {key: value[list(trials)] for key, value in self.state.items()}
         if self.balancers:
             self.balancer = BatchedBalancer(self.balancers)
 
     def _means(self, graph: differentiate.Graph, step: int, k: Tensor | None = None) -> Means:
-        """What the balancers are told, on the host: the one place where a step waits for the device."""
+        """Return what the balancers get, on the host: here alone, a step waits for the device."""
         numbers = [graph.sums.detach(), graph.counts, *([] if k is None else [k.flatten(1)])]
         host = torch.cat([n.to(torch.float64) for n in numbers], dim=1).cpu()
         means = Means.of(host, self._one, len(self.names), scaled=False, gramian=k is not None)
+
         causes: dict[int, Exception] = {}
         if means.k is not None and not bool(means.k.isfinite().all()):
             for b in (~means.k.isfinite()).flatten(1).any(1).nonzero().flatten().tolist():
@@ -147,19 +168,25 @@ class BatchedUpdate:
         if bool(means.bad.any()):
             for b in means.bad.any(1).nonzero().flatten().tolist():
                 causes[b] = bad_loss(self.balancers[b], means.losses[b], means.bad[b], self.names, step)
+
         if causes:
             raise Leaving(causes)
+
         return means
 
     def _balance(self, means: Means, k: Tensor | None, step: int) -> Tensor:
-        """Weights [B, T] of the shared updates. Raises `Leaving` where a trial's are no numbers."""
+        """Return the weights [B, T] of the shared updates.
+
+        Raises:
+            Leaving: If a trial's weights are not finite.
+        """
         if not self._balances:
             return means.present.to(torch.float64)
         state = told(self._one, self.state, self.precision, means.scale)
         weights, after = self.balancer.balance(means.losses * means.scale, k, state, means.present)
         if not bool(weights.isfinite().all()):
-            odd = (~weights.isfinite()).any(1).nonzero().flatten().tolist()
-            raise Leaving({b: bad_weights(self.balancers[b], weights[b], step) for b in odd})
+            invalid = (~weights.isfinite()).any(1).nonzero().flatten().tolist()
+            raise Leaving({b: bad_weights(self.balancers[b], weights[b], step) for b in invalid})
 
         self.state = after
         return weights

@@ -7,21 +7,11 @@ from typing import Annotated
 
 import typer
 
-from mtlscale.cli import (
-    cluster,
-    contributions,
-    data,
-    diagnosis,
-    doctor,
-    listing,
-    models,
-    reports,
-    runs,
-    show,
-    usage,
-    watching,
-)
-from mtlscale.spec import UserError
+from mtlscale.cli import usage
+from mtlscale.cli.commands import cluster, data, diagnosis, doctor, listing, models, reports, runs, show
+from mtlscale.cli.commands import live_page as watching
+from mtlscale.cli.commands import submissions as contributions
+from mtlscale.config import UserError
 from mtlscale.version import __version__
 
 __all__ = ["app", "main"]

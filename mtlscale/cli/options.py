@@ -14,10 +14,10 @@ from mtlscale.cli import completion
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from mtlscale.config import Experiment
     from mtlscale.records import Home
-    from mtlscale.spec import Experiment
 
-# What a default stands for is said beside it: in brackets within the help it would be taken for markup.
+# `show_default` says what a default stands for: in brackets within the help it would be taken for markup.
 HomeOption = Annotated[
     Path | None,
     typer.Option("--home", help="Folder for data, runs and reports", show_default="$MTLSCALE_HOME or ./outputs"),
@@ -65,15 +65,16 @@ RunArgument = Annotated[
 
 
 def home_of(path: Path | None, storage: str | None = None) -> Home:
+    """Return the home folder that --home and --storage name."""
     from mtlscale.records import Home
 
     return Home.at(path, storage)
 
 
 def experiment_named(home: Home, text: str) -> str | None:
-    """The experiment with runs in this home that a name or an experiment file means; None where it means none."""
+    """Return the experiment with runs in this home that a name or an experiment file means, or None."""
+    from mtlscale.config import find_experiment, read_settings
     from mtlscale.records import experiments_with_runs
-    from mtlscale.spec import find_experiment, read_settings
 
     name = text
     if Path(text).suffix in (".yaml", ".yml"):
@@ -82,24 +83,25 @@ def experiment_named(home: Home, text: str) -> str | None:
 
 
 def console_of(*, quiet: bool = False, stderr: bool = False) -> Console:
+    """Return a console for standard output or standard error."""
     from rich.console import Console
 
-    # Into a file or a pipe tables get room; a terminal has the width it has, or $COLUMNS says.
-    told = (sys.stderr if stderr else sys.stdout).isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return Console(width=None if told else 120, quiet=quiet, stderr=stderr)
+    # In a file or a pipe tables get 120 columns; a terminal has its own width, or that of $COLUMNS.
+    width_is_known = (sys.stderr if stderr else sys.stdout).isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(width=None if width_is_known else 120, quiet=quiet, stderr=stderr)
 
 
 def load_plugins(paths: list[Path] | None) -> None:
-    """Make the components of the user's files known. `UserError` where one cannot be imported."""
-    from mtlscale.spec import load_plugin
+    """Register the components of the user's files; raise `UserError` if one cannot be imported."""
+    from mtlscale.config import load_plugin
 
     for path in paths or ():
         load_plugin(path)
 
 
 def only(experiment: Experiment, methods: list[str] | None) -> Experiment:
-    """The experiment with exactly these rows; `UserError` with the nearest for a label it does not have."""
-    from mtlscale.spec import UserError, nearest
+    """Return the experiment with exactly these rows; `UserError` names the nearest label to an unknown one."""
+    from mtlscale.config import UserError, nearest
 
     labels = [method.label for method in experiment.methods]
     for name in methods or ():
@@ -107,5 +109,5 @@ def only(experiment: Experiment, methods: list[str] | None) -> Experiment:
             raise UserError(f"--only {name}: {experiment.name} has no such method; {nearest(name, labels)}")
     if not methods:
         return experiment
-    kept = tuple(method for method in experiment.methods if method.label in methods)
-    return experiment.model_copy(update={"methods": kept})
+    chosen = tuple(method for method in experiment.methods if method.label in methods)
+    return experiment.model_copy(update={"methods": chosen})

@@ -1,4 +1,4 @@
-"""Mistakes in a command itself, in one line: options and arguments that nobody knows, that are missing or too many."""
+"""Single-line messages for mistakes in a command: options and arguments that are unknown, missing or too many."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ClickException: Any = typer.BadParameter.__mro__[2]
 
 
 def tell(error: Any) -> None:
-    """Print the one line of a mistake, or the help where a command was given nothing at all."""
+    """Print the one line of a mistake, or the help if a command was given nothing at all."""
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         return
@@ -27,35 +27,35 @@ def tell(error: Any) -> None:
 
 
 def _unknown_option(error: Any, option: Any, context: Any) -> str:
-    """What was meant by an option that a command does not have: a setting of the experiment, or another option."""
+    """Return what an unknown option may have meant: a setting of the experiment, or another option."""
     if (setting := _setting(option, context)) is not None:
         return f"no such option: {option}; write --set {setting}"
 
-    similar = [known for known in error.possibilities or () if known.startswith("--")]
+    similar = [name for name in error.possibilities or () if name.startswith("--")]
     mend = f"did you mean {' or '.join(similar)}?" if similar else f"`{context.command_path} --help` shows what it has"
     return f"no such option: {option}; {mend}"
 
 
 def _setting(option: str, context: Any) -> str | None:
-    """`training.epochs=3` for `--epochs 3`, where the command takes settings of an experiment."""
+    """Return `training.epochs=3` for `--epochs 3`, if the command takes settings of an experiment."""
     if context is None or not any("--set" in parameter.opts for parameter in context.command.params):
         return None
 
-    from mtlscale.spec import Experiment, place_of_key
+    from mtlscale.config import Experiment, place_of_key
 
     key = option.lstrip("-").replace("-", "_")
-    place = f"{key}s" if f"{key}s" in Experiment.model_fields else place_of_key(key, Experiment)
-    if place is None or "[]" in place:
+    key_path = f"{key}s" if f"{key}s" in Experiment.model_fields else place_of_key(key, Experiment)
+    if key_path is None or "[]" in key_path:
         return None
     value = _value_behind(option)
-    return f"{place}={value if place not in _LISTS or value.startswith('[') else f'[{value}]'}"
+    return f"{key_path}={value if key_path not in _LISTS or value.startswith('[') else f'[{value}]'}"
 
 
 _LISTS = ("seeds", "methods", "datasets", "floors", "delta", "plugins")
 
 
 def _value_behind(option: str) -> str:
-    """What the command line says behind an option."""
+    """Return the value behind an option on the command line."""
     for index, argument in enumerate(sys.argv):
         name, sign, value = argument.partition("=")
         if name == option and sign:

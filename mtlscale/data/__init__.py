@@ -1,17 +1,17 @@
-"""Prepared data: their form on disk, batches, the order of samples, splits, and the workers that share them."""
+"""Prepared data: the form on disk, batches, the order of samples, splits, and the workers that share them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from mtlscale.data.batches import Batch, Losses, Outputs, Samples, labelled
-from mtlscale.data.prepared import Manifest, PreparedData, SourceInfo, load_prepared, read_manifest
-from mtlscale.data.splits import carve_validation, hash_split, uniform_hash
+from mtlscale.data.format.prepared import Manifest, PreparedData, SourceInfo, load_prepared, read_manifest
+from mtlscale.data.sampling.splits import carve_validation, hash_split, uniform_hash
 from mtlscale.lazy import lazily
 
 if TYPE_CHECKING:
-    from mtlscale.data.sampler import SAMPLERS, EpochSampler, WindowSampler, halves, slice_for
-    from mtlscale.data.workers import Workers
+    from mtlscale.data.distributed import Workers
+    from mtlscale.data.sampling.sampler import SAMPLERS, EpochSampler, WindowSampler, halves, slice_for
 
 __all__ = [
     "SAMPLERS",
@@ -38,7 +38,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "mtlscale.data.sampler": ["SAMPLERS", "EpochSampler", "WindowSampler", "halves", "slice_for"],
-        "mtlscale.data.workers": ["Workers"],
+        "mtlscale.data.sampling.sampler": ["SAMPLERS", "EpochSampler", "WindowSampler", "halves", "slice_for"],
+        "mtlscale.data.distributed": ["Workers"],
     },
 )

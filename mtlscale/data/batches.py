@@ -1,11 +1,11 @@
-"""Samples, batches and outputs: what every pipeline produces and every architecture consumes."""
+"""Samples, batches and outputs, which every pipeline produces and every architecture consumes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mtlscale.spec import MISSING_CLASS, Task
+from mtlscale.config import MISSING_CLASS, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 class Samples:
     """Samples of one stream in one split, or a batch of them.
 
-    inputs: [N, *input_shape]; targets: task -> [N] integers (`MISSING_CLASS` where absent), or [N, ...] floats (NaN
-    where absent); weights: optional [N] per-sample weights.
+    * `inputs`: [N, *input_shape].
+    * `targets`: task -> [N] integers (`MISSING_CLASS` where absent), or [N, ...] floats (NaN where absent).
+    * `weights`: optional [N] per-sample weights.
     """
 
     inputs: Tensor
@@ -27,7 +28,7 @@ class Samples:
         return len(self.inputs)
 
     def take(self, index: Tensor) -> Samples:
-        """Copies of the samples at these places [B], or [..., B]."""
+        """Copy the samples at these indices [B], or [..., B]."""
 
         def rows(tensor: Tensor) -> Tensor:
             # On the host `tensor[index]` takes five times as long where samples are large.
@@ -42,9 +43,11 @@ class Samples:
 
 @dataclass
 class Batch:
-    """One stream's part of a step; `total` counts the stream's samples in the whole step, over all workers, and their
-    losses are multiplied by `factor`. predict: tasks of which predictions are wanted without
-    labels."""
+    """Part of a step that comes from one stream.
+
+    * `total` counts the stream's samples in the whole step, over all workers; their losses are multiplied by `factor`.
+    * `predict`: tasks that are predicted without labels.
+    """
 
     stream: str
     samples: Samples
@@ -62,14 +65,17 @@ class Batch:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Those that the network predicts for it."""
+        """The tasks that the network predicts for the batch."""
         return tuple(dict.fromkeys((*self.samples.targets, *self.predict)))
 
 
 @dataclass
 class Outputs:
-    """What an architecture returns for one batch: a prediction per task of the batch, [B, outputs], and, where the
-    architecture has one, the shared representation [B, features] the heads read."""
+    """The output of an architecture for one batch.
+
+    It holds a prediction per task of the batch, [B, outputs], and, if the architecture has one, the shared
+    representation [B, features] that the heads read.
+    """
 
     predictions: dict[str, Tensor]
     representation: Tensor | None = None
@@ -83,11 +89,13 @@ class Outputs:
 
 @dataclass
 class Losses:
-    """What one batch contributes to a step: sums of losses with their graphs, and how many terms each sums up.
+    """Contribution of one batch to a step: sums of losses with their graphs, and the number of terms in each sum.
 
-    The three lists run over the losses that the batch has, by their places among all. extra: a scalar that is added to
-    the objective of the whole step as it is. representation: the shared representation [B, …] on the way to these
-    losses, and branches: it as each of them reads it, a view of its own. keep: more hangs on this graph.
+    * `tasks`, `sums` and `counts` run over the losses that the batch has; `tasks` holds their positions among all.
+    * `extra`: a scalar that is added to the objective of the whole step as it is.
+    * `representation`: the shared representation [B, …] on the way to these losses; `branches`: it as each of them
+      reads it, a view of its own.
+    * `keep`: whether the graph is needed again, since something else depends on it.
     """
 
     tasks: list[int] = field(default_factory=list)
@@ -100,6 +108,11 @@ class Losses:
 
 
 def labelled(task: Task, target: Tensor) -> Tensor:
-    """[N] whether a sample has a label of the task. target: [N, ...]."""
-    there = target != MISSING_CLASS if task.loss == "cross_entropy" else ~target.isnan()
-    return there.reshape(len(there), -1).any(1)
+    """Return the mask [N] of samples with a label of the task.
+
+    Args:
+        task: The task.
+        target: [N, ...].
+    """
+    present = target != MISSING_CLASS if task.loss == "cross_entropy" else ~target.isnan()
+    return present.reshape(len(present), -1).any(1)

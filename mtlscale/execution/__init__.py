@@ -1,4 +1,4 @@
-"""Everything Ray: preparation, plans, pools of warm workers, groups, searches, jobs on clusters."""
+"""Execution of experiments: data preparation, plans, warm Ray workers, worker groups, searches and jobs."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from typing import TYPE_CHECKING
 from mtlscale.lazy import lazily
 
 if TYPE_CHECKING:
+    from mtlscale.execution.cluster.local_cluster import LocalCluster
     from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
     from mtlscale.execution.job_progress import JobProgress
-    from mtlscale.execution.jobs import Batched, Job, Options
-    from mtlscale.execution.local_cluster import LocalCluster
     from mtlscale.execution.observer import Observer, Silent
-    from mtlscale.execution.plan import Datasets, Plan, PlannedRun, make_plan, records_of
-    from mtlscale.execution.pool import execute_pool
+    from mtlscale.execution.planning.plan import Datasets, Plan, PlannedRun, make_plan, records_of
+    from mtlscale.execution.planning.status import Standing, standings
     from mtlscale.execution.runner import Recorder, run
-    from mtlscale.execution.standing import Standing, standings
     from mtlscale.execution.stopping import Interrupted
-    from mtlscale.execution.sweep import SweepPlan
-    from mtlscale.execution.trial import Trial, execute, execute_batched, read_data
+    from mtlscale.execution.tuning.sweep import SweepPlan
+    from mtlscale.execution.workers.jobs import Batched, Job, Options
+    from mtlscale.execution.workers.pool import execute_pool
+    from mtlscale.execution.workers.trial import Trial, execute, execute_batched, read_data
 
 _HOMES = {
     "mtlscale.execution.events": ["Advanced", "EpochEnded", "Event", "Noted", "RunEnded"],
     "mtlscale.execution.job_progress": ["JobProgress"],
-    "mtlscale.execution.jobs": ["Batched", "Job", "Options"],
-    "mtlscale.execution.local_cluster": ["LocalCluster"],
+    "mtlscale.execution.workers.jobs": ["Batched", "Job", "Options"],
+    "mtlscale.execution.cluster.local_cluster": ["LocalCluster"],
     "mtlscale.execution.observer": ["Observer", "Silent"],
-    "mtlscale.execution.plan": ["Datasets", "Plan", "PlannedRun", "make_plan", "records_of"],
-    "mtlscale.execution.pool": ["execute_pool"],
+    "mtlscale.execution.planning.plan": ["Datasets", "Plan", "PlannedRun", "make_plan", "records_of"],
+    "mtlscale.execution.workers.pool": ["execute_pool"],
     "mtlscale.execution.runner": ["Recorder", "run"],
-    "mtlscale.execution.standing": ["Standing", "standings"],
+    "mtlscale.execution.planning.status": ["Standing", "standings"],
     "mtlscale.execution.stopping": ["Interrupted"],
-    "mtlscale.execution.sweep": ["SweepPlan"],
-    "mtlscale.execution.trial": ["Trial", "execute", "execute_batched", "read_data"],
+    "mtlscale.execution.tuning.sweep": ["SweepPlan"],
+    "mtlscale.execution.workers.trial": ["Trial", "execute", "execute_batched", "read_data"],
 }
 
 __all__ = [

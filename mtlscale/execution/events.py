@@ -1,4 +1,4 @@
-"""What runs say while they are driven: one small class for each thing there is to say."""
+"""Events that runs report while they are driven."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mtlscale.records import Epoch, RunRecord
 
 @dataclass(frozen=True, slots=True)
 class EpochEnded:
-    """A run has an epoch behind it."""
+    """The end of an epoch of a run."""
 
     run_id: str
     epoch: Epoch
@@ -17,7 +17,7 @@ class EpochEnded:
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """Runs that are one batched model have so many epochs behind them; what those were like comes with the records."""
+    """The number of epochs behind the runs of one batched model; their metrics come with the records."""
 
     run_ids: tuple[str, ...]
     epoch: int
@@ -25,7 +25,7 @@ class Advanced:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """Something of a run that whoever watches should hear."""
+    """The note of a run, for whoever watches."""
 
     run_id: str
     text: str
@@ -33,7 +33,7 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """A run has come to its end, whichever; the last of its events."""
+    """The end of a run, whether it succeeded or not; the last of its events."""
 
     run_id: str
     record: RunRecord

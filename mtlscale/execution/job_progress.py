@@ -1,4 +1,4 @@
-"""How far a job is, in its log."""
+"""Progress of a job, as lines of its log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PROGRESS = "MTLSCALE_PROGRESS"  # set to "lines" in a job: progress as lines tha
 
 @dataclass(frozen=True)
 class JobProgress:
-    """How far a job is, as one line of its log."""
+    """The progress of a job, as one line of its log."""
 
     epochs: int
     of_epochs: int
@@ -22,5 +22,5 @@ class JobProgress:
 
     @classmethod
     def read(cls, line: str) -> JobProgress | None:
-        found = re.fullmatch(r"progress: (\d+)/(\d+) epochs, (\d+)/(\d+) runs\s*", line)
-        return None if found is None else cls(*map(int, found.groups()))
+        numbers = re.fullmatch(r"progress: (\d+)/(\d+) epochs, (\d+)/(\d+) runs\s*", line)
+        return None if numbers is None else cls(*map(int, numbers.groups()))

@@ -1,4 +1,4 @@
-"""Whoever watches an experiment."""
+"""Interface of whoever watches an experiment."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from mtlscale.execution.plan import Plan
-    from mtlscale.execution.standing import Standing
-    from mtlscale.execution.sweep import SweepPlan
+    from mtlscale.config import Run
+    from mtlscale.execution.planning.plan import Plan
+    from mtlscale.execution.planning.status import Standing
+    from mtlscale.execution.tuning.sweep import SweepPlan
     from mtlscale.records import Epoch, RunRecord, Score
-    from mtlscale.spec import Run
 
 
 class Observer(Protocol):
-    """Whoever watches an experiment: the command line's progress bar, or nobody.
+    """Watcher of an experiment: the command line's progress bar, or nobody.
 
-    watching: where the experiment stands while another process runs it. advanced: a run or trial has so many of its
-    epochs behind it; epoch: the same with what the epoch was like, where that is known while the run goes on. note:
-    something to hear, such as a checkpoint that could not be read.
+    Its less obvious methods:
+
+    - `watching`: where the experiment stands while another process runs it.
+    - `advanced`: a run or trial has so many of its epochs behind it.
+    - `epoch`: the same with the epoch's metrics, where they are known while the run goes on.
+    - `note`: a message, such as that a checkpoint could not be read.
     """
 
     def watching(self, standing: Standing) -> None: ...
@@ -33,7 +36,7 @@ class Observer(Protocol):
 
 
 class Silent:
-    """Watches nothing."""
+    """Observer that ignores everything."""
 
     def watching(self, standing: Standing) -> None: ...
     def prepared(self, dataset: str, folder: Path) -> None: ...

@@ -1,7 +1,7 @@
-"""One driver at a time for an experiment of a home folder, and no run trained by two.
+"""Leases: one driver at a time for an experiment of a home folder, and no run trained by two.
 
 A second driver of the same experiment watches the first and goes on after it. Drivers of different experiments that
-share runs leave each run to whoever claimed it first, and take it over where that driver ends without it.
+share runs leave each run to the driver that claimed it first, and take it over where that driver ends without it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from mtlscale.config import UserError
 from mtlscale.execution.events import Event, RunEnded
-from mtlscale.execution.jobs import Batched, Job
 from mtlscale.execution.observer import Observer
-from mtlscale.execution.plan import labelled
-from mtlscale.execution.standing import standing
+from mtlscale.execution.planning.plan import labelled
+from mtlscale.execution.planning.status import standing
 from mtlscale.execution.stopping import Interrupted, Stop, stopping
+from mtlscale.execution.workers.jobs import Batched, Job
 from mtlscale.records import (
     Home,
     Lease,
@@ -30,7 +31,6 @@ from mtlscale.records import (
     read_record,
     take,
 )
-from mtlscale.spec import UserError
 
 LOOK_SECONDS = 1.0  # between two looks at what another driver does
 LEFT_SECONDS = 3600.0  # untouched for so long, a file that was being written is nobody's any more
@@ -38,26 +38,26 @@ LEFT_SECONDS = 3600.0  # untouched for so long, a file that was being written is
 
 @dataclass
 class Counts:
-    """How far this driver is: all runs or trials, and the records there are so far."""
+    """The progress of this driver: the total of runs or trials, and the records so far."""
 
     records: Mapping[str, RunRecord] = field(default_factory=dict)
     total: int = 0
     what: str = "runs"
 
     def __str__(self) -> str:
-        done = sum(record.status != "failed" for record in self.records.values())
-        return f": {done} of {self.total} {self.what} are done" if self.total else ""
+        done_count = sum(record.status != "failed" for record in self.records.values())
+        return f": {done_count} of {self.total} {self.what} are done" if self.total else ""
 
 
 class Owner:
-    """This process, while it drives an experiment."""
+    """The role of this process as the driver of an experiment."""
 
     def __init__(self, lease: Lease, stop: Stop, observer: Observer) -> None:
         self._lease, self._stop, self._observer = lease, stop, observer
         self.counts = Counts()
 
     def check(self) -> None:
-        """Raises where this process should not go on."""
+        """Raise if this process should not go on."""
         self._stop.check()
         if self._lease.lost is not None:
             name, holder = self._lease.holder.experiment, self._lease.lost
@@ -66,65 +66,78 @@ class Owner:
     def share(
         self, jobs: Sequence[Job | Batched], execute: Callable[[Sequence[Job | Batched]], Iterator[Event]]
     ) -> Iterator[Event]:
-        """Work through the jobs; what another live driver was first to claim is left to it, and its end told."""
+        """Work through the jobs, except for runs that another live driver claimed first.
+
+        Those are left to it, and their ends are reported.
+        """
         parts = {part.run.run_id: part for job in jobs for part in job.jobs}
         self._lease.claim(parts)
-        left = self._lease.elsewhere(parts)
-        done = set(left)
-        for event in _ended(parts):  # since the plan was made
-            done.add(event.run_id)
-            left.pop(event.run_id, None)
+
+        claimed_elsewhere = self._lease.elsewhere(parts)
+        skipped_ids = set(claimed_elsewhere)
+        for event in _ended(parts):  # ended since the plan was made
+            skipped_ids.add(event.run_id)
+            claimed_elsewhere.pop(event.run_id, None)
             yield event
-        if mine := _without(jobs, done):
-            yield from execute(mine)
-        if left:
-            others = ", ".join(sorted({f"{holder.experiment} ({holder})" for holder in left.values()}))
-            self._observer.note(f"{len(left)} of these runs are being trained for {others}; waiting for them")
-        while left:
-            for event in _ended({run_id: parts[run_id] for run_id in left}):
-                del left[event.run_id]
+
+        if own_jobs := _without(jobs, skipped_ids):
+            yield from execute(own_jobs)
+
+        if claimed_elsewhere:
+            holders = ", ".join(sorted({f"{holder.experiment} ({holder})" for holder in claimed_elsewhere.values()}))
+            self._observer.note(
+                f"{len(claimed_elsewhere)} of these runs are being trained for {holders}; waiting for them"
+            )
+
+        while claimed_elsewhere:
+            for event in _ended({run_id: parts[run_id] for run_id in claimed_elsewhere}):
+                del claimed_elsewhere[event.run_id]
                 yield event
-            still = self._lease.elsewhere(left)
-            free = left.keys() - still.keys()
-            for event in _ended({run_id: parts[run_id] for run_id in free}):  # at the last moment
-                free.discard(event.run_id)
+
+            still_claimed = self._lease.elsewhere(claimed_elsewhere)
+            released_ids = claimed_elsewhere.keys() - still_claimed.keys()
+            for event in _ended({run_id: parts[run_id] for run_id in released_ids}):  # ended just now
+                released_ids.discard(event.run_id)
                 yield event
-            if free:
-                yield from execute(_without(jobs, parts.keys() - free))
-            left = still
-            time.sleep(LOOK_SECONDS if left else 0)
+            if released_ids:
+                yield from execute(_without(jobs, parts.keys() - released_ids))
+            claimed_elsewhere = still_claimed
+            time.sleep(LOOK_SECONDS if claimed_elsewhere else 0)
 
 
 @contextmanager
 def driving(experiment: str, home: Home, observer: Observer, *, wait: bool) -> Iterator[Owner]:
-    """Be the one driver of the experiment, after whoever is it now.
+    """Be the one driver of the experiment, after the current driver, if any.
 
-    Raises `UserError` where there is one and `wait` is False, and where the disk is full; `Interrupted` after Ctrl-C
-    and SIGTERM.
+    Raises:
+        UserError: If there is a driver and `wait` is False, or if the disk is full.
+        Interrupted: After Ctrl-C and SIGTERM.
     """
     owner = None
     with stopping() as stop:
         try:
             lease = _take(experiment, home, observer, wait)
+
             try:
-                elsewhere = None if home.storage is None else _take_in_storage(lease, home, observer, wait)
+                storage_lease = None if home.storage is None else _take_in_storage(lease, home, observer, wait)
                 for folder in (home.root, home.phases, home.experiment(experiment)):
                     clear_temporaries(folder, older=LEFT_SECONDS)
                 try:
                     owner = Owner(lease, stop, observer)
                     yield owner
                 finally:
-                    if elsewhere is not None:
-                        elsewhere.release()
+                    if storage_lease is not None:
+                        storage_lease.release()
             finally:
                 lease.release()
         except (KeyboardInterrupt, SystemExit) as error:  # Ray's own handler, while it starts, leaves by SystemExit
             stop.caught()
             if isinstance(error, Interrupted):
                 raise
+
             number = stop.signal or (signal.SIGTERM if isinstance(error, SystemExit) else signal.SIGINT)
-            how_far = "" if owner is None else str(owner.counts)
-            raise Interrupted(f"interrupted{how_far}; the same command resumes", 128 + number) from None
+            progress = "" if owner is None else str(owner.counts)
+            raise Interrupted(f"interrupted{progress}; the same command resumes", 128 + number) from None
         except OSError as error:
             if not is_full(error):
                 raise
@@ -132,68 +145,85 @@ def driving(experiment: str, home: Home, observer: Observer, *, wait: bool) -> I
 
 
 def _take(experiment: str, home: Home, observer: Observer, wait: bool) -> Lease:
-    """The lease of the home folder, once nobody else has it."""
+    """Return the lease of the home folder, once nobody else has it."""
     folder = home.experiment(experiment)
-    told, pause = None, 0.05
+    previous_holder, pause = None, 0.05
+
     try:
         while True:
             try:
                 lease, holder, why = take(folder, experiment)
             except FileNotFoundError:
-                continue  # the folder went with a driver that had nothing to write there
+                continue  # a driver that had nothing to write there removed the folder
             except OSError as error:
                 if is_full(error):
                     raise
-                where, why = error.filename or folder, error.strerror
-                raise UserError(f"{where} cannot be written ({why}); choose another --home") from None
+                failed_path, why = error.filename or folder, error.strerror
+                raise UserError(f"{failed_path} cannot be written ({why}); choose another --home") from None
+
             if lease is not None:
                 if holder is not None:
                     observer.note(f"{experiment} was left by {holder}: {why}; taken over")
-                elif told is not None:
-                    observer.note(f"process {told.pid} has ended; going on with what it has left")
+                elif previous_holder is not None:
+                    observer.note(f"process {previous_holder.pid} has ended; going on with what it has left")
                 return lease
+
             if holder is not None:
-                _meet(experiment, holder, observer, wait, told is not None and told.token == holder.token)
-                told = holder
+                _meet(
+                    experiment,
+                    holder,
+                    observer,
+                    wait,
+                    previous_holder is not None and previous_holder.token == holder.token,
+                )
+                previous_holder = holder
                 began = time.monotonic()
                 observer.watching(standing(home, experiment))
                 pause = max(LOOK_SECONDS, 10 * (time.monotonic() - began))  # a long ledger takes a while to read
             time.sleep(pause)
     except KeyboardInterrupt:
-        if told is None:
+        if previous_holder is None:
             raise
-        raise Interrupted(f"{experiment} goes on in {told}") from None
+        raise Interrupted(f"{experiment} goes on in {previous_holder}") from None
 
 
 def _meet(experiment: str, holder: object, observer: Observer, wait: bool, known: bool) -> None:
-    """Say who drives the experiment, once; `UserError` where nobody wants to wait."""
+    """Note who drives the experiment, once; raise `UserError` if the caller does not want to wait."""
     clock = getattr(holder, "clock", "")
-    who = f"{experiment} is being run by {holder} since {clock}"
+    description = f"{experiment} is being run by {holder} since {clock}"
     if not wait:
-        raise UserError(f"{who}; without --no-wait this command watches it and goes on with what is left")
+        raise UserError(f"{description}; without --no-wait this command watches it and goes on with what is left")
     if not known:
-        observer.note(f"{who}; watching it, Ctrl-C leaves it alone")
+        observer.note(f"{description}; watching it, Ctrl-C leaves it alone")
 
 
 def _take_in_storage(lease: Lease, home: Home, observer: Observer, wait: bool) -> StorageLease:
-    """The same among drivers whose homes are apart and have a storage in common."""
+    """Return the lease among drivers with separate homes and a common storage, once nobody else has it."""
     assert home.storage is not None
     storage = Storage(home.storage)
     storage.check()
-    mine, told = StorageLease(storage, lease.holder), None
+
+    storage_lease, previous_holder = StorageLease(storage, lease.holder), None
+
     try:
-        while (holder := mine.take()) is not None:
-            _meet(lease.holder.experiment, holder, observer, wait, told is not None and told.token == holder.token)
-            told = holder
+        while (holder := storage_lease.take()) is not None:
+            _meet(
+                lease.holder.experiment,
+                holder,
+                observer,
+                wait,
+                previous_holder is not None and previous_holder.token == holder.token,
+            )
+            previous_holder = holder
             time.sleep(LOOK_SECONDS)
     except BaseException:
-        mine.release()
+        storage_lease.release()
         raise
-    return mine
+    return storage_lease
 
 
 def _ended(parts: Mapping[str, Job]) -> Iterator[RunEnded]:
-    """Those of the runs that have a result by now, whoever has trained them."""
+    """Yield the ends of those runs that have a result by now, whoever has trained them."""
     for run_id, part in parts.items():
         record = read_record(part.folder)
         if record is not None and record.status != "failed":
@@ -201,14 +231,14 @@ def _ended(parts: Mapping[str, Job]) -> Iterator[RunEnded]:
 
 
 def _without(jobs: Sequence[Job | Batched], runs: set[str]) -> list[Job | Batched]:
-    """The jobs without some of their runs."""
+    """Return the jobs without some of their runs."""
     if not runs:
         return list(jobs)
-    left: list[Job | Batched] = []
+    remaining_jobs: list[Job | Batched] = []
     for job in jobs:
-        kept = tuple(part for part in job.jobs if part.run.run_id not in runs)
-        if len(kept) == len(job.jobs):
-            left.append(job)
-        elif kept:
-            left.append(Batched(kept))
-    return left
+        remaining_parts = tuple(part for part in job.jobs if part.run.run_id not in runs)
+        if len(remaining_parts) == len(job.jobs):
+            remaining_jobs.append(job)
+        elif remaining_parts:
+            remaining_jobs.append(Batched(remaining_parts))
+    return remaining_jobs

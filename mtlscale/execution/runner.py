@@ -1,4 +1,4 @@
-"""An experiment from its file to its leaderboard: prepare, search, plan, execute, record, track, report."""
+"""Driver of an experiment, from its file to its leaderboard: prepare, search, plan, execute, record, track, report."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from mtlscale.config import Experiment, Run
 from mtlscale.data import read_manifest
-from mtlscale.data.remarks import left_out, remarks
-from mtlscale.data.shared import publish
-from mtlscale.execution import cluster
-from mtlscale.execution.check import check_goes_together
-from mtlscale.execution.client import check_client
-from mtlscale.execution.dispatch import execute_jobs
+from mtlscale.data.quality_warnings import left_out, remarks
+from mtlscale.data.remote import publish
+from mtlscale.execution.cluster import cluster
+from mtlscale.execution.cluster.client import check_client
 from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
-from mtlscale.execution.jobs import Batched, Job, Options
+from mtlscale.execution.monitoring import Meters, log, log_ended, log_noted, structured_log
 from mtlscale.execution.observer import Observer, Silent
 from mtlscale.execution.ownership import Counts, Owner, driving
-from mtlscale.execution.plan import MANY, Datasets, Plan, PlannedRun, labelled, light, make_plan, records_of
-from mtlscale.execution.prepare import fetch_prepared
-from mtlscale.execution.prepare import prepare as prepare_dataset
-from mtlscale.execution.probe import check_shared
-from mtlscale.execution.reading import processes_per_node, reading, too_large_to_batch
-from mtlscale.execution.rows import rows_of
-from mtlscale.execution.standing import PlanEntry, read_plan, write_plan
-from mtlscale.execution.sweep import SweepPlan, execute_sweep, plan_sweep
-from mtlscale.execution.watch import Meters, log, log_ended, log_noted, structured_log
-from mtlscale.execution.worker import failed
+from mtlscale.execution.planning.check import check_goes_together
+from mtlscale.execution.planning.plan import MANY, Datasets, Plan, PlannedRun, labelled, light, make_plan, records_of
+from mtlscale.execution.planning.reader_report import processes_per_node, reading, too_large_to_batch
+from mtlscale.execution.planning.status import PlanEntry, read_plan, write_plan
+from mtlscale.execution.preparing.prepare import fetch_prepared
+from mtlscale.execution.preparing.prepare import prepare as prepare_dataset
+from mtlscale.execution.preparing.shared_home_check import check_shared
+from mtlscale.execution.summary_rows import rows_of
+from mtlscale.execution.tuning.sweep import SweepPlan, execute_sweep, plan_sweep
+from mtlscale.execution.workers.dispatch import execute_jobs
+from mtlscale.execution.workers.jobs import Batched, Job, Options
+from mtlscale.execution.workers.worker import failed
 from mtlscale.records import Home, Ledger, RunRecord, Storage, check_folder, is_full, new_folders, restore
 from mtlscale.report.results import Results
-from mtlscale.report.sweeps import Sweep
-from mtlscale.spec import Experiment, Run
+from mtlscale.report.sweeps.sweeps import Sweep
 from mtlscale.tracking import Row, Tracker
 
 T = TypeVar("T")
@@ -51,15 +51,26 @@ def plan(
 ) -> Plan | SweepPlan:
     """Prepare what is not prepared yet, and say of every run whether it is done, to be resumed, or new.
 
-    Of an experiment with a search, the same of its trials: the runs depend on what they find. Raises `UserError` for
-    all that a run would be refused for: `address` is asked whether a run fits. data: where they are, if nothing should
-    be prepared.
+    For an experiment with a search the same is said of its trials: the runs depend on what they find.
+
+    Args:
+        experiment: The experiment.
+        home: The home folder.
+        source: Where the raw data are, if they have to be prepared.
+        address: A Ray cluster, which is asked whether a run fits.
+        download: Fetch raw data that are not found.
+        data: The prepared data, if nothing should be prepared.
+
+    Raises:
+        UserError: For everything that a run would be refused for.
     """
     home = _home(home)
     if home.storage is not None:
         Storage(home.storage).check()
+
     cluster.check_fits(experiment.resources, address)
     data = data or _prepare(experiment, home, source, download, Silent())
+
     if experiment.search is not None:
         return plan_sweep(experiment, home, data)
     return _plan_runs(experiment, list(experiment.runs(data.fingerprints)), home, data)
@@ -78,16 +89,27 @@ def run(
 ) -> Results:
     """Run what is not done yet and return all results; with a search, tune first and train the winners.
 
-    source: where the raw data are, if they have to be prepared. address: a Ray cluster to join; default is
-    $RAY_ADDRESS, or a local Ray for the time. A run that fails is recorded with its cause and the others go on; one
-    that was cut off resumes from its last checkpoint. wait: where another process runs the experiment in this home,
-    watch it and go on with what it leaves. whole: the experiment that this one is some rows of, whose other finished
-    runs belong to the results, too. Raises `UserError` for what can be known before anything starts, the other
-    process without `wait` included, and `Interrupted`, a KeyboardInterrupt, when Ctrl-C or SIGTERM has ended it.
+    A run that fails is recorded with its cause and the others go on; one that was cut off resumes from its last
+    checkpoint.
+
+    Args:
+        experiment: The experiment.
+        home: The home folder.
+        source: Where the raw data are, if they have to be prepared.
+        address: A Ray cluster to join; default is $RAY_ADDRESS, or a local Ray for the time.
+        download: Fetch raw data that are not found.
+        observer: Whoever watches.
+        wait: Where another process runs the experiment in this home, watch it and go on with what it leaves.
+        whole: The experiment that this one is some rows of, whose other finished runs belong to the results, too.
+
+    Raises:
+        UserError: For what can be known before anything starts, including another process if `wait` is False.
+        Interrupted: A KeyboardInterrupt, when Ctrl-C or SIGTERM has ended it.
     """
     check_client()
     home, observer = _home(home), observer or Silent()
     _check(experiment, home, address)
+
     with new_folders(home.root / "experiments"), driving(experiment.name, home, observer, wait=wait) as owner:
         data = _prepare(experiment, home, source, download, observer)
         with _Services(experiment, home, address, observer, owner) as services:
@@ -95,12 +117,14 @@ def run(
 
 
 def _run(experiment: Experiment, home: Home, data: Datasets, services: _Services, whole: Experiment) -> Results:
-    found = None if experiment.search is None else _search(experiment, home, data, services)
-    runs = list(experiment.runs(data.fingerprints, {} if found is None else found.chosen()))
+    search_result = None if experiment.search is None else _search(experiment, home, data, services)
+    runs = list(experiment.runs(data.fingerprints, {} if search_result is None else search_result.chosen()))
+
     the_plan = _plan_runs(experiment, runs, home, data)
-    # Of a search that chose for some rows alone it is not known which the others' runs are.
-    planned_runs = runs if whole is experiment or found is not None else whole.runs(data.fingerprints)
+    # A search for some rows alone does not say which runs the other rows have.
+    planned_runs = runs if whole is experiment or search_result is not None else whole.runs(data.fingerprints)
     _note_plan(the_plan, planned_runs, home, whole, services.observer)
+
     ledger = Ledger(home.ledger(experiment.name))
     run_of = {planned.record_id: planned.run for planned in the_plan.runs if planned.state != "same"}
     for record in the_plan.unlisted():
@@ -108,41 +132,47 @@ def _run(experiment: Experiment, home: Home, data: Datasets, services: _Services
         services.track()
         if services.tracker is not None:  # MLflow may have it as begun
             services.tracker.finished(run_of[record.run_id], record, home.run(record.run_id))
+
     records = the_plan.records()
     services.owner.counts = Counts(records, the_plan.distinct)
 
     def ended() -> tuple[RunRecord, ...]:
-        here = ((records.get(planned.run.run_id), planned.run) for planned in the_plan.runs)
-        return tuple(labelled(record, run) for record, run in here if record is not None)
+        records_and_runs = ((records.get(planned.run.run_id), planned.run) for planned in the_plan.runs)
+        return tuple(labelled(record, run) for record, run in records_and_runs if record is not None)
 
-    services.table = lambda: rows_of(Results(experiment, ended(), home.experiment(experiment.name), found))
+    services.table = lambda: rows_of(Results(experiment, ended(), home.experiment(experiment.name), search_result))
     if the_plan.todo:
         services.start()
-        _execute(the_plan, home, ledger, records, services, found)
+        _execute(the_plan, home, ledger, records, services, search_result)
     else:
         services.observer.planned(the_plan, 0)
+
     # Every planned run has its record by now.
     results = Results(
-        whole, ended() if whole is experiment else records_of(whole, home), home.experiment(experiment.name), found
+        whole,
+        ended() if whole is experiment else records_of(whole, home),
+        home.experiment(experiment.name),
+        search_result,
     )
-    reports = {**results.write_report(), **({} if found is None else found.write_report())}
+
+    reports = {**results.write_report(), **({} if search_result is None else search_result.write_report())}
     services.artefacts = list(reports.values())
     return results
 
 
 def _note_plan(the_plan: Plan, runs: Iterable[Run], home: Home, whole: Experiment, observer: Observer) -> None:
-    """Write down which runs the experiment consists of now, rows of the file that are not run this time included."""
+    """Write down which runs the experiment consists of now, including rows of the file that are not run this time."""
     record_ids = {planned.run.run_id: planned.record_id for planned in the_plan.runs if planned.state != "same"}
     entries = [PlanEntry(run.run_id, run.dataset, run.method, run.seed) for run in runs]
     entries = [replace(entry, run_id=record_ids.get(entry.run_id, entry.run_id)) for entry in entries]
     rows = {(entry.dataset, entry.method) for entry in entries}
-    others = {(dataset.label, method.label) for dataset in whole.datasets for method in whole.methods} - rows
-    entries += [entry for entry in read_plan(home, whole.name) if (entry.dataset, entry.method) in others]
+    other_rows = {(dataset.label, method.label) for dataset in whole.datasets for method in whole.methods} - rows
+    entries += [entry for entry in read_plan(home, whole.name) if (entry.dataset, entry.method) in other_rows]
 
-    known = {run_id for run_id, _, _ in Ledger(home.ledger(whole.name)).outcomes()}
-    if known and known.isdisjoint(entry.run_id for entry in entries):
+    listed = {run_id for run_id, _, _ in Ledger(home.ledger(whole.name)).outcomes()}
+    if listed and listed.isdisjoint(entry.run_id for entry in entries):
         observer.note(
-            f"{whole.name} has {len(known)} run{'' if len(known) == 1 else 's'} of other settings in {home.root}: "
+            f"{whole.name} has {len(listed)} run{'' if len(listed) == 1 else 's'} of other settings in {home.root}: "
             "of an earlier version of its file, "
             "or of another experiment of that name, which needs another `name`; reports leave them out"
         )
@@ -159,15 +189,16 @@ def sweep(
     observer: Observer | None = None,
     wait: bool = True,
 ) -> Sweep:
-    """The search of an experiment alone: run the trials that are not done yet and return all of them."""
+    """Run the search of an experiment alone: run the trials that are not done yet and return all of them."""
     home, observer = _home(home), observer or Silent()
     _check(experiment, home, address)
+
     with new_folders(home.root / "experiments"), driving(experiment.name, home, observer, wait=wait) as owner:
         data = _prepare(experiment, home, source, download, observer)
         with _Services(experiment, home, address, observer, owner) as services:
-            found = _search(experiment, home, data, services)
-            services.artefacts = list(found.write_report().values())
-            return found
+            search_result = _search(experiment, home, data, services)
+            services.artefacts = list(search_result.write_report().values())
+            return search_result
 
 
 def _home(home: Home | Path | None) -> Home:
@@ -175,30 +206,33 @@ def _home(home: Home | Path | None) -> Home:
 
 
 def _check(experiment: Experiment, home: Home, address: str | None) -> None:
-    """`UserError` before anything is written; a cluster is asked when it is joined."""
+    """Raise `UserError` before anything is written; a cluster is asked when it is joined."""
     check_folder(home.root)
     if cluster.named(address) is None:
         cluster.check_fits(experiment.resources)
 
 
 def _prepare(experiment: Experiment, home: Home, source: Path | None, download: bool, observer: Observer) -> Datasets:
-    wanted, told = experiment.data(), set()
+    datasets, remarked_labels = experiment.data(), set()
     storage = None if home.storage is None else Storage(home.storage)
 
     def folder(name: str) -> Path:
-        dataset, seed = wanted[name]
+        dataset, seed = datasets[name]
         options = dataclasses.asdict(dataset.build(seed))
         if storage is not None:
             fetch_prepared(dataset.name, options, home.root, storage)
+
         raw = source or dataset.source
         result = prepare_dataset(dataset.name, options, raw, home.root, download=download, storage=storage)
+
         if storage is not None:
             publish(storage, result)
         observer.prepared(name, result)
-        if dataset.label not in told:  # not for each of several splits
-            told.add(dataset.label)
+        if dataset.label not in remarked_labels:  # not for each of several splits
+            remarked_labels.add(dataset.label)
             for line in remarks(dataset.label, read_manifest(result)):
                 observer.note(line)
+
         return result
 
     for label, floors in experiment.left_out().items():
@@ -208,7 +242,7 @@ def _prepare(experiment: Experiment, home: Home, source: Path | None, download: 
 
 
 def _plan_runs(experiment: Experiment, runs: Sequence[Run], home: Home, data: Datasets) -> Plan:
-    """Where each of these runs stands, those included that finished in another home."""
+    """Plan these runs, including those that finished in another home."""
     if home.storage is not None:
         restore(Storage(home.storage), (home.run(run.run_id) for run in runs))
     the_plan = make_plan(experiment, runs, home.ledger(experiment.name), home, data)
@@ -237,16 +271,16 @@ class _Services:
             self.tracker.follow(lambda: self.table())
 
     def start(self) -> None:
-        """`UserError` where a service does not answer; nothing where they run already."""
+        """Start the services unless they run already; raise `UserError` if one does not answer."""
         self.track()
         self._stack.enter_context(cluster.session(self._address, self.observer.note))
-        cluster.slots(self._experiment.resources, 1)  # refuses what fits nowhere before any node is asked anything
+        cluster.slots(self._experiment.resources, 1)  # refuses what fits nowhere, before any node is asked
         search = self._experiment.search
-        if self._home.storage is None or (search is not None and search.adaptive):  # Tune's own files have no other way
+        if self._home.storage is None or (search is not None and search.adaptive):  # Tune's own files need the home
             check_shared(self._home.root)
 
     def all(self, events: Iterator[T]) -> Iterator[T]:
-        """What the workers tell, as long as this process should go on; their generator ends with it."""
+        """Yield the workers' events as long as this process should go on; their generator ends with it."""
         with contextlib.closing(events):  # type: ignore[type-var]
             for event in events:
                 yield event
@@ -269,10 +303,12 @@ def _search(experiment: Experiment, home: Home, data: Datasets, services: _Servi
     """Run the trials that are not done, and put every record where it belongs as it comes."""
     the_plan = plan_sweep(experiment, home, data)
     ledger = Ledger(home.trials(experiment.name, the_plan.search.ledger))
-    for found in the_plan.plan.unlisted():
-        ledger.append(found)
+    for unlisted_record in the_plan.plan.unlisted():
+        ledger.append(unlisted_record)
+
     records = the_plan.records()
     services.owner.counts = Counts(records, the_plan.total, "trials")
+
     if not the_plan.complete:
         services.start()
         slots = cluster.slots(experiment.resources, the_plan.jobs)
@@ -294,6 +330,7 @@ def _search(experiment: Experiment, home: Home, data: Datasets, services: _Servi
                     services.observer.trial(run, record, score)
                     if services.tracker is not None:
                         services.tracker.trial(run, record, None if score is None else score[0])
+
     return the_plan.result(records, home.experiment(experiment.name))
 
 
@@ -315,6 +352,7 @@ def _execute(
     todo = {planned.run.run_id: planned for planned in the_plan.todo}
     hopeless = {} if found is None else found.hopeless()
     jobs = [job_of(p, the_plan, home) for p in todo.values() if (p.run.dataset, p.run.method) not in hopeless]
+
     options = Options(
         experiment.resources,
         tuple(str(Path(plugin).absolute()) for plugin in experiment.plugins),
@@ -322,8 +360,10 @@ def _execute(
         home.storage,
         home.phases,
     )
+
     meters = Meters(experiment.name, the_plan.distinct, len(records))
     recorder = Recorder(todo, home, ledger, records, observer, tracker, meters)
+
     slots = cluster.slots(experiment.resources, len(jobs))
     observer.planned(the_plan, slots)
     for name, text in reading(the_plan):
@@ -342,7 +382,7 @@ _MANY = 16  # streams from which a run may be cheaper batched
 
 
 class Recorder:
-    """Puts what the workers tell where it belongs: the ledger first, then whoever watches."""
+    """Sink of the workers' events: the ledger first, then the observer and MLflow."""
 
     def __init__(
         self,
@@ -356,6 +396,7 @@ class Recorder:
     ) -> None:
         self._todo, self._home, self._ledger, self._records = todo, home, ledger, records
         self._observer, self._tracker, self._meters = observer, tracker, meters
+
         self._seen: set[str] = set()
 
     def take(self, event: Event) -> None:
@@ -374,7 +415,7 @@ class Recorder:
                 self._ended(self._begun(run_id), record)
 
     def _begun(self, run_id: str) -> Run:
-        """The run, of which MLflow knows from the first time it is heard of."""
+        """Return the run; tell MLflow of it the first time it is heard of."""
         run = self._todo[run_id].run
         if self._tracker is not None and run_id not in self._seen:
             self._tracker.started(run)
@@ -393,24 +434,24 @@ class Recorder:
 
 
 def job_of(planned: PlannedRun, the_plan: Plan, home: Home) -> Job | Batched:
-    """What a worker takes from the queue: the run, batched by itself where that is far cheaper."""
+    """Return the job that a worker takes from the queue: the run, batched by itself where that is far cheaper."""
     run = planned.run
     job = Job(run, the_plan.folders[run.data], home.run(run.run_id))
     manifest = the_plan.manifests[run.data]
     if len(manifest.suite.streams) < _MANY or planned.state == "resume" or the_plan.experiment.resources.workers > 1:
         return job
 
-    from mtlscale.batched import planning  # imports torch, which other drivers need not wait for
+    from mtlscale.batched.eligibility import planning
 
     if not planning.pays_alone(run, manifest, the_plan.steps(run)):
         return job
-    found = planning.estimate(run, manifest, 1, 1)
+    cost = planning.estimate(run, manifest, 1, 1)
     processes = processes_per_node(the_plan.experiment.resources)
-    return job if too_large_to_batch(run, the_plan, found.bytes, processes) is not None else Batched((job,))
+    return job if too_large_to_batch(run, the_plan, cost.bytes, processes) is not None else Batched((job,))
 
 
 def _untrained(todo: Iterable[PlannedRun], hopeless: dict[tuple[str, str], str]) -> Iterator[Event]:
-    """Failed records of methods none of whose trials finished: there is no winner to train."""
+    """Yield failed records of methods none of whose trials finished: there is no winner to train."""
     for planned in todo:
         cause = hopeless.get((planned.run.dataset, planned.run.method))
         if cause is not None:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first ends what goes on in good order, a second Ctrl-C at once."""
+"""Handling of Ctrl-C and SIGTERM: the first ends what goes on in good order, a second Ctrl-C at once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(KeyboardInterrupt):
-    """What a driver raises that was told to stop, once its workers have ended and MLflow's runs are closed.
+    """The interruption of a driver, raised once its workers have ended and MLflow's runs are closed.
 
-    status: the exit status that belongs to it, 130 or 143. Its text is one line for whoever asked.
+    Its text is one line for the user; `status` is the exit status that belongs to it, 130 or 143.
     """
 
     def __init__(self, text: str, status: int = 130) -> None:
@@ -26,7 +26,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Stop:
-    """Whether somebody has asked to stop, and by which signal."""
+    """The request to stop, if there was one, and the signal that made it."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -42,7 +42,7 @@ class Stop:
         raise KeyboardInterrupt  # a class of our own would not pass through Ray
 
     def check(self) -> None:
-        """Raise again where somebody has swallowed it: an exception in a callback is lost."""
+        """Raise again where something has swallowed the interruption: an exception in a callback is lost."""
         if self.signal is not None and not self._raised:
             raise KeyboardInterrupt
 
@@ -55,15 +55,17 @@ _current: Stop | None = None
 
 @contextmanager
 def stopping() -> Iterator[Stop]:
-    """For the duration both signals raise `KeyboardInterrupt` in the main thread; elsewhere nothing is changed."""
+    """Raise `KeyboardInterrupt` on both signals in the main thread, for the duration; do nothing in other threads."""
     global _current
     stop = Stop()
     if _current is not None or threading.current_thread() is not threading.main_thread():
         yield stop
         return
+
     before: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
     _current = stop
     handle_again()
+
     try:
         yield stop
     finally:
@@ -73,7 +75,7 @@ def stopping() -> Iterator[Stop]:
 
 
 def handle_again() -> None:
-    """Ray puts a handler of its own in place when it starts, which would leave without an end in good order."""
+    """Install the handlers again: Ray replaces them when it starts, and nothing would end in good order."""
     if _current is not None and threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
             signal.signal(number, _current.handle)

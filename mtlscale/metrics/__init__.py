@@ -1,11 +1,11 @@
-"""What is measured: names and directions, accumulators over batches, and the figures over a whole suite."""
+"""Metrics: names and directions, accumulators over batches, and measures over a whole suite."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from mtlscale.lazy import lazily
-from mtlscale.metrics.figures import FIGURES, NETWORK, Figure
+from mtlscale.metrics.extra_measures import FIGURES, NETWORK, Figure
 from mtlscale.metrics.names import (
     METRICS,
     Metric,

@@ -1,4 +1,4 @@
-"""What accumulators of metrics are made of: sums that are added up over workers, or everything, gathered from them."""
+"""Base classes of metric accumulators: sums that are added up over workers, or all samples gathered from them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from torchmetrics.utilities import dim_zero_cat  # noqa: E402
 
 
 class Accumulator(Protocol):
-    """Fed with rows, a sample or pixel each: prediction [n, outputs] with classes [n], or with numbers [n, outputs].
+    """The interface of a metric accumulator, which is fed with rows, one per sample or pixel.
 
-    Labels may be missing among them (`MISSING_CLASS`, NaN); n may be 0.
+    Rows are a prediction [n, outputs] with classes [n], or with numbers [n, outputs]. Labels may be missing among them
+    (`MISSING_CLASS`, NaN); n may be 0.
     """
 
     def to(self, device: torch.device | str) -> Any: ...
@@ -29,12 +30,12 @@ class Accumulator(Protocol):
     def update(self, prediction: Tensor, target: Tensor) -> None: ...
 
     def compute(self) -> Any:
-        """The figure over everything that all workers have seen since the last `reset`."""
+        """Return the metric over all samples that all workers have seen since the last `reset`."""
         ...
 
 
 class SumsAccumulator:
-    """Base: one vector of sums or counts, added up over workers."""
+    """Base of accumulators with one vector of sums or counts, added up over workers."""
 
     def __init__(self, size: int, dtype: torch.dtype = torch.float64) -> None:
         self.sums = torch.zeros(size, dtype=dtype)
@@ -47,16 +48,24 @@ class SumsAccumulator:
         self.sums = torch.zeros_like(self.sums)
 
     def update(self, prediction: Tensor, target: Tensor) -> None:
-        """prediction [n, outputs]; target [n] classes or [n, outputs] numbers, some of them missing."""
+        """Add the rows of a batch.
+
+        Args:
+            prediction: [n, outputs].
+            target: [n] classes or [n, outputs] numbers, some of them missing.
+        """
         raise NotImplementedError
 
     def compute(self) -> Any:
-        """The figure, or every figure by name; NaN without a label. All workers have to call it."""
+        """Return the metric, or several metrics by name; NaN without a label. All workers have to call it."""
         raise NotImplementedError
 
 
 class Gathered(torchmetrics.Metric):
-    """Base: all scores and labels of the split, from all workers; for what no sum can tell, such as ranks."""
+    """Base of accumulators that gather all scores and labels of the split from all workers.
+
+    For metrics that no sum determines, such as ranks.
+    """
 
     full_state_update = False
     scores: list[Tensor]  # [n, ...] float64
@@ -68,7 +77,12 @@ class Gathered(torchmetrics.Metric):
         self.add_state("labels", [], dist_reduce_fx="cat")
 
     def update(self, prediction: Tensor, target: Tensor) -> None:
-        """prediction [n, outputs]; target [n] classes or [n, outputs] numbers, some of them missing."""
+        """Add the rows of a batch.
+
+        Args:
+            prediction: [n, outputs].
+            target: [n] classes or [n, outputs] numbers, some of them missing.
+        """
         self.scores.append(prediction.double())
         self.labels.append(target)
 
@@ -76,12 +90,12 @@ class Gathered(torchmetrics.Metric):
         return self.figure(dim_zero_cat(self.scores), dim_zero_cat(self.labels))
 
     def figure(self, scores: Tensor, labels: Tensor) -> float:
-        """Of the whole split; NaN where it is not defined."""
+        """Return the metric of the whole split; NaN if it is not defined."""
         raise NotImplementedError
 
 
 def over_workers(sums: Tensor) -> Tensor:
-    """A copy, summed over workers where there are several."""
+    """Return a copy of the sums, summed over workers if there are several."""
     total = sums.clone()
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         dist.all_reduce(total)
@@ -89,9 +103,9 @@ def over_workers(sums: Tensor) -> Tensor:
 
 
 def of_workers(state: Tensor) -> list[Tensor]:
-    """Every worker's tensor, in the order of their ranks; all are of one shape."""
+    """Return every worker's tensor, in the order of their ranks; all have the same shape."""
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return [state]
-    found = [torch.empty_like(state) for _ in range(dist.get_world_size())]
-    dist.all_gather(found, state)
-    return found
+    states = [torch.empty_like(state) for _ in range(dist.get_world_size())]
+    dist.all_gather(states, state)
+    return states

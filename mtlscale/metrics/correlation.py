@@ -1,4 +1,4 @@
-"""Accumulators of correlations and of what is read off counts of right and wrong answers.
+"""Accumulators of correlations, and of metrics computed from counts of right and wrong answers.
 
 Definitions: docs/methods.md#metrics.
 """
@@ -10,16 +10,17 @@ import math
 import torch
 from torch import Tensor
 
+from mtlscale.config import MISSING_CLASS, Task
 from mtlscale.metrics.accumulators import SumsAccumulator, of_workers, over_workers
-from mtlscale.spec import MISSING_CLASS, Task
 
-_ROUNDING = 1e-12  # a spread below this, relative to the mean, is that of float64 arithmetic on equal numbers
+_ROUNDING = 1e-12  # a spread below this, relative to the mean, is the rounding error of float64 on equal numbers
 
 
 class Pearson:
     """Correlation of labels and predictions, mean over outputs that vary in both.
 
-    Counts, means and squares about the means are merged over batches and workers, so nothing cancels.
+    Counts, means and squares about the means are merged over batches and workers, so that no precision is lost by
+    cancellation.
     """
 
     def __init__(self, task: Task) -> None:
@@ -33,23 +34,23 @@ class Pearson:
         self.moments = torch.zeros_like(self.moments)
 
     def update(self, prediction: Tensor, target: Tensor) -> None:
-        found = [
+        batch_moments = [
             moments(x[~y.isnan()].double(), y[~y.isnan()].double())
             for x, y in zip(prediction.unbind(-1), target.unbind(-1), strict=True)
         ]
-        self.moments = merged(self.moments, torch.stack(found))
+        self.moments = merged(self.moments, torch.stack(batch_moments))
 
     def compute(self) -> float:
-        whole = torch.zeros_like(self.moments)
-        for part in of_workers(self.moments):
-            whole = merged(whole, part)
-        found = [coefficient(row) for row in whole]
-        there = [value for value in found if not math.isnan(value)]
-        return sum(there) / len(there) if there else math.nan
+        total = torch.zeros_like(self.moments)
+        for worker_moments in of_workers(self.moments):
+            total = merged(total, worker_moments)
+        coefficients = [coefficient(row) for row in total]
+        defined = [value for value in coefficients if not math.isnan(value)]
+        return sum(defined) / len(defined) if defined else math.nan
 
 
 def moments(x: Tensor, y: Tensor) -> Tensor:
-    """[6] of samples [n]."""
+    """Return the moments [6] of samples [n]: n, both means, Σdx², Σdy², Σdxdy."""
     if not len(x):
         return x.new_zeros(6)
     mean_x, mean_y = x.mean(), y.mean()
@@ -58,10 +59,11 @@ def moments(x: Tensor, y: Tensor) -> Tensor:
 
 
 def merged(one: Tensor, other: Tensor) -> Tensor:
-    """Moments [..., 6] of both sets of samples together."""
+    """Return the moments [..., 6] of the union of two sets of samples."""
     n, m = one[..., 0], other[..., 0]
     total = n + m
     share = m / total.clamp(min=1.0)
+
     dx, dy = other[..., 1] - one[..., 1], other[..., 2] - one[..., 2]
     squares = one[..., 3:] + other[..., 3:] + torch.stack([dx * dx, dy * dy, dx * dy], -1) * (n * share).unsqueeze(-1)
     means = one[..., 1:3] + torch.stack([dx, dy], -1) * share.unsqueeze(-1)
@@ -69,7 +71,7 @@ def merged(one: Tensor, other: Tensor) -> Tensor:
 
 
 def coefficient(row: Tensor) -> float:
-    """Pearson's, of moments [6]; NaN where one side does not vary."""
+    """Return Pearson's coefficient of moments [6]; NaN if one side does not vary."""
     n, mean_x, mean_y, xx, yy, xy = map(float, row.tolist())
     for squares, mean in ((xx, mean_x), (yy, mean_y)):
         if not squares > n * (_ROUNDING * abs(mean)) ** 2:
@@ -78,12 +80,12 @@ def coefficient(row: Tensor) -> float:
 
 
 def correlation(x: Tensor, y: Tensor) -> float:
-    """Of samples [n], float64."""
+    """Return Pearson's coefficient of samples [n], float64."""
     return coefficient(moments(x, y))
 
 
 class Matthews(SumsAccumulator):
-    """Of classes from one confusion matrix; of single labels the mean over them."""
+    """Matthews correlation: of classes from one confusion matrix, of single labels the mean over them."""
 
     def __init__(self, task: Task) -> None:
         self.exclusive = task.loss == "cross_entropy"
@@ -92,22 +94,23 @@ class Matthews(SumsAccumulator):
 
     def update(self, prediction: Tensor, target: Tensor) -> None:
         if self.exclusive:
-            kept = target != MISSING_CLASS
-            cell = target[kept] * self.classes + prediction[kept].argmax(-1)
+            present = target != MISSING_CLASS
+            cells = target[present] * self.classes + prediction[present].argmax(-1)
         else:
-            kept = ~target.isnan()
+            present = ~target.isnan()
             table = torch.arange(self.tables, device=target.device).expand_as(target)
-            cell = table[kept] * 4 + (target[kept] > 0.5).long() * 2 + (prediction[kept] > 0).long()
-        self.sums += torch.bincount(cell, minlength=len(self.sums))
+            cells = table[present] * 4 + (target[present] > 0.5).long() * 2 + (prediction[present] > 0).long()
+
+        self.sums += torch.bincount(cells, minlength=len(self.sums))
 
     def compute(self) -> float:
         tables = over_workers(self.sums).reshape(self.tables, self.classes, self.classes).double()
-        found = [_matthews(table) for table in tables if table.sum() > 0]
-        return sum(found) / len(found) if found else math.nan
+        coefficients = [_matthews(table) for table in tables if table.sum() > 0]
+        return sum(coefficients) / len(coefficients) if coefficients else math.nan
 
 
 def _matthews(table: Tensor) -> float:
-    """Of a confusion matrix; 0 where labels or answers are all of one class."""
+    """Return the Matthews correlation of a confusion matrix; 0 if labels or answers are all of one class."""
     total, right = table.sum(), table.diagonal().sum()
     truth, answers = table.sum(1), table.sum(0)
     spread = (total**2 - (truth**2).sum()) * (total**2 - (answers**2).sum())
@@ -115,20 +118,23 @@ def _matthews(table: Tensor) -> float:
 
 
 class PositiveF1(SumsAccumulator):
-    """2 TP / (2 TP + FP + FN) of the positive class, the last of two; 0 where there is none in labels and answers."""
+    """F1 of the positive class, the last of two: 2 TP / (2 TP + FP + FN).
+
+    It is 0 if there is no positive among labels and answers.
+    """
 
     def __init__(self, task: Task) -> None:
         super().__init__(2, torch.int64)
 
     def update(self, prediction: Tensor, target: Tensor) -> None:
         if target.is_floating_point():
-            kept = ~target.isnan()
-            truth, answer = target[kept] > 0.5, prediction[kept] > 0
+            present = ~target.isnan()
+            truth, answer = target[present] > 0.5, prediction[present] > 0
         else:
-            kept = target != MISSING_CLASS
-            truth, answer = target[kept] == 1, prediction[kept].argmax(-1) == 1
+            present = target != MISSING_CLASS
+            truth, answer = target[present] == 1, prediction[present].argmax(-1) == 1
         self.sums += torch.stack([(truth & answer).sum(), truth.sum() + answer.sum()])
 
     def compute(self) -> float:
-        both, either = over_workers(self.sums).tolist()
-        return float(2 * both / either) if either else 0.0
+        hits, positives = over_workers(self.sums).tolist()
+        return float(2 * hits / positives) if positives else 0.0

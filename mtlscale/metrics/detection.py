@@ -1,4 +1,4 @@
-"""How well samples out of a classifier's distribution are told from those in it: docs/methods.md#metrics."""
+"""Out-of-distribution detection metrics of a classifier: docs/methods.md#metrics."""
 
 from __future__ import annotations
 
@@ -9,18 +9,26 @@ from mtlscale.metrics.ranking import average_precision, ranks
 
 
 def confidence(logits: Tensor) -> Tensor:
-    """Logits [N, classes] -> [N] float64, the logarithm of the largest probability: it orders samples alike, and has no
-    ties where probabilities round to 1."""
-    found: Tensor = logits.double().log_softmax(-1).amax(-1)
-    return found
+    """Return the logarithm of the largest probability: logits [N, classes] -> [N] float64.
+
+    It orders samples like the probability, and has no ties where probabilities round to 1.
+    """
+    log_probability: Tensor = logits.double().log_softmax(-1).amax(-1)
+    return log_probability
 
 
 def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
-    """Confidences of samples in the distribution [N] and out of it [M] -> figures in percent; those out of it are the
-    positive class. `ood_aupr_inverted` ranks them by the confidence itself, a perfect detector has the least."""
+    """Return the detection metrics in percent; samples out of the distribution are the positive class.
+
+    `ood_aupr_inverted` ranks them by the confidence itself; a perfect detector has the least.
+
+    Args:
+        inside: [N] confidences of samples in the distribution.
+        outside: [M] confidences of samples out of it.
+    """
     scores = torch.cat([inside, outside])
     truth = torch.cat([torch.zeros_like(inside), torch.ones_like(outside)]).long()
-    # Pairs in the right order, those of one score half: torchmetrics counts in single precision.
+    # Number of pairs in the right order, ties count half; torchmetrics would count in single precision.
     right = ranks(-scores)[len(inside) :].sum() - len(outside) * (len(outside) + 1) / 2
     return {
         "ood_auroc": 100.0 * right.item() / (len(inside) * len(outside)),

@@ -1,4 +1,4 @@
-"""The metrics of a task: their names, directions and the tasks they are defined for. Nothing here needs torch."""
+"""Metrics of a task: names, directions and the losses they are defined for. Importing this needs no torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from mtlscale.spec import LOSSES, Component, Task, TaskSuite, UserError, component, names, nearest
+from mtlscale.config import LOSSES, Component, Task, TaskSuite, UserError, component, names, nearest
 
 if TYPE_CHECKING:
     from mtlscale.metrics.accumulators import Accumulator
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricInfo:
-    """What is known of a metric without a task. Rates are in percent, as the published tables print them."""
+    """The properties of a metric that are known without a task.
+
+    Rates are in percent, as the published tables print them.
+    """
 
     higher_is_better: bool
     losses: tuple[str, ...]  # the losses of the tasks it is defined for
@@ -28,7 +31,7 @@ class MetricInfo:
 
 
 class Metric(Component):
-    """A metric of a user's own: a subclass with a `name` in a plugin file, found by that name like a shipped one."""
+    """Base of users' own metrics: a subclass with a `name` in a plugin file, used by that name like a shipped one."""
 
     kind: ClassVar[str] = "metrics"
     higher_is_better: ClassVar[bool]
@@ -41,6 +44,7 @@ class Metric(Component):
         super().__init_subclass__(**kwargs)
         if "name" not in cls.__dict__:
             return
+
         if cls.name == "loss":
             raise UserError("metric loss: every task reports its loss under this name; choose another")
         if not isinstance(getattr(cls, "higher_is_better", None), bool):
@@ -48,13 +52,14 @@ class Metric(Component):
         losses = getattr(cls, "losses", ())
         if not isinstance(losses, tuple) or not losses or set(losses) - set(LOSSES):
             raise UserError(f"metric {cls.name}: losses is a tuple of some of {', '.join(LOSSES)}")
+
         if not math.isfinite(cls.lowest):
             raise UserError(f"metric {cls.name}: lowest is the least it can be, a finite number")
         if cls.accumulator is Metric.accumulator:
             raise UserError(f"metric {cls.name} has no accumulator(self, task)")
 
     def accumulator(self, task: Task) -> Accumulator:
-        """What is fed with the rows of a split, on every worker, and read at its end."""
+        """Return the accumulator that is fed with the rows of a split, on every worker, and read at its end."""
         raise NotImplementedError
 
 
@@ -178,55 +183,71 @@ METRICS: dict[str, MetricInfo] = {
 
 
 def metric_info(name: str) -> MetricInfo:
-    """What is known of the metric of that name; `UserError` with the nearest names where there is none."""
+    """Return the properties of a metric.
+
+    Raises:
+        UserError: If no metric has this name; the message lists the nearest names.
+    """
     if name in METRICS:
         return METRICS[name]
-    known = names("metrics")
-    if name not in known:
-        raise UserError(f"unknown metric {name!r}: {nearest(name, known, listing='metrics')}")
-    own: type[Metric] = component("metrics", name)
+
+    known_names = names("metrics")
+    if name not in known_names:
+        raise UserError(f"unknown metric {name!r}: {nearest(name, known_names, listing='metrics')}")
+
+    plugin_metric: type[Metric] = component("metrics", name)
     return MetricInfo(
-        higher_is_better=own.higher_is_better,
-        losses=own.losses,
-        help=own.summary(),
-        unit=own.unit,
-        lowest=own.lowest,
-        one_score=own.one_score,
+        higher_is_better=plugin_metric.higher_is_better,
+        losses=plugin_metric.losses,
+        help=plugin_metric.summary(),
+        unit=plugin_metric.unit,
+        lowest=plugin_metric.lowest,
+        one_score=plugin_metric.one_score,
     )
 
 
 def higher_is_better(metric: str) -> bool:
-    """The direction of a metric of that name; `UserError` with the nearest names where there is none."""
+    """Return the direction of a metric.
+
+    Raises:
+        UserError: If no metric has this name; the message lists the nearest names.
+    """
     return metric_info(metric).higher_is_better
 
 
 def lowest(metrics: Sequence[str]) -> dict[str, float]:
-    """metric -> the least it can be, of those that can be negative."""
-    found = {name: metric_info(name).lowest for name in metrics}
-    return {name: value for name, value in found.items() if value}
+    """Return metric -> the least it can be, for metrics that can be negative."""
+    bounds = {name: metric_info(name).lowest for name in metrics}
+    return {name: value for name, value in bounds.items() if value}
 
 
-_HIGHEST = {"%": 100.0, "°": 180.0}  # by unit
+_HIGHEST = {"%": 100.0, "°": 180.0}  # unit -> the largest value
 
 
 def possible(metric: str, value: float) -> bool:
-    """Whether a metric of that name can be this number; of a user's own nobody knows how large it may be."""
+    """Return whether a metric can have this value; the values of users' own metrics have no upper bound."""
     info = metric_info(metric)
     highest = _HIGHEST.get(info.unit, 1.0 if info.lowest == -1.0 else math.inf) if metric in METRICS else math.inf
     return math.isfinite(value) and info.lowest - _ROUNDED <= value <= highest + _ROUNDED
 
 
 def simulated(task: Task) -> tuple[str, ...]:
-    """Those of a task's metrics that are measured by episodes."""
+    """Return the metrics of a task that are measured by episodes."""
     return tuple(name for name in task.metrics if name in METRICS and METRICS[name].simulated)
 
 
 def check_task(task: Task) -> None:
-    """`UserError` for a loss or metric nobody has, for none at all, and for one that is not defined for the task."""
+    """Check a task's loss and metrics.
+
+    Raises:
+        UserError: If the loss or a metric is unknown, the task has no metric, a metric is not defined for it, or one is
+            named twice.
+    """
     if task.loss not in LOSSES:
         raise UserError(f"task {task.name!r}: unknown loss {task.loss!r}: {nearest(task.loss, LOSSES)}")
     if not task.metrics:
         raise UserError(f"task {task.name!r} has no metrics; name one at least, such as {_fitting(task)[0]}")
+
     for name in task.metrics:
         try:
             metric_info(name)
@@ -234,32 +255,40 @@ def check_task(task: Task) -> None:
             raise UserError(f"task {task.name!r}: {error}") from None
         if problem := _misfit(name, task):
             raise UserError(f"task {task.name!r}: metric {name!r} {problem}; use one of {', '.join(_fitting(task))}")
-    twice = sorted({name for name in task.metrics if task.metrics.count(name) > 1})
-    if twice:
-        raise UserError(f"task {task.name!r} names metric {twice[0]!r} twice; drop one")
+
+    duplicates = sorted({name for name in task.metrics if task.metrics.count(name) > 1})
+    if duplicates:
+        raise UserError(f"task {task.name!r} names metric {duplicates[0]!r} twice; drop one")
 
 
 def measured(suite: TaskSuite, chosen: Sequence[str] | Mapping[str, Sequence[str]]) -> TaskSuite:
-    """The suite with other metrics: by task, or a list of which every task takes those that are defined for it.
+    """Return the suite with other metrics.
 
-    `UserError` for tasks and metrics nobody has, and for tasks that would be left without any.
+    Args:
+        suite: The suite.
+        chosen: Task -> metrics, or a list of which every task takes the metrics that are defined for it.
+
+    Raises:
+        UserError: For unknown tasks and metrics, and for tasks that would be left without any metric.
     """
     by_task = chosen if isinstance(chosen, Mapping) else None
     if by_task is not None:
-        known = [task.name for task in suite.tasks]
+        task_names = [task.name for task in suite.tasks]
         for name in by_task:
-            if name not in known:
-                raise UserError(f"metrics: {suite.name} has no task {name!r}; {nearest(name, known)}")
+            if name not in task_names:
+                raise UserError(f"metrics: {suite.name} has no task {name!r}; {nearest(name, task_names)}")
+
     tasks = []
     for task in suite.tasks:
         if by_task is not None:
-            found = tuple(by_task.get(task.name, task.metrics))
+            task_metrics = tuple(by_task.get(task.name, task.metrics))
         else:
-            found = tuple(name for name in chosen if metric_info(name) and not _misfit(name, task))
-            if chosen and not found:
+            task_metrics = tuple(name for name in chosen if metric_info(name) and not _misfit(name, task))
+            if chosen and not task_metrics:
                 raise UserError(_none_fits(tuple(chosen), task))
-        tasks.append(replace(task, metrics=found))
+        tasks.append(replace(task, metrics=task_metrics))
         check_task(tasks[-1])
+
     for name in chosen if by_task is None else ():
         if not any(name in task.metrics for task in tasks):
             raise UserError(f"metrics: {name} is not defined for any task of {suite.name}; drop it")
@@ -267,20 +296,21 @@ def measured(suite: TaskSuite, chosen: Sequence[str] | Mapping[str, Sequence[str
 
 
 def _none_fits(chosen: Sequence[str], task: Task) -> str:
-    """Why a task can report none of the metrics."""
-    said = "; ".join(f"metric {name!r} {_misfit(name, task)}" for name in chosen)
-    return f"metrics: task {task.name!r}: {said}; use one of {', '.join(_fitting(task))}"
+    """Return the reason why a task can report none of the metrics."""
+    reasons = "; ".join(f"metric {name!r} {_misfit(name, task)}" for name in chosen)
+    return f"metrics: task {task.name!r}: {reasons}; use one of {', '.join(_fitting(task))}"
 
 
 def _misfit(metric: str, task: Task) -> str:
-    """Why the metric is not defined for the task, "" where it is."""
+    """Return the reason why the metric is not defined for the task, "" if it is."""
     info = metric_info(metric)
     if task.loss not in info.losses:
-        why = "measures episodes of tasks that are environments, and " if info.simulated else ""
-        return f"{why}is not defined for loss {task.loss!r}"
+        reason = "measures episodes of tasks that are environments, and " if info.simulated else ""
+        return f"{reason}is not defined for loss {task.loss!r}"
+
     if info.one_score and task.outputs != (2 if task.loss == "cross_entropy" else 1):
-        what = "two classes" if task.loss == "cross_entropy" else "one output"
-        return f"is defined for {what}, not for {task.outputs}"
+        requirement = "two classes" if task.loss == "cross_entropy" else "one output"
+        return f"is defined for {requirement}, not for {task.outputs}"
     if info.of_tokens and (task.per != "token" or not task.classes):
         return "is defined for tags of tokens that have names"
     return ""

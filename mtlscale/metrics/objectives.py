@@ -1,10 +1,10 @@
-"""What runs are compared by where several things count at once: metrics, figures of an evaluation, parameters."""
+"""Objectives of multi-objective comparisons of runs: metrics, measurements of an evaluation, parameters."""
 
 from __future__ import annotations
 
 import math
 
-from mtlscale.metrics.figures import FIGURES, NETWORK
+from mtlscale.metrics.extra_measures import FIGURES, NETWORK
 from mtlscale.metrics.names import higher_is_better
 from mtlscale.records import RunRecord
 
@@ -12,27 +12,35 @@ PARAMETERS = "parameters"
 
 
 def more_is_better(objective: str) -> bool:
-    """The direction of a metric, `loss`, a figure, or `parameters`; `UserError` for a metric nobody has."""
+    """Return the direction of a metric, `loss`, a measurement of an evaluation, or `parameters`.
+
+    Raises:
+        UserError: If the metric is unknown.
+    """
     if objective in (PARAMETERS, "loss"):
         return False
     return FIGURES[objective].higher_is_better if objective in FIGURES else higher_is_better(objective)
 
 
 def objective_of(record: RunRecord, objective: str, split: str = "val") -> float:
-    """Its value in a finished run: of a metric the mean over tasks on the split. NaN where it was not measured."""
+    """Return an objective's value in a finished run; NaN if it was not measured.
+
+    For a metric it is the mean over tasks on the split.
+    """
     if record.status != "finished":
         return math.nan
     if objective == PARAMETERS:
         return float(record.parameters)
     if objective in FIGURES:
-        where = NETWORK if FIGURES[objective].of == "network" else split
-        return record.figures.get(where, {}).get(objective, math.nan)
-    found = [values[objective] for values in record.metrics.get(split, {}).values() if objective in values]
-    return sum(found) / len(found) if found else math.nan
+        section = NETWORK if FIGURES[objective].of == "network" else split
+        return record.figures.get(section, {}).get(objective, math.nan)
+
+    task_values = [values[objective] for values in record.metrics.get(split, {}).values() if objective in values]
+    return sum(task_values) / len(task_values) if task_values else math.nan
 
 
 def to_minimise(record: RunRecord, objectives: tuple[str, ...], split: str = "val") -> list[float]:
-    """The values of the objectives, turned so that less is better; infinite where one is no number."""
+    """Return the values of the objectives, negated where more is better; infinite where one is no number."""
     values = []
     for objective in objectives:
         value = objective_of(record, objective, split)

@@ -1,4 +1,4 @@
-"""The figures over a whole suite (Δ_I, η, …), on plain numbers. Definitions: docs/methods.md#metrics."""
+"""Measures over a whole suite (Δ_I, η, …), on plain numbers. Definitions: docs/methods.md#metrics."""
 
 from __future__ import annotations
 
@@ -11,21 +11,26 @@ Directions = Mapping[str, bool] | Mapping[str, Mapping[str, bool]]  # metric -> 
 
 
 def relative_gain(value: Any, reference: Any, sign: Any) -> Any:
-    """`100 · sign · (value − reference) / |reference|` of floats or arrays; sign is +1 where higher is better, else −1.
+    """Return the relative gain in percent: `100 · sign · (value − reference) / |reference|`.
 
     The absolute value keeps "positive is better" for metrics that can be negative.
+
+    Args:
+        value: A float or array.
+        reference: A float or array.
+        sign: +1 where higher is better, else −1.
     """
     return 100.0 * sign * (value - reference) / abs(reference)
 
 
 def delta_i(method: Values, single_task: Values, higher_is_better: Directions) -> float:
-    """Δ_I in percent: the relative gain over single-task learning, mean within a task first, then over tasks."""
+    """Return Δ_I in percent: the relative gain over single-task learning, mean within a task first, then over tasks."""
     gains = _gains(method, single_task, higher_is_better)
     return _mean([_mean(list(of_task.values())) for of_task in gains.values()])
 
 
 def delta_flat(method: Values, single_task: Values, higher_is_better: Directions) -> float:
-    """Δ in percent with every metric counting the same, whichever its task."""
+    """Return Δ in percent with every metric counting the same, whichever its task."""
     gains = _gains(method, single_task, higher_is_better)
     return _mean([gain for of_task in gains.values() for gain in of_task.values()])
 
@@ -33,10 +38,21 @@ def delta_flat(method: Values, single_task: Values, higher_is_better: Directions
 def delta_main(
     method: Values, single_task: Values, higher_is_better: Directions, main_metrics: Mapping[str, str]
 ) -> float:
-    """Δ in percent over one main metric per task; `main_metrics` is task -> metric."""
+    """Return Δ in percent over one main metric per task.
+
+    Args:
+        method: Values of the method.
+        single_task: Values of single-task learning.
+        higher_is_better: The directions of the metrics.
+        main_metrics: Task -> metric.
+
+    Raises:
+        ValueError: If a task has no value of its main metric.
+    """
     for task in single_task:
         if main_metrics.get(task) not in single_task[task]:
             raise ValueError(f"task {task!r} has no main metric among {', '.join(single_task[task])}")
+
     main = {task: {main_metrics[task]: values[main_metrics[task]]} for task, values in single_task.items()}
     gains = _gains(
         {task: {metric: _value(method, task, metric) for metric in values} for task, values in main.items()},
@@ -47,23 +63,28 @@ def delta_main(
 
 
 def safeness(method: Values, single_task: Values, higher_is_better: Directions) -> float:
-    """η in percent: the share of metrics that are no worse than single-task learning (ties are safe), mean within a
-    task first, then over tasks."""
+    """Return η in percent: the share of metrics that are no worse than single-task learning.
+
+    Ties are safe. The mean is taken within a task first, then over tasks.
+    """
     shares = []
     for task, metric, value, reference in _pairs(method, single_task):
         sign = _sign(higher_is_better, task, metric)
         difference = sign * (value - reference)
         shares.append((task, math.nan if math.isnan(difference) else float(difference >= 0)))
-    return 100.0 * _mean([_mean([share for of, share in shares if of == task]) for task in single_task])
+    return 100.0 * _mean([_mean([share for share_task, share in shares if share_task == task]) for task in single_task])
 
 
 def total_error(values: Values, metric: str = "error") -> float:
-    """Sum over tasks of the error in percent: CelebA's total test error, from {task: {metric: value}}."""
+    """Return the sum over tasks of the error in percent: CelebA's total test error. {task: {metric: value}}."""
     return float(sum(_value(values, task, metric) for task in values))
 
 
 def relative_error(method: Mapping[str, float], single_task: Mapping[str, float]) -> float:
-    """e_rel: mean test error over tasks, divided by that of single-task learning; below 1 is good. {task: error}."""
+    """Return e_rel: the mean test error over tasks, divided by that of single-task learning. {task: error}.
+
+    Values below 1 are good.
+    """
     _same_tasks(method, single_task)
     reference = _mean(list(single_task.values()))
     if reference == 0:
@@ -74,15 +95,20 @@ def relative_error(method: Mapping[str, float], single_task: Mapping[str, float]
 def taskwise_improvement(
     method: Mapping[str, float], separate: Mapping[str, float], reading: Literal["accuracy", "error"]
 ) -> float:
-    """Mean task-wise improvement over separate models in percent (TOMATO table 4), from {task: error}.
+    """Return the mean task-wise improvement over separate models in percent (TOMATO table 4).
 
-    `"error"` is the stated formula, relative to the separate models' error (used for cross entropy). `"accuracy"` is
-    what the printed numbers of classification follow: relative to their accuracy, 100 − error in percent.
+    Args:
+        method: {task: error} of the method.
+        separate: {task: error} of the separate models.
+        reading: `"error"` is the stated formula, relative to the separate models' error (used for cross entropy).
+            `"accuracy"` is the formula that the printed numbers of classification follow: relative to their accuracy,
+            100 − error in percent.
     """
     _same_tasks(method, separate)
     if reading == "accuracy":
         method = {task: 100.0 - error for task, error in method.items()}
         separate = {task: 100.0 - error for task, error in separate.items()}
+
     gains = _gains(
         {task: {reading: value} for task, value in method.items()},
         {task: {reading: value} for task, value in separate.items()},
@@ -92,7 +118,7 @@ def taskwise_improvement(
 
 
 def _gains(method: Values, single_task: Values, directions: Directions) -> dict[str, dict[str, float]]:
-    """Relative gain of each metric of each task, in percent."""
+    """Return the relative gain of each metric of each task, in percent."""
     gains: dict[str, dict[str, float]] = {task: {} for task in single_task}
     for task, metric, value, reference in _pairs(method, single_task):
         if reference == 0:

@@ -1,6 +1,6 @@
 """Accumulators of a task's metrics over the batches of a split, on torchmetrics.
 
-States are sums and counts over the whole split (never means of means), in float64, so a figure does not depend on the
+States are sums and counts over the whole split (never means of means), in float64, so a metric does not depend on the
 batch size; torchmetrics adds them up over workers, so a split may be sharded. Every worker has to call `compute`.
 """
 
@@ -15,31 +15,32 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mtlscale.config import MISSING_CLASS, Task, component
 from mtlscale.metrics.accumulators import Accumulator
 from mtlscale.metrics.correlation import Matthews, Pearson, PositiveF1
 from mtlscale.metrics.dense import WITHIN, Angles, Confusion, DepthErrors, MaxF
 from mtlscale.metrics.entities import Entities
 from mtlscale.metrics.names import METRICS, check_task, simulated
 from mtlscale.metrics.ranking import Aupr, Auroc, Ndcg, Spearman
-from mtlscale.spec import MISSING_CLASS, Task, component
 
 import torchmetrics  # isort: skip
 from torchmetrics.classification import BinaryF1Score, MulticlassF1Score, MultilabelF1Score  # isort: skip
 
 
 def task_metrics(task: Task) -> TaskMetrics:
-    """An accumulator of all the task's metrics over batches and, under torch.distributed, over workers.
+    """Return an accumulator of all the task's metrics over batches and, under torch.distributed, over workers.
 
-    `UserError` where one is not defined for the task.
+    Raises:
+        UserError: If a metric is not defined for the task.
     """
     check_task(task)
     return TaskMetrics(task)
 
 
 class TaskMetrics:
-    """All metrics of one task: `update` with every batch, then `compute`, then `reset`.
+    """Accumulator of all metrics of one task: `update` with every batch, then `compute`, then `reset`.
 
-    A metric without a single label in the split is NaN. Those that episodes are played for are left out.
+    A metric without a single label in the split is NaN. Metrics measured by episodes are left out.
     """
 
     def __init__(self, task: Task) -> None:
@@ -51,7 +52,7 @@ class TaskMetrics:
         self._others = {key: _accumulator(key, task) for key in keys}
 
     def to(self, device: torch.device | str) -> TaskMetrics:
-        """Keep the states there: where the worker group's backend sends from (NCCL: the worker's GPU)."""
+        """Keep the states on a device: the one that the worker group's backend sends from (NCCL: the worker's GPU)."""
         self._means.to(device)
         for metric in self._others.values():
             metric.to(device)
@@ -59,28 +60,36 @@ class TaskMetrics:
 
     @torch.no_grad()
     def update(self, prediction: Tensor, target: Tensor) -> None:
-        """prediction: [B, outputs, ...] logits or numbers; target: [B, ...] classes, or floats of its size.
+        """Add a batch.
 
         Missing labels (`MISSING_CLASS`, NaN) are left out; a soft label is missing as a whole.
+
+        Args:
+            prediction: [B, outputs, ...] logits or numbers.
+            target: [B, ...] classes, or floats of the prediction's size.
         """
         if prediction.device != self._means.device:
             self.to(prediction.device)
-        whole = prediction, target
+
+        unflattened = prediction, target
         prediction, target = rows_of(self.task, prediction, target)
         for metric in self._others.values():
-            metric.update(*(whole if isinstance(metric, Entities) else (prediction, target)))
-        kept = present_rows(self.task, target)
-        prediction, target = prediction[kept], target[kept]
+            metric.update(*(unflattened if isinstance(metric, Entities) else (prediction, target)))
+
+        present = present_rows(self.task, target)
+        prediction, target = prediction[present], target[present]
         values = [_STATISTICS[name](self.task.loss, prediction, target) for name in self._means.names]
         self._means.update(values, len(target))
 
     def compute(self) -> dict[str, float]:
-        """metric -> value over everything that all workers have seen since their last `reset`."""
+        """Return metric -> value over all samples that all workers have seen since their last `reset`."""
         if not self._means.update_called:
             # A worker without a batch takes part in the exchange with empty states of the right types.
             self.update(*_nothing(self.task, self._means.device))
+
         count, means = self._means.compute()
-        found = {key: metric.compute() for key, metric in self._others.items()}
+        computed = {key: metric.compute() for key, metric in self._others.items()}
+
         values = {}
         for name in self._names:
             if name in _POOLED:
@@ -88,8 +97,9 @@ class TaskMetrics:
                 values[name] = read(means[statistic])
             else:
                 key, read = _read_from(name)
-                value = float(read(found[key]))
+                value = float(read(computed[key]))
                 values[name] = value if count else math.nan
+
         return values
 
     def reset(self) -> None:
@@ -99,13 +109,15 @@ class TaskMetrics:
 
 
 def pooled(task: Task) -> bool:
-    """Whether all metrics of the task are means over labels, as `pooled_sums` adds them up."""
+    """Return whether all metrics of the task are means over labels, as `pooled_sums` adds them up."""
     return all(name in _POOLED for name in task.metrics)
 
 
 def pooled_sums(task: Task, prediction: Tensor, target: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-    """statistic -> its sum (float64) over the labels of a batch, and their number: `TaskMetrics` without state, for
-    predictions under vmap."""
+    """Return statistic -> its sum (float64) over the labels of a batch, and the number of labels.
+
+    This is `TaskMetrics` without state, for predictions under vmap.
+    """
     prediction, target = rows_of(task, prediction, target)
     present = present_rows(task, target)
     filled = torch.where(present if target.ndim == present.ndim else present.unsqueeze(-1), target, 0)
@@ -117,17 +129,17 @@ def pooled_sums(task: Task, prediction: Tensor, target: Tensor) -> tuple[dict[st
 
 
 def pooled_metrics(task: Task, means: dict[str, float]) -> dict[str, float]:
-    """metric -> value, from statistic -> mean over labels."""
+    """Return metric -> value, from statistic -> mean over labels."""
     return {name: _POOLED[name][1](means[_POOLED[name][0]]) for name in task.metrics}
 
 
 def values_of(task: Task, metric: str, prediction: Tensor, target: Tensor) -> Tensor:
-    """What a pooled metric is the mean of, for rows (or their entries) as `rows_of` gives them."""
+    """Return the values whose mean a pooled metric is, for rows (or their entries) as `rows_of` gives them."""
     return _STATISTICS[_POOLED[metric][0]](task.loss, prediction, target)
 
 
 def read_pooled(metric: str) -> Callable[[float], float] | None:
-    """How a metric is read off the mean of its values; None where it is no such mean."""
+    """Return the function from the mean of its values to a metric; None if the metric is no such mean."""
     return _POOLED[metric][1] if metric in _POOLED else None
 
 
@@ -145,13 +157,18 @@ class PooledMeans(torchmetrics.Metric):
         self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, values: list[Tensor], count: int) -> None:
-        """values: [count] for each name."""
+        """Add the values of a batch.
+
+        Args:
+            values: [count] for each name.
+            count: The number of labels.
+        """
         if values:
             self.totals += torch.stack([value.sum(dtype=torch.float64) for value in values])
         self.count += count
 
     def compute(self) -> tuple[int, dict[str, float]]:
-        """The number of labels, and name -> mean (NaN without a label)."""
+        """Return the number of labels, and name -> mean (NaN without a label)."""
         return int(self.count), dict(zip(self.names, (self.totals / self.count).tolist(), strict=True))
 
 
@@ -162,9 +179,9 @@ class MulticlassF1(MulticlassF1Score):
         super().__init__(num_classes=task.outputs, average="macro", validate_args=False)
 
     def update(self, prediction: Tensor, target: Tensor) -> None:
-        kept = target != MISSING_CLASS
-        if kept.any():  # torchmetrics takes no empty batch
-            super().update(prediction[kept].argmax(-1), target[kept])
+        present = target != MISSING_CLASS
+        if present.any():  # torchmetrics takes no empty batch
+            super().update(prediction[present].argmax(-1), target[present])
 
 
 class BinaryF1(BinaryF1Score):
@@ -174,9 +191,9 @@ class BinaryF1(BinaryF1Score):
         super().__init__(validate_args=False)
 
     def update(self, prediction: Tensor, target: Tensor) -> None:
-        kept = ~target.isnan()
-        if kept.any():
-            super().update((prediction[kept] > 0).int(), target[kept].int())
+        present = ~target.isnan()
+        if present.any():
+            super().update((prediction[present] > 0).int(), target[present].int())
 
 
 class MultilabelF1(MultilabelF1Score):
@@ -196,7 +213,7 @@ def _f1(task: Task) -> torchmetrics.Metric:
     return BinaryF1() if task.outputs == 1 else MultilabelF1(task)
 
 
-# How an accumulator is built; it is fed with `rows_of`.
+# key -> constructor of an accumulator, which is fed with `rows_of`
 _ACCUMULATORS: dict[str, Callable[[Task], Accumulator]] = {
     "f1": _f1,
     "auroc": Auroc,
@@ -213,7 +230,7 @@ _ACCUMULATORS: dict[str, Callable[[Task], Accumulator]] = {
     "entities": Entities,
 }
 
-# metric -> the accumulator it is read from, and how, where there are several figures in it: rates as fractions
+# metric -> the accumulator with several values that it is read from, and the reading function; rates are fractions
 _OTHERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "miou": ("confusion", itemgetter("miou")),
     "abs_err": ("depth", itemgetter("abs")),
@@ -230,12 +247,15 @@ _OTHERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 def _accumulator(key: str, task: Task) -> Accumulator:
     if key in _ACCUMULATORS:
         return _ACCUMULATORS[key](task)
-    found: Accumulator = component("metrics", key)().accumulator(task)
-    return found
+    accumulator: Accumulator = component("metrics", key)().accumulator(task)
+    return accumulator
 
 
 def _read_from(metric: str) -> tuple[str, Callable[[Any], float]]:
-    """The accumulator that a metric is read from, and how; plugins give their figure in its own unit."""
+    """Return the accumulator that a metric is read from, and the reading function.
+
+    Plugins give their value in the metric's own unit.
+    """
     if metric not in METRICS:
         return metric, float
     key, read = _OTHERS.get(metric, (metric, float))
@@ -243,7 +263,7 @@ def _read_from(metric: str) -> tuple[str, Callable[[Any], float]]:
     return key, lambda found: scale * float(read(found))
 
 
-# metric -> the pooled statistic it is read from, and how
+# metric -> the pooled statistic it is computed from, and the function of its mean
 _POOLED: dict[str, tuple[str, Callable[[float], float]]] = {
     "accuracy": ("correct", lambda mean: 100.0 * mean),
     "pixel_accuracy": ("correct", lambda mean: 100.0 * mean),
@@ -271,7 +291,7 @@ def _nats(loss: str, prediction: Tensor, target: Tensor) -> Tensor:
     return -(target * prediction.log_softmax(-1)).sum(-1)
 
 
-# pooled statistic -> its values [n] from the loss and the labels present: prediction [n, classes] or [n], target alike
+# pooled statistic -> its values [n] from the loss and the present labels: prediction [n, classes] or [n], target alike
 _STATISTICS: dict[str, Callable[[str, Tensor, Tensor], Tensor]] = {
     "correct": _correct,
     "nats": _nats,
@@ -281,28 +301,33 @@ _STATISTICS: dict[str, Callable[[str, Tensor, Tensor], Tensor]] = {
 
 
 def rows_of(task: Task, prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """One row per sample (or pixel): prediction [n, outputs] with classes [n], or with floats [n, outputs], NaN where
-    absent. Half precision becomes float32."""
+    """Return one row per sample (or pixel): prediction [n, outputs] with classes [n], or with floats [n, outputs].
+
+    Floats are NaN where absent. Half precision becomes float32.
+    """
     if prediction.dtype in (torch.float16, torch.bfloat16):
         prediction = prediction.float()
+
     if task.loss == "cross_entropy":
         return prediction.movedim(1, -1).reshape(-1, task.outputs), target.reshape(-1).long()
+
     if not target.is_floating_point():
         target = torch.where(target == MISSING_CLASS, math.nan, target.to(prediction.dtype))
     if prediction.numel() != target.numel():
         raise ValueError(
             f"task {task.name!r}: prediction {list(prediction.shape)} and target {list(target.shape)} differ in size"
         )
+
     if target.shape == prediction.shape and target.ndim > 2:
         prediction, target = prediction.movedim(1, -1), target.movedim(1, -1)
     return prediction.reshape(-1, task.outputs), target.reshape(-1, task.outputs)
 
 
 def present_rows(task: Task, target: Tensor) -> Tensor:
-    """Mask of the rows, or of the single entries, whose label is there."""
+    """Return the mask of the rows, or of the single entries, whose label is present."""
     if task.loss == "cross_entropy":
         return target != MISSING_CLASS
-    if task.loss in ("soft_cross_entropy", "cosine"):  # a label of several numbers is there as a whole, or not
+    if task.loss in ("soft_cross_entropy", "cosine"):  # a label of several numbers is present or missing as a whole
         return ~target.isnan().any(-1)
     return ~target.isnan()
 

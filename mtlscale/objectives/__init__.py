@@ -1,14 +1,18 @@
-"""Extra terms of the training objective. One module per objective, named as in experiment files."""
+"""Objectives: components that add terms to the training objective.
 
-from mtlscale.objectives._adversarial import reverse_gradient
-from mtlscale.objectives._base import EpochView, Objective, ObjectiveModule, ProximalModule
-from mtlscale.objectives._relatedness import (
+One module per objective, named as in experiment files. `Objective` is the contract; the functions exported here compute
+task relatedness, multipliers and correlations.
+"""
+
+from mtlscale.objectives.contract import EpochView, Objective, ObjectiveModule, ProximalModule
+from mtlscale.objectives.discrepancies.population_correlation import population_correlation
+from mtlscale.objectives.relatedness import (
     adversarial_value,
     next_multiplier,
     relatedness_matrix,
     relatedness_weights,
 )
-from mtlscale.objectives.population_correlation import population_correlation
+from mtlscale.objectives.task_discriminator import reverse_gradient
 
 __all__ = [
     "EpochView",

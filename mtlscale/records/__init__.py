@@ -1,9 +1,8 @@
-"""What runs leave behind, where it is kept, and which of them is best."""
+"""Records of runs, the home folder that keeps them, and the choice of the best run."""
 
-from mtlscale.records.contributed import Provenance, is_results, records_of_results
 from mtlscale.records.diagnosis import Diagnosis, Matrix
 from mtlscale.records.files import clear_temporaries, is_full, no_space, write_atomically
-from mtlscale.records.finding import (
+from mtlscale.records.find_run import (
     FoundRun,
     best_run,
     experiments_with_runs,
@@ -18,6 +17,7 @@ from mtlscale.records.record import Epoch, ItemErrors, Metrics, PhaseCost, RunRe
 from mtlscale.records.scores import Score, best, best_so_far, score, score_of
 from mtlscale.records.storage import Storage, restore
 from mtlscale.records.storage_lease import StorageLease
+from mtlscale.records.submission_schema import Provenance, is_results, records_of_results
 
 __all__ = [
     "Diagnosis",

@@ -1,4 +1,4 @@
-"""What a diagnosis of a data set has found: which of its tasks belong together."""
+"""The result of a data set's diagnosis: the groups of tasks that belong together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ Rows = list[list[float | None]]
 
 @dataclass(frozen=True)
 class Matrix:
-    """A number for each pair of tasks, None where there is none. about: what a number says, for whoever reads it."""
+    """The matrix with a number for each pair of tasks, None where a pair has none.
+
+    `about` explains the numbers to the reader.
+    """
 
     title: str
     about: str
@@ -22,12 +25,16 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Matrices by name, and what follows from one of them, `summary`.
+    """Matrices by name, and the conclusions from one of them, `summary`.
 
-    similarity: the summary made symmetric; margin: by how much it may be off, None where that is unknown. merges: the
-    dendrogram, (node, node, mean similarity between them, tasks below): tasks come first, then the merges in their
-    order. groups and two_groups: places of tasks. verdict: whether the groups are more than a guess; across: what steps
-    do to tasks of other groups in batches that the groups were not chosen by, and its margin. left_out: what -> why.
+    * `similarity`: the summary made symmetric; `margin`: by how much it may be off, None where that is unknown.
+    * `merges`: the dendrogram, (node, node, mean similarity between them, tasks below); tasks come first, then the
+      merges in their order.
+    * `groups` and `two_groups`: positions of tasks.
+    * `verdict`: whether the groups are more than a guess.
+    * `across`: the effect of steps on tasks of other groups in batches that the groups were not chosen by, and its
+      margin.
+    * `left_out`: name of something left out -> the reason.
     """
 
     dataset: str
@@ -48,9 +55,9 @@ class Diagnosis:
     seconds: float = 0.0
 
     def to_json(self) -> str:
-        """With names instead of places."""
-        named = {part: self.named(getattr(self, part)) for part in ("groups", "two_groups")}
-        return json.dumps({"schema": SCHEMA, **asdict(self), **named}, indent=1, allow_nan=False) + "\n"
+        """Return the diagnosis as JSON, with names of tasks instead of positions."""
+        named_groups = {part: self.named(getattr(self, part)) for part in ("groups", "two_groups")}
+        return json.dumps({"schema": SCHEMA, **asdict(self), **named_groups}, indent=1, allow_nan=False) + "\n"
 
     def named(self, groups: list[list[int]]) -> list[list[str]]:
         return [[self.tasks[task] for task in group] for group in groups]

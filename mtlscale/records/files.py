@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Atomic writes: files that are complete or absent."""
 
 from __future__ import annotations
 
@@ -15,24 +15,30 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether it is what a write meets where nothing more fits: a full disk, a quota, a limit of the process."""
+    """Return whether an error means that nothing more fits: a full disk, a quota, a limit of the process."""
     return isinstance(error, OSError) and error.errno in _FULL
 
 
 def no_space(error: OSError, place: str) -> str:
-    """A full disk and its mend in one line. place: what was written to, where the error does not name it."""
-    where = str(Path(error.filename).parent) if isinstance(error.filename, str) else place
-    why = error.strerror or type(error).__name__
-    return f"no space left below {where} on {socket.gethostname()} ({why}); free some, the same command resumes"
+    """Return one line on a full disk and its remedy.
+
+    Args:
+        error: The error of the write.
+        place: The target of the write, if the error does not name it.
+    """
+    folder = str(Path(error.filename).parent) if isinstance(error.filename, str) else place
+    reason = error.strerror or type(error).__name__
+    return f"no space left below {folder} on {socket.gethostname()} ({reason}); free some, the same command resumes"
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: temporary neighbour, fsync, rename."""
+    """Write a file completely or not at all: temporary neighbour, fsync, rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+
     try:
         with os.fdopen(handle, "wb") as file:
-            os.fchmod(handle, 0o666 & ~_UMASK)  # mkstemp's files are the owner's alone
+            os.fchmod(handle, 0o666 & ~_UMASK)  # only the owner may read files of mkstemp
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -42,27 +48,30 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
-# What is being written has a name of its own: `.NAME.` and what mkstemp or a uuid adds; `.probe-` and a uuid.
+# A file that is being written is called `.NAME.` with a suffix of mkstemp or a uuid, or `.probe-` with a uuid.
 _TEMPORARY = re.compile(r"\..+\.([a-z0-9_]{8}|[0-9a-f]{32}(\.gone)?)|\.probe-[0-9a-f]{32}")
 
 
 def clear_temporaries(folder: Path, older: float = 0.0) -> None:
-    """Remove what killed processes were writing here and nobody has touched for so many seconds.
+    """Remove the temporary files of killed processes that have not been touched for some time.
 
-    0 is for whoever alone may write here.
+    Args:
+        folder: The folder of the temporary files.
+        older: The time in seconds; 0 is for the only process that may write here.
     """
-    found = [path for path in folder.glob(".*") if _TEMPORARY.fullmatch(path.name)]
-    if not found:
+    temporaries = [path for path in folder.glob(".*") if _TEMPORARY.fullmatch(path.name)]
+    if not temporaries:
         return
-    now = file_time(folder) if older else 0
-    for path in found:
+
+    current_time = file_time(folder) if older else 0
+    for path in temporaries:
         with contextlib.suppress(OSError):
-            if not older or now - path.stat().st_mtime_ns > older * 1e9:
+            if not older or current_time - path.stat().st_mtime_ns > older * 1e9:
                 path.unlink()
 
 
 def file_time(folder: Path) -> int:
-    """What the folder's file system takes the time for, in nanoseconds since 1970."""
+    """Return the current time of the folder's file system, in nanoseconds since 1970."""
     mark = folder / f".clock.{uuid.uuid4().hex}"
     try:
         mark.touch()

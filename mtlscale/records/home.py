@@ -1,4 +1,4 @@
-"""Where things are kept: prepared data, runs, ledgers and MLflow below one home folder."""
+"""The home folder: prepared data, runs, ledgers and MLflow below one root."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
+from mtlscale.config import UserError
 from mtlscale.records.files import is_full, no_space
-from mtlscale.spec import UserError
 
 
 @dataclass(frozen=True)
 class Home:
-    """The folder layout. Runs are shared by all experiments, so what one finished no other runs again.
+    """The folder layout of a home; runs are shared by all experiments, so a finished run is never repeated.
 
-    storage: a URL that fsspec knows (`Storage`), where the nodes of a cluster have no folder in common; every
-    node then has its own home.
+    `storage` is a URL that fsspec knows (`Storage`), for clusters whose nodes have no folder in common; every node then
+    has its own home.
     """
 
     root: Path
@@ -27,8 +27,11 @@ class Home:
 
     @classmethod
     def default(cls) -> Home:
-        """$MTLSCALE_STORAGE, and $MTLSCALE_HOME, or `outputs` in the working folder; `~/mtlscale` in a Ray job, whose
-        working folder is removed with it."""
+        """Return the home of the environment.
+
+        The root is $MTLSCALE_HOME, or `outputs` in the working folder; in a Ray job it is `~/mtlscale`, since the job's
+        working folder is removed with it. The storage is $MTLSCALE_STORAGE.
+        """
         in_job = "runtime_resources" in Path.cwd().parts
         return cls(
             Path(os.environ.get("MTLSCALE_HOME") or (Path.home() / "mtlscale" if in_job else "outputs")).absolute(),
@@ -37,7 +40,7 @@ class Home:
 
     @classmethod
     def at(cls, root: Path | None = None, storage: str | None = None) -> Home:
-        """This folder and URL; what is None is as in `default`."""
+        """Return the home with this root and storage URL; None is replaced as in `default`."""
         usual = cls.default()
         return cls(usual.root if root is None else root.absolute(), storage or usual.storage)
 
@@ -51,12 +54,12 @@ class Home:
         return self.experiment(name) / "ledger.jsonl"
 
     def trials(self, name: str, file: str = "trials.jsonl") -> Path:
-        """The ledger of a search's trials, apart from the runs that the leaderboard compares."""
+        """Return the ledger of a search's trials, apart from the runs that the leaderboard compares."""
         return self.experiment(name) / file
 
     @property
     def phases(self) -> Path:
-        """What the finished phases of methods handed over, for every run that shares them."""
+        """The folder with the output of finished phases, for every run that shares them."""
         return self.root / "phases"
 
     @property
@@ -69,19 +72,23 @@ class Home:
 
 
 def check_folder(root: Path) -> None:
-    """`UserError` where nothing can be written below this folder, which need not be there yet: what is above it is."""
-    there = root
+    """Raise `UserError` if nothing can be written below a folder.
+
+    The folder need not exist yet; its nearest existing parent is checked then.
+    """
+    existing = root
     try:
-        while not there.exists():
-            there = there.parent
-        if not there.is_dir():
-            what = "a file" if there == root else f"below the file {there}"
-            raise UserError(f"--home {root} is {what}; name a folder")
-        with tempfile.TemporaryFile(dir=there):  # what rights say is not all: a file system may be read-only
+        while not existing.exists():
+            existing = existing.parent
+        if not existing.is_dir():
+            problem = "a file" if existing == root else f"below the file {existing}"
+            raise UserError(f"--home {root} is {problem}; name a folder")
+
+        with tempfile.TemporaryFile(dir=existing):  # permissions are not enough: a file system may be read-only
             pass
     except OSError as error:
         if is_full(error):
-            raise UserError(no_space(error, str(there))) from None
+            raise UserError(no_space(error, str(existing))) from None
         raise UserError(
             f"--home {str(root)[:200]} cannot be written: {error.strerror}; name a folder that can"
         ) from None
@@ -89,13 +96,14 @@ def check_folder(root: Path) -> None:
 
 @contextmanager
 def new_folders(folder: Path) -> Iterator[None]:
-    """The folder and those above it; where nothing came of it, those that were not there before go."""
+    """Create a folder and its parents; remove the new ones again if the body raises an exception."""
     missing = list(takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
     folder.mkdir(parents=True, exist_ok=True)
+
     try:
         yield
     except BaseException:
         for path in missing:
-            with suppress(OSError):  # something is in it
+            with suppress(OSError):  # the folder is not empty
                 path.rmdir()
         raise

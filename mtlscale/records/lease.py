@@ -1,4 +1,4 @@
-"""Who drives an experiment of a home folder: one process at a time, known by a file with a heartbeat.
+"""The lease of an experiment's driver: one process at a time, known by a file with a heartbeat.
 
     lease.json   host and process of the driver; touched every few seconds, removed at its end
     claim.json   the runs it means to train itself, for drivers of other experiments that share some of them
@@ -22,8 +22,8 @@ from pathlib import Path
 from mtlscale.records.files import file_time, is_full, write_atomically
 
 LEASE, CLAIM = "lease.json", "claim.json"
-BEAT_SECONDS = 5.0  # between two signs of life
-LOST_SECONDS = 60.0  # without one, after which a driver that cannot be looked at counts as dead
+BEAT_SECONDS = 5.0  # between two heartbeats
+LOST_SECONDS = 60.0  # without a heartbeat, after which a driver that cannot be inspected counts as dead
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Holder:
 
     experiment: str
     host: str
-    space: str  # machine and process namespace: where its process id means something
+    space: str  # machine and process namespace, within which the process id is unique
     pid: int
-    started: float  # when the process was, seconds since 1970
+    started: float  # start of the process, seconds since 1970
     since: float  # when it took the lease, by the clock of the file system
     token: str
 
@@ -53,7 +53,11 @@ class Holder:
             return None
 
     def dead(self, silent: float) -> str | None:
-        """Why the process counts as dead, given the seconds since its last sign of life; None where it does not."""
+        """Return the reason why the process counts as dead, or None if it does not.
+
+        Args:
+            silent: Seconds since its last heartbeat.
+        """
         if self.space == _space() and self.host == socket.gethostname():
             return f"process {self.pid} is gone" if self._gone(silent) else None
         return f"{self.host} has given no sign of life for {silent:.0f} s" if silent > LOST_SECONDS else None
@@ -65,7 +69,7 @@ class Holder:
             process = psutil.Process(self.pid)
             if process.status() == psutil.STATUS_ZOMBIE:
                 return True
-            # Another process with its id, unless the machine's clock was set in between.
+            # Another start time means another process with the same id, unless the machine's clock was set in between.
             return abs(process.create_time() - self.started) > 1 and silent > 3 * BEAT_SECONDS
         except psutil.NoSuchProcess:
             return True
@@ -77,24 +81,24 @@ class Holder:
 
     @property
     def clock(self) -> str:
-        """Since when, on the wall."""
-        then = time.localtime(self.since)
-        return time.strftime("%H:%M" if time.time() - self.since < 12 * 3600 else "%Y-%m-%d %H:%M", then)
+        """The wall-clock time since which it has held the lease."""
+        local_since = time.localtime(self.since)
+        return time.strftime("%H:%M" if time.time() - self.since < 12 * 3600 else "%Y-%m-%d %H:%M", local_since)
 
 
 class Lease:
-    """This process drives the experiment, until `release`."""
+    """The lease that this process holds on an experiment, until `release`."""
 
     def __init__(self, folder: Path, holder: Holder) -> None:
         self.folder, self.holder = folder, holder
-        self.lost: Holder | None = None  # who has taken it over from a process that stood still for too long
+        self.lost: Holder | None = None  # the driver that took it over after this one stood still too long
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
         self._thread.start()
 
     def _beat(self) -> None:
         while not self._over.wait(BEAT_SECONDS):
-            with contextlib.suppress(OSError):  # a share that is away for a moment
+            with contextlib.suppress(OSError):  # a network share may be away for a moment
                 holder, _ = _read(self.folder)
                 if holder is not None and holder.token != self.holder.token:
                     self.lost = holder
@@ -110,22 +114,26 @@ class Lease:
                 (self.folder / CLAIM).unlink(missing_ok=True)
                 (self.folder / LEASE).unlink(missing_ok=True)
                 for folder in (self.folder, self.folder.parent):
-                    folder.rmdir()  # of an experiment that came to nothing: else it is not empty
+                    folder.rmdir()  # removed only if the experiment left nothing: otherwise it is not empty
 
     def claim(self, runs: Iterable[str]) -> None:
-        """Say which runs this driver means to train. What it wanted before is over."""
+        """Publish the runs that this driver means to train, in place of its earlier claim."""
         path = self.folder / CLAIM
         write_atomically(path, json.dumps({"token": self.holder.token, "runs": list(runs)}).encode())
-        os.utime(path)  # its time is later than the moment others could see it
-        mine = path.stat().st_mtime_ns
-        while file_time(self.folder) <= mine:  # whoever is not seen from here on has a later one
+        os.utime(path)  # its time is later than the moment when other drivers could see it
+        claim_time = path.stat().st_mtime_ns
+        while file_time(self.folder) <= claim_time:  # a claim that is still invisible now gets a later time
             time.sleep(0.005)
 
     def elsewhere(self, runs: Iterable[str]) -> dict[str, Holder]:
-        """Those of these runs that another live driver of this home has claimed before this one: run_id -> who."""
-        wanted = set(runs)
-        found: dict[str, Holder] = {}
-        mine = (self.folder / CLAIM).stat().st_mtime_ns, self.holder.token
+        """Return run_id -> driver for the given runs that another live driver has claimed earlier.
+
+        Only drivers of the same home are considered.
+        """
+        wanted_runs = set(runs)
+        claimed: dict[str, Holder] = {}
+        claim_order = (self.folder / CLAIM).stat().st_mtime_ns, self.holder.token
+
         for path in self.folder.parent.glob(f"*/{CLAIM}"):
             if path.parent == self.folder:
                 continue
@@ -133,55 +141,59 @@ class Lease:
                 holder, silent = _look(path.parent)
                 if holder is None or holder.dead(silent) is not None:
                     continue
+
                 with path.open("rb") as file:
-                    theirs = os.fstat(file.fileno()).st_mtime_ns, holder.token
+                    other_order = os.fstat(file.fileno()).st_mtime_ns, holder.token
                     claim = json.load(file)
-                if claim["token"] == holder.token and theirs < mine:
-                    found |= dict.fromkeys(wanted.intersection(claim["runs"]), holder)
-        return found
+                if claim["token"] == holder.token and other_order < claim_order:
+                    claimed |= dict.fromkeys(wanted_runs.intersection(claim["runs"]), holder)
+        return claimed
 
 
 def take(folder: Path, experiment: str) -> tuple[Lease | None, Holder | None, str | None]:
     """Try once to become the driver of the experiment whose folder this is.
 
-    (the lease, whom it was taken over from, why), or (None, who drives it, None). Neither a lease nor a driver: try
-    again.
+    Returns:
+        (lease, previous driver that it was taken over from, reason), or (None, current driver, None). If there is
+            neither a lease nor a driver, try again.
     """
     folder.mkdir(parents=True, exist_ok=True)
     holder, silent = _look(folder)
-    why = None if holder is None else holder.dead(silent)
-    if holder is not None and why is None:
+    reason = None if holder is None else holder.dead(silent)
+    if holder is not None and reason is None:
         return None, holder, None
+
     with _written(folder, experiment) as (me, temporary):
         if holder is None:
             try:
                 _link(temporary, folder / LEASE)
             except FileExistsError:
-                found, silent = _look(folder)
-                if found is None and silent > LOST_SECONDS:  # unreadable, and nobody is at it
+                current, silent = _look(folder)
+                if current is None and silent > LOST_SECONDS:  # unreadable, and nobody is writing it
                     (folder / LEASE).unlink(missing_ok=True)
-                return None, found, None
+                return None, current, None
             return Lease(folder, me), None, None
-        mark = folder / f".{LEASE}.{holder.token}.gone"  # whoever makes it may take the place of that driver
+
+        mark = folder / f".{LEASE}.{holder.token}.gone"  # its creator may replace that driver
         try:
             mark.touch(exist_ok=False)
         except FileExistsError:
             with contextlib.suppress(OSError):
-                if file_time(folder) - mark.stat().st_mtime_ns > LOST_SECONDS * 1e9:  # it died over this
+                if file_time(folder) - mark.stat().st_mtime_ns > LOST_SECONDS * 1e9:  # its creator died
                     mark.unlink()
             return None, None, None
         try:
-            now, _ = _look(folder)
-            if now is None or now.token != holder.token:
-                return None, now, None
+            latest, _ = _look(folder)
+            if latest is None or latest.token != holder.token:
+                return None, latest, None
             temporary.replace(folder / LEASE)
-            return Lease(folder, me), holder, why
+            return Lease(folder, me), holder, reason
         finally:
             mark.unlink(missing_ok=True)
 
 
 def holder_of(folder: Path) -> Holder | None:
-    """The live driver of the experiment whose folder this is."""
+    """Return the live driver of the experiment whose folder this is."""
     with contextlib.suppress(OSError):
         holder, silent = _look(folder)
         if holder is not None and holder.dead(silent) is None:
@@ -190,13 +202,17 @@ def holder_of(folder: Path) -> Holder | None:
 
 
 def _read(folder: Path) -> tuple[Holder | None, int]:
-    """Whose lease it is and when it was touched; nobody's where it cannot be read. `FileNotFoundError` without one."""
-    with (folder / LEASE).open("rb") as file:  # opened anew each time: network shares look anew then
+    """Return the lease's holder and the time it was touched; the holder is None if the file cannot be read.
+
+    Raises:
+        FileNotFoundError: If there is no lease.
+    """
+    with (folder / LEASE).open("rb") as file:  # opened anew each time, so that network shares refresh it
         return Holder.read(file.read()), os.fstat(file.fileno()).st_mtime_ns
 
 
 def _look(folder: Path) -> tuple[Holder | None, float]:
-    """Whose lease it is and the seconds since its last sign of life; nobody's and 0 without one."""
+    """Return the lease's holder and the seconds since its last heartbeat; (None, 0.0) without a lease."""
     try:
         holder, touched = _read(folder)
     except FileNotFoundError:
@@ -206,7 +222,7 @@ def _look(folder: Path) -> tuple[Holder | None, float]:
 
 @contextlib.contextmanager
 def _written(folder: Path, experiment: str) -> Iterator[tuple[Holder, Path]]:
-    """A lease of this process under another name, which is gone afterwards."""
+    """Write a lease of this process under a temporary name, and remove it afterwards."""
     temporary = folder / f".{LEASE}.{uuid.uuid4().hex}"
     try:
         me = Holder.me(experiment, file_time(folder) / 1e9)
@@ -217,7 +233,7 @@ def _written(folder: Path, experiment: str) -> Iterator[tuple[Holder, Path]]:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Give a file its name if nobody has it: whole where the file system has hard links."""
+    """Give a file its final name if the name is free; atomic if the file system has hard links."""
     try:
         os.link(source, target)
     except FileExistsError:
@@ -230,9 +246,12 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _space() -> str:
-    """Within which a process id means one process: containers and machines of one name may differ."""
-    found = []
+    """Return an identifier of the machine and process namespace, within which a process id is unique.
+
+    Containers and machines with the same host name may differ in it.
+    """
+    identifiers = []
     with contextlib.suppress(OSError):
-        found.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
-        found.append(str(Path("/proc/self/ns/pid").readlink()))
-    return " ".join(found)
+        identifiers.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        identifiers.append(str(Path("/proc/self/ns/pid").readlink()))
+    return " ".join(identifiers)

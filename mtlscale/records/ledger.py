@@ -20,7 +20,7 @@ from mtlscale.records.record import RunRecord
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended, when, and at which byte of the ledger its record is."""
+    """The end of a run: its status, its time, and the byte of the ledger at which its record begins."""
 
     run_id: str
     status: str
@@ -36,6 +36,7 @@ class Ledger:
 
     def append(self, record: RunRecord) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
+
         with self.path.open("ab+") as file:
             # A line cut off by a crash gets its end first, so that the new one starts on its own.
             if file.tell() > 0:
@@ -50,8 +51,11 @@ class Ledger:
         return self.records()
 
     def records(self, *, epochs: bool = True) -> Iterator[RunRecord]:
-        """Whole records in order of writing; a line cut off by a crash is skipped. Without their epochs, which most of
-        the time of reading and of the memory goes to, where nobody asks for them."""
+        """Yield complete records in order of writing; a line cut off by a crash is skipped.
+
+        Args:
+            epochs: Whether to read the records' epochs, which take most of the time and memory.
+        """
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -60,16 +64,20 @@ class Ledger:
                     yield _record(line, epochs)
 
     def outcomes(self) -> Iterator[tuple[str, str, str]]:
-        """(run_id, status, when it ended) of whole records in order of writing, without reading the rest of them."""
+        """Yield (run_id, status, end time) of complete records in order of writing, without reading all of them."""
         for outcome in self._lines():
             yield outcome.run_id, outcome.status, outcome.when
 
     def newest(self) -> dict[str, Outcome]:
-        """run_id -> the outcome of its newest record, which `read` reads."""
+        """Return run_id -> the outcome of its newest record, which `read` reads."""
         return {outcome.run_id: outcome for outcome in self._lines()}
 
     def read(self, outcome: Outcome, *, epochs: bool = True) -> RunRecord:
-        """The whole record of an outcome. `ValueError` where its line is damaged."""
+        """Return the complete record of an outcome.
+
+        Raises:
+            ValueError: If its line is damaged.
+        """
         with self.path.open("rb") as file:
             file.seek(outcome.place)
             return _record(file.readline(), epochs)
@@ -77,17 +85,17 @@ class Ledger:
     def _lines(self) -> Iterator[Outcome]:
         if not self.path.exists():
             return
-        place = 0
+        position = 0
         with self.path.open("rb") as file:
             for line in file:
-                if (outcome := _outcome(line, place)) is not None:
+                if (outcome := _outcome(line, position)) is not None:
                     yield outcome
-                place += len(line)
+                position += len(line)
 
     def latest(self, *, epochs: bool = True) -> dict[str, RunRecord]:
-        """run_id -> its newest record."""
+        """Return run_id -> its newest record."""
         collecting = gc.isenabled()
-        gc.disable()  # it would look through all records again and again, half of the time of reading them
+        gc.disable()  # it would scan all records again and again, which takes half of the reading time
         try:
             return {record.run_id: record for record in self.records(epochs=epochs)}
         finally:
@@ -95,26 +103,31 @@ class Ledger:
                 gc.enable()
 
 
-# A line as `append` writes it begins and ends so. Quotes within a label or an error are escaped: none looks like a key.
+# The beginning and end of a line that `append` writes. Quotes within a label or an error are escaped: none looks like a
+# key.
 _BEGINS = re.compile(rb'\{"run_id":"([^"\\]*)",.*?"status":"(finished|failed|diverged)"')
 _ENDS = b',"started":"'
 
 
 def _outcome(line: bytes, place: int) -> Outcome | None:
-    """What a line says, by its two ends where they are as `append` writes them; None where it is not whole."""
+    """Return the outcome in a ledger line; None if the line is incomplete.
+
+    Only the two ends of the line are parsed if they are as `append` writes them.
+    """
     with contextlib.suppress(ValueError, KeyError, TypeError):
         begins, ends = _BEGINS.match(line), line.rfind(_ENDS)
         if begins is not None and ends >= 0:
-            with contextlib.suppress(ValueError):  # a line that was cut off in the middle of its end
+            with contextlib.suppress(ValueError):  # the line was cut off within its end
                 when = json.loads(b"{" + line[ends + 1 :])["finished"]
                 return Outcome(begins[1].decode(), begins[2].decode(), when, place)
+
         content = json.loads(line)
         return Outcome(content["run_id"], content["status"], content.get("finished", ""), place)
     return None
 
 
 def _record(line: bytes, epochs: bool) -> RunRecord:
-    """`ValueError` where the line is no whole record."""
+    """Parse a ledger line; raise `ValueError` if it is no complete record."""
     if not epochs:
         with contextlib.suppress(ValueError):
             return RunRecord.model_validate_json(_without_epochs(line))
@@ -122,9 +135,12 @@ def _record(line: bytes, epochs: bool) -> RunRecord:
 
 
 def _without_epochs(line: bytes) -> bytes:
-    """A record's line with an empty list of epochs; the line as it is, where it was not written by `append`."""
+    """Return a record's line with an empty list of epochs.
+
+    A line that `append` did not write is returned unchanged.
+    """
     start = line.find(b',"epochs":[') + len(b',"epochs":[')
     end = line.rfind(b'],"phases":[')
-    if end < 0:  # of a version without phases
+    if end < 0:  # written by a version without phases
         end = line.rfind(b'],"seconds":')
     return line[:start] + line[end:] if start >= len(b',"epochs":[') and end >= start else line

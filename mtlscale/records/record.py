@@ -1,4 +1,4 @@
-"""What a run leaves behind. Plain JSON, so results outlive this program."""
+"""Records of runs, in plain JSON so that results outlive this program."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mtlscale.spec import Run
+from mtlscale.config import Run
 
 Metrics = dict[str, dict[str, float]]  # task -> metric -> value
 
 
 class Epoch(BaseModel):
-    """One epoch of one run."""
+    """The results of one epoch of one run."""
 
     model_config = ConfigDict(ser_json_inf_nan="strings")  # JSON has no NaN; the default, null, cannot be read back
 
@@ -23,23 +23,25 @@ class Epoch(BaseModel):
     seconds: float
     weights: dict[str, float] = Field(default_factory=dict)  # task -> mean balancer weight over the epoch
     traces: dict[str, Any] = Field(default_factory=dict)  # objective's and balancer's own: lambda, R, alpha, …
-    phase: str = ""  # of a method that has several
+    phase: str = ""  # the phase, for a method that has several
 
 
 class PhaseCost(BaseModel):
-    """What an earlier phase of a method took: a search, say."""
+    """The cost of a method's earlier phase, such as a search."""
 
     name: str
     phase_id: str
     epochs: int
     steps: int
     seconds: float
-    reused: bool = False  # another run had done it
+    reused: bool = False  # taken over from another run
 
 
 class ItemErrors(BaseModel):
-    """What a run's score owes to the items of its test split: a bootstrap over them, whose replicate r draws the same
-    items for all runs on the same data."""
+    """Sampling errors of a run's score from the items of its test split.
+
+    They come from a bootstrap over the items, whose replicate r draws the same items for all runs on the same data.
+    """
 
     model_config = ConfigDict(ser_json_inf_nan="strings")
 
@@ -48,7 +50,7 @@ class ItemErrors(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """One finished, failed or diverged run: everything the leaderboard, MLflow and the plots read."""
+    """The record of a finished, failed or diverged run: everything the leaderboard, MLflow and the plots read."""
 
     model_config = ConfigDict(protected_namespaces=(), ser_json_inf_nan="strings")
 
@@ -77,7 +79,7 @@ class RunRecord(BaseModel):
     phases: list[PhaseCost] = Field(default_factory=list)  # those before the one the metrics belong to
     structure: dict[str, Any] = Field(default_factory=dict)  # what was learned of the network's shape, if any was
     seconds: float = 0.0  # wall clock of training and validation
-    train_seconds: float = 0.0  # of the steps alone
+    train_seconds: float = 0.0  # wall clock of the steps alone
     steps: int = 0
     samples: int = 0  # training samples seen by the steps
     peak_memory_mb: float = 0.0
@@ -96,12 +98,12 @@ class RunRecord(BaseModel):
 
     @property
     def shared_metric(self) -> str | None:
-        """The main metric of all tasks; None where they have different ones, of which a mean would say nothing."""
+        """The main metric of all tasks; None if they have different ones, whose mean would be meaningless."""
         names = set(self.main_metrics.values())
         return names.pop() if len(names) == 1 else None
 
     def as_run(self) -> Run:
-        """The run that left this record."""
+        """Return the run that left this record."""
         return Run(
             experiment=self.experiment,
             dataset=self.dataset,
@@ -119,7 +121,7 @@ class RunRecord(BaseModel):
 
 
 def read_record(folder: Path) -> RunRecord | None:
-    """The record a run left in its folder, if it came to an end."""
+    """Return the record in a run's folder; None if the run has not ended."""
     try:
         return RunRecord.model_validate_json((folder / "record.json").read_bytes())
     except (OSError, ValueError):

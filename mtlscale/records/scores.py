@@ -1,4 +1,4 @@
-"""How good a run is on validation, and which of several is best."""
+"""Validation scores of runs, and the choice of the best run."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ Score = tuple[float, float]  # larger is better; the second number breaks ties
 
 
 def score(record: RunRecord, metric: str | None = None) -> Score | None:
-    """How good a finished run is on validation at its chosen epoch; None where it did not finish.
+    """Return the validation score of a run at its chosen epoch; None if the run did not finish.
 
-    The mean over tasks of the metric (default: each task's main one, or minus the loss where that chooses the epoch).
-    Where main metrics differ in kind, the mean of their logarithms: differences are relative gains, and no unit rules.
-    Those that can be negative count from the least they can be, a correlation r as 1 + r.
+    The mean over tasks of the metric (default: each task's main one, or minus the loss if the loss chooses the epoch).
+    If the main metrics differ in kind, it is the mean of their logarithms: differences are relative gains, and no unit
+    dominates. Metrics that can be negative count from their least possible value, a correlation r as 1 + r.
     """
     if record.status != "finished":
         return None
     if metric is None and record.spec["training"]["selection"] == "loss":
         metric = "loss"
+
     return score_of(record.metrics["val"], record.main_metrics, record.higher_is_better, metric, record.lowest)
 
 
@@ -31,13 +32,15 @@ def score_of(
     metric: str | None = None,
     lowest: Mapping[str, float] | None = None,
 ) -> Score:
-    """The score of validation metrics: task -> metric -> value."""
+    """Return the score of validation metrics: task -> metric -> value."""
     chosen = {task: metric or main for task, main in main_metrics.items()}
     signs = {task: 1.0 if higher_is_better[name] else -1.0 for task, name in chosen.items()}
     values = {task: val[task][name] for task, name in chosen.items()}
+
     if len(set(chosen.values())) > 1:
         least = {task: (lowest or {}).get(name, 0.0) for task, name in chosen.items()}
         values = {task: math.log(max(value - least[task], 1e-12)) for task, value in values.items()}
+
     mean = sum(signs[task] * value for task, value in values.items()) / len(values)
     loss = sum(metrics["loss"] for metrics in val.values()) / len(val)
     return (mean if math.isfinite(mean) else -math.inf, -loss if math.isfinite(loss) else -math.inf)
@@ -50,13 +53,13 @@ def best_so_far(
     metric: str | None,
     lowest: Mapping[str, float] | None = None,
 ) -> Epoch | None:
-    """The best evaluated epoch; None where none was evaluated."""
-    found = [epoch for epoch in epochs if epoch.val]
-    return max(found, key=lambda epoch: score_of(epoch.val, main, higher, metric, lowest), default=None)
+    """Return the best evaluated epoch; None if none was evaluated."""
+    evaluated = [epoch for epoch in epochs if epoch.val]
+    return max(evaluated, key=lambda epoch: score_of(epoch.val, main, higher, metric, lowest), default=None)
 
 
 def best(records: Iterable[RunRecord], metric: str | None = None) -> RunRecord | None:
-    """The best finished record; of equals the first."""
+    """Return the best finished record; the first of equals."""
     winner, highest = None, None
     for record in records:
         value = score(record, metric)

@@ -1,7 +1,7 @@
-"""What nodes without a common folder share: prepared data, checkpoints and records below one URL that fsspec knows.
+"""Shared storage of nodes without a common folder: prepared data, checkpoints and records below one fsspec URL.
 
-`s3://bucket/mtlscale`, `gs://…`, `file:///mnt/…`. Every node keeps its own home folder; what one of them has published,
-another fetches when it needs it. A file appears whole: it is written under another name and moved.
+`s3://bucket/mtlscale`, `gs://…`, `file:///mnt/…`. Every node keeps its own home folder; a node publishes its files, and
+another fetches them when it needs them. A file appears complete: it is written under another name and moved.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import fsspec
 
-from mtlscale.spec import UserError
+from mtlscale.config import UserError
 
-# Of a run, the record last: it says that the rest is there.
+# Files of a run. The record is listed first and copied last: it marks the other files as complete.
 RESULTS = ("record.json", "model.pt", "pictures.png", "predictions.html", "episodes.png")
 
 
@@ -23,7 +23,11 @@ class Storage:
     """The folder layout of `Home` below a URL."""
 
     def __init__(self, url: str) -> None:
-        """`UserError` where fsspec does not know the kind of URL, or lacks its driver."""
+        """Open the storage of a URL.
+
+        Raises:
+            UserError: If fsspec does not know the kind of URL, or lacks its driver.
+        """
         self.url = url
         try:
             self._fs, root = fsspec.core.url_to_fs(url)
@@ -32,24 +36,25 @@ class Storage:
         self._root = str(root).rstrip("/")
 
     def check(self) -> None:
-        """`UserError` where this machine cannot write and read there."""
+        """Raise `UserError` if this machine cannot write and read in the storage."""
         mark = f".probe-{uuid.uuid4().hex}"
         try:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder, mark)
                 file.write_text(mark)
                 self.put(file, mark)
-                found = self._fs.cat_file(self._at(mark)).decode() == mark
+                readable = self._fs.cat_file(self._at(mark)).decode() == mark
             self.remove(mark)
         except Exception as error:  # every driver has errors of its own
             raise UserError(f"storage {self.url}: {type(error).__name__}: {error}".splitlines()[0]) from None
-        if not found:
+
+        if not readable:
             raise UserError(f"storage {self.url}: what is written there cannot be read back")
 
     # -- single files ----------------------------------------------------------------------------------------------
 
     def put(self, file: Path, key: str) -> None:
-        """Store a file whole, in place of an earlier one."""
+        """Store a complete file, in place of an earlier one."""
         target = self._at(key)
         temporary = f"{target}.{uuid.uuid4().hex}"
         self._fs.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
@@ -57,7 +62,7 @@ class Storage:
         self._fs.mv(temporary, target)
 
     def get(self, key: str, file: Path) -> bool:
-        """Fetch a file whole, in place of an earlier one; False where there is none."""
+        """Fetch a complete file, in place of an earlier one; return False if none is stored."""
         file.parent.mkdir(parents=True, exist_ok=True)
         temporary = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
         try:
@@ -70,14 +75,14 @@ class Storage:
         return True
 
     def read(self, key: str) -> bytes | None:
-        """What is stored there; None where nothing is."""
+        """Return the stored bytes; None if there are none."""
         try:
             return bytes(self._fs.cat_file(self._at(key)))
         except FileNotFoundError:
             return None
 
     def write(self, key: str, content: bytes) -> None:
-        """Store a few bytes whole, in place of earlier ones."""
+        """Store a few bytes as a complete file, in place of an earlier one."""
         target = self._at(key)
         temporary = f"{target}.{uuid.uuid4().hex}"
         self._fs.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
@@ -92,46 +97,46 @@ class Storage:
         return bool(self._fs.exists(self._at(key)))
 
     def below(self, key: str) -> list[str]:
-        """What is stored below a key now, relative to it."""
+        """List the stored files below a key at this moment, relative to it."""
         self._fs.invalidate_cache()
         return [str(path).rsplit(f"/{key}/", 1)[1] for path in self._fs.find(self._at(key))]
 
     def matching(self, pattern: str) -> list[str]:
-        """The keys that a pattern with `*` fits; what stands for a `*` holds no slash."""
+        """List the keys that match a pattern; a `*` stands for any text without a slash."""
         parts = len(pattern.split("/"))
         return ["/".join(str(path).split("/")[-parts:]) for path in self._fs.glob(self._at(pattern))]
 
     # -- runs ------------------------------------------------------------------------------------------------------
 
     def finished(self) -> set[str]:
-        """Ids of the runs whose records are there."""
+        """Return the ids of the runs whose records are stored."""
         return {key.rsplit("/", 2)[1] for key in self.matching("runs/*/record.json")}
 
     def fetch_results(self, folder: Path) -> None:
-        """Fetch what a finished run has left, the record last."""
+        """Fetch the results of a finished run, the record last."""
         for name in reversed(RESULTS):
             self.get(f"runs/{folder.name}/{name}", folder / name)
 
     def put_results(self, folder: Path) -> None:
-        """Store what a finished run has left, the record last; its checkpoint goes."""
+        """Store the results of a finished run, the record last, and remove its checkpoint."""
         for name in reversed(RESULTS):
             if (folder / name).exists():
                 self.put(folder / name, f"runs/{folder.name}/{name}")
         self.remove(f"runs/{folder.name}/checkpoint.pt")
 
     def checkpoints(self, folder: Path) -> Callable[[], None]:
-        """`follow` a run's checkpoint."""
+        """Call `follow` for a run's checkpoint."""
         return self.follow(folder / "checkpoint.pt", f"runs/{folder.name}/checkpoint.pt")
 
     def follow(self, file: Path, key: str) -> Callable[[], None]:
-        """Fetch a file, where it is stored; the function that stores it again whenever it has changed."""
+        """Fetch a file, if it is stored, and return a function that stores it again whenever it has changed."""
         self.get(key, file)
         stored = [_state(file)]
 
         def store() -> None:
-            if (now := _state(file)) != stored[0] and now is not None:
+            if (state := _state(file)) != stored[0] and state is not None:
                 self.put(file, key)
-                stored[0] = now
+                stored[0] = state
 
         return store
 
@@ -141,9 +146,9 @@ class Storage:
 
 def restore(storage: Storage, folders: Iterable[Path]) -> None:
     """Fetch the results of those runs that finished elsewhere."""
-    there = storage.finished()
+    finished_runs = storage.finished()
     for folder in folders:
-        if folder.name in there and not (folder / "record.json").exists():
+        if folder.name in finished_runs and not (folder / "record.json").exists():
             storage.fetch_results(folder)
 
 

@@ -1,9 +1,9 @@
-"""A lease among drivers that have no folder in common, only a `Storage`: best effort.
+"""Best-effort lease for drivers that have no folder in common, only a `Storage`.
 
     leases/EXPERIMENT/SINCE-TOKEN.json   its driver, and a number that it raises every twenty seconds
 
-The oldest wins. Object stores have no way to take a name only if nobody has it that all drivers of fsspec know, so two
-drivers that begin within the same two seconds, on machines whose clocks differ, may both go on.
+The oldest lease wins. Object stores have no operation known to all drivers of fsspec that takes a name only if it is
+free, so two drivers that begin within the same two seconds, on machines whose clocks differ, may both go on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mtlscale.records.lease import Holder
 from mtlscale.records.storage import Storage
 
 BEAT_SECONDS = 20.0
-SETTLE_SECONDS = 2.0  # until what another driver has written can be seen
+SETTLE_SECONDS = 2.0  # until the writes of another driver become visible
 
 
 class StorageLease:
@@ -28,13 +28,13 @@ class StorageLease:
         self._storage, self._holder = storage, holder
         self._folder = f"leases/{holder.experiment}"
         self._name = f"{time.time():017.6f}-{holder.token}.json"
-        self._seen: dict[str, tuple[bytes, float]] = {}  # name -> what it was, and since when
+        self._seen: dict[str, tuple[bytes, float]] = {}  # name -> its content, and since when
         self._beats = 0
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
     def take(self) -> Holder | None:
-        """Try once: None where this driver has it now, else who has."""
+        """Try once to take the lease; return None on success, else the driver that holds it."""
         holder = self._other()
         if holder is None:
             self._write()
@@ -45,27 +45,34 @@ class StorageLease:
                 self._thread.start()
             else:
                 self._storage.remove(f"{self._folder}/{self._name}")
+
         return holder
 
     def release(self) -> None:
         self._over.set()
         if self._thread is not None:
             self._thread.join()
-        with contextlib.suppress(Exception):  # every driver has errors of its own; it will be seen to stand still
+        with contextlib.suppress(Exception):  # every driver has errors of its own; its number will no longer rise
             self._storage.remove(f"{self._folder}/{self._name}")
 
     def _other(self, before: str | None = None) -> Holder | None:
-        """The oldest other driver that lives, older than a name where one is given. The dead are cleared away."""
+        """Return the oldest other driver that is alive, and remove the leases of dead ones.
+
+        If `before` is given, only leases older than this name count.
+        """
         for name in sorted(self._storage.below(self._folder)):
             if name == self._name or not name.endswith(".json") or (before is not None and name > before):
                 continue
+
             text = self._storage.read(f"{self._folder}/{name}")
             if text is None:
                 continue
-            known, since = self._seen.setdefault(name, (text, time.monotonic()))
-            if known != text:
+
+            known_text, since = self._seen.setdefault(name, (text, time.monotonic()))
+            if known_text != text:
                 since = time.monotonic()
                 self._seen[name] = text, since
+
             holder = Holder(**json.loads(text)["holder"])
             if holder.dead(time.monotonic() - since) is None:
                 return holder

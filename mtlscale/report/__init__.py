@@ -1,4 +1,7 @@
-"""From run records to a leaderboard: tables, statistics, figures and a page. Reads results, not models."""
+"""The report: tables, statistics, figures and a page from run records; reads results, not models.
+
+Others use the names in `__all__`, which are loaded when first used.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ from typing import TYPE_CHECKING
 from mtlscale.lazy import lazily
 
 if TYPE_CHECKING:
-    from mtlscale.report.beside import Comparison, compare
-    from mtlscale.report.leaderboard import Leaderboard
-    from mtlscale.report.published import Published, PublishedTable, read_published
     from mtlscale.report.results import Results
-    from mtlscale.report.sweeps import Sweep
-    from mtlscale.report.table import Table
-    from mtlscale.report.write import write_report
+    from mtlscale.report.sweeps.sweeps import Sweep
+    from mtlscale.report.tables.leaderboard import Leaderboard
+    from mtlscale.report.tables.published import Published, PublishedTable, read_published
+    from mtlscale.report.tables.published_comparison import Comparison, compare
+    from mtlscale.report.tables.table import Table
+    from mtlscale.report.write_report import write_report
 
 __all__ = [
     "Comparison",
@@ -31,12 +34,12 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "mtlscale.report.beside": ["Comparison", "compare"],
-        "mtlscale.report.leaderboard": ["Leaderboard"],
-        "mtlscale.report.published": ["Published", "PublishedTable", "read_published"],
+        "mtlscale.report.tables.published_comparison": ["Comparison", "compare"],
+        "mtlscale.report.tables.leaderboard": ["Leaderboard"],
+        "mtlscale.report.tables.published": ["Published", "PublishedTable", "read_published"],
         "mtlscale.report.results": ["Results"],
-        "mtlscale.report.sweeps": ["Sweep"],
-        "mtlscale.report.table": ["Table"],
-        "mtlscale.report.write": ["write_report"],
+        "mtlscale.report.sweeps.sweeps": ["Sweep"],
+        "mtlscale.report.tables.table": ["Table"],
+        "mtlscale.report.write_report": ["write_report"],
     },
 )

@@ -1,4 +1,4 @@
-"""An experiment that tries suggested groups against sharing everything."""
+"""The experiment that tries suggested groups against sharing everything."""
 
 from __future__ import annotations
 
@@ -6,15 +6,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mtlscale.config.registry import components
+from mtlscale.config.run.run_parts import IDENTITY
 from mtlscale.records import Diagnosis
-from mtlscale.spec import components
-from mtlscale.spec.parts import IDENTITY
 
 
 def experiment(
     found: Diagnosis, options: Mapping[str, Any], source: str | None = None, plugins: Sequence[Path] = ()
 ) -> str | None:
-    """The file that `mtlscale run` takes; None where no groups are suggested. plugins: files of the user's own."""
+    """Write the YAML of an experiment for `mtlscale run`; return None where no groups are suggested.
+
+    Args:
+        found: The diagnosis.
+        options: Options of its data set.
+        source: The `source` of its data set, if any.
+        plugins: Plugin files of the user's own.
+    """
     groupings = {
         label: [", ".join(group) for group in found.named(groups)]
         for label, groups in (("groups", found.groups), ("two_groups", found.two_groups))
@@ -24,6 +31,7 @@ def experiment(
         groupings.pop("two_groups", None)
     if not groupings:
         return None
+
     dataset = {"name": found.dataset, "options": dict(options), "source": source}
     content = {
         "name": f"groups_{found.dataset}",
@@ -43,15 +51,15 @@ def experiment(
 
 
 def _encoder(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What is not the default."""
+    """Return the encoder's settings that differ from its defaults."""
     knobs = components.component("encoders", settings["name"]).knobs()
-    given = {"name": settings["name"]}
+    changed = {"name": settings["name"]}
     for key, value in settings.items():
         plain = value["file"] if isinstance(value, Mapping) and "file" in value else value
         default = knobs[key][0] if key in knobs else None
         if key not in IDENTITY and plain != (list(default) if isinstance(default, tuple) else default):
-            given[key] = plain
-    return given
+            changed[key] = plain
+    return changed
 
 
 def _yaml(content: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The results of an experiment: its records, and what is read off them."""
+"""Results of an experiment: its records, and the reports made from them."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mtlscale.config import Experiment, suite_delta
 from mtlscale.records import Ledger, RunRecord, write_atomically
-from mtlscale.report.planned import lacks_runs, missing_notes, planned_rows
-from mtlscale.spec import Experiment, suite_delta
+from mtlscale.report.tables.planned import lacks_runs, missing_notes, planned_rows
 from mtlscale.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mtlscale.report.leaderboard import Leaderboard
-    from mtlscale.report.published import Published
-    from mtlscale.report.sweeps import Sweep
+    from mtlscale.report.sweeps.sweeps import Sweep
+    from mtlscale.report.tables.leaderboard import Leaderboard
+    from mtlscale.report.tables.published import Published
 
 
 @dataclass(frozen=True)
 class Results:
-    """Records of all runs of one experiment, in the order of the plan; failed and diverged ones are among them.
+    """The records of all runs of one experiment, in the order of the plan, failed and diverged ones included.
 
-    Of thousands of runs they come without their epochs; `write_report` reads those that it draws from the ledger.
+    With thousands of runs they come without their epochs; `write_report` reads those that it draws from the ledger.
     """
 
     experiment: Experiment
@@ -36,9 +36,12 @@ class Results:
     search: Sweep | None = None  # the trials that chose the settings, where there was a search
 
     def leaderboard(self, *, explained: bool = True) -> Leaderboard:
-        """The methods compared: means and intervals over seeds, Δ, η, cost, tests. explained: say why rows of the file
-        have no runs, for which the ledger is read."""
-        from mtlscale.report.leaderboard import Leaderboard
+        """Compare the methods: means and intervals over seeds, Δ, η, cost, tests.
+
+        Args:
+            explained: Say why rows of the file have no runs, for which the ledger is read.
+        """
+        from mtlscale.report.tables.leaderboard import Leaderboard
 
         return Leaderboard.from_records(
             list(self.records),
@@ -51,38 +54,43 @@ class Results:
         )
 
     def _missing(self) -> dict[str, tuple[str, ...]]:
-        """What is missing of what the experiment plans; its ledger is read where something is."""
+        """Return the notes on planned rows without runs; the ledger is read where there are any."""
         if not self.records or not lacks_runs(self.experiment, self.records):
             return {}
         ledger = Ledger(self.folder / "ledger.jsonl")
         return missing_notes(self.experiment, self.records, ledger.latest(epochs=False).values())
 
     def _repr_html_(self) -> str:
-        """How notebooks show it."""
+        """Return the HTML that notebooks show."""
         if self.records:
             return self.leaderboard()._repr_html_()
-        from mtlscale.report.notebook import nothing
+        from mtlscale.report.formats.notebook import nothing
 
         return nothing(self.experiment.name)
 
     def page(self, *, live: str = "") -> str:
-        """The report as one HTML page. live: of a page that asks its server for news, the results that it shows."""
-        from mtlscale.report.html import page
+        """Return the report as one HTML page.
+
+        Args:
+            live: The state of the results it shows, for a page that asks its server for news.
+        """
+        from mtlscale.report.formats.html import page
 
         return page(
             self.records, self.leaderboard(), self.experiment.name, live=live, description=self.experiment.description
         )
 
     def _published(self) -> Published | None:
-        from mtlscale.report.published import read_published
+        from mtlscale.report.tables.published import read_published
 
         return None if self.experiment.published is None else read_published(self.experiment.published)
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per run, task, split and metric: dataset, method, seed, status, split, task, metric, value."""
+        """Return one row per run, task, split and metric: dataset, method, seed, status, split, task, metric, value."""
         import pandas as pd
 
         columns = ["run_id", "dataset", "method", "seed", "status", "split", "task", "metric", "value"]
+
         rows: list[tuple[object, ...]] = [
             (r.run_id, r.dataset, r.method, r.seed, r.status, split, task, metric, value)
             for r in self.records
@@ -90,25 +98,31 @@ class Results:
             for task, metrics in tasks.items()
             for metric, value in metrics.items()
         ]
+
         rows += [
             (r.run_id, r.dataset, r.method, r.seed, r.status, None, None, None, float("nan"))
             for r in self.records
             if not r.metrics
         ]
+
         return pd.DataFrame(rows, columns=columns)
 
     def write_report(self) -> dict[str, Path]:
-        """Leaderboard as Markdown, CSV, HTML and pictures, beside the ledger; kept where nothing that shapes them has
-        changed."""
-        from mtlscale.report.write import write_report
+        """Write the leaderboard as Markdown, CSV, HTML and charts, beside the ledger; return kind -> file.
+
+        Existing files are kept where nothing that shapes them has changed.
+        """
+        from mtlscale.report.write_report import write_report
 
         mark = self.folder / "report.json"
         state = self.state()
+
         with contextlib.suppress(OSError, ValueError):
-            known = json.loads(mark.read_bytes())
-            files = {kind: self.folder / name for kind, name in known["files"].items()}
-            if known["state"] == state and all(file.exists() for file in files.values()):
+            last_report = json.loads(mark.read_bytes())
+            files = {kind: self.folder / name for kind, name in last_report["files"].items()}
+            if last_report["state"] == state and all(file.exists() for file in files.values()):
                 return files
+
         files = write_report(
             list(self.records),
             self.folder,
@@ -117,15 +131,21 @@ class Results:
             board=self.leaderboard(),
             description=self.experiment.description,
         )
+
         names = {kind: str(file.relative_to(self.folder)) for kind, file in files.items()}
         write_atomically(mark, json.dumps({"state": state, "files": names}).encode())
+
         return files
 
     def state(self) -> str:
-        """A hash of what shapes the report: the records, the experiment but for where and how it runs, what its
-        published file says, and this program."""
+        """Return a hash of everything that shapes the report.
+
+        It covers the records, the experiment but for where and how it runs, the contents of its published file, and
+        this program.
+        """
         experiment = self.experiment.model_dump(mode="json", exclude={"published", "resources", "tracking", "plugins"})
         published = self._published()
+
         parts = {
             "records": [
                 (r.run_id, r.dataset, r.method, r.seed, r.status, r.finished, sorted(r.metrics)) for r in self.records
@@ -136,12 +156,13 @@ class Results:
             "version": __version__,
             "program": program(),
         }
+
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 @functools.cache
 def program() -> str:
-    """A hash of the files that reports are made by: a checkout changes without its version."""
+    """Return a hash of the files that make reports: a checkout changes without its version."""
     folder = Path(__file__).parent
     files = sorted(
         path

@@ -4,27 +4,27 @@ Gramians are [..., T, T]; all computation is in float64, answers have the input'
 fail returns a `Solution` with flags, or has a `solve_` twin that does.
 """
 
-from mtlscale.solvers._common import Solution
+from mtlscale.solvers._gramian_common import Solution
 from mtlscale.solvers.cagrad import cagrad_weights, solve_cagrad
 from mtlscale.solvers.closed_forms import aligned_weights, imtl_g_weights
-from mtlscale.solvers.conflicts import conflict_mask, conflicting_pairs, module_mask
 from mtlscale.solvers.fairness import fair_weights, nash_weights
 from mtlscale.solvers.getmtl import LARGEST_KAPPA, GetMTLSolution, getmtl_weights, solve_getmtl
 from mtlscale.solvers.gradvac import gradvac_weights
-from mtlscale.solvers.grouping import best_groups, grouping_score
 from mtlscale.solvers.layer_gramians import embedding_gramian, gramian_cost, layer_gramian
 from mtlscale.solvers.linear_plus_norm import linear_plus_norm
 from mtlscale.solvers.min_norm import min_norm_weights, solve_min_norm
 from mtlscale.solvers.pcgrad import pcgrad_weights
 from mtlscale.solvers.prox import prox_element, prox_exclusive
-from mtlscale.solvers.simplex import kl_ball_log_softmax, project_simplex
-from mtlscale.solvers.transfer import (
+from mtlscale.solvers.relations.conflicts import conflict_mask, conflicting_pairs, module_mask
+from mtlscale.solvers.relations.grouping import best_groups, grouping_score
+from mtlscale.solvers.relations.transfer import (
     covariance_similarities,
     covariance_similarity,
     similarities_of_covariances,
     subspace_norms,
     svd_task_weights,
 )
+from mtlscale.solvers.simplex import kl_ball_log_softmax, project_simplex
 from mtlscale.solvers.upgrad import upgrad_weights
 
 __all__ = [

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtlscale.solvers._common import (
+from mtlscale.solvers._gramian_common import (
     DOUBLE,
     FLAT,
     VANISHED,
@@ -21,17 +21,21 @@ from mtlscale.solvers._common import (
     uniform,
 )
 
-LEFT = 1e-2  # of the weights' sizes, less than which their sum must not be where there is no exact answer
+LEFT = 1e-2  # without an exact answer, the least sum of the weights over the sum of their sizes
 
 
 def imtl_g_weights(gramian: Tensor, *, precision: float | Tensor = DOUBLE) -> Solution:
-    """gramian [..., T, T] -> weights [..., T], summing to 1, whose direction projects equally on every task gradient.
+    """Return the weights [..., T], summing to 1, whose direction projects equally on every task gradient.
 
-    K w is proportional to the norms: w = K⁺n / 1ᵀK⁺n, n = √diag K. precision [...]: eps of the type the gradients were
-    computed in; eigenvalues of the cosines below T times it, of the largest, count as zero. Where no direction has
-    equal projections this is the least-squares answer, flagged as not converged; where that has no projections either,
-    or K⁺n sums to 0, the weights are 0, flagged too. All gradients zero: equal weights.
+    K w is proportional to the norms: w = K⁺n / 1ᵀK⁺n, n = √diag K. Where no direction has equal projections this is the
+    least-squares answer, flagged as not converged; where that has no projections either, or K⁺n sums to 0, the weights
+    are 0, flagged too. All gradients zero: equal weights.
     Source: Liu et al., "Towards Impartial Multi-task Learning", ICLR 2021.
+
+    Args:
+        gramian: The Gramians [..., T, T].
+        precision: The eps [...] of the type the gradients were computed in; eigenvalues of the cosines below T times
+            it, of the largest, count as zero.
     """
     return Solution(*over_batch(_imtl_g, gramian, precision))
 
@@ -41,19 +45,23 @@ def _imtl_g(gramian: Array, precision: Array) -> tuple[Array, bool]:
     rows = factor(scaled(gramian)[0], flat_part)
     if not rows.shape[1]:
         return uniform(len(rows)), True
+
     norms = np.linalg.norm(rows, axis=1)
     live = norms > 0.0
     units = rows[live] / norms[live, None]
+
     direction = np.linalg.lstsq(units, np.ones(int(live.sum())), rcond=np.sqrt(FLAT))[0]
     projections = units @ direction
     equal = bool(np.abs(projections - 1.0).max() <= np.sqrt(flat_part))
     if np.abs(projections).max() <= np.sqrt(flat_part):  # opposed gradients: what is left is rounding
         return np.zeros(len(rows)), False
+
     solution = np.zeros(len(rows))
     solution[live] = np.linalg.lstsq(units.T, direction, rcond=np.sqrt(FLAT))[0] / norms[live]
     if rows.shape[1] < len(rows):
         flat = flat_directions(rows)
         solution -= flat @ (flat.T @ solution)
+
     total = solution.sum()
     if abs(total) <= (VANISHED if equal else LEFT) * np.abs(solution).sum():
         return np.zeros(len(rows)), False
@@ -61,27 +69,35 @@ def _imtl_g(gramian: Array, precision: Array) -> tuple[Array, bool]:
 
 
 def aligned_weights(gramian: Tensor, scale: str = "min", *, precision: float | Tensor = DOUBLE) -> Tensor:
-    """gramian [..., T, T] -> weights [..., T]: the average of the gradients after their principal components have been
-    brought to equal length.
+    """Return the weights [..., T] of the average of the gradients, once their principal components have equal length.
 
-    That length is √ of the smallest ("min"), the median or the mean ("rmse") non-zero eigenvalue of K. precision [...]:
-    eps of the type the gradients were computed in; eigenvalues below T times it, of the largest, count as zero. All
-    gradients zero: equal weights. Source: Senushkin et al., CVPR 2023, Algorithm 1.
+    Source: Senushkin et al., CVPR 2023, Algorithm 1. All gradients zero: equal weights.
+
+    Args:
+        gramian: The Gramians [..., T, T].
+        scale: The length that the components are brought to: √ of the smallest ("min"), the median or the mean ("rmse")
+            non-zero eigenvalue of K.
+        precision: The eps [...] of the type the gradients were computed in; eigenvalues below T times it, of the
+            largest, count as zero.
     """
     matrix, finite = on_host(gramian)
     values, vectors = torch.linalg.eigh(matrix)
-    told = torch.as_tensor(precision, dtype=torch.float64, device="cpu").unsqueeze(-1)
-    flat = (matrix.shape[-1] * told).clamp(min=FLAT)
-    kept = (values > flat * values[..., -1:]) & (values[..., -1:] > 0)
+
+    eps = torch.as_tensor(precision, dtype=torch.float64, device="cpu").unsqueeze(-1)
+    flat = (matrix.shape[-1] * eps).clamp(min=FLAT)
+    nonzero = (values > flat * values[..., -1:]) & (values[..., -1:] > 0)
+
     absent = torch.full_like(values, torch.nan)
     if scale == "min":
-        size = torch.where(kept, values, torch.inf).amin(-1, keepdim=True)
+        size = torch.where(nonzero, values, torch.inf).amin(-1, keepdim=True)
     elif scale == "median":
-        size = torch.where(kept, values, absent).nanmedian(-1, keepdim=True).values
+        size = torch.where(nonzero, values, absent).nanmedian(-1, keepdim=True).values
     else:
-        size = torch.where(kept, values, absent).nanmean(-1, keepdim=True)
-    stretch = torch.where(kept, (size / torch.where(kept, values, 1.0)).sqrt(), 0.0)
+        size = torch.where(nonzero, values, absent).nanmean(-1, keepdim=True)
+
+    stretch = torch.where(nonzero, (size / torch.where(nonzero, values, 1.0)).sqrt(), 0.0)
     equal = torch.full_like(values, 1.0 / matrix.shape[-1])
     aligned = torch.einsum("...ij,...j,...kj,...k->...i", vectors, stretch, vectors, equal)
-    weights = torch.where(kept.any(-1, keepdim=True), aligned, equal)
+    weights = torch.where(nonzero.any(-1, keepdim=True), aligned, equal)
+
     return restore(torch.where(finite, weights, torch.nan), gramian)

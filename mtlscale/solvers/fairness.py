@@ -5,25 +5,39 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from mtlscale.solvers._common import CERTIFIED, DOUBLE, Array, Solution, cosines, factor, over_batch, scaled, uniform
+from mtlscale.solvers._gramian_common import (
+    CERTIFIED,
+    DOUBLE,
+    Array,
+    Solution,
+    cosines,
+    factor,
+    over_batch,
+    scaled,
+    uniform,
+)
 from mtlscale.solvers.min_norm import min_norm_of
 
 RIDGE = 1e-10  # added to the cosine matrix where the gradients' hull holds 0 and no fixed point exists
 
 
 def nash_weights(gramian: Tensor, *, precision: float | Tensor = DOUBLE) -> Solution:
-    """gramian [..., T, T] -> the w > 0 [..., T] with K w = 1/w, so that wᵀKw = T; see `fair_weights`."""
+    """Return the w > 0 [..., T] with K w = 1/w, so that wᵀKw = T; see `fair_weights`."""
     return fair_weights(gramian, 1.0, precision=precision)
 
 
 def fair_weights(gramian: Tensor, alpha: float | Tensor, *, precision: float | Tensor = DOUBLE) -> Solution:
-    """gramian [..., T, T], alpha > 0 [...] -> the w > 0 [..., T] with (K w)_t = w_t^(-1/α).
+    """Return the w > 0 [..., T] with (K w)_t = w_t^(-1/α).
 
     It minimises the strictly convex ½ wᵀKw + Σ ψ(w_t), ψ' = -w^(-1/α), by damped Newton steps. Tasks with a zero
     gradient get weight 0. At a Pareto-stationary point no finite w exists: the answer then is that of the Gramian with
-    a small ridge, whose direction is short, flagged as not converged. precision [...]: eps of the type the gradients
-    were computed in; a hull of unit gradients that comes within √(T times it) of 0 holds 0. All gradients zero: equal
-    weights.
+    a small ridge, whose direction is short, flagged as not converged. All gradients zero: equal weights.
+
+    Args:
+        gramian: The Gramians [..., T, T].
+        alpha: The fairness [...] > 0.
+        precision: The eps [...] of the type the gradients were computed in; a hull of unit gradients that comes within
+            √(T times it) of 0 holds 0.
     """
     return Solution(*over_batch(_solve, gramian, alpha, precision))
 
@@ -35,15 +49,18 @@ def _solve(gramian: Array, alpha: Array, precision: Array) -> tuple[Array, bool]
     live = norms > 1e-150
     if not live.any():
         return uniform(len(norms)), True
+
     # In units of each gradient's norm, y = norms w solves angles y = pull y^(-power).
     angles = cosines(matrix, norms, live)
     norms = norms[live]
     pull = norms ** (power - 1.0)
+
     shares, _ = min_norm_of(factor(angles))
     ridge = max(RIDGE, len(gramian) * float(precision))
     stationary = bool(shares @ angles @ shares <= ridge)
     if stationary:
         angles = angles + ridge * np.eye(len(norms))
+
     point, converged = _newton(angles, pull, power)
     weights = np.zeros(len(live))
     weights[live] = point / norms * scale ** (-1.0 / (1.0 + power))
@@ -51,20 +68,23 @@ def _solve(gramian: Array, alpha: Array, precision: Array) -> tuple[Array, bool]
 
 
 def _newton(angles: Array, pull: Array, power: float) -> tuple[Array, bool]:
-    """The y > 0 with angles y = pull y^(-power), and whether it was reached."""
+    """Return the y > 0 with angles y = pull y^(-power), and whether it was reached."""
     point = pull ** (1.0 / (1.0 + power))
     value = _objective(angles, pull, power, point)
     sizes = np.abs(angles)
+
     for _ in range(100):
         forces = pull * point**-power
         slope = angles @ point - forces
         # Against the terms that were added up, not their sum: rounding allows no more where they cancel.
         if (np.abs(slope) <= CERTIFIED * (sizes @ point + forces)).all():
             return point, True
+
         # The Hessian scaled to a unit diagonal: as well conditioned as the cosines allow, whatever the spread of y.
         units = 1.0 / np.sqrt(angles.diagonal() + power * forces / point)
         hessian = units[:, None] * angles * units + np.diag(power * forces / point * units**2)
         relative = -units * np.linalg.solve(hessian, units * slope) / point
+
         step = 1.0
         for _ in range(60):
             # Entries that grow take the step in y, those that shrink in y^(-power), where their equation is nearly
@@ -75,7 +95,9 @@ def _newton(angles: Array, pull: Array, power: float) -> tuple[Array, bool]:
             if reached <= value + 1e-4 * step * float(slope @ (point * relative)) + 1e-14 * abs(value):
                 break
             step *= 0.5
+
         point, value = moved, reached
+
     return point, False
 
 

@@ -1,4 +1,4 @@
-"""Products of the tasks' gradients of one layer, from what went into it and what came back to its output.
+"""Products of the tasks' gradients of one layer, from the layer's inputs and the gradients at its outputs.
 
 The gradient of a linear layer's weight is G_t = Δ_tᵀ X, with X [n, i] the layer's inputs (a column of ones for the
 bias) and Δ_t [n, o] task t's gradient at its outputs. With X = L Q, Q's rows orthonormal and L [n, n],
@@ -18,9 +18,9 @@ _OVERHEAD = 200_000  # multiplications in the time in which one more operation i
 
 
 def gramian_cost(rows: int, inputs: int, outputs: int, tasks: int) -> int:
-    """Multiplications of the cheaper of both forms: from X = L Q, or from the gradients in blocks.
+    """Return the multiplications of the cheaper of both forms: from X = L Q, or from the gradients in blocks.
 
-    From shapes alone, never by the clock: which form was taken decides over the last digits of a result.
+    From shapes alone, never by the clock: the form that is taken decides over the last digits of a result.
     """
     return min(_compressed(rows, inputs, outputs, tasks), tasks * rows * inputs * outputs)
 
@@ -30,44 +30,55 @@ def _compressed(rows: int, inputs: int, outputs: int, tasks: int) -> int:
 
 
 def layer_gramian(inputs: Tensor, deltas: Tensor) -> Tensor:
-    """[..., T, T] float64: products of the gradients of a linear layer's weight.
+    """Return the products [..., T, T], float64, of the gradients of a linear layer's weight.
 
-    inputs: X [..., n, i]; deltas: [..., T, n, o]. No more than a block of the gradients exists at a time.
+    No more than a block of the gradients exists at a time.
+
+    Args:
+        inputs: The layer's inputs X [..., n, i].
+        deltas: The tasks' gradients at its outputs [..., T, n, o].
     """
     inputs, deltas = _at_least_single(inputs), _at_least_single(deltas)
     (rows, fan_in), (tasks, _, fan_out) = inputs.shape[-2:], deltas.shape[-3:]
     if rows and _compressed(rows, fan_in, fan_out, tasks) < tasks * rows * fan_in * fan_out:
         inputs = torch.linalg.qr(inputs.mT, mode="r").R.mT
-    found = deltas.new_zeros(*deltas.shape[:-3], tasks, tasks, dtype=torch.float64)
-    turned = inputs.mT.unsqueeze(-3)
+
+    gramian = deltas.new_zeros(*deltas.shape[:-3], tasks, tasks, dtype=torch.float64)
+    transposed = inputs.mT.unsqueeze(-3)
     for part in deltas.split(_columns(tasks * inputs.shape[-1], fan_out), dim=-1):
-        found += _products(turned @ part)
-    return found
+        gramian += _products(transposed @ part)
+    return gramian
 
 
 def embedding_gramian(ids: Tensor, deltas: Tensor) -> Tensor:
-    """[T, T] float64: products of the gradients of an embedding's vectors. ids: [n]; deltas: [T, n, d]."""
+    """Return the products [T, T], float64, of the gradients of an embedding's vectors.
+
+    Args:
+        ids: The indices [n] of the vectors.
+        deltas: The tasks' gradients at its outputs [T, n, d].
+    """
     deltas = _at_least_single(deltas)
     tasks, _, size = deltas.shape
-    used, place = ids.unique(return_inverse=True)
-    found = deltas.new_zeros(tasks, tasks, dtype=torch.float64)
+
+    used, positions = ids.unique(return_inverse=True)
+    gramian = deltas.new_zeros(tasks, tasks, dtype=torch.float64)
     for part in deltas.split(_columns(tasks * len(used), size), dim=-1):
-        rows = part.new_zeros(tasks, len(used), part.shape[-1]).index_add_(1, place, part)
-        found += _products(rows)
-    return found
+        rows = part.new_zeros(tasks, len(used), part.shape[-1]).index_add_(1, positions, part)
+        gramian += _products(rows)
+    return gramian
 
 
 def _products(gradients: Tensor) -> Tensor:
-    """[..., T, T] of [..., T, a, b]."""
+    """Return the products [..., T, T] of gradients [..., T, a, b]."""
     flat = gradients.flatten(-2)
     return (flat @ flat.mT).to(torch.float64)
 
 
 def _columns(each: int, columns: int) -> int:
-    """How many of the outputs' columns to take at a time, where one of them makes so many entries."""
+    """Return how many of the outputs' columns to take at a time, where a column makes `each` entries."""
     return max(1, min(columns, _CHUNK // max(each, 1)))
 
 
 def _at_least_single(tensor: Tensor) -> Tensor:
-    """Squares of scaled halves would overflow."""
+    """Return the tensor in float32 or better: squares of scaled halves would overflow."""
     return tensor if tensor.dtype == torch.float64 else tensor.float()

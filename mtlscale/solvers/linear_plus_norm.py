@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from mtlscale.solvers._common import (
+from mtlscale.solvers._gramian_common import (
     CERTIFIED,
     Array,
     Solution,
@@ -19,8 +19,13 @@ from mtlscale.solvers._common import (
 
 
 def linear_plus_norm(linear: Tensor, radius: float | Tensor, gramian: Tensor) -> Solution:
-    """linear b [..., T], radius r >= 0 [...], gramian M [..., T, T] -> the w [..., T] on the simplex that minimises
-    bᵀw + r √(wᵀMw), with whether its duality gap is closed."""
+    """Return the w [..., T] on the simplex that minimises bᵀw + r √(wᵀMw), with whether its duality gap is closed.
+
+    Args:
+        linear: The b [..., T].
+        radius: The r >= 0 [...].
+        gramian: The M [..., T, T].
+    """
     return Solution(*over_batch(_solve, gramian, radius, vectors=(linear,)))
 
 
@@ -35,30 +40,39 @@ def _solve(gramian: Array, linear: Array, radius: Array) -> tuple[Array, bool]:
 
 
 def _shortest(rows: Array, linear: Array, value: float) -> Array:
-    """Multipliers x >= 0 [T], up to scale, of the shortest z with linear + rows z >= value; that z is
-    rowsᵀx / (1 - (value - linear)ᵀx). Zero where z = 0 will do."""
+    """Return multipliers x >= 0 [T], up to scale, of the shortest z with linear + rows z >= value.
+
+    That z is rowsᵀx / (1 - (value - linear)ᵀx). Zero where z = 0 will do.
+    """
     return nonnegative_least_squares(np.vstack([rows.T, value - linear]))
 
 
 def linear_plus_norm_of(rows: Array, linear: Array, radius: float, *, independent: bool) -> tuple[Array, bool]:
-    """The same for M = rows rowsᵀ, rows [T, r], and whether the duality gap is closed. `independent` rows have a single
-    solution; otherwise the one of least Euclidean norm is chosen.
+    """Return the minimiser of `linear_plus_norm` for M = rows rowsᵀ, and whether the duality gap is closed.
 
     The dual asks for the largest t such that some z with ‖z‖ <= radius has linear + rows z >= t. For a given t the
     shortest such z is a non-negative least-squares problem, whose multipliers, brought to sum one, are weights w; the
     value at w is Newton's next t. So t falls monotonically onto the minimum, in finitely many steps.
+
+    Args:
+        rows: The factor [T, r] of M.
+        linear: The b [T].
+        radius: The r >= 0.
+        independent: Whether the rows have a single solution; otherwise the one of least Euclidean norm is chosen.
     """
     tasks = len(linear)
     lengths = np.linalg.norm(rows, axis=1)
     size = max(np.abs(linear).max(), radius * lengths.max())
     if size == 0.0:
         return uniform(tasks), True
+
     vertices = linear + radius * lengths
     best = int(vertices.argmin())
     weights, value, bound = np.eye(tasks)[best], vertices[best], linear.min()
     ties = linear - bound <= 1e-14 * size
     if radius == 0.0:
         return ties / ties.sum(), True
+
     try:
         for _ in range(100):
             multipliers = _shortest(rows, linear, value)
@@ -68,10 +82,11 @@ def linear_plus_norm_of(rows: Array, linear: Array, radius: float, *, independen
             reached = linear @ candidate + radius * np.linalg.norm(rows.T @ candidate)
             if reached > value + 1e-14 * size:
                 break
-            done = value - reached <= 1e-15 * size
+            stalled = value - reached <= 1e-15 * size
             weights, value = candidate, reached
-            if done:
+            if stalled:
                 break
+
         # A value just below the minimum is reached inside the ball, unless the minimum lies lower.
         nearly = value - 0.5 * CERTIFIED * size
         multipliers = _shortest(rows, linear, nearly)
@@ -80,6 +95,7 @@ def linear_plus_norm_of(rows: Array, linear: Array, radius: float, *, independen
         bound = (linear + rows @ dual).min()
     except RuntimeError:  # the iteration limit: the gap stays open
         pass
+
     direction = rows.T @ weights
     length = np.linalg.norm(direction)
     if length > 0.0 and not independent:
@@ -87,4 +103,5 @@ def linear_plus_norm_of(rows: Array, linear: Array, radius: float, *, independen
         face = slacks <= 1e-8 * np.maximum(np.abs(linear), radius * lengths)
         weights = least_norm(weights, rows, face, np.ones(tasks), linear)
         weights = weights / weights.sum()
+
     return weights, bool(value - bound <= CERTIFIED * size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from mtlscale.solvers._common import (
+from mtlscale.solvers._gramian_common import (
     CERTIFIED,
     Array,
     Solution,
@@ -21,7 +21,7 @@ NEGLIGIBLE = 1e-6  # weights below this part of the largest are exactly zero
 
 
 def min_norm_weights(gramian: Tensor) -> Tensor:
-    """gramian [..., T, T] -> weights [..., T]: the β on the simplex that minimises ‖Jᵀβ‖² = βᵀKβ.
+    """Return the β [..., T] on the simplex that minimises ‖Jᵀβ‖² = βᵀKβ, for a Gramian [..., T, T].
 
     Exact (active set); of several minimisers the one of least Euclidean norm.
     """
@@ -29,7 +29,7 @@ def min_norm_weights(gramian: Tensor) -> Tensor:
 
 
 def solve_min_norm(gramian: Tensor) -> Solution:
-    """`min_norm_weights` with, per Gramian, whether the optimality conditions hold."""
+    """Return `min_norm_weights` with, per Gramian, whether the optimality conditions hold."""
     return Solution(*over_batch(_solve, gramian))
 
 
@@ -38,26 +38,31 @@ def _solve(gramian: Array) -> tuple[Array, bool]:
 
 
 def min_norm_of(rows: Array) -> tuple[Array, bool]:
-    """Min-norm weights [T] of gradients [T, r] whose longest has length 1, and whether they are proved optimal.
+    """Return the min-norm weights [T] of gradients [T, r], and whether they are proved optimal.
 
-    The minimum over the simplex is the non-negative least-squares solution of rowsᵀx = 0, ρ 1ᵀx = ρ, brought to sum
-    one: with x = sβ its value is s²‖Jᵀβ‖² + ρ²(1 - s)², least in s at a value that grows with ‖Jᵀβ‖².
+    The longest gradient has length 1. The minimum over the simplex is the non-negative least-squares solution of
+    rowsᵀx = 0, ρ 1ᵀx = ρ, brought to sum one: with x = sβ its value is s²‖Jᵀβ‖² + ρ²(1 - s)², least in s at a value
+    that grows with ‖Jᵀβ‖².
     """
     tasks = len(rows)
     if not rows.shape[1]:
         return uniform(tasks), True
+
     norms = np.linalg.norm(rows, axis=1)
     lift = norms[norms > 0.0].min()
     try:
         point = nonnegative_least_squares(np.vstack([rows.T, np.full(tasks, lift)]))
     except RuntimeError:  # the iteration limit; the shortest gradient is the best single point
         return np.eye(tasks)[norms.argmin()], False
+
     weights = point / point.sum()
     shortest = rows.T @ weights
     inner, square = rows @ shortest, float(shortest @ shortest)
     certified = square - inner.min() <= CERTIFIED
+
     face = inner - square <= norms * (1e-7 * np.sqrt(square) + 1e-14)
     if rows.shape[1] < tasks:
         weights = least_norm(weights, rows, face, np.ones(tasks))
     weights[weights < NEGLIGIBLE * weights.max()] = 0.0
+
     return weights / weights.sum(), bool(certified)

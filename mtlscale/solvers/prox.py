@@ -1,4 +1,7 @@
-"""Proximal operators of TOMATO's penalties (Zhang & Lee, CIKM 2020). Groups are rows θ[k, t] of a [K, T, P] tensor."""
+"""Proximal operators of TOMATO's penalties (Zhang & Lee, CIKM 2020).
+
+Groups are rows θ[k, t] of a [K, T, P] tensor.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,23 @@ from torch import Tensor
 
 
 def prox_element(theta: Tensor, step: float | Tensor) -> Tensor:
-    """argmin of ‖Θ - theta‖²/(2 step) + Σ_kt ‖Θ_kt‖: theta [..., K, T, P], step [...] -> [..., K, T, P]."""
+    """Return argmin of ‖Θ - theta‖²/(2 step) + Σ_kt ‖Θ_kt‖, [..., K, T, P].
+
+    Args:
+        theta: The point [..., K, T, P].
+        step: The step size [...].
+    """
     norms = _norms(theta)
     return _shrink(theta, norms, _step(theta, step))
 
 
 def prox_exclusive(theta: Tensor, step: float | Tensor) -> Tensor:
-    """argmin of ‖Θ - theta‖²/(2 step) + ½ Σ_k (Σ_t ‖Θ_kt‖)²: theta [..., K, T, P], step [...] -> [..., K, T, P]."""
+    """Return argmin of ‖Θ - theta‖²/(2 step) + ½ Σ_k (Σ_t ‖Θ_kt‖)², [..., K, T, P].
+
+    Args:
+        theta: The point [..., K, T, P].
+        step: The step size [...].
+    """
     norms = _norms(theta)
     counts = torch.arange(1, norms.shape[-1] + 1, dtype=norms.dtype, device=norms.device)
     sums = norms.sort(dim=-1, descending=True).values.cumsum(-1)
@@ -22,14 +35,14 @@ def prox_exclusive(theta: Tensor, step: float | Tensor) -> Tensor:
 
 
 def _norms(theta: Tensor) -> Tensor:
-    found: Tensor = torch.linalg.vector_norm(theta, dim=-1, dtype=torch.float64)
-    return found
+    norms: Tensor = torch.linalg.vector_norm(theta, dim=-1, dtype=torch.float64)
+    return norms
 
 
 def _step(theta: Tensor, step: float | Tensor) -> Tensor:
-    """The step as float64 that broadcasts against norms [..., K, T]."""
+    """Return the step as float64 that broadcasts against norms [..., K, T]."""
     if not isinstance(step, Tensor):
-        step = torch.full((), step, dtype=torch.float64, device=theta.device)  # made there: nothing is copied
+        step = torch.full((), step, dtype=torch.float64, device=theta.device)  # made on that device: nothing is copied
     return step.to(theta.device, torch.float64)[..., None, None]
 
 

@@ -1,4 +1,4 @@
-"""The simplex, and the Kullback-Leibler ball around its centre."""
+"""Projections onto the simplex, and onto the Kullback-Leibler ball around its centre."""
 
 from __future__ import annotations
 
@@ -9,45 +9,53 @@ import torch
 from scipy.special import log_softmax
 from torch import Tensor
 
-from mtlscale.solvers._common import Array, to_numpy
+from mtlscale.solvers._gramian_common import Array, to_numpy
 
 
 def project_simplex(points: Tensor) -> Tensor:
-    """points [..., T] -> the nearest points of the probability simplex; NaN where a point is not finite."""
+    """Return the points [..., T] of the simplex nearest to the given ones; NaN where a point is not finite."""
     values = points.to(torch.float64)
     values = values - values.amax(-1, keepdim=True)
     descending = values.sort(dim=-1, descending=True).values
     counts = torch.arange(1, points.shape[-1] + 1, dtype=torch.float64, device=points.device)
     excess = (descending.cumsum(-1) - 1.0) / counts
-    kept = (descending > excess).sum(-1, keepdim=True)
-    nearest = (values - excess.gather(-1, (kept - 1).clamp(min=0))).clamp(min=0.0)
+    support_size = (descending > excess).sum(-1, keepdim=True)
+    nearest = (values - excess.gather(-1, (support_size - 1).clamp(min=0))).clamp(min=0.0)
     return torch.where(points.isfinite().all(-1, keepdim=True), nearest, torch.nan).to(points)
 
 
 def kl_ball_log_softmax(logits: Tensor, radius: float | Tensor) -> Tensor:
-    """logits [..., T], radius ρ > 0 [...] -> log p [..., T], p = softmax(τ logits) with the largest τ in [0, 1] for
-    which KL(p ‖ uniform) <= ρ. BanditMTL's step (Mao et al., ACL 2021), τ = 1/(1 + η λ). NaN where a logit is not
-    finite."""
+    """Return log p [..., T], p = softmax(τ logits) with the largest τ in [0, 1] for which KL(p ‖ uniform) <= ρ.
+
+    BanditMTL's step (Mao et al., ACL 2021), τ = 1/(1 + η λ). NaN where a logit is not finite.
+
+    Args:
+        logits: The logits [..., T].
+        radius: The radius ρ > 0 [...].
+    """
     values = to_numpy(logits)
     finite = np.isfinite(values).all(-1, keepdims=True)
     values = np.where(finite, values, 0.0)
     values = values - values.max(-1, keepdims=True)
+
     log_p = log_softmax(values, axis=-1)
     outside = _divergence(log_p) > to_numpy(radius)
+
     if outside.any():
         factors = np.where(outside, _temper(values, to_numpy(radius)), 1.0)
         log_p = log_softmax(factors[..., None] * values, axis=-1)
+
     return torch.from_numpy(np.where(finite, log_p, np.nan)).to(logits)
 
 
 def _divergence(log_p: Array) -> Array:
-    """KL(p ‖ uniform) [...] from log p [..., T]."""
+    """Return KL(p ‖ uniform) [...] from log p [..., T]."""
     result: Array = (np.exp(log_p) * log_p).sum(-1) + math.log(log_p.shape[-1])
     return result
 
 
 def _temper(logits: Array, radius: Array) -> Array:
-    """The τ in [0, 1] [...] with KL(softmax(τ logits) ‖ uniform) = radius, where it exists.
+    """Return the τ in [0, 1] [...] with KL(softmax(τ logits) ‖ uniform) = radius, where it exists.
 
     Newton's method on √KL, nearly linear in τ where τ is small, bisecting where a step leaves the bracket.
     """
@@ -55,19 +63,23 @@ def _temper(logits: Array, radius: Array) -> Array:
     spread = logits.std(-1)
     factor = np.minimum(1.0, np.sqrt(2.0 * radius) / np.where(spread > 0.0, spread, 1.0))
     goal = np.sqrt(radius)
+
     for _ in range(200):
         log_p = log_softmax(factor[..., None] * logits, axis=-1)
         share = np.exp(log_p)
         root = np.sqrt(_divergence(log_p).clip(min=0.0))
         above = root > goal
         low, high = np.where(above, low, factor), np.where(above, factor, high)
+
         centred = logits - (share * logits).sum(-1, keepdims=True)
         slope = factor * (share * centred**2).sum(-1)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             stepped = factor - (root - goal) * 2.0 * root / slope
+
         inside = (stepped > low) & (stepped < high)
         moved = np.where(inside, stepped, 0.5 * (low + high))
         if not (np.abs(moved - factor) > 1e-15 * factor).any():
             break
         factor = moved
+
     return factor

@@ -1,4 +1,4 @@
-"""What MLflow is told of a run: parameters, metrics and tags, from our records. Nothing here talks to MLflow."""
+"""Parameters, metrics and tags of a run for MLflow, made from our records; nothing here talks to MLflow."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mtlscale.config import Run
 from mtlscale.records import Epoch, PhaseCost, RunRecord
-from mtlscale.spec import Run
 from mtlscale.tracking.values import Metric
 
 _DIGEST = 36  # characters of a data set's digest
 _LONGEST = 5000  # characters of a value; MLflow's limits are a little above
-RECORD, SETTINGS = "record.json", "experiment.json"  # of a run, and of the experiment's own
+RECORD, SETTINGS = "record.json", "experiment.json"  # files of a run, and of the experiment's own MLflow run
 MODEL = "model.pt"
 _FILES = (RECORD, MODEL, "pictures.png", "predictions.html", "episodes.png", "error.txt")
 
 
 @dataclass
 class Told:
-    """What is known of a run and not in MLflow yet. `folder`: where a run that has ended left its files."""
+    """Update of a run that is not in MLflow yet.
+
+    `folder` is where a run that has ended left its files.
+    """
 
     run: Run
     epochs: list[Epoch] = field(default_factory=list)
@@ -35,7 +38,7 @@ class Told:
 
 
 class Input(NamedTuple):
-    """A split of prepared data that a run has read."""
+    """Split of prepared data that a run has read."""
 
     name: str
     digest: str
@@ -45,10 +48,10 @@ class Input(NamedTuple):
 
 @dataclass
 class Entry:
-    """What is written of one MLflow run in one go; times in milliseconds."""
+    """Content that is written to one MLflow run at once; times are in milliseconds."""
 
     run_id: str  # ours
-    mine: str = ""  # MLflow's; "" where the run is still to be made
+    mine: str = ""  # MLflow's; "" if MLflow does not have the run yet
     status: str = "RUNNING"
     started: int = 0
     ended: int | None = None
@@ -57,11 +60,11 @@ class Entry:
     metrics: list[Metric] = field(default_factory=list)
     inputs: tuple[Input, ...] = ()
     files: tuple[Path, ...] = ()
-    texts: dict[str, str] = field(default_factory=dict)  # file name -> content, of what lies in no folder
+    texts: dict[str, str] = field(default_factory=dict)  # file name -> content, for files that are in no folder
 
 
 def milliseconds(moment: str = "") -> int:
-    """An ISO 8601 time; now, where there is none."""
+    """Convert an ISO 8601 time; an empty or invalid one stands for now."""
     try:
         return int(datetime.fromisoformat(moment).timestamp() * 1000)
     except ValueError:
@@ -69,17 +72,17 @@ def milliseconds(moment: str = "") -> int:
 
 
 def outcome(record: RunRecord) -> str:
-    """MLflow's status of a run that has ended."""
+    """Return MLflow's status of a run that has ended."""
     return "FINISHED" if record.status == "finished" else "FAILED"
 
 
 def row_name(dataset: str, method: str) -> str:
-    """What stands at the head of a row; also the label that its seeds share."""
+    """Return the name of a row, which is also the label that its seeds share."""
     return f"{method} · {dataset}"
 
 
 def run_tags(run: Run, kind: str) -> dict[str, str]:
-    """Of a run or trial, the rows above it and where it comes from apart."""
+    """Return the tags of a run or trial, except those about the rows above it and its origin."""
     return {
         "mlflow.runName": f"{run.method} · {_knobs_in_short(run.trial) if kind == 'trial' else f'seed {run.seed}'}",
         "mtlscale.kind": kind,
@@ -91,9 +94,9 @@ def run_tags(run: Run, kind: str) -> dict[str, str]:
 
 
 def _knobs_in_short(trial: Mapping[str, Any]) -> str:
-    """The settings of a trial by the last part of their names."""
-    told = ", ".join(f"{knob.rpartition('.')[2]} {_short(value)}" for knob, value in trial.items())
-    return told[:80] or "trial"
+    """Return the settings of a trial, by the last part of their names."""
+    settings = ", ".join(f"{knob.rpartition('.')[2]} {_short(value)}" for knob, value in trial.items())
+    return settings[:80] or "trial"
 
 
 def _short(value: Any) -> str:
@@ -101,25 +104,30 @@ def _short(value: Any) -> str:
 
 
 def _plugins(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Hashes of the files that the run's own parts and metrics come from."""
-    parts = {part: of["plugin"] for part, of in spec.items() if isinstance(of, dict) and "plugin" in of}
+    """Return the hashes of the files that the run's own parts and metrics come from."""
+    parts = {
+        part: settings["plugin"]
+        for part, settings in spec.items()
+        if isinstance(settings, dict) and "plugin" in settings
+    }
     chosen = spec.get("dataset", {}).get("task_metrics")
     metrics = {f"metric.{name}": digest for name, digest in chosen[1].items()} if chosen else {}
     return {f"mtlscale.plugin.{name}": digest for name, digest in {**parts, **metrics}.items()}
 
 
 def run_params(run: Run) -> dict[str, str]:
-    """All settings by their dotted names; the labels, by which runs are searched for, by plain ones."""
+    """Return all settings by their dotted names, and the labels, by which runs are searched for, by plain ones."""
     plain = {"dataset": run.dataset, "method": run.method, "label": row_name(run.dataset, run.method)}
     return {**knobs_of(run.spec), **plain}
 
 
 def knobs_of(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings of a spec by their dotted names."""
     return _flat(spec)
 
 
 def about() -> dict[str, str]:
-    """Who writes, and with what: MLflow's columns of user and source."""
+    """Return who writes, and with what: MLflow's columns of user and source."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container without a name for its user
@@ -128,7 +136,10 @@ def about() -> dict[str, str]:
 
 
 def inputs_of(run: Run, record: RunRecord) -> tuple[Input, ...]:
-    """The data by split. MLflow keeps one entry of a name and digest, so the splits but train are in the name."""
+    """Return the data by split.
+
+    MLflow keeps one entry per name and digest, so the names of all splits but train include the split.
+    """
     source = json.dumps({"tags": {"mlflow.source.name": "mtlscale prepare", **_flat(run.spec.get("dataset", {}))}})
     return tuple(
         Input(run.dataset if split == "train" else f"{run.dataset}/{split}", run.fingerprint[:_DIGEST], source, split)
@@ -137,6 +148,7 @@ def inputs_of(run: Run, record: RunRecord) -> tuple[Input, ...]:
 
 
 def end_tags(record: RunRecord) -> dict[str, str]:
+    """Return the tags of a run that has ended: its status, origin, versions, phases and structure."""
     return {
         "mtlscale.status": record.status,
         "mtlscale.revision": record.revision,
@@ -150,20 +162,22 @@ def end_tags(record: RunRecord) -> dict[str, str]:
 
 
 def files_of(told: Told) -> tuple[tuple[Path, ...], dict[str, str]]:
-    """What a run leaves in its folder and MLflow keeps, and the record of one that failed before it had a folder."""
+    """Return the files in a run's folder that MLflow keeps, and the record of a run that failed before it had one."""
     folder, record = told.folder, told.record
     files = () if folder is None else tuple(folder / name for name in _FILES if (folder / name).exists())
-    there = any(file.name == RECORD for file in files)
-    return files, {} if there or record is None else {RECORD: record.model_dump_json()}
+    has_record = any(file.name == RECORD for file in files)
+    return files, {} if has_record or record is None else {RECORD: record.model_dump_json()}
 
 
 def trial_entry(told: Told, parent: str, about: Mapping[str, str]) -> Entry:
-    """A trial: its settings and how good it was, without its epochs."""
+    """Return the entry of a trial: its settings and its score, without its epochs."""
     run, record = told.run, told.record
     assert record is not None
+
     values = {"seconds": record.seconds, "epochs": float(len(record.epochs))}
     if told.score is not None:
         values["val.score"] = float(told.score)
+
     return Entry(
         run.run_id,
         status=outcome(record),
@@ -190,13 +204,13 @@ def _phase(phase: PhaseCost) -> str:
 
 
 def _structure(record: RunRecord) -> dict[str, str]:
-    """What was learned of the network as JSON; where it is too long, record.json has it."""
+    """Return the learned structure of the network as JSON; if it is too long, only record.json has it."""
     text = json.dumps(record.structure, separators=(",", ":")) if record.structure else ""
     return {"mtlscale.structure": text} if 0 < len(text) <= _LONGEST else {}
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested settings as dotted parameters."""
+    """Flatten nested settings into dotted parameters."""
     result = {}
     for key, value in values.items():
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Where MLflow shows a run, read off its database: starting MLflow's client takes seconds."""
+"""Addresses of runs in MLflow's pages, read from its database: starting MLflow's client takes seconds."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ ORDER BY runs.start_time DESC LIMIT 1
 
 
 def link(uri: str, run_id: str) -> str | None:
-    """The end of the run's address in MLflow's pages, `#/experiments/…`; None where the database is none of SQLite, or
-    does not know the run."""
-    found = _found(uri, run_id)
-    return None if found is None else f"#/experiments/{found[0]}/runs/{found[1]}"
+    """Return the end of the run's address in MLflow's pages, `#/experiments/…`.
+
+    It is None if the database is not SQLite, or does not know the run.
+    """
+    ids = _found(uri, run_id)
+    return None if ids is None else f"#/experiments/{ids[0]}/runs/{ids[1]}"
 
 
 def methods_link(uri: str, run_id: str) -> str | None:
-    """The same of the table that compares the methods of the run's experiment."""
-    found = _found(uri, run_id)
-    return None if found is None else route(str(found[0]))
+    """Return the end of the address of the table that compares the methods of the run's experiment."""
+    ids = _found(uri, run_id)
+    return None if ids is None else route(str(ids[0]))
 
 
 def _found(uri: str, run_id: str) -> tuple[int, str] | None:
-    """MLflow's ids of the run's experiment and of the run."""
+    """Return MLflow's ids of the run's experiment and of the run, or None."""
     path = Path(uri.removeprefix("sqlite:///"))
     if not uri.startswith("sqlite:///") or not path.is_file():
         return None
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            found: tuple[int, str] | None = database.execute(_QUERY, (run_id,)).fetchone()
+            ids: tuple[int, str] | None = database.execute(_QUERY, (run_id,)).fetchone()
     except sqlite3.Error:  # of a version with other tables, or being written
         return None
-    return found
+    return ids

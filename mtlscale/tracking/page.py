@@ -1,4 +1,4 @@
-"""What MLflow's pages show first.
+"""The first view of MLflow's pages.
 
 MLflow 3 opens every experiment on traces of language models, whatever its tags say, unless the browser was told
 otherwise before. So its description begins with a link to the methods, and a shared view has their columns.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-VIEW = "methods"  # the shared view that links name
+VIEW = "methods"  # the name of the shared view in links
 _COLUMNS = (
     "delta",
     "delta_interval",
@@ -26,12 +26,12 @@ _COLUMNS = (
 
 
 def route(experiment_id: str) -> str:
-    """The table of methods, behind the server's address."""
+    """Return the path of the table of methods, behind the server's address."""
     return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={VIEW}"
 
 
 def experiment_tags() -> dict[str, str]:
-    """Training runs, and a view of the rows alone, best first."""
+    """Return the tags of training runs, and of a view of the rows alone, best first."""
     view = {
         "searchFilter": "tags.`mtlscale.kind` = 'row'",
         "orderByKey": "metrics.`place`",
@@ -42,12 +42,13 @@ def experiment_tags() -> dict[str, str]:
         "modelVersionFilter": "All Runs",
         "selectedColumns": [f"metrics.`{column}`" for column in _COLUMNS],
     }
+
     return {
-        "mlflow.experimentKind": "custom_model_development",  # MLflow's pages without the choice of a workflow go by it
+        "mlflow.experimentKind": "custom_model_development",  # for MLflow's pages without a choice of workflow
         f"mlflow.sharedViewState.{VIEW}": json.dumps(view),
     }
 
 
 def note(experiment_id: str, description: str) -> str:
-    """The description that stands above every page of the experiment."""
+    """Return the description that stands above every page of the experiment."""
     return " · ".join(part for part in (f"[Methods compared]({route(experiment_id)})", description) if part)

@@ -1,4 +1,4 @@
-"""The way to an MLflow: is there one, of which version, and its client."""
+"""Connection to MLflow: the check that one answers, its version, and its client."""
 
 from __future__ import annotations
 
@@ -11,15 +11,22 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-from mtlscale.spec import UserError
+from mtlscale.config import UserError
 
-_SECONDS = 8  # that a server has to answer
+_SECONDS = 8  # time limit of a server's answer
 
 
 def check_uri(uri: str) -> str | None:
-    """`UserError` within ten seconds where no MLflow server answers, or a scheme MLflow does not have. What is to be
-    said of a server that answers, if anything: that its version is another."""
+    """Check that MLflow answers at a URI.
+
+    Returns:
+        A remark on a server that answers, if any: that its version is another.
+
+    Raises:
+        UserError: No server answers within ten seconds, or MLflow does not have the scheme.
+    """
     parts = urlsplit(uri)
+
     if parts.scheme in ("http", "https"):
         try:
             with urlopen(f"{uri.rstrip('/')}/health", timeout=_SECONDS) as answer:
@@ -32,30 +39,36 @@ def check_uri(uri: str) -> str | None:
             reason = getattr(error, "reason", error)
             raise UserError(f"no MLflow answers at {uri} ({reason}); start it or correct tracking.uri") from None
         return _other_version(uri)
+
     if parts.scheme in ("", "file"):
         raise UserError(f"tracking.uri {uri!r}: MLflow keeps no plain folders any more; write sqlite:///PATH.db")
     if parts.scheme.split("+")[0] not in ("sqlite", "postgresql", "mysql", "mssql", "databricks"):
         raise UserError(
             f"tracking.uri {uri!r}: unknown scheme {parts.scheme!r}; use sqlite:///, http:// or postgresql://"
         )
+
     return None
 
 
 def _other_version(uri: str) -> str | None:
-    """A word where the server's first number is not ours: what it does not understand it may leave out."""
+    """Return a remark if the server's major version is not ours, since it may drop what it does not know."""
     try:
         with urlopen(f"{uri.rstrip('/')}/version", timeout=2) as answer:
-            theirs = answer.read(100).decode().strip()
+            server_version = answer.read(100).decode().strip()
     except (URLError, OSError, ValueError):
         return None  # an old server, or one behind a gate, does not say
-    ours = version("mlflow")
-    if not theirs[:1].isdigit() or theirs.split(".")[0] == ours.split(".")[0]:
+
+    client_version = version("mlflow")
+    if not server_version[:1].isdigit() or server_version.split(".")[0] == client_version.split(".")[0]:
         return None
-    return f"MLflow at {uri} is version {theirs}, and {ours} here: what one of them does not know may be missing"
+    return (
+        f"MLflow at {uri} is version {server_version}, and {client_version} here: "
+        "what one of them does not know may be missing"
+    )
 
 
 def client_of(uri: str) -> Any:
-    """MLflow's client, without its chatter and its minutes of trying again."""
+    """Return MLflow's client, without its messages and its minutes of retries."""
     for name, value in (
         ("MLFLOW_DISABLE_TELEMETRY", "true"),
         ("GIT_PYTHON_REFRESH", "quiet"),
@@ -75,5 +88,5 @@ def client_of(uri: str) -> Any:
 
 
 def database_file(uri: str) -> Path | None:
-    """The file of an SQLite URI."""
+    """Return the file of an SQLite URI."""
     return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None

@@ -1,14 +1,14 @@
-"""Bringing MLflow up to the ledger: writes what a time without a server left out, and nothing twice."""
+"""Synchronisation of MLflow with the ledger: what was left out without a server is written, and nothing twice."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
 
+from mtlscale.config import Experiment, UserError
 from mtlscale.records import Home, Ledger, RunRecord, score
-from mtlscale.spec import Experiment, UserError
 from mtlscale.tracking.entries import Told
-from mtlscale.tracking.rows import Row
+from mtlscale.tracking.summary_runs import Row
 from mtlscale.tracking.writer import Writer
 
 
@@ -18,11 +18,22 @@ def sync(
     table: Callable[[], list[Row]] = list,
     tell: Callable[[str], None] = lambda text: None,
 ) -> tuple[int, int]:
-    """Write the experiment's runs and trials that MLflow lacks or has in part, and what the leaderboard (`table`) says
-    of each method: (written, there already).
+    """Write the experiment's runs and trials that MLflow lacks or has in part, and the leaderboard's values.
 
-    Runs that an earlier version has written without rows above them get theirs. Raises `UserError` where there is no
-    run, or no MLflow answers; cut off in the middle, the next call goes on.
+    Runs that an earlier version has written without rows above them get theirs. If a call is interrupted, the next goes
+    on.
+
+    Args:
+        experiment: The experiment.
+        home: The home with its ledger.
+        table: Returns the leaderboard's rows.
+        tell: Receives remarks.
+
+    Returns:
+        The number of runs written, and of those that MLflow had already.
+
+    Raises:
+        UserError: There is no run, or no MLflow answers.
     """
     ledgers = [home.ledger(experiment.name)]
     if experiment.search is not None:
@@ -31,18 +42,22 @@ def sync(
         raise UserError(
             f"no runs of {experiment.name} in {home.root}; start them with `mtlscale run`, or name their --home"
         )
+
     writer = Writer(experiment, home)
     writer.connect()
-    there = writer.there()
+    stored = writer.there()
+
     runs = (
         Told(record.as_run(), record=record, folder=home.run(record.run_id))
-        for record in _missing(Ledger(home.ledger(experiment.name)), there)
+        for record in _missing(Ledger(home.ledger(experiment.name)), stored)
     )
     written = _write(writer, runs)
+
     search = experiment.search
     if search is not None:
-        trials = _missing(Ledger(home.trials(experiment.name, search.ledger)), there)
+        trials = _missing(Ledger(home.trials(experiment.name, search.ledger)), stored)
         written += _write(writer, (_trial(record, search.metric) for record in trials))
+
     writer.nest()
     rows = table()
     writer.rows(rows)
@@ -51,7 +66,8 @@ def sync(
     for reason in writer.models(rows):
         tell(f"no model in MLflow of {reason}")
     tell(f"the methods compared, in MLflow: {writer.address}")
-    return written, len(there)
+
+    return written, len(stored)
 
 
 def _write(writer: Writer, told: Iterator[Told]) -> int:
@@ -63,8 +79,8 @@ def _write(writer: Writer, told: Iterator[Told]) -> int:
 
 
 def _missing(ledger: Ledger, there: dict[str, str]) -> Iterator[RunRecord]:
-    """The newest records whose outcome MLflow does not have, one by one: a large ledger does not fit into memory."""
-    newest = {run_id: (status, when) for run_id, status, when in ledger.outcomes()}
+    """Yield the newest records whose outcome MLflow lacks, one by one: a large ledger does not fit into memory."""
+    newest = {run_id: (status, finished) for run_id, status, finished in ledger.outcomes()}
     missing = {run_id: outcome for run_id, outcome in newest.items() if there.get(run_id) != outcome[0]}
     for record in ledger.records() if missing else ():
         if missing.get(record.run_id) == (record.status, record.finished):
@@ -73,5 +89,5 @@ def _missing(ledger: Ledger, there: dict[str, str]) -> Iterator[RunRecord]:
 
 
 def _trial(record: RunRecord, metric: str | None) -> Told:
-    found = score(record, metric)
-    return Told(record.as_run(), record=record, trial=True, score=None if found is None else found[0])
+    trial_score = score(record, metric)
+    return Told(record.as_run(), record=record, trial=True, score=None if trial_score is None else trial_score[0])

@@ -1,6 +1,7 @@
-"""Which numbers of a run MLflow is told, each at its epoch.
+"""Selection of a run's numbers for MLflow, each at its epoch.
 
-By default so few that tables and charts stay legible; `tracking.detail: full` in the experiment file asks for all.
+By default they are so few that tables and charts stay legible; `tracking.detail: full` in the experiment file asks for
+all.
 """
 
 from __future__ import annotations
@@ -8,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
+from mtlscale.config import Run
 from mtlscale.metrics import NETWORK
 from mtlscale.records import Epoch, Metrics, RunRecord
-from mtlscale.spec import Run
 
 Detail = Literal["summary", "full"]
 Metric = tuple[str, float, int]  # key, value, step
 
 MOST = 25  # metrics of a run in a summary
-_BY_TASK = 15  # of them: what is left beside those that every run has
+_BY_TASK = 15  # of them by task; the remaining ones are those that every run has
 
 
 def epoch_metrics(run: Run, epochs: Iterable[Epoch], last: int, detail: Detail = "full") -> tuple[list[Metric], int]:
-    """Those of the epochs after the one that was written last, and the new last one."""
+    """Return the metrics of the epochs after the last one that was written, and the new last one."""
     metrics: list[Metric] = []
     values_of = _all_of_epoch if detail == "full" else _some_of_epoch
     for epoch in epochs:
@@ -33,8 +34,10 @@ def epoch_metrics(run: Run, epochs: Iterable[Epoch], last: int, detail: Detail =
 
 
 def end_metrics(run: Run, record: RunRecord, detail: Detail = "full") -> list[Metric]:
-    """Results, cost and counters of a run that has ended, at its last epoch; a mean over tasks where they share a main
-    metric alone."""
+    """Return results, cost and counters of a run that has ended, at its last epoch.
+
+    A mean over tasks is among them only if they share a main metric.
+    """
     values = _all_of_end(record) if detail == "full" else _some_of_end(record)
     if record.chosen_epoch is not None:
         values["chosen_epoch"] = record.chosen_epoch
@@ -43,18 +46,18 @@ def end_metrics(run: Run, record: RunRecord, detail: Detail = "full") -> list[Me
 
 
 def means(record: RunRecord) -> dict[str, float]:
-    """split.mean -> mean over tasks of the main metric they share; of a transfer last_step.test.mean, too."""
-    found = {}
+    """Return split.mean -> mean over tasks of the main metric they share; for a transfer last_step.test.mean, too."""
+    averages = {}
     last = {"last_step.test": record.last["test"]} if record.domains and "test" in record.last else {}
     for split, tasks in {**record.metrics, **last}.items():
-        mains = [tasks[task][metric] for task, metric in record.main_metrics.items() if task in tasks]
-        if record.shared_metric is not None and mains:
-            found[f"{split}.mean"] = sum(mains) / len(mains)
-    return found
+        main_values = [tasks[task][metric] for task, metric in record.main_metrics.items() if task in tasks]
+        if record.shared_metric is not None and main_values:
+            averages[f"{split}.mean"] = sum(main_values) / len(main_values)
+    return averages
 
 
 def mains(record: RunRecord, split: str) -> dict[str, float]:
-    """split.metric.task -> the main metric of each task, as long as there are not too many of them."""
+    """Return split.metric.task -> the main metric of each task, unless there are too many tasks."""
     tasks = record.metrics.get(split, {})
     if len(record.main_metrics) > _BY_TASK:
         return {}
@@ -74,21 +77,24 @@ def _all_of_epoch(epoch: Epoch) -> dict[str, float]:
 
 
 def _some_of_epoch(epoch: Epoch) -> dict[str, float]:
-    """The mean training loss, validation's main metric, and by task as many groups of them as there is room for."""
+    """Return the mean training loss, validation's main metric, and by task as many groups as there is room for."""
     losses, tasks = list(epoch.train_loss.values()), max(1, len(epoch.train_loss))
     values = {"epoch_seconds": epoch.seconds}
     if losses:
         values["train.loss"] = sum(losses) / len(losses)
+
     # The main metric of a task is its first.
-    main = {task: next(iter(found.items())) for task, found in epoch.val.items() if found}
+    main = {task: next(iter(task_metrics.items())) for task, task_metrics in epoch.val.items() if task_metrics}
     if main and len({metric for metric, _ in main.values()}) == 1:
         values["epoch_val_mean"] = sum(value for _, value in main.values()) / len(main)
+
     groups: tuple[dict[str, float], ...] = (
         {f"val.{metric}.{task}": value for task, (metric, value) in main.items()},
         {f"train.loss.{task}": value for task, value in epoch.train_loss.items()},
         {f"weight.{task}": value for task, value in epoch.weights.items()},
     )
-    for group in groups[: max(0, _BY_TASK // tasks - 1)]:  # the first share is that of the results
+
+    for group in groups[: max(0, _BY_TASK // tasks - 1)]:  # the results take the first share
         values |= group
     return values
 
@@ -120,21 +126,29 @@ def _costs(record: RunRecord) -> dict[str, float]:
         "peak_memory_mb": record.peak_memory_mb,
         "parameters": record.parameters,
     }
-    for where, figures in record.figures.items():
-        values |= {name if where == NETWORK else f"{where}.{name}": value for name, value in figures.items()}
+    for scope, figures in record.figures.items():
+        values |= {name if scope == NETWORK else f"{scope}.{name}": value for name, value in figures.items()}
     return values
 
 
 def _by_task(split: str, tasks: Metrics | Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    return {f"{split}.{metric}.{task}": value for task, found in tasks.items() for metric, value in found.items()}
+    return {
+        f"{split}.{metric}.{task}": value
+        for task, task_metrics in tasks.items()
+        for metric, value in task_metrics.items()
+    }
 
 
 def _traces(epoch: Epoch) -> dict[str, float]:
-    """Numbers, and those by task; lists are in the record alone."""
+    """Return traces that are numbers, and those by task; the record alone has lists."""
     values: dict[str, float] = {}
     for name, value in epoch.traces.items():
         if isinstance(value, int | float):
             values[f"trace.{name}"] = value
         elif isinstance(value, dict):
-            values |= {f"trace.{name}.{task}": of for task, of in value.items() if isinstance(of, int | float)}
+            values |= {
+                f"trace.{name}.{task}": task_value
+                for task, task_value in value.items()
+                if isinstance(task_value, int | float)
+            }
     return values

@@ -1,4 +1,4 @@
-"""Writing to MLflow: one parent run per experiment, one child per run, and which MLflow runs are ours."""
+"""The writer of an experiment to MLflow: one parent run, one child per run, and which MLflow runs are ours."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mtlscale.config import Experiment, UserError
 from mtlscale.records import Home, write_atomically
-from mtlscale.spec import Experiment, UserError
 from mtlscale.tracking import page
+from mtlscale.tracking.backends import lane_of
 from mtlscale.tracking.entries import (
     MODEL,
     SETTINGS,
@@ -27,11 +28,10 @@ from mtlscale.tracking.entries import (
     run_tags,
     trial_entry,
 )
-from mtlscale.tracking.lanes import lane_of
 from mtlscale.tracking.models import log_model
 from mtlscale.tracking.reader import pages
-from mtlscale.tracking.rows import Place, Row, Rows
 from mtlscale.tracking.service import check_uri, client_of
+from mtlscale.tracking.summary_runs import Place, Row, Rows
 from mtlscale.tracking.values import end_metrics, epoch_metrics
 
 _ABOVE, _OWNER, _NOTE = "mlflow.parentRunId", "mtlscale.owner", "mlflow.note.content"
@@ -39,12 +39,12 @@ _OURS = "tags.`mtlscale.run_id` != ''"
 
 
 class Writer:
-    """Writes one experiment to MLflow; whatever MLflow raises passes through."""
+    """Writer of one experiment to MLflow; whatever MLflow raises passes through."""
 
     def __init__(self, experiment: Experiment, home: Home) -> None:
         self._experiment, self._home = experiment, home
         self._uri = experiment.tracking.uri or home.tracking_uri
-        self.word = check_uri(self._uri)  # what is to be said of the server, if anything
+        self.word = check_uri(self._uri)  # remark on the server, if any
         self._parent: str | None = None  # MLflow's id of the experiment's own run
         self._runs: dict[str, str] = {}  # our run_id -> MLflow's
         self._written: dict[str, int] = {}  # our run_id -> last epoch written, of all phases
@@ -57,10 +57,12 @@ class Writer:
         name = self._experiment.name
         self._id = self._open(name)
         self._lane = lane_of(self._client, self._id)
+
         self._book = self._home.experiment(name) / "mlflow.json"
         self._load_book()
         if self._parent is not None and not self._known(self._parent):
             self._parent, self._runs = None, {}  # the server has lost its database since
+
         if self._parent is None:
             tags = {
                 "mlflow.runName": f"{name} · report",
@@ -72,37 +74,39 @@ class Writer:
         else:
             self._client.update_run(self._parent, status="RUNNING")
             self._adopt()
+
         self._rows = Rows(str(self._parent), self._about)
         self._rows.load(self._client, self._id)
         self._client.log_text(self._parent, self._experiment.model_dump_json(indent=2), SETTINGS)
         self._save_book()
 
     def _open(self, name: str) -> str:
-        """MLflow's id of the experiment; with a view of its rows."""
-        found = self._client.get_experiment_by_name(name)
-        if found is None:
-            local = self._uri.startswith("sqlite:")
-            location = (self._home.artifacts / name).as_uri() if local else None
-            made: str = self._client.create_experiment(name, artifact_location=location)
-            known = {}
+        """Return MLflow's id of the experiment, created if it is missing, with a view of its rows."""
+        stored = self._client.get_experiment_by_name(name)
+        if stored is None:
+            is_local = self._uri.startswith("sqlite:")
+            location = (self._home.artifacts / name).as_uri() if is_local else None
+            experiment_id: str = self._client.create_experiment(name, artifact_location=location)
+            stored_tags = {}
         else:
-            made, known = found.experiment_id, found.tags
+            experiment_id, stored_tags = stored.experiment_id, stored.tags
+
         tags = page.experiment_tags()
-        if _NOTE not in known:
-            tags[_NOTE] = page.note(made, self._experiment.description)
+        if _NOTE not in stored_tags:
+            tags[_NOTE] = page.note(experiment_id, self._experiment.description)
         for key, value in tags.items():
-            if known.get(key) != value:
-                self._client.set_experiment_tag(made, key, value)
-        return made
+            if stored_tags.get(key) != value:
+                self._client.set_experiment_tag(experiment_id, key, value)
+        return experiment_id
 
     @property
     def address(self) -> str:
-        """Where the methods are shown: an address, or what is typed behind that of `mlflow ui`."""
+        """The address of the table of methods, or the path to type behind that of `mlflow ui`."""
         route = page.route(self._id)
         return f"{self._uri.rstrip('/')}/{route}" if self._uri.startswith("http") else f"/{route}"
 
     def _load_book(self) -> None:
-        """Which MLflow runs are ours: written beside the ledger, so that a resumed experiment goes on in them."""
+        """Load which MLflow runs are ours: a file beside the ledger, so that a resumed experiment goes on in them."""
         try:
             head, *lines = self._book.read_text().splitlines()
             book = json.loads(head)
@@ -111,13 +115,14 @@ class Writer:
         if book.get("uri") != self._uri:
             return
         self._parent, self._runs = book["parent"], book["runs"]
-        for line in lines:  # of runs since
+
+        for line in lines:  # of runs started since then
             with contextlib.suppress(ValueError):  # the last one may have been cut off
-                run_id, mine = json.loads(line)
-                self._runs[run_id] = mine
+                run_id, mlflow_id = json.loads(line)
+                self._runs[run_id] = mlflow_id
 
     def _adopt(self) -> None:
-        """Runs that were begun here and are not in the book: a driver died between the two."""
+        """Adopt runs that were started here but are not in the book, because a driver died between the two."""
         for run in pages(self._client, [self._id], f"attributes.status = 'RUNNING' and {_OURS}"):
             tags = run.data.tags
             if tags["mtlscale.kind"] == "run" and self._parent in (tags.get(_OWNER), tags.get(_ABOVE)):
@@ -135,75 +140,77 @@ class Writer:
         return True
 
     def there(self) -> dict[str, str]:
-        """run_id -> status of the runs and trials that are written whole.
+        """Return run_id -> status of the runs and trials that are written completely.
 
-        `finish` goes on in the runs that are written in part; such trials are removed.
+        `write` goes on in the runs that are written in part; such trials are removed.
         """
-        whole: dict[str, str] = {}
-        begun: list[tuple[str, str]] = []
-        partly: list[str] = []
+        complete: dict[str, str] = {}
+        started: list[tuple[str, str]] = []
+        partial: list[str] = []
+
         for run in pages(self._client, [self._id], _OURS):
             run_id, status = run.data.tags["mtlscale.run_id"], run.data.tags.get("mtlscale.status")
             # The status of MLflow is written last.
             if status is not None and run.info.status in ("FINISHED", "FAILED"):
-                whole[run_id] = status
+                complete[run_id] = status
                 self._runs[run_id] = run.info.run_id
                 if run.data.tags.get(_ABOVE) == self._parent:
                     self._flat.append(run)
             elif run.data.tags["mtlscale.kind"] == "trial":
-                partly.append(run.info.run_id)  # removed later: pages are counted from the first run
+                partial.append(run.info.run_id)  # removed later: pages are counted from the first run
                 self._runs.pop(run_id, None)
             else:
                 self._runs.setdefault(run_id, run.info.run_id)
-                begun.append((run_id, run.info.run_id))
-        # Begun twice, by a driver that died before it had noted it.
-        partly += [mine for run_id, mine in begun if self._runs[run_id] != mine]
-        for mine in partly:
-            self._client.delete_run(mine)
-        return whole
+                started.append((run_id, run.info.run_id))
+
+        # Started twice, by a driver that died before it noted the run.
+        partial += [mlflow_id for run_id, mlflow_id in started if self._runs[run_id] != mlflow_id]
+        for mlflow_id in partial:
+            self._client.delete_run(mlflow_id)
+        return complete
 
     def _save_book(self) -> None:
         content = {"uri": self._uri, "parent": self._parent, "runs": self._runs}
         write_atomically(self._book, json.dumps(content).encode() + b"\n")
 
     def _note(self, run_id: str, mine: str) -> None:
-        """A new run, at the end of the book: writing it anew for each would cost the square of the runs."""
+        """Append a new run to the book: writing it anew for each run would cost the square of their number."""
         self._runs[run_id] = mine
         with self._book.open("a") as file:
             file.write(json.dumps([run_id, mine]) + "\n")
 
     @property
     def together(self) -> int:
-        """How many runs are best given to one `write`."""
+        """The number of runs that are best given to one `write`."""
         return self._lane.together
 
     def write(self, batch: Sequence[Told]) -> None:
-        """What is told of these runs, each of them once, in as few calls as there are."""
-        self._make_rows(_place(told) for told in batch if told.run.run_id not in self._runs)
-        entries = [entry for told in batch if (entry := self._entry(told)) is not None]
+        """Write the updates of these runs, each run once, in as few calls as possible."""
+        self._make_rows(_place(update) for update in batch if update.run.run_id not in self._runs)
+        entries = [entry for update in batch if (entry := self._entry(update)) is not None]
         self._lane.write(entries, lambda entry: self._note(entry.run_id, entry.mine))
-        for told in batch:
-            if told.record is None:
-                self._begun.add(told.run.run_id)
+
+        for update in batch:
+            if update.record is None:
+                self._begun.add(update.run.run_id)
             else:
-                self._begun.discard(told.run.run_id)
-                self._holes.discard(told.run.run_id)
-                self._written.pop(told.run.run_id, None)
+                self._begun.discard(update.run.run_id)
+                self._holes.discard(update.run.run_id)
+                self._written.pop(update.run.run_id, None)
 
     def _make_rows(self, places: Iterable[Place]) -> None:
         for rows in self._rows.missing(places):
             self._lane.write(rows, self._rows.made)
 
     def rows(self, rows: Iterable[Row]) -> None:
-        """What the leaderboard says of methods, of labels of the same runs, too."""
+        """Write what the leaderboard says of methods, also of several labels of the same runs."""
         rows = list(rows)
         self._make_rows(Place.of(row.dataset, row.method, row.settings) for row in rows)
         if entries := self._rows.changed(rows):
             self._lane.write(entries, lambda entry: None)
 
     def models(self, rows: Iterable[Row]) -> list[str]:
-        """Keep the model of each row's best run in MLflow's own format, where MLflow does not have it; why some were
-        left out."""
+        """Keep each row's best model in MLflow's own format, where it is missing; return why some were left out."""
         left_out = []
         for row in self._rows.without_model(rows):
             if row.best not in self._runs or not (self._home.run(row.best) / MODEL).is_file():
@@ -215,19 +222,20 @@ class Writer:
                 left_out.append(f"{row_name(row.dataset, row.method)}: {error}")
             else:
                 self._lane.write([self._rows.has_model(row, uri)], lambda entry: None)
+
         return left_out
 
     def nest(self) -> None:
         """Put the runs that `there` has found in the layout of earlier versions below rows."""
         for start in range(0, len(self._flat), self._lane.together):
             runs = self._flat[start : start + self._lane.together]
-            places = [_place_of(run.data.tags, run.data.params) for run in runs]
-            self._make_rows(places)
+            positions = [_place_of(run.data.tags, run.data.params) for run in runs]
+            self._make_rows(positions)
             entries = []
-            for run, place in zip(runs, places, strict=True):
+            for run, position in zip(runs, positions, strict=True):
                 entry = Entry("", run.info.run_id, run.info.status, ended=run.info.end_time)
-                entry.tags = {_ABOVE: self._rows.above(place), _OWNER: str(self._parent)}
-                entry.params = {"dataset": place.dataset, "method": place.method}
+                entry.tags = {_ABOVE: self._rows.above(position), _OWNER: str(self._parent)}
+                entry.params = {"dataset": position.dataset, "method": position.method}
                 entries.append(entry)
             self._lane.write(entries, lambda entry: None)
         self._flat.clear()
@@ -237,41 +245,46 @@ class Writer:
         run_id, origin = run.run_id, {**self._about, _OWNER: str(self._parent)}
         if told.trial:
             return None if run_id in self._runs else trial_entry(told, self._rows.above(_place(told)), origin)
+
         entry = Entry(run_id, self._runs.get(run_id, ""))
         if not entry.mine:
             entry.tags = {**run_tags(run, "run"), **origin, _ABOVE: self._rows.above(_place(told))}
             entry.started = milliseconds("" if record is None else record.started)
+
         if run_id not in self._written:
-            entry.params = run_params(run)  # the same again does no harm
+            entry.params = run_params(run)  # writing the same values again does no harm
             self._written[run_id] = last = self._last(entry.mine)
             if entry.mine and told.epochs:
                 first = told.epochs[0]
                 if run.epochs_behind(first.phase, first.epoch) > last + 1:
                     self._holes.add(run_id)
-        epochs = told.epochs if record is None else record.epochs  # those written already are left out
+
+        epochs = told.epochs if record is None else record.epochs  # `epoch_metrics` leaves out those already written
         if record is None and run_id in self._holes:
             epochs = []
         entry.metrics, self._written[run_id] = epoch_metrics(run, epochs, self._written[run_id], detail)
+
         if record is not None:
             entry.status, entry.ended = outcome(record), milliseconds(record.finished)
             entry.tags |= end_tags(record)
             entry.metrics += end_metrics(run, record, detail)
             entry.inputs = inputs_of(run, record)
             entry.files, entry.texts = files_of(told)
+
         return entry
 
     def _last(self, mine: str) -> int:
-        """The last epoch that an earlier driver wrote of the run."""
+        """Return the last epoch that an earlier driver wrote of the run."""
         if not mine:
             return 0
         return max((metric.step for metric in self._client.get_metric_history(mine, "epoch_seconds")), default=0)
 
     def close(self, artefacts: list[Path], status: str) -> None:
-        """The experiment's artefacts and status; runs that were begun here and have not ended are KILLED."""
-        now = milliseconds()
-        cut = [Entry(run_id, self._runs[run_id], status="KILLED", ended=now) for run_id in sorted(self._begun)]
-        parent = Entry("", str(self._parent), status=status, ended=now, files=tuple(artefacts))
-        self._lane.write([parent, *cut, *self._rows.ended(status)], lambda entry: None)
+        """Write the experiment's artefacts and status; runs that were started here and have not ended are KILLED."""
+        end_time = milliseconds()
+        killed = [Entry(run_id, self._runs[run_id], status="KILLED", ended=end_time) for run_id in sorted(self._begun)]
+        parent = Entry("", str(self._parent), status=status, ended=end_time, files=tuple(artefacts))
+        self._lane.write([parent, *killed, *self._rows.ended(status)], lambda entry: None)
         self._begun.clear()
         self._save_book()
 
@@ -282,6 +295,6 @@ def _place(told: Told) -> Place:
 
 
 def _place_of(tags: Mapping[str, str], params: Mapping[str, str]) -> Place:
-    """Of a run that MLflow has."""
+    """Return the position of a run that MLflow has."""
     labels = tags["mtlscale.dataset"], tags["mtlscale.method"]
     return Place(*labels, None) if tags["mtlscale.kind"] == "trial" else Place.of_params(*labels, params)

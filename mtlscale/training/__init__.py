@@ -1,4 +1,4 @@
-"""Training one run in one plain process: no Ray, no MLflow."""
+"""Training of one run in one plain process, without Ray and MLflow."""
 
 from __future__ import annotations
 
@@ -7,18 +7,26 @@ from typing import TYPE_CHECKING
 from mtlscale.lazy import lazily
 
 if TYPE_CHECKING:
-    from mtlscale.training import checkpoint
-    from mtlscale.training.affinity import task_affinity
-    from mtlscale.training.augment import Augment
-    from mtlscale.training.batches import Batches, made_ahead, on_device
-    from mtlscale.training.building import build_model, phase_id
-    from mtlscale.training.evaluate import TaskTable, as_asked, evaluate, tables
-    from mtlscale.training.figures import check_evaluation, measured_figures
-    from mtlscale.training.graph import uses
-    from mtlscale.training.items import ItemBootstrap
-    from mtlscale.training.loop import Progress, Trainer, finish, train
-    from mtlscale.training.losses import task_loss
-    from mtlscale.training.means import (
+    from mtlscale.training.diagnosis.affinity import task_affinity
+    from mtlscale.training.engine.augment import Augment
+    from mtlscale.training.engine.batches import Batches, made_ahead, on_device
+    from mtlscale.training.engine.building import build_model, phase_id
+    from mtlscale.training.engine.loop import Progress, Trainer, finish, train
+    from mtlscale.training.engine.losses import task_loss
+    from mtlscale.training.engine.phases import begin, first_state, partition_of
+    from mtlscale.training.engine.record import counters, now, run_record, traced
+    from mtlscale.training.engine.seeds import derive_seed
+    from mtlscale.training.engine.session import Mover, Session, schedule_factor
+    from mtlscale.training.engine.sources import SupervisedSource, sparse_embeddings
+    from mtlscale.training.engine.tally import Tally, furthest
+    from mtlscale.training.evaluation.evaluate import TaskTable, as_asked, evaluate, tables
+    from mtlscale.training.evaluation.item_bootstrap import ItemBootstrap
+    from mtlscale.training.evaluation.prediction_images import Pictures
+    from mtlscale.training.evaluation.robustness import check_evaluation, measured_figures
+    from mtlscale.training.evaluation.select import Selection
+    from mtlscale.training.gradients.graph import uses
+    from mtlscale.training.gradients.per_task import Partition
+    from mtlscale.training.gradients.step_stats import (
         Diverged,
         Means,
         bad_gradient,
@@ -29,29 +37,20 @@ if TYPE_CHECKING:
         mean_losses,
         told,
     )
-    from mtlscale.training.phases import begin, first_state, partition_of
-    from mtlscale.training.pictures import Pictures
-    from mtlscale.training.record import counters, now, run_record, traced
-    from mtlscale.training.rows import Partition
-    from mtlscale.training.seeds import derive_seed
-    from mtlscale.training.select import Selection
-    from mtlscale.training.session import Mover, Session, schedule_factor
-    from mtlscale.training.sources import SupervisedSource, sparse_embeddings
-    from mtlscale.training.tally import Tally, furthest
-    from mtlscale.training.update import StepResult, Update
+    from mtlscale.training.gradients.update import StepResult, Update
 
 _HOMES = {
-    "mtlscale.training.affinity": ["task_affinity"],
-    "mtlscale.training.augment": ["Augment"],
-    "mtlscale.training.batches": ["Batches", "made_ahead", "on_device"],
-    "mtlscale.training.evaluate": ["TaskTable", "as_asked", "evaluate", "tables"],
-    "mtlscale.training.figures": ["check_evaluation", "measured_figures"],
-    "mtlscale.training.graph": ["uses"],
-    "mtlscale.training.items": ["ItemBootstrap"],
-    "mtlscale.training.loop": ["Progress", "Trainer", "finish", "train"],
-    "mtlscale.training.tally": ["Tally", "furthest"],
-    "mtlscale.training.losses": ["task_loss"],
-    "mtlscale.training.means": [
+    "mtlscale.training.diagnosis.affinity": ["task_affinity"],
+    "mtlscale.training.engine.augment": ["Augment"],
+    "mtlscale.training.engine.batches": ["Batches", "made_ahead", "on_device"],
+    "mtlscale.training.evaluation.evaluate": ["TaskTable", "as_asked", "evaluate", "tables"],
+    "mtlscale.training.evaluation.robustness": ["check_evaluation", "measured_figures"],
+    "mtlscale.training.gradients.graph": ["uses"],
+    "mtlscale.training.evaluation.item_bootstrap": ["ItemBootstrap"],
+    "mtlscale.training.engine.loop": ["Progress", "Trainer", "finish", "train"],
+    "mtlscale.training.engine.tally": ["Tally", "furthest"],
+    "mtlscale.training.engine.losses": ["task_loss"],
+    "mtlscale.training.gradients.step_stats": [
         "Diverged",
         "Means",
         "bad_gradient",
@@ -62,16 +61,16 @@ _HOMES = {
         "mean_losses",
         "told",
     ],
-    "mtlscale.training.building": ["build_model", "phase_id"],
-    "mtlscale.training.phases": ["begin", "first_state", "partition_of"],
-    "mtlscale.training.pictures": ["Pictures"],
-    "mtlscale.training.record": ["counters", "now", "run_record", "traced"],
-    "mtlscale.training.rows": ["Partition"],
-    "mtlscale.training.seeds": ["derive_seed"],
-    "mtlscale.training.select": ["Selection"],
-    "mtlscale.training.session": ["Mover", "Session", "schedule_factor"],
-    "mtlscale.training.sources": ["SupervisedSource", "sparse_embeddings"],
-    "mtlscale.training.update": ["StepResult", "Update"],
+    "mtlscale.training.engine.building": ["build_model", "phase_id"],
+    "mtlscale.training.engine.phases": ["begin", "first_state", "partition_of"],
+    "mtlscale.training.evaluation.prediction_images": ["Pictures"],
+    "mtlscale.training.engine.record": ["counters", "now", "run_record", "traced"],
+    "mtlscale.training.gradients.per_task": ["Partition"],
+    "mtlscale.training.engine.seeds": ["derive_seed"],
+    "mtlscale.training.evaluation.select": ["Selection"],
+    "mtlscale.training.engine.session": ["Mover", "Session", "schedule_factor"],
+    "mtlscale.training.engine.sources": ["SupervisedSource", "sparse_embeddings"],
+    "mtlscale.training.gradients.update": ["StepResult", "Update"],
 }
 
 __all__ = [
@@ -99,7 +98,6 @@ __all__ = [
     "begin",
     "build_model",
     "check_evaluation",
-    "checkpoint",
     "clip_factors",
     "counters",
     "derive_seed",

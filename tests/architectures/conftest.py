@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from mtlscale.architectures import MultiTaskModule
+from mtlscale.config import Task, TaskSuite
+from mtlscale.config.registry import components
 from mtlscale.data import Batch, Samples
-from mtlscale.spec import Task, TaskSuite, components
 
 FEATURES = 6
 TASKS = ("a", "b", "c")

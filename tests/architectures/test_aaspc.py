@@ -15,7 +15,14 @@ from torch import Tensor
 from transfers import job_of, transfer
 from two_workers import PLUGINS
 
-from mtlscale.architectures._cells import (
+from mtlscale.batched.eligibility import planning
+from mtlscale.config import UserError
+from mtlscale.data import PreparedData
+from mtlscale.execution.planning.check import _check
+from mtlscale.inference import export, load_model
+from mtlscale.nas.architectures.aaspc import AASPCModule
+from mtlscale.nas.search.controller import Controller, adam_step
+from mtlscale.nas.search.head_cells import (
     Cell,
     Head,
     Supernet,
@@ -26,13 +33,6 @@ from mtlscale.architectures._cells import (
     number_of,
     numbered,
 )
-from mtlscale.architectures._controller import Controller, adam_step
-from mtlscale.architectures.aaspc import AASPCModule
-from mtlscale.batched import planning
-from mtlscale.data import PreparedData
-from mtlscale.execution.check import _check
-from mtlscale.exported import export, load_model
-from mtlscale.spec import UserError
 from mtlscale.training import Trainer, finish
 
 AASPC = {"name": "aaspc", "cells": 2, "lr": 0.1, "dropout": 0.2}

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from mtlscale.config import MISSING_CLASS, Task, TaskSuite, UserError
+from mtlscale.config.registry import components
 from mtlscale.data import Batch, Samples
 from mtlscale.solvers import covariance_similarities
-from mtlscale.spec import MISSING_CLASS, Task, TaskSuite, UserError, components
 
 TASKS = ("a", "b")
 ENCODERS: dict[str, dict[str, Any]] = {

@@ -10,13 +10,13 @@ from plain_cells import plain
 from torch import Tensor
 from torch.func import functional_call
 
-from mtlscale.architectures._cell_sources import ChoiceSource, Wanted, attacked, from_uniform
-from mtlscale.architectures._cell_supernet import CellSupernet, Size
-from mtlscale.architectures._mixed_cell import LeavingStates
-from mtlscale.architectures._unrolled import RADIUS, hessian_product, look_ahead, steps_of
+from mtlscale.config import Task, TaskSuite
 from mtlscale.data import Batch, Samples
-from mtlscale.encoders import OPERATIONS
-from mtlscale.spec import Task, TaskSuite
+from mtlscale.nas.cells import OPERATIONS
+from mtlscale.nas.search.mixed_cell import LeavingStates
+from mtlscale.nas.search.sources import ChoiceSource, Wanted, attacked, from_uniform
+from mtlscale.nas.search.supernet import CellSupernet, Size
+from mtlscale.nas.search.unrolled import RADIUS, hessian_product, look_ahead, steps_of
 from mtlscale.training import SupervisedSource
 
 SUITE = TaskSuite(
@@ -167,7 +167,7 @@ def test_second_order_is_the_gradient_through_the_step(
     radius: float, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Against an exact derivative, with momentum and weight decay; the weights come back to where they were."""
-    monkeypatch.setattr("mtlscale.architectures._unrolled.RADIUS", radius)
+    monkeypatch.setattr("mtlscale.nas.search.unrolled.RADIUS", radius)
     model, source, optimizer = _search(lambda _: Wanted(second=True))
     train, val, _ = _batches()
     for parameter in model.weights():

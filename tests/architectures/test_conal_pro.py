@@ -13,10 +13,11 @@ from staged import ENCODERS, TASKS, batch, suite
 from torch import Tensor
 
 from mtlscale.architectures import Found
-from mtlscale.architectures._tree import tree_of_points
-from mtlscale.architectures.conal_pro import CoNALPro, RoundModule, tree_of_rounds
+from mtlscale.architectures.branching.conal_pro import CoNALPro, RoundModule, tree_of_rounds
+from mtlscale.architectures.trees import tree_of_points
+from mtlscale.config import Task, TaskSuite
+from mtlscale.config.registry import components
 from mtlscale.data import Batch
-from mtlscale.spec import Task, TaskSuite, components
 
 
 @pytest.fixture(autouse=True)

@@ -10,13 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtlscale.architectures.constant import best_constant
+from mtlscale.architectures.floors.constant import best_constant
+from mtlscale.config import Experiment, Task, TaskSuite
+from mtlscale.config.registry import components
 from mtlscale.data import Batch, Samples
-from mtlscale.data.prepared import load_prepared
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import Experiment, Task, TaskSuite, components
+from mtlscale.data.format.prepared import load_prepared
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.training import train
-from mtlscale.training.losses import task_loss
+from mtlscale.training.engine.losses import task_loss
 
 GENERATOR = torch.Generator().manual_seed(0)
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtlscale.architectures.dmtrl import truncated_hosvd
+from mtlscale.architectures.hard.dmtrl import truncated_hosvd
 from mtlscale.data import Batch
 
 Build = Callable[..., Any]

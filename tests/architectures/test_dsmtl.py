@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtlscale.architectures._dsmtl import DSMTLModule
+from mtlscale.architectures.branching._dsmtl import DSMTLModule
+from mtlscale.config import Task, TaskSuite, UserError
+from mtlscale.config.registry import components
 from mtlscale.data import Batch, Samples
-from mtlscale.spec import Task, TaskSuite, UserError, components
 
 TASKS = ("a", "b", "c")
 ENCODERS: dict[str, dict[str, Any]] = {

@@ -12,8 +12,8 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional as F
 
 from mtlscale.architectures import MultiTaskModule
+from mtlscale.config.registry import components
 from mtlscale.data import Batch, Outputs
-from mtlscale.spec import components
 
 Build = Callable[..., MultiTaskModule]
 MakeBatch = Callable[..., Batch]

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule
+from mtlscale.config import Task, TaskSuite, UserError
+from mtlscale.config.registry import components
 from mtlscale.data import Batch, Samples
-from mtlscale.environments import ACTIONS, EXTRA, OBSERVATIONS, MetaWorld, Simulated, expert_of
-from mtlscale.spec import Task, TaskSuite, UserError, components
+from mtlscale.rl.environments import ACTIONS, EXTRA, OBSERVATIONS, MetaWorld, Simulated, expert_of
 
 pytest.importorskip("metaworld")
 

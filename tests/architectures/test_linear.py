@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from mtlscale.architectures._regressions import Examples, Linear, fit
-from mtlscale.data.prepared import PreparedData, load_prepared
-from mtlscale.execution.prepare import prepare
+from mtlscale.architectures.floors._regressions import Examples, Linear, fit
+from mtlscale.config import MISSING_CLASS, Experiment, Task
+from mtlscale.data.format.prepared import PreparedData, load_prepared
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import RunRecord
-from mtlscale.spec import MISSING_CLASS, Experiment, Task
 from mtlscale.training import train
 
 RNG = np.random.default_rng(0)
@@ -123,9 +123,9 @@ def test_a_run_on_pictures_takes_one_epoch_and_is_what_scikit_learn_finds(
 
 def test_words() -> None:
     """Documents whose class is one of their words."""
-    from mtlscale.architectures.linear import LinearModule
+    from mtlscale.architectures.floors.linear import LinearModule
+    from mtlscale.config import TaskSuite
     from mtlscale.data import Batch, Samples
-    from mtlscale.spec import TaskSuite
 
     suite = TaskSuite(
         name="s",
@@ -159,9 +159,9 @@ def test_category_codes_are_one_hot_columns() -> None:
     """Classes that depend on which code it is, not on how large: no line through the codes tells them apart."""
     from sklearn.linear_model import LogisticRegression
 
-    from mtlscale.architectures.linear import LinearModule
+    from mtlscale.architectures.floors.linear import LinearModule
+    from mtlscale.config import TaskSuite
     from mtlscale.data import Batch, Samples
-    from mtlscale.spec import TaskSuite
 
     generator = torch.Generator().manual_seed(0)
     codes = torch.randint(1, 8, (600, 2), generator=generator)
@@ -198,9 +198,9 @@ def test_category_codes_are_one_hot_columns() -> None:
 
 def test_maps_place_by_place() -> None:
     """Depth that is a linear function of colour and place."""
-    from mtlscale.architectures.linear import LinearModule
+    from mtlscale.architectures.floors.linear import LinearModule
+    from mtlscale.config import TaskSuite
     from mtlscale.data import Batch, Samples
-    from mtlscale.spec import TaskSuite
 
     task = Task(name="d", loss="l1", outputs=1, metrics=("abs_err",))
     normals = Task(name="n", loss="cosine", outputs=3, metrics=("angle_mean",))

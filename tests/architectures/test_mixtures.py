@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mtlscale.architectures.cross_stitch import stitch
+from mtlscale.architectures.crossing.cross_stitch import stitch
+from mtlscale.config import UserError
+from mtlscale.config.registry import components
 from mtlscale.data import Batch
-from mtlscale.spec import UserError, components
 
 Build = Callable[..., Any]
 MakeBatch = Callable[..., Batch]

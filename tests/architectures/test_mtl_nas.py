@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mtlscale.architectures._edges import Edge, entropy, every_edge, joint
+from mtlscale.architectures.crossing._edges import Edge, entropy, every_edge, joint
+from mtlscale.config import Task, TaskSuite, UserError
+from mtlscale.config.registry import components
 from mtlscale.data import Batch, Samples
-from mtlscale.spec import Task, TaskSuite, UserError, components
 
 RESNET = {"width": 2, "stem": "small"}
 WIDTHS = (2, 2, 4, 8, 16)  # of its five stages

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from mtlscale.config import SHIPPED, Task, TaskSuite, load_experiment
+from mtlscale.config.registry import components
 from mtlscale.report import read_published
-from mtlscale.spec import SHIPPED, Task, TaskSuite, components, load_experiment
 from mtlscale.torchvision_ops import declare
 
 # Data set -> size, outputs of its tasks, encoder.
@@ -113,18 +114,7 @@ def millions(dataset: str, label: str) -> float:
     return float(sum(parameter.numel() for parameter in model.parameters()) + model.learned()) / 1e6
 
 
-def marks_of(dataset: str) -> list[pytest.MarkDecorator]:
-    """Five tasks on the encoder that Pascal Context has: the same lines, and seconds of all."""
-    return [pytest.mark.slow] if dataset == "taskonomy" else []
-
-
-@pytest.mark.parametrize(
-    ("number", "label"),
-    [
-        pytest.param(number, label, id=f"{number}-{label}", marks=marks_of(dataset))
-        for (number, label), (dataset, _) in CASES.items()
-    ],
-)
+@pytest.mark.parametrize(("number", "label"), CASES, ids=[f"{number}-{label}" for number, label in CASES])
 def test_parameters_are_as_printed(number: str, label: str) -> None:
     dataset, printed = CASES[number, label]
     found = millions(dataset, label)

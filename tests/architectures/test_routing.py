@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from staged import ENCODERS, batch, suite
 from torch import Tensor, nn
 
-from mtlscale.architectures._costs import expected_groups, stage_flops
-from mtlscale.architectures._routing import RoutedModule
-from mtlscale.architectures._tree import BranchedModule, Tree
+from mtlscale.architectures.branching._costs import expected_groups, stage_flops
+from mtlscale.architectures.branching._routing import RoutedModule
+from mtlscale.architectures.trees import BranchedModule, Tree
+from mtlscale.config import UserError
+from mtlscale.config.registry import components
 from mtlscale.encoders import EncoderModule
-from mtlscale.spec import UserError, components
 
 SEARCHES = ("bmtas", "ltb")
 PEAK = 1e4

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mtlscale.architectures.maxroam import roam
-from mtlscale.architectures.rotograd import RotoGradModule, orthogonal, scaled, turned
-from mtlscale.architectures.tsn import normalised
+from mtlscale.architectures.hard.maxroam import roam
+from mtlscale.architectures.hard.rotograd import RotoGradModule, orthogonal, scaled, turned
+from mtlscale.architectures.hard.tsn import normalised
+from mtlscale.config import Task, TaskSuite, UserError
+from mtlscale.config.registry import components
 from mtlscale.data import Batch, Samples
 from mtlscale.encoders import EncoderModule
-from mtlscale.spec import Task, TaskSuite, UserError, components
-from mtlscale.training.losses import task_loss
+from mtlscale.training.engine.losses import task_loss
 
 ENCODERS: dict[str, dict[str, Any]] = {
     "resnet18": {"width": 2, "stem": "small"},
@@ -62,22 +63,8 @@ MORE: list[tuple[str, str, dict[str, Any]]] = [
     ("tsn", "resnet18", {"decoder": "head", "code": 4, "top": 5}),
 ]
 EVERY = [(name, encoder, OPTIONS[name]) for name in OPTIONS for encoder in ENCODERS] + MORE
-IDS = ["-".join([name, encoder, *map(str, options)]) for name, encoder, options in EVERY]
-every = pytest.mark.parametrize(("name", "encoder", "options"), EVERY, ids=IDS)
-# An architecture meets both encoders in `every`; where its encoder is no matter, the second is left to the slow suite.
-BOTH = ("stl", "hps", "tsn", "mtan", "cross_stitch", "rotograd")
-of_one_encoder = pytest.mark.parametrize(
-    ("name", "encoder", "options"),
-    [
-        pytest.param(
-            name,
-            encoder,
-            options,
-            id=id,
-            marks=[pytest.mark.slow] * (encoder == "resnet18" and name not in BOTH and options == OPTIONS[name]),
-        )
-        for (name, encoder, options), id in zip(EVERY, IDS, strict=True)
-    ],
+every = pytest.mark.parametrize(
+    ("name", "encoder", "options"), EVERY, ids=["-".join([n, e, *map(str, o)]) for n, e, o in EVERY]
 )
 
 
@@ -158,7 +145,7 @@ def test_parameters_are_shared_or_of_one_task_and_losses_move_their_own(
     assert sum(count > 1 for count in counts) >= 0.9 * len(shared)
 
 
-@of_one_encoder
+@every
 def test_predictions_have_the_tasks_shape_and_do_not_depend_on_the_other_tasks(
     name: str, encoder: str, options: dict[str, Any]
 ) -> None:
@@ -174,7 +161,7 @@ def test_predictions_have_the_tasks_shape_and_do_not_depend_on_the_other_tasks(
         torch.testing.assert_close(alone[task.name], together[task.name], rtol=1e-10, atol=1e-12)
 
 
-@of_one_encoder
+@every
 def test_everything_travels_in_the_state(name: str, encoder: str, options: dict[str, Any]) -> None:
     one, other = (build(name, encoder, seed, **options) for seed in (0, 1))
     one(batch(encoder))  # moves running statistics

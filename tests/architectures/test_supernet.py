@@ -11,10 +11,10 @@ import torch
 from staged import ENCODERS, TASKS, batch, suite
 from torch import Tensor
 
-from mtlscale.architectures._paths import passed
-from mtlscale.architectures._supernet import SHARED, Supernet, mixtures, path_of
+from mtlscale.architectures.branching._paths import passed
+from mtlscale.architectures.branching._supernet import SHARED, Supernet, mixtures, path_of
+from mtlscale.config.registry import components
 from mtlscale.encoders import StagedModule
-from mtlscale.spec import components
 
 PLACES = range(len(TASKS))
 

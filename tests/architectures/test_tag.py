@@ -10,7 +10,8 @@ import torch
 from staged import ENCODERS, TASKS, batch
 from staged import suite as suite_of
 
-from mtlscale.spec import Task, TaskSuite, UserError, components
+from mtlscale.config import Task, TaskSuite, UserError
+from mtlscale.config.registry import components
 
 # Affinities that group a with c.
 PLANTED = [[None, -0.1, 0.3], [-0.2, None, 0.0], [0.2, -0.1, 0.1]]

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures.tomato import TomatoModule
+from mtlscale.architectures.hard.tomato import TomatoModule
+from mtlscale.config import TaskSuite, UserError
+from mtlscale.config.registry import components
 from mtlscale.data import Batch
-from mtlscale.spec import TaskSuite, UserError, components
 
 Build = Callable[..., Any]
 MakeBatch = Callable[..., Batch]

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from staged import ENCODERS, TASKS, batch, suite
 
-from mtlscale.architectures._tree import BranchedModule, checked, tree_of_points
+from mtlscale.architectures.trees import BranchedModule, checked, tree_of_points
+from mtlscale.config import Task, TaskSuite, UserError
+from mtlscale.config.registry import components
 from mtlscale.data import Batch, Samples
-from mtlscale.spec import Task, TaskSuite, UserError, components
 
 
 def build(name: str, encoder: str, **options: Any) -> Any:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from torch import Tensor
 
 from mtlscale.balancing import Balancer, JacobianBalancer, ModuleBalancer, State, balance, direct, look_again
-from mtlscale.spec import build, component, names
+from mtlscale.config import build, component, names
 
 ALL = [name for name in names("balancers") if name != "svd_reweighting"]  # it has no init: test_validation_balancers.py
 JACOBIAN = [name for name in ALL if issubclass(component("balancers", name), JacobianBalancer)]

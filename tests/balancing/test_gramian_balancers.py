@@ -8,8 +8,8 @@ from gramians import few, jacobians, relative
 from hypothesis import given
 from torch import Tensor
 
+from mtlscale.config import build
 from mtlscale.solvers import cagrad_weights, min_norm_weights
-from mtlscale.spec import build
 
 _SHARE = 1 / (1 + math.exp(1 / 6))
 RELEASED = tuple(2 / (15 / 16 * 1.25) * (0.5 + 8 * (3 * _SHARE - 1) * share) for share in (_SHARE, 1 - _SHARE))

@@ -5,8 +5,8 @@ from torch import Tensor
 from torchjd.aggregation import ExcessMTLWeighting, GradDrop
 
 from mtlscale.balancing import JacobianBalancer
+from mtlscale.config import build
 from mtlscale.solvers import min_norm_weights
-from mtlscale.spec import build
 
 
 def randn(seed: int, *shape: int) -> Tensor:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torchjd import scalarization
 
-from mtlscale.spec import UserError, build
+from mtlscale.config import UserError, build
 
 
 def tensor(*values: float) -> Tensor:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mtlscale.balancing import balance
-from mtlscale.balancing.conflict_noticed import ConflictNoticed
+from mtlscale.balancing.jacobian.conflict_noticed import ConflictNoticed
 
 LOSSES = torch.ones(3, dtype=torch.float64)
 # Of three modules: tasks 0 and 2 conflict in the second.

@@ -9,7 +9,7 @@ from hypothesis import given
 from torch import Tensor
 
 from mtlscale.balancing import Balancer
-from mtlscale.spec import build
+from mtlscale.config import build
 
 
 def tensor(*values: object) -> Tensor:

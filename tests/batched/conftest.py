@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mtlscale.data.prepared import PreparedData, load_prepared
-from mtlscale.execution.prepare import prepare
+from mtlscale.data.format.prepared import PreparedData, load_prepared
+from mtlscale.execution.preparing.prepare import prepare
 
 
 @pytest.fixture(scope="session")

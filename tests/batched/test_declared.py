@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.batched import declared, planning
+from mtlscale.batched.eligibility import declared, planning
 from mtlscale.batched.trainer import BatchedTrainer
+from mtlscale.config import Run, UserError, load_experiment, load_plugin, trials
+from mtlscale.config.registry import components
 from mtlscale.data import PreparedData
-from mtlscale.spec import Run, UserError, components, load_experiment, load_plugin, trials
 from mtlscale.training import train
 
 Runs = Callable[..., list[Run]]
@@ -22,12 +23,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mtlscale.architectures.hps import HPS, HPSModule
+from mtlscale.architectures.hard.hps import HPS, HPSModule
 from mtlscale.balancing import Balancer
-from mtlscale.balancing.mgda import MGDA
-from mtlscale.encoders.mlp import MLP
-from mtlscale.objectives.tomato_ex import TomatoEx
-from mtlscale.spec import knob
+from mtlscale.balancing.gramian.mgda import MGDA
+from mtlscale.encoders.table.mlp import MLP
+from mtlscale.objectives.penalties.tomato_ex import TomatoEx
+from mtlscale.config import knob
 """
 
 ARCHITECTURE = """

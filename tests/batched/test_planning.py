@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from mtlscale.architectures import Phase, Turn
-from mtlscale.architectures.hps import HPS
-from mtlscale.batched import planning
+from mtlscale.architectures.hard.hps import HPS
+from mtlscale.batched.eligibility import planning
+from mtlscale.config import load_experiment, trials
 from mtlscale.data import PreparedData, load_prepared
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import load_experiment, trials
+from mtlscale.execution.preparing.prepare import prepare
 
 File = Callable[..., Path]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from mtlscale.batched.slots import tasks_are_alike
+from mtlscale.batched.parameter_layout import tasks_are_alike
+from mtlscale.config import load_experiment
 from mtlscale.data import PreparedData
-from mtlscale.spec import load_experiment
 from mtlscale.training import build_model
 
 Uneven = Callable[..., PreparedData]

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mtlscale.batched import planning
+from mtlscale.batched.eligibility import planning
 from mtlscale.batched.trainer import BatchedTrainer
+from mtlscale.config import Run, load_experiment, trials
 from mtlscale.data import PreparedData
 from mtlscale.encoders import EncoderModule
-from mtlscale.encoders.mlp import MLP
-from mtlscale.spec import Run, load_experiment, trials
+from mtlscale.encoders.table.mlp import MLP
 
 Uneven = Callable[..., PreparedData]
 File = Callable[..., Path]

@@ -64,7 +64,7 @@ def test_fewer_samples_than_numbers(tmp_path: Path, samples: str) -> None:
 
 def test_labels_that_are_all_alike_or_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task whose samples have one label in what is looked at: no correlation, and nothing else is lost."""
-    from mtlscale.spec import load_plugin
+    from mtlscale.config import load_plugin
 
     load_plugin(PLUGINS / "uneven.py")
     home = ("--home", str(tmp_path))

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from command import mtlscale, refused
 
+from mtlscale.config import load_experiment
 from mtlscale.data import PreparedData
-from mtlscale.execution.prepare import prepare
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Home, Ledger
-from mtlscale.spec import load_experiment
 from mtlscale.training import train
 
 File = Callable[..., Path]

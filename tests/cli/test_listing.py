@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from command import mtlscale, refused
 
+from mtlscale.config import Experiment, ResourceSpec, TrainingSpec, component, names, shipped
 from mtlscale.metrics import METRICS
-from mtlscale.spec import Experiment, ResourceSpec, TrainingSpec, component, names, shipped
 
 UNEVEN = Path(__file__).parents[1] / "plugins" / "uneven.py"
 METRIC = '''
@@ -26,7 +26,7 @@ class Mine(Metric):
 '''
 BALANCER = '''
 from mtlscale.balancing import Balancer
-from mtlscale.spec import knob
+from mtlscale.config import knob
 
 class Mine(Balancer):
     """Weights [all] tasks alike.
@@ -43,7 +43,7 @@ class Mine(Balancer):
 '''
 
 
-@pytest.mark.parametrize("columns", [80, *(pytest.param(n, marks=pytest.mark.slow) for n in (100, 160))])  # one is cut
+@pytest.mark.parametrize("columns", [80, 100, 160])
 @pytest.mark.parametrize("what", ["methods", "encoders", "metrics", "datasets", "experiments"])
 def test_nothing_is_cut(what: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -102,7 +102,7 @@ def test_all_data_sets_of_an_experiment_are_prepared(experiment_file: Callable[.
 
 def _option() -> str:
     """An option of the data set that is not at its default."""
-    from mtlscale.spec import load_plugin
+    from mtlscale.config import load_plugin
 
     load_plugin(UNEVEN)
     key, (default, _) = next(

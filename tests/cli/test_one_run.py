@@ -10,15 +10,16 @@ import pytest
 import yaml
 from command import mtlscale, refused
 
-from mtlscale.cli.story import parts, sparkline
-from mtlscale.execution.jobs import Job, Options
-from mtlscale.execution.noted_plugins import noted_plugins
-from mtlscale.execution.prepare import prepare
-from mtlscale.execution.standing import PLAN, write_plan
-from mtlscale.execution.trial import execute
+from mtlscale.cli.output.run_summary import parts, sparkline
+from mtlscale.config import ResourceSpec, load_experiment
+from mtlscale.config.registry import components
+from mtlscale.execution.planning.noted_plugins import noted_plugins
+from mtlscale.execution.planning.status import PLAN, write_plan
+from mtlscale.execution.preparing.prepare import prepare
+from mtlscale.execution.workers.jobs import Job, Options
+from mtlscale.execution.workers.trial import execute
 from mtlscale.records import Home, Ledger, RunRecord, find_run, read_record
 from mtlscale.report import Results
-from mtlscale.spec import ResourceSpec, components, load_experiment
 from mtlscale.tracking.link import link
 
 TWO_PHASES = Path(__file__).parents[2] / "docs" / "examples" / "two_phases.py"
@@ -190,7 +191,7 @@ def test_a_link_into_a_database_that_is_none(tmp_path: Path) -> None:
 
 
 def test_differences_in_a_spec(home: Home, tmp_path: Path) -> None:
-    from mtlscale.spec import differences
+    from mtlscale.config import differences
 
     found = differences(records(home)["mgda"].spec)
     assert found["balancer"] == "mgda" and found["training.lr"] == 1e-2 and found["encoder.hidden"] == [8]

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mtlscale.cli.progress import EpochLog, ExperimentBar, figures
+from mtlscale.cli.output.progress import EpochLog, ExperimentBar, figures
+from mtlscale.config import Experiment, load_plugin
 from mtlscale.data import PreparedData
 from mtlscale.execution import Advanced, EpochEnded, Noted, Plan, PlannedRun, Recorder
 from mtlscale.records import Epoch, Home, Ledger
-from mtlscale.spec import Experiment, load_plugin
 from mtlscale.tracking.values import end_metrics
 from mtlscale.training import train
 
@@ -34,7 +34,7 @@ def test_a_run_with_two_phases_has_the_epochs_of_both(
     first, second = experiment.runs(dict.fromkeys(experiment.data(), data.manifest.fingerprint))
     todo = {run.run_id: PlannedRun(run, "new") for run in (first, second)}
     monkeypatch.setenv("MTLSCALE_PROGRESS", "lines")
-    monkeypatch.setattr("mtlscale.cli.progress._TELL_SECONDS", 0.0)
+    monkeypatch.setattr("mtlscale.cli.output.progress._TELL_SECONDS", 0.0)
     screen = io.StringIO()
     with ExperimentBar(Console(file=screen, width=200), experiment) as bar:
         recorder = Recorder(todo, home, Ledger(home.ledger("small")), {}, bar)
@@ -76,7 +76,7 @@ def test_a_log_has_a_line_for_a_run_every_ten_seconds(
 def test_a_file_gets_lines_of_epochs_and_a_terminal_none(
     small: Callable[..., Experiment], uneven: Callable[..., PreparedData], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtlscale.cli.progress._LOG_SECONDS", 0.0)
+    monkeypatch.setattr("mtlscale.cli.output.progress._LOG_SECONDS", 0.0)
     data, experiment = uneven(), small(methods="[equal]")
     (run,) = experiment.runs({"uneven": data.manifest.fingerprint})
     for terminal in (False, True):

@@ -11,11 +11,11 @@ import typer
 from command import mtlscale, refused
 from tracked import record_of, runs_of
 
-from mtlscale.cli.lines import Lines
-from mtlscale.cli.runs import _done
-from mtlscale.execution.standing import PlanEntry, write_plan
+from mtlscale.cli.commands.runs import _done
+from mtlscale.cli.output.json_events import Lines
+from mtlscale.config import Experiment, load_experiment
+from mtlscale.execution.planning.status import PlanEntry, write_plan
 from mtlscale.records import Home, Ledger, RunRecord, best_run
-from mtlscale.spec import Experiment, load_experiment
 
 
 @pytest.fixture

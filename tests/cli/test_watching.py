@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from command import refused
 
-from mtlscale.cli.watching import HOST, Watched, serving
-from mtlscale.execution.standing import PlanEntry, write_plan
+from mtlscale.cli.commands.live_page import HOST, Watched, serving
+from mtlscale.config import Experiment, Run, fingerprint_with, load_experiment
+from mtlscale.execution.planning.status import PlanEntry, write_plan
 from mtlscale.records import Home, Ledger, RunRecord
-from mtlscale.spec import Experiment, Run, fingerprint_with, load_experiment
 
 NAMES = {"accuracy": True}
 

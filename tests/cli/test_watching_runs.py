@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from command import EVENTS, mtlscale
 
-from mtlscale.cli.lines import Lines, plain
-from mtlscale.cli.progress import Quiet
+from mtlscale.cli.output.json_events import Lines, plain
+from mtlscale.cli.output.progress import Quiet
+from mtlscale.config import Experiment, Run
 from mtlscale.data import PreparedData
 from mtlscale.records import Home, Ledger, RunRecord
-from mtlscale.spec import Experiment, Run
 from mtlscale.training import train
 
 BROKEN = '''
@@ -110,7 +110,7 @@ def test_what_failed_is_told(
 
 
 def test_a_shortened_experiment(small: Callable[..., Experiment]) -> None:
-    from mtlscale.execution.rehearsal import STEPS, shortened
+    from mtlscale.execution.planning.smoke_test import STEPS, shortened
 
     whole = small(
         datasets="[{name: uneven, training: {epochs: 9, lr: 0.5}}]",

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from command import mtlscale, refused
 
-from mtlscale.data.prepared import PreparedData
-from mtlscale.spec import Run, TrainingSpec, load_experiment, nearest
-from mtlscale.spec.components import names
-from mtlscale.spec.synonyms import _ELSEWHERE, names_here, plain
+from mtlscale.config import Run, TrainingSpec, load_experiment, nearest
+from mtlscale.config.registry.components import names
+from mtlscale.config.registry.synonyms import _ELSEWHERE, names_here, plain
+from mtlscale.data.format.prepared import PreparedData
 from mtlscale.training import Trainer
 
 File = Callable[..., Path]

@@ -9,7 +9,7 @@ import pyarrow as pa
 from torch import Tensor
 
 from mtlscale.data import PreparedData, load_prepared
-from mtlscale.data.prepared import SPECIAL_WORDS, SourceInfo
+from mtlscale.data.format.prepared import SPECIAL_WORDS, SourceInfo
 from pipelines import Pipeline, Prepared, write_prepared
 
 

@@ -14,7 +14,8 @@ from typing import Any
 from frozen import cases
 from frozen.cases import CASES, MLP, RESNET, SHARED, Case, Options
 
-from mtlscale.spec import component, components
+from mtlscale.config import component
+from mtlscale.config.registry import components
 
 KINDS = ("balancers", "architectures", "objectives", "encoders")
 LEARNERS = ("sac", "sac_conal", "soft_modules")  # play episodes: tests/architectures/test_sac.py
@@ -66,7 +67,7 @@ def _case(kind: str, name: str) -> Case:
 
 def _short(case: Case) -> Case:
     """As few epochs and steps as its phases allow."""
-    training = {"steps_per_epoch": 3, **case.training, "epochs": 2, "dtype": "float64"}
+    training = {**case.training, "epochs": 2, "dtype": "float64"}
     return dataclasses.replace(case, training=training)
 
 

@@ -21,9 +21,9 @@ from frozen.compute import in_memory, run_of
 from torch import Tensor, nn
 from two_workers import two_workers
 
+from mtlscale.config import Run, component
 from mtlscale.data import PreparedData, Workers
 from mtlscale.records import Epoch, RunRecord
-from mtlscale.spec import Run, component
 from mtlscale.training import Trainer, finish
 
 EXACT = 1e-9  # relative, in float64

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mtlscale.data import arrays
-from mtlscale.data.arrays import columns_of, write_arrays
-from mtlscale.data.columns import ENCODED, as_bytes, kind_of, numbers
+from mtlscale.data.format import arrays
+from mtlscale.data.format.arrays import columns_of, write_arrays
+from mtlscale.data.format.columns import ENCODED, as_bytes, kind_of, numbers
 
 WIDTH = 5
 TYPES = {"input": ENCODED, "target.map": "float32", "target.kind": "int8"}

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from mtlscale.config import MISSING_CLASS, SPLITS, LabelNoise, Task, UserError
 from mtlscale.data import PreparedData
-from mtlscale.data.noise import label_shifts, moved
-from mtlscale.data.readers import Reader, open_reader
-from mtlscale.data.views import check_noise, narrowed, viewed
-from mtlscale.spec import MISSING_CLASS, SPLITS, LabelNoise, Task, UserError
+from mtlscale.data.readers.random_access import Reader, open_reader
+from mtlscale.data.sampling.label_noise import label_shifts, moved
+from mtlscale.data.sampling.views import check_noise, narrowed, viewed
 
 Uneven = Callable[..., PreparedData]
 CPU = torch.device("cpu")

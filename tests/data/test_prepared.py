@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 import torch
 
-from mtlscale.data.prepared import MANIFEST, SourceInfo, load_prepared, read_ids, read_manifest
-from mtlscale.spec import MISSING_CLASS, SPLITS, Task, TaskSuite, UserError
+from mtlscale.config import MISSING_CLASS, SPLITS, Task, TaskSuite, UserError
+from mtlscale.data.format.prepared import MANIFEST, SourceInfo, load_prepared, read_ids, read_manifest
 from pipelines import Pipeline, Prepared, write_prepared
-from pipelines._write import VOCABULARY
+from pipelines._writing.write import VOCABULARY
 
 WORDS = ["<pad>", "<unk>", "the", "a", "is", "it", "of", "to"]
 TASKS = (

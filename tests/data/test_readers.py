@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from mtlscale.data import Samples, arrays, cache
-from mtlscale.data.cache import FOLDER, LIMIT, CachedSet, verify
-from mtlscale.data.choice import Free, Need, OnDisk, bound, choose, fitting, needed
-from mtlscale.data.prepared import (
+from mtlscale.config import MISSING_CLASS, SPLITS, Task, TaskSuite, UserError
+from mtlscale.data import Samples
+from mtlscale.data.format import arrays
+from mtlscale.data.format.prepared import (
     MANIFEST,
     FileEntry,
     PreparedData,
@@ -32,8 +32,10 @@ from mtlscale.data.prepared import (
     read_ids,
     read_manifest,
 )
-from mtlscale.data.readers import HostReader, MappedSamples, Reader, open_reader, placed
-from mtlscale.spec import MISSING_CLASS, SPLITS, Task, TaskSuite, UserError
+from mtlscale.data.readers import cache
+from mtlscale.data.readers.cache import FOLDER, LIMIT, CachedSet, verify
+from mtlscale.data.readers.random_access import HostReader, MappedSamples, Reader, open_reader, placed
+from mtlscale.data.readers.reader_selection import Free, Need, OnDisk, bound, choose, fitting, needed
 from pipelines import Pipeline, Prepared, write_prepared
 
 KINDS = ("device", "memory", "mapped")
@@ -390,7 +392,7 @@ OTHER = """
 import sys
 from pathlib import Path
 from mtlscale.data import arrays, cache
-from mtlscale.data.prepared import read_manifest
+from mtlscale.data.format.prepared import read_manifest
 written = []
 real = cache.write_arrays
 cache.write_arrays = lambda *a: (written.append(1), real(*a))

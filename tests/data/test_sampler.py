@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mtlscale.data.sampler import EpochSampler, PooledSampler, slice_for
+from mtlscale.data.sampling.sampler import EpochSampler, PooledSampler, slice_for
 
 sizes = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 40), min_size=1)
 batches = st.integers(1, 16)

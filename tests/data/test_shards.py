@@ -12,14 +12,15 @@ import pytest
 import torch
 from sharded import sharded
 
-from mtlscale.data import load_prepared, read_manifest, shards
-from mtlscale.data.choice import Free, OnDisk, choose
-from mtlscale.data.prepared import PreparedData
-from mtlscale.data.readers import open_reader, placed
-from mtlscale.data.shards import Shards
-from mtlscale.data.streamed import StreamReader
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError, load_plugin
+from mtlscale.config import SPLITS, UserError, load_plugin
+from mtlscale.data import load_prepared, read_manifest
+from mtlscale.data.format.prepared import PreparedData
+from mtlscale.data.readers import shards
+from mtlscale.data.readers.random_access import open_reader, placed
+from mtlscale.data.readers.reader_selection import Free, OnDisk, choose
+from mtlscale.data.readers.shards import Shards
+from mtlscale.data.readers.stream import StreamReader
+from mtlscale.execution.preparing.prepare import prepare
 
 CPU = torch.device("cpu")
 PLUGIN = Path(__file__).parents[1] / "plugins" / "uneven.py"
@@ -120,8 +121,8 @@ def test_data_without_files_are_refused(cut: Path) -> None:
 
 def test_tasks_that_read_need_no_torch(cut: Path) -> None:
     text = (
-        "import sys; from pathlib import Path; from mtlscale.data.manifest import read_manifest;"
-        "from mtlscale.data.shards import Shards; p = Path(sys.argv[1]);"
+        "import sys; from pathlib import Path; from mtlscale.data.format.manifest import read_manifest;"
+        "from mtlscale.data.readers.shards import Shards; p = Path(sys.argv[1]);"
         "s = Shards.of(p, read_manifest(p), 'train', 'a'); s.read(s.first[:3]); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", text, str(cut)], check=False).returncode == 0

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from mtlscale.config import SPLITS, LabelNoise, Task, TaskSuite, UserError
 from mtlscale.data import PreparedData, Samples
-from mtlscale.data.readers import Reader, open_reader
-from mtlscale.data.share import kept_places
-from mtlscale.data.splits import kept
-from mtlscale.data.views import viewed
-from mtlscale.spec import SPLITS, LabelNoise, Task, TaskSuite, UserError
+from mtlscale.data.readers.random_access import Reader, open_reader
+from mtlscale.data.sampling.splits import kept
+from mtlscale.data.sampling.train_fraction import kept_places
+from mtlscale.data.sampling.views import viewed
 
 Uneven = Callable[..., PreparedData]
 CPU = torch.device("cpu")

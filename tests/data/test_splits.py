@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtlscale.data.splits import carve_validation, hash_split, uniform_hash
+from mtlscale.data.sampling.splits import carve_validation, hash_split, uniform_hash
 
 FRACTIONS = {"train": 0.6, "val": 0.2, "test": 0.2}
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from mtlscale.config import TaskSuite, UserError, build
 from mtlscale.encoders import EncoderModule, StagedModule
-from mtlscale.spec import TaskSuite, UserError, build
 
 NAMES = ("averaged", "transformer")
 DOCUMENTS = [[4, 9, 3], [7], [5, 0, 6, 2, 8], [11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]]

@@ -9,7 +9,7 @@ from two_workers import two_workers
 
 from mtlscale.data import Workers
 from mtlscale.encoders import BatchNorm2d, needs_every_worker, resize
-from mtlscale.encoders._batch_norm import _Normalise, synchronised
+from mtlscale.encoders.batch_norm import _Normalise, synchronised
 
 CHANNELS = 3
 

@@ -8,10 +8,20 @@ from typing import Any
 import pytest
 import torch
 
-from mtlscale.architectures import darts_flops, darts_parameters
-from mtlscale.encoders import GENOTYPES, OPERATIONS, Genotype, discretised, expected, reachable, search_costs
-from mtlscale.encoders.darts_cells import DartsCells, DartsCellsModule
-from mtlscale.spec import Task, TaskSuite, UserError, components
+from mtlscale.config import Task, TaskSuite, UserError
+from mtlscale.config.registry import components
+from mtlscale.nas.cells import (
+    GENOTYPES,
+    OPERATIONS,
+    Genotype,
+    darts_flops,
+    darts_parameters,
+    discretised,
+    expected,
+    reachable,
+    search_costs,
+)
+from mtlscale.nas.encoders.darts_cells import DartsCells, DartsCellsModule
 
 TASK = Task(name="kind", loss="cross_entropy", outputs=10, metrics=("accuracy",))
 
@@ -59,7 +69,7 @@ def test_counts_are_those_of_the_network() -> None:
 
 
 def test_an_auxiliary_head_is_counted_where_it_is_asked_for() -> None:
-    from mtlscale.architectures._cell_network import CellNetwork
+    from mtlscale.nas.search.network import CellNetwork
 
     for auxiliary in (0.0, 0.4):
         network = CellNetwork(suite(), module(cells=4), 0.0, auxiliary, "x")

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch.nn import functional
 
+from mtlscale.config import Task, TaskSuite, UserError
+from mtlscale.config.registry import components
 from mtlscale.encoders import StagedModule
-from mtlscale.spec import Task, TaskSuite, UserError, components
 from mtlscale.torchvision_ops import declare
 
 SEGMENTATION = Task(name="segmentation", loss="cross_entropy", outputs=5, metrics=("miou",))
@@ -84,7 +85,7 @@ def test_a_dilated_resnet50_is_torchvisions() -> None:
     ours = build("deeplab_resnet50", width=64).eval()
     theirs = resnet50(replace_stride_with_dilation=[False, True, True]).eval()
     state = {key: value for key, value in theirs.state_dict().items() if not key.startswith("fc.")}
-    from mtlscale.encoders._images import _own_name
+    from mtlscale.encoders.image_layers import _own_name
 
     ours.load_state_dict({_own_name(key): value for key, value in state.items()})
     image = torch.randn(1, 3, 64, 64)

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mtlscale.spec import TaskSuite, UserError, build
+from mtlscale.config import TaskSuite, UserError, build
 
 
 def suite(kind: str, *shape: int, **extras: object) -> TaskSuite:

@@ -11,9 +11,10 @@ import pytest
 import torch
 from checkpoints import WORDS, write_checkpoint
 
-from mtlscale.data.tokenizer import tokenize
-from mtlscale.encoders.pretrained import Pretrained, PretrainedModule
-from mtlscale.spec import Task, TaskSuite, UserError, files
+from mtlscale.config import Task, TaskSuite, UserError
+from mtlscale.config import named_files as files
+from mtlscale.data.format.tokenizer import tokenize
+from mtlscale.encoders.text.pretrained import Pretrained, PretrainedModule
 from mtlscale.torchvision_ops import declare
 
 declare()  # transformers imports torchvision

@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
+from mtlscale.config import TaskSuite, UserError, build
 from mtlscale.encoders import EncoderModule
-from mtlscale.spec import TaskSuite, UserError, build
 
 SIZES = {"lstm": 200, "bilstm": 64}
 

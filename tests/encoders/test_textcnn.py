@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from mtlscale.config import TaskSuite, UserError, build
 from mtlscale.encoders import EncoderModule
-from mtlscale.encoders import textcnn as textcnn_module
-from mtlscale.spec import TaskSuite, UserError, build
+from mtlscale.encoders.text import textcnn as textcnn_module
 
 
 def suite(kind: str = "tokens", length: int = 64, vocabulary: int | None = 300) -> TaskSuite:

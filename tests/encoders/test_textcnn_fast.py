@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from mtlscale.encoders import _textcnn_fast
-from mtlscale.encoders._textcnn_fast import is_faster, text_features
+from mtlscale.encoders.text import _textcnn_fast
+from mtlscale.encoders.text._textcnn_fast import is_faster, text_features
 
 LIMIT = {torch.float64: 1e-10, torch.float32: 1e-5}
 

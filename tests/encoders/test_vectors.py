@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mtlscale.encoders._vectors import read_vectors
-from mtlscale.spec import TaskSuite, UserError, build
+from mtlscale.config import TaskSuite, UserError, build
+from mtlscale.encoders.text._word_vectors import read_vectors
 
 WORDS = ["<pad>", "<unk>", "the", "café", "unseen", "1999"]
 LINES = ["the 0.5 -1 2", "elsewhere 9 9 9", "café 1e-1 0.25 3", "the 7 7 7", "1999 4 5 6"]

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mtlscale.environments import ACTIONS, OBSERVATIONS, Act, Here, Order, Simulated
-from mtlscale.environments._collecting import chances
+from mtlscale.rl.environments import ACTIONS, OBSERVATIONS, Act, Here, Order, Simulated
+from mtlscale.rl.environments.rollout_workers import chances
 
 pytest.importorskip("metaworld")
 

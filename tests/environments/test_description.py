@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtlscale.environments import EXTRA, OBSERVATIONS, Simulated, episode_seed
-from mtlscale.spec import Task, TaskSuite, UserError
+from mtlscale.config import Task, TaskSuite, UserError
+from mtlscale.rl.environments import EXTRA, OBSERVATIONS, Simulated, episode_seed
 
 SPLITS = ("train", "val", "test", "demonstration")
 

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mtlscale.environments import (
+from mtlscale.config import UserError
+from mtlscale.rl.datasets.metaworld import MT10
+from mtlscale.rl.environments import (
     ACTIONS,
     OBSERVATIONS,
     MetaWorld,
@@ -21,8 +23,6 @@ from mtlscale.environments import (
     check_task_name,
     expert_of,
 )
-from mtlscale.spec import UserError
-from pipelines.metaworld import MT10
 
 pytest.importorskip("metaworld")
 
@@ -50,16 +50,10 @@ def until_solved(world: MetaWorld, seed: int, most: int) -> int:
     return most + 1
 
 
-@pytest.mark.parametrize(
-    ("task", "seeds"),
-    [
-        *(pytest.param(task, (0, 1, 3) if task == "reach" else (0,), id=task) for task in MT10),
-        *(pytest.param(task, (1, 3), id=f"{task} elsewhere", marks=pytest.mark.slow) for task in MT10),
-    ],
-)
-def test_the_expert_solves_a_task_and_leaves_nothing_to_the_next_episode(task: str, seeds: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("task", MT10)
+def test_the_expert_solves_a_task_and_leaves_nothing_to_the_next_episode(task: str) -> None:
     used = MetaWorld(task)
-    assert [seed for seed in seeds if until_solved(used, seed, 150) > 150] == []
+    assert [seed for seed in (0, 1, 3) if until_solved(used, seed, 150) > 150] == []
     again, fresh = played(used, 9, ACTED), played(MetaWorld(task), 9, ACTED)
     for found, wanted in zip(again, fresh, strict=True):
         assert np.array_equal(found, wanted)
@@ -67,10 +61,7 @@ def test_the_expert_solves_a_task_and_leaves_nothing_to_the_next_episode(task: s
     assert not np.array_equal(used.reset(10), again[0][0])
 
 
-@pytest.mark.parametrize(  # a task is its name here: three of the ten by default
-    "task",
-    [pytest.param(task, marks=[pytest.mark.slow] * (task not in ("reach", "push", "door-open"))) for task in MT10],
-)
+@pytest.mark.parametrize("task", MT10)
 def test_an_episode_is_what_the_package_plays_from_the_same_places(task: str) -> None:
     import metaworld.env_dict as known
     from metaworld.types import Task

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.data.prepared import load_prepared
+from mtlscale.config import Experiment, ResourceSpec, load_plugin
+from mtlscale.data.format.prepared import load_prepared
 from mtlscale.execution import Job, Options, RunEnded, execute
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import Experiment, ResourceSpec, load_plugin
+from mtlscale.execution.preparing.prepare import prepare
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "shapes.py"
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mtlscale.config import Dimension, Knobs, SearchSpec, UserError, load_experiment
 from mtlscale.data import PreparedData
-from mtlscale.execution.evolution import Evolution, Exhausted
-from mtlscale.execution.plan import Datasets
+from mtlscale.execution.planning.plan import Datasets
 from mtlscale.execution.runner import sweep
-from mtlscale.execution.sweep import plan_sweep
+from mtlscale.execution.tuning.sweep import plan_sweep
+from mtlscale.nas.evolution import Evolution, Exhausted
 from mtlscale.records import Home
-from mtlscale.spec import Dimension, Knobs, SearchSpec, UserError, load_experiment
 
 SEARCH = SearchSpec.model_validate({"algorithm": "nsga2", "objectives": ["accuracy", "parameters"], "population": 8})
 SPACE = {

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from mtlscale.execution import EpochEnded, Job, Noted, RunEnded
-from mtlscale.execution.dumps import Place
-from mtlscale.execution.job_queue import JobQueue, Lost
+from mtlscale.execution.workers.dumps import Place
+from mtlscale.execution.workers.job_queue import JobQueue, Lost
 from mtlscale.records import RunRecord
 
 PLACE = Place("node", 1, "file")
@@ -130,7 +130,7 @@ def test_a_group_that_asks_anew_for_its_places_has_not_failed() -> None:
 
 def test_a_group_is_quiet_only_while_it_has_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("mtlscale.execution.job_queue.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("mtlscale.execution.workers.job_queue.time", SimpleNamespace(monotonic=lambda: now))
     one = queue("a")
     up(one, "x", "y")
     take(one, "x")

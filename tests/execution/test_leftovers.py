@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.execution import Silent, leftovers
+from mtlscale.execution import Silent
+from mtlscale.execution import temp_files as leftovers
 from mtlscale.execution.ownership import LEFT_SECONDS, driving
 from mtlscale.records import Home, clear_temporaries
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from mtlscale.execution.local_cluster import LocalCluster
-from mtlscale.execution.local_ray import WAIT_VARIABLE
+from mtlscale.execution.cluster.local_cluster import LocalCluster
+from mtlscale.execution.cluster.local_ray import WAIT_VARIABLE
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "uneven.py"
 
@@ -24,7 +24,7 @@ import ray
 from ray._private import services
 from mtlscale.cli import main
 from mtlscale.execution import local_ray
-from mtlscale.execution.cluster import session
+from mtlscale.execution.cluster.cluster import session
 
 folder, plugin, real = pathlib.Path(sys.argv[1]), sys.argv[2], services.RAYLET_EXECUTABLE
 

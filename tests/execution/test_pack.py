@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.execution.pack import pack
-from mtlscale.spec import UserError, load_experiment
+from mtlscale.config import UserError, load_experiment
+from mtlscale.execution.cluster.job_bundle import pack
 
 
 def test_the_packed_experiment_has_the_runs_of_the_original(
@@ -58,6 +58,6 @@ def test_a_package_over_the_limit_names_its_biggest_files(experiment_file: Calla
 
 def test_with_code_ships_the_packages_alone(experiment_file: Callable[..., Path]) -> None:
     package = pack(str(experiment_file()), with_code=True)
-    assert {"mtlscale/cli/__init__.py", "pipelines/digits.py"} <= set(package.copied)
+    assert {"mtlscale/cli/__init__.py", "pipelines/image/digits.py"} <= set(package.copied)
     assert {name.split("/")[0] for name in package.copied} == {"mtlscale", "pipelines", "plugins"}
     assert not [name for name in package.copied if name.endswith(".pyc") or ".git" in name]

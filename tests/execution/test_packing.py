@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mtlscale.execution.packing import Amounts, Sort, in_words, runs_at_once, workers_on
-from mtlscale.spec import ResourceSpec, UserError
+from mtlscale.config import ResourceSpec, UserError
+from mtlscale.execution.workers.placement import Amounts, Sort, in_words, runs_at_once, workers_on
 
 
 def cpus(*amounts: float) -> list[Amounts]:

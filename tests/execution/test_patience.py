@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from mtlscale.config import ResourceSpec
 from mtlscale.execution import Noted
-from mtlscale.execution.patience import Patience
-from mtlscale.spec import ResourceSpec
+from mtlscale.execution.workers.start_timeout import Patience
 
 
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     clock = SimpleNamespace(now=0)
-    monkeypatch.setattr("mtlscale.execution.patience.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("mtlscale.execution.workers.start_timeout.time", SimpleNamespace(monotonic=lambda: clock.now))
     return clock
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from mtlscale.config import Experiment, Run, UserError, load_plugin
 from mtlscale.data import PreparedData
 from mtlscale.execution import Datasets, Plan, Silent, make_plan, records_of
 from mtlscale.execution.runner import _prepare
 from mtlscale.records import Epoch, Home, Ledger, RunRecord, write_atomically
 from mtlscale.report.results import Results
-from mtlscale.spec import Experiment, Run, UserError, load_plugin
 from mtlscale.training import train
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -119,7 +119,7 @@ def test_of_many_runs_the_epochs_stay_in_the_ledger(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And the report that is written of them is the same, curves and all."""
-    from mtlscale.execution import plan as module
+    from mtlscale.execution.planning import plan as module
 
     experiment, home = small(methods="[stl, equal, uncertainty]", seeds="[0, 1]"), Home(tmp_path)
     data = uneven()

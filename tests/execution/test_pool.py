@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import ray
 
-from mtlscale.data.prepared import PreparedData
+from mtlscale.config import Experiment, ResourceSpec, Run
+from mtlscale.data.format.prepared import PreparedData
 from mtlscale.execution import Job, Options, RunEnded, execute_pool
-from mtlscale.spec import Experiment, ResourceSpec, Run
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "uneven.py"
 

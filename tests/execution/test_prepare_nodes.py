@@ -13,11 +13,11 @@ import pytest
 import torch
 from image_sets import picture, save
 
-from mtlscale.data.prepared import load_prepared
-from mtlscale.execution.prepare import prepare
+from mtlscale.config import SPLITS
+from mtlscale.data.format.prepared import load_prepared
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Storage
-from mtlscale.spec import SPLITS
-from pipelines.celeba import NINE
+from pipelines.image.celeba import NINE
 
 COUNT = 60
 
@@ -27,11 +27,11 @@ import json, sys
 from pathlib import Path
 import ray
 from ray.cluster_utils import Cluster
-from mtlscale.data.shared import publish
+from mtlscale.data.remote import publish
 from mtlscale.execution import probe
-from mtlscale.execution.prepare import prepare
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Storage
-from mtlscale.spec import UserError
+from mtlscale.config import UserError
 
 source, home, url = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.data.choice import Free
-from mtlscale.execution import reading
-from mtlscale.execution.reading import processes_per_node, too_large_to_batch
+from mtlscale.config import Experiment, ResourceSpec
+from mtlscale.data.readers.reader_selection import Free
+from mtlscale.execution.planning import reader_report as reading
+from mtlscale.execution.planning.reader_report import processes_per_node, too_large_to_batch
 from mtlscale.execution.runner import plan
-from mtlscale.spec import Experiment, ResourceSpec
 
 Small = Callable[..., Experiment]
 SEARCH = "{budget: 4, space: {training.lr: {low: 1.0e-4, high: 1.0e-1, scale: log}}}"

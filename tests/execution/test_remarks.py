@@ -11,13 +11,13 @@ import pytest
 from command import mtlscale
 from rich.console import Console
 
-from mtlscale.cli.dry import show
-from mtlscale.execution.forecast import Forecasts
+from mtlscale.cli.output.dry_run import show
+from mtlscale.config import load_experiment
 from mtlscale.execution.observer import Silent
+from mtlscale.execution.planning.dry_run import sketch
+from mtlscale.execution.planning.forecast import Forecasts
 from mtlscale.execution.runner import _prepare
-from mtlscale.execution.sketch import sketch
 from mtlscale.records import Home
-from mtlscale.spec import load_experiment
 
 ENCODER = "model: {encoder: {name: word_char, dimensions: 4}}\n"
 

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 import torch
 
+from mtlscale.config import Experiment, ResourceSpec, Run
 from mtlscale.data import PreparedData, WindowSampler, load_prepared
-from mtlscale.data.shards import Shards
-from mtlscale.data.streamed import Piece, pieces_here
-from mtlscale.data.windows import EpochPlan
+from mtlscale.data.readers.shards import Shards
+from mtlscale.data.readers.stream import Piece, pieces_here
+from mtlscale.data.readers.stream_order import EpochPlan
 from mtlscale.execution import Job, Options, RunEnded
-from mtlscale.execution.streaming import RayPieces
-from mtlscale.execution.trial import execute
-from mtlscale.spec import Experiment, ResourceSpec, Run
+from mtlscale.execution.preparing.streaming import RayPieces
+from mtlscale.execution.workers.trial import execute
 from mtlscale.training import Trainer, finish
 
 pytestmark = pytest.mark.ray

@@ -18,11 +18,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from mtlscale.config import UserError
+from mtlscale.execution.cluster.local_cluster import LocalCluster
+from mtlscale.execution.cluster.submit import JobState, _check_version, _Lines, address_of
 from mtlscale.execution.job_progress import JobProgress
-from mtlscale.execution.local_cluster import LocalCluster
-from mtlscale.execution.submit import JobState, _check_version, _Lines, address_of
 from mtlscale.records import Home, Ledger
-from mtlscale.spec import UserError
 
 needs_job_server = pytest.mark.skipif(
     importlib.util.find_spec("aiohttp_cors") is None, reason="no job server: pip install 'ray[default]'"

@@ -14,11 +14,11 @@ import psutil
 import pytest
 from processes import run_workers, wait_until_gone
 
+from mtlscale.config import Run, load_experiment
 from mtlscale.execution import Silent
 from mtlscale.execution.runner import run, sweep
 from mtlscale.records import Home, Ledger, RunRecord, Score
-from mtlscale.report.sweeps import Sweep
-from mtlscale.spec import Run, load_experiment
+from mtlscale.report.sweeps.sweeps import Sweep
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # minutes on two cores: python -m pytest -m slow
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from mtlscale.config import Experiment, ResourceSpec, Run, load_plugin
 from mtlscale.data import PreparedData
-from mtlscale.data.shared import publish
+from mtlscale.data.remote import publish
 from mtlscale.execution import (
     Advanced,
     Batched,
@@ -29,7 +30,6 @@ from mtlscale.execution import (
     read_data,
 )
 from mtlscale.records import Home, RunRecord, Storage, read_record
-from mtlscale.spec import Experiment, ResourceSpec, Run, load_plugin
 from mtlscale.training import train
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"

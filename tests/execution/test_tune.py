@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from mtlscale.config import Run, load_experiment
 from mtlscale.data import PreparedData
 from mtlscale.execution import Silent
-from mtlscale.execution.plan import Datasets
+from mtlscale.execution.planning.plan import Datasets
 from mtlscale.execution.runner import sweep
-from mtlscale.execution.sweep import plan_sweep
-from mtlscale.execution.tune import WORST, Best, Setup
+from mtlscale.execution.tuning.sweep import plan_sweep
+from mtlscale.execution.tuning.tune import WORST, Best, Setup
 from mtlscale.records import Epoch, Home, read_record
-from mtlscale.spec import Run, load_experiment
 
 File = Callable[..., Path]
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "two_phases.py"

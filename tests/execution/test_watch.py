@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.execution import watch
+from mtlscale.config import load_experiment
+from mtlscale.execution import monitoring as watch
+from mtlscale.execution.planning.status import standings
 from mtlscale.execution.runner import run
-from mtlscale.execution.standing import standings
 from mtlscale.records import Home
-from mtlscale.spec import load_experiment
 
 PLUGIN = Path(__file__).parents[1] / "plugins"
 

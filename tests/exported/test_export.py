@@ -13,9 +13,9 @@ from command import mtlscale, refused
 from exported_runs import Finished
 
 import mtlscale as package
-from mtlscale.exported import export, load_model
+from mtlscale.config import UserError
+from mtlscale.inference import export, load_model
 from mtlscale.records import Ledger
-from mtlscale.spec import UserError
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 PLUGINS = Path(__file__).parents[1] / "plugins"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,13 @@ from frozen.compute import in_memory, run_of
 from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule
-from mtlscale.exported import nested
-from mtlscale.exported.network import network
-from mtlscale.exported.source import bare
-from mtlscale.spec import checkpoints, files
+from mtlscale.config import checkpoints
+from mtlscale.config import named_files as files
+from mtlscale.inference.export import nested
+from mtlscale.inference.export.source import bare
+from mtlscale.inference.network import network
 from mtlscale.training import Trainer
-from mtlscale.training.loop import finish
+from mtlscale.training.engine.loop import finish
 
 
 def method_of(case: Case) -> str:
@@ -47,20 +47,9 @@ def predicted(trainer: Trainer, model: MultiTaskModule) -> dict[str, list[Tensor
     return found
 
 
-# Searches of both kinds of which each is here by itself, too: the dearest of all.
-BOTH = ("architecture, cells/e2rnas_pdarts", "architecture, cells/e2rnas_pcdarts")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *where_installed(name for name in chosen() if name not in BOTH),
-        *(pytest.param(name, marks=pytest.mark.slow) for name in BOTH),
-    ],
-)
+@pytest.mark.parametrize("name", where_installed(chosen()))
 def test_what_comes_back_predicts_the_same_to_the_last_bit(name: str, tmp_path: Path) -> None:
     case = CASES[name]
-    case = replace(case, training={**case.training, "steps_per_epoch": 1})  # any weights will do
     run = run_of(case)
     trainer = Trainer(run, in_memory(case))
     assert finish(trainer).status == "finished"

@@ -10,7 +10,7 @@ import pytest
 from command import mtlscale
 from exported_runs import Finished
 
-from mtlscale.exported import load_model
+from mtlscale.inference import load_model
 
 pytest.importorskip("onnxscript")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -32,7 +32,7 @@ def test_onnx_predicts_what_the_network_predicts(finished: Callable[..., Finishe
 
 PLUGIN = '''
 from typing import ClassVar
-from mtlscale.architectures.shared_bottom import SharedBottom
+from mtlscale.architectures.hard.shared_bottom import SharedBottom
 from mtlscale.architectures import MultiTaskModule
 
 class Stubborn(SharedBottom):

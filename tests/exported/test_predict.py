@@ -17,9 +17,9 @@ from command import mtlscale, refused
 from exported_runs import Finished, finish
 from image_sets import encoded
 
-from mtlscale.exported import ExportedModel, export, load_model
-from mtlscale.exported.pyfunc import _load_pyfunc
-from mtlscale.spec import UserError
+from mtlscale.config import UserError
+from mtlscale.inference import ExportedModel, export, load_model
+from mtlscale.inference.pyfunc import _load_pyfunc
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
 FEATURES = [f"f{place}" for place in range(6)]

@@ -10,10 +10,10 @@ import pytest
 import torch
 from exported_runs import Finished, finish
 
-from mtlscale.exported import export, load_model
-from mtlscale.exported.predict import predict_set
-from mtlscale.exported.results import sink
-from mtlscale.spec import UserError
+from mtlscale.config import UserError
+from mtlscale.inference import export, load_model
+from mtlscale.inference.predict import predict_set
+from mtlscale.inference.results import sink
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "tagged.py"
 ENCODER = "{name: word_char, dimensions: 4, char_dimensions: 3, char_features: 4, state: 3, hidden: [4]}"

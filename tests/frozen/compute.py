@@ -18,9 +18,10 @@ from torch import Tensor
 from two_workers import two_workers
 
 from mtlscale.batched.trainer import BatchedTrainer
+from mtlscale.config import Experiment, Run, Task, TaskSuite
+from mtlscale.config import named_files as files
 from mtlscale.data import PreparedData, Samples, Workers
 from mtlscale.records import RunRecord
-from mtlscale.spec import Experiment, Run, Task, TaskSuite, files
 from mtlscale.training import Trainer
 
 Result = dict[str, Any]

@@ -10,8 +10,8 @@ import pytest
 import torch
 from metric_checks import compute
 
+from mtlscale.config import MISSING_CLASS, Task
 from mtlscale.metrics import item_sums, poisson_weights, read_sums, resampled, sums_per_item
-from mtlscale.spec import MISSING_CLASS, Task
 
 torch.set_num_threads(1)
 

@@ -11,9 +11,9 @@ from metric_checks import compute, same
 from torchmetrics.functional.regression import pearson_corrcoef, spearman_corrcoef
 from two_workers import two_workers
 
+from mtlscale.config import MISSING_CLASS, Task, UserError
 from mtlscale.data import Workers
 from mtlscale.metrics import METRICS, TaskMetrics, task_metrics
-from mtlscale.spec import MISSING_CLASS, Task, UserError
 
 CLASSES = ("aupr", "matthews")
 TASKS = {

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mtlscale.config import LOSSES, Task, TaskSuite, UserError
 from mtlscale.metrics import (
     METRICS,
     check_task,
@@ -19,7 +20,6 @@ from mtlscale.metrics import (
     task_metrics,
     taskwise_improvement,
 )
-from mtlscale.spec import LOSSES, Task, TaskSuite, UserError
 
 # CoNAL's CityScapes table (Yue's thesis, UTS, table 5.2): raw differences to STL.
 COLUMNS_52 = (("seg", "mIoU"), ("seg", "PixAcc"), ("depth", "Abs"), ("depth", "Rel"))
@@ -250,6 +250,6 @@ def test_other_metrics_for_the_tasks_of_a_suite():
 
 
 def test_the_losses_that_tasks_may_name_are_those_there_are():
-    from mtlscale.training.losses import LOSSES as built
+    from mtlscale.training.engine.losses import LOSSES as built
 
     assert tuple(built) == LOSSES

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from metric_checks import compute, same
 from two_workers import two_workers
 
+from mtlscale.config import MISSING_CLASS, Task
 from mtlscale.data import Workers
 from mtlscale.metrics import task_metrics
-from mtlscale.spec import MISSING_CLASS, Task
 
 torch.set_num_threads(1)
 

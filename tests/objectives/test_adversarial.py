@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtlscale.data.prepared import PreparedData
+from mtlscale.config import Experiment, Run, UserError, build
+from mtlscale.data.format.prepared import PreparedData
 from mtlscale.objectives import adversarial_value, relatedness_matrix, relatedness_weights, reverse_gradient
-from mtlscale.spec import Experiment, Run, UserError, build
 from mtlscale.training import Trainer
 
 Small = Callable[..., Experiment]

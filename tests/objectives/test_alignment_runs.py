@@ -13,9 +13,9 @@ import torch
 from transfers import job_of, transfer
 from two_workers import PLUGINS
 
+from mtlscale.config import Run, UserError, load_experiment, load_plugin
 from mtlscale.data import PreparedData, Workers, load_prepared
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import Run, UserError, load_experiment, load_plugin
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.training import Trainer, finish
 
 TRAINING = "{epochs: 2, batch_size: 16, lr: 1e-2, dtype: float64, optimizer: sgd, momentum: 0.9}"

@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import mtlscale.objectives
-from mtlscale.objectives._discrepancies import (
+from mtlscale.config import UserError
+from mtlscale.config.registry import components
+from mtlscale.objectives.discrepancies._discrepancies import (
     covariance_distance,
     mean_discrepancy,
     moment_discrepancy,
     population_correlation,
     symmetric_divergence,
 )
-from mtlscale.spec import UserError, components
 
 DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "population_correlation": population_correlation,
@@ -127,23 +128,23 @@ def test_what_cannot_be_compared_is_said(source: tuple[int, ...], target: tuple[
 
 def test_the_public_name_stays_a_function_when_the_component_is_loaded() -> None:
     components.build("objectives", "population_correlation", {})
-    assert mtlscale.objectives.population_correlation is population_correlation
+    assert mtlscale.objectives.discrepancies.population_correlation is population_correlation
 
 
 ORDERS = """
 import importlib, sys
 for lines in (
-    "import mtlscale.objectives.population_correlation",
-    "importlib.import_module('mtlscale.objectives.population_correlation')",
-    "import mtlscale.spec.components as c; c.build('objectives', 'population_correlation', {}); c.names('objectives')",
-    "import mtlscale.objectives as o; importlib.import_module('mtlscale.objectives.population_correlation')",
+    "import mtlscale.objectives.discrepancies.population_correlation",
+    "importlib.import_module('mtlscale.objectives.discrepancies.population_correlation')",
+    "import mtlscale.config.registry.components as c; c.build('objectives', 'population_correlation', {}); c.names('objectives')",
+    "import mtlscale.objectives as o; importlib.import_module('mtlscale.objectives.discrepancies.population_correlation')",
 ):
     for name in [name for name in sys.modules if name.partition('.')[0] == 'mtlscale']:
         del sys.modules[name]
     exec(lines)
     from mtlscale.objectives import population_correlation
     import mtlscale.objectives, torch
-    assert population_correlation is mtlscale.objectives.population_correlation, lines
+    assert population_correlation is mtlscale.objectives.discrepancies.population_correlation, lines
     assert float(population_correlation(torch.eye(2), torch.eye(2))) == 2.0, lines
 """
 

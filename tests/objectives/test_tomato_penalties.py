@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtlscale.data.prepared import PreparedData
-from mtlscale.objectives._topics import TopicPenaltyModule
+from mtlscale.config import Experiment, Run, UserError
+from mtlscale.config.registry import components
+from mtlscale.data.format.prepared import PreparedData
+from mtlscale.objectives.penalties._topics import TopicPenaltyModule
 from mtlscale.records import Epoch
 from mtlscale.solvers import prox_element, prox_exclusive
-from mtlscale.spec import Experiment, Run, UserError, components
 from mtlscale.training import Trainer
 
 Small = Callable[..., Experiment]

@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtlscale.data.prepared import PreparedData
+from mtlscale.config import Experiment, Run, Task, TaskSuite, UserError
+from mtlscale.config.registry import components
+from mtlscale.data.format.prepared import PreparedData
 from mtlscale.objectives import ProximalModule
-from mtlscale.objectives.inter_task_l2 import pairwise
-from mtlscale.objectives.mrn import MRNModule, flip_flop, whiten
-from mtlscale.spec import Experiment, Run, Task, TaskSuite, UserError, components
+from mtlscale.objectives.penalties.inter_task_l2 import pairwise
+from mtlscale.objectives.penalties.mrn import MRNModule, flip_flop, whiten
 from mtlscale.training import Trainer
 
 Small = Callable[..., Experiment]

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from image_sets import picture, save
 
-from pipelines.taskonomy import BUILDINGS
+from pipelines.image.taskonomy import BUILDINGS
 
 SIDE = 64  # the real ones have 512
 VIEWS = [(point, view) for point in range(6) for view in range(2)]

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.amazon import PRODUCTS
-from pipelines.newsgroups import LABELS, PARTS
+from pipelines.text.amazon import PRODUCTS
+from pipelines.text.newsgroups import LABELS, PARTS
 
 WORDS = np.array([f"{consonant}{vowel}{end}" for consonant in "bdfgklmnprst" for vowel in "aeiou" for end in "nrst"])
 

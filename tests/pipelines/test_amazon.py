@@ -4,10 +4,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from mtlscale.data.prepared import load_prepared, read_ids, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError
-from pipelines.amazon import MOVIES, PRODUCTS, UNLABELLED
+from mtlscale.config import SPLITS, UserError
+from mtlscale.data.format.prepared import load_prepared, read_ids, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
+from pipelines.text.amazon import MOVIES, PRODUCTS, UNLABELLED
 
 # Reviews in the train file, and distinct lines of it that are in the test file (README of the data; dvd has one more,
 # whose bytes are UTF-8 in both files).

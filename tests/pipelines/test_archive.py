@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.spec import UserError
-from pipelines._archive import read_members
-from pipelines._tar import members
+from mtlscale.config import UserError
+from pipelines._formats.archive import read_members
+from pipelines._formats.tar import members
 
 FILES = {f"set/{number:03d}.txt": f"content of {number} ".encode() * (number + 1) for number in range(40)}
 

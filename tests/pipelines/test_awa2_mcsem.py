@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from mtlscale.data.prepared import load_prepared, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import UserError
+from mtlscale.config import UserError
+from mtlscale.data.format.prepared import load_prepared, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
 
 SMALL = {"positives": 8, "negatives": 2, "components": 3}
 

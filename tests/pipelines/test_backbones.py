@@ -18,14 +18,15 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
 
-from mtlscale.data.prepared import PreparedData, load_prepared, read_ids, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import UserError, build, files
+from mtlscale.config import UserError, build
+from mtlscale.config import named_files as files
+from mtlscale.data.format.prepared import PreparedData, load_prepared, read_ids, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.torchvision_ops import declare
 from pipelines import Work
-from pipelines._backbones import BACKBONES, Backbone
-from pipelines._picture_features import picture_features
-from pipelines._store import File, Store
+from pipelines._images.backbones import BACKBONES, Backbone
+from pipelines._images.image_features import picture_features
+from pipelines._sources.file_store import File, Store
 
 declare()
 import torchvision  # noqa: E402

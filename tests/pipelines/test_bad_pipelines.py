@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from command import refused
 
-from mtlscale.training.losses import LOSSES
-from pipelines._suite import LABELS
+from mtlscale.training.engine.losses import LOSSES
+from pipelines._steps.suite import LABELS
 
 MINE = '''\
 import numpy as np
 import pyarrow as pa
-from mtlscale.spec import SPLITS, Task, TaskSuite
+from mtlscale.config import SPLITS, Task, TaskSuite
 from pipelines import Pipeline, Prepared
 
 class Mine(Pipeline):

@@ -18,10 +18,10 @@ from image_sets import (
 )
 from PIL import Image
 
-from mtlscale.data.prepared import load_prepared, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError
-from pipelines.celeba import NINE
+from mtlscale.config import SPLITS, UserError
+from mtlscale.data.format.prepared import load_prepared, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
+from pipelines.image.celeba import NINE
 
 NAMES = ("Attractive", "Bald", *NINE, "Young")
 COUNT = 120  # the own split of the first 60 happens to have none in val
@@ -197,8 +197,8 @@ def test_a_damaged_zip_is_named(source: Path, tmp_path: Path) -> None:
 LIMITED = """
 import resource, sys
 from pathlib import Path
-from mtlscale.spec import UserError
-from mtlscale.execution.prepare import prepare
+from mtlscale.config import UserError
+from mtlscale.execution.preparing.prepare import prepare
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000,) * 2)
 try:
     prepare("celeba", {}, Path(sys.argv[1]), Path(sys.argv[2]), engine="local")

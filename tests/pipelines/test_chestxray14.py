@@ -18,10 +18,10 @@ from image_sets import (
 )
 from PIL import Image
 
-from mtlscale.data.prepared import load_prepared, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError
-from pipelines.chestxray14 import FINDINGS, NOTHING
+from mtlscale.config import SPLITS, UserError
+from mtlscale.data.format.prepared import load_prepared, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
+from pipelines.image.chestxray14 import FINDINGS, NOTHING
 
 PATIENTS, TESTED = 60, 12  # with two images each; the last are the test list's
 HEADER = (

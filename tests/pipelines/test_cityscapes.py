@@ -17,9 +17,9 @@ from image_sets import (
 from official.cityscapes import FOLDERS, HEIGHT, WIDTH, path_of, stems, write
 from PIL import Image
 
-from mtlscale.data.prepared import load_prepared, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import UserError
+from mtlscale.config import UserError
+from mtlscale.data.format.prepared import load_prepared, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
 
 SIZE = {"size": [32, 64], "validation": 0.3}
 # Of the official label table: id -> training id of the 19 classes, and the categories in their order.

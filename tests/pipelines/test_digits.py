@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mtlscale.data.prepared import load_prepared, read_ids, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError
+from mtlscale.config import SPLITS, UserError
+from mtlscale.data.format.prepared import load_prepared, read_ids, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
 
 PER_DIGIT = [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]  # of scikit-learn's documentation
 

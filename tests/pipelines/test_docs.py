@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
 
-import pipelines
-from mtlscale.spec import component, parse_override
+from mtlscale.config import component, parse_override
+from mtlscale.config.registry import components
 
 DOCS = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text(encoding="utf-8")
-NAMES = sorted(p.stem for p in Path(pipelines.__path__[0]).glob("[!_]*.py"))
+NAMES = components.names("datasets", plugins=False)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -32,8 +33,8 @@ def test_no_place_on_this_machine_is_named() -> None:
 @pytest.mark.parametrize("name", [name for name in NAMES if component("datasets", name).hub])
 def test_the_columns_of_the_hub_are_those_of_the_code(name: str) -> None:
     """Every name in the table's row is in the pipeline's source, or in what small pictures share."""
-    folder = Path(pipelines.__path__[0])
-    source = "".join((folder / file).read_text() for file in (f"{name}.py", "_hub_images.py"))
+    modules = (component("datasets", name).__module__, "pipelines._formats.hub_images")
+    source = "".join(Path(str(sys.modules[module].__file__)).read_text() for module in modules)
     section = DOCS.partition("## Sets of the `datasets` library")[2].partition("\n## ")[0]
     lines = section.splitlines()
     start = next(n for n, line in enumerate(lines) if line.startswith(f"| `{name}`"))
@@ -46,4 +47,4 @@ def test_the_columns_of_the_hub_are_those_of_the_code(name: str) -> None:
     for row in rows:
         for column in re.findall(r"`(\w+)`", row.split("|")[3]):
             stem = re.sub(r"(_?)(7|13|19)$", r"\1", column)
-            assert f'"{column}"' in source or f'f"{stem}{{n}}"' in source, column
+            assert f'"{column}"' in source or re.search(rf'f"{stem}\{{\w+\}}"', source), column

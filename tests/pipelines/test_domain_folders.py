@@ -13,11 +13,11 @@ import pytest
 import torch
 from image_sets import IN_PROCESS, picture, prepared_bytes, save
 
-from mtlscale.data.pictures import colour
-from mtlscale.data.prepared import PreparedData, load_prepared, read_ids, read_manifest
-from mtlscale.data.readers import open_reader
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import UserError, build
+from mtlscale.config import UserError, build
+from mtlscale.data.format.image_decoding import colour
+from mtlscale.data.format.prepared import PreparedData, load_prepared, read_ids, read_manifest
+from mtlscale.data.readers.random_access import open_reader
+from mtlscale.execution.preparing.prepare import prepare
 from pipelines import Work
 
 CLASSES = ("back_pack", "bike", "mug")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mtlscale.spec import UserError
-from pipelines._domains import TARGET, TASK, Domain, adaptation
+from mtlscale.config import UserError
+from pipelines.domains._adaptation import TARGET, TASK, Domain, adaptation
 
 CLASSES = ("cup", "lamp", "shoe")
 

@@ -13,15 +13,15 @@ import pytest
 import torch
 from image_sets import IN_PROCESS, assert_same_bytes, encoded, picture, save
 
-from mtlscale.data.choice import OnDisk, bound, choose, needed
-from mtlscale.data.prepared import PreparedData, load_prepared, read_manifest
-from mtlscale.data.readers import open_reader
-from mtlscale.data.shared import fetch, publish
-from mtlscale.execution.prepare import SOURCES, prepare
+from mtlscale.config import SPLITS, UserError, load_experiment
+from mtlscale.data.format.prepared import PreparedData, load_prepared, read_manifest
+from mtlscale.data.readers.random_access import open_reader
+from mtlscale.data.readers.reader_selection import OnDisk, bound, choose, needed
+from mtlscale.data.remote import fetch, publish
+from mtlscale.execution.preparing.prepare import SOURCES, prepare
 from mtlscale.records import Storage
-from mtlscale.spec import SPLITS, UserError, load_experiment
 from mtlscale.training import train
-from pipelines.celeba import NINE
+from pipelines.image.celeba import NINE
 
 COUNT, SIZE = 48, 16
 PARTS = ("train", "train", "train", "val", "test", "train")

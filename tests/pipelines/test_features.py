@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtlscale.spec import UserError
-from pipelines._features import one_against_rest, principal_components, random_split, standardise
+from mtlscale.config import UserError
+from pipelines._steps.features import one_against_rest, principal_components, random_split, standardise
 
 
 def ids(count: int) -> list[str]:

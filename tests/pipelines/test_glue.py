@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from image_sets import prepared_bytes
 
-from mtlscale.data.prepared import load_prepared, read_ids
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError
+from mtlscale.config import SPLITS, UserError
+from mtlscale.data.format.prepared import load_prepared, read_ids
+from mtlscale.execution.preparing.prepare import prepare
 from pipelines import Work
-from pipelines.glue import LAYOUTS
+from pipelines.text.glue import LAYOUTS
 
 HEADERS = {
     "CoLA": "",

@@ -19,14 +19,15 @@ import torch
 from image_sets import IN_PROCESS, WITH_RAY, assert_same_bytes, by_id, encoded, picture
 from PIL import Image
 
-from mtlscale.data.prepared import load_prepared, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import UserError
-from pipelines import Work, _hub
-from pipelines._hub import HubFolder, is_hub_folder
-from pipelines._hub_images import labelled_images
-from pipelines.celeba import NINE, Celeba
-from pipelines.newsgroups import LABELS, Newsgroups
+from mtlscale.config import UserError
+from mtlscale.data.format.prepared import load_prepared, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
+from pipelines import Work
+from pipelines._formats import hub as _hub
+from pipelines._formats.hub import HubFolder, is_hub_folder
+from pipelines._formats.hub_images import labelled_images
+from pipelines.image.celeba import NINE, Celeba
+from pipelines.text.newsgroups import LABELS, Newsgroups
 
 datasets = pytest.importorskip("datasets")
 FORMS = ("saved", "parquet", "cache")
@@ -374,8 +375,8 @@ def test_a_folder_without_training_part_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # test_nyuv2_pictures_are_those_of_the_folder holds this for small pictures
 def test_real_frames_are_those_of_the_zip(shared_data: Path, tmp_path: Path) -> None:
-    from pipelines._store import Store
-    from pipelines.nyuv2 import Nyuv2
+    from pipelines._sources.file_store import Store
+    from pipelines.image.nyuv2 import Nyuv2
 
     if not (shared_data / "nyuv2").is_dir():
         pytest.skip("no nyuv2 in the folder of real data")
@@ -557,9 +558,7 @@ def digits_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write(tmp_path / "my" / "mnist", {"train": digit_columns(*digits())}, features, "parquet")
 
 
-@pytest.mark.parametrize(
-    "source", [pytest.param("hf:my/mnist", marks=pytest.mark.slow), Path("hf:my/mnist"), "hf:my/mnist:default"]
-)
+@pytest.mark.parametrize("source", ["hf:my/mnist", Path("hf:my/mnist"), "hf:my/mnist:default"])
 def test_a_name_goes_through_the_library(
     digits_on_the_hub: Path, tmp_path: Path, source: Path | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -695,7 +694,7 @@ def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:
 
 
 def test_cells_that_are_no_picture_or_array(tmp_path: Path) -> None:
-    from pipelines._tables import location, read_cell
+    from pipelines._sources.table_cells import location, read_cell
 
     table = pa.table(
         {

@@ -12,11 +12,11 @@ import pytest
 from image_sets import IN_PROCESS, assert_same_bytes, by_id, picture, save
 from scipy.io import savemat
 
-from mtlscale.data.prepared import load_prepared, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError
-from pipelines._nyu_classes import TO_13
-from pipelines.celeba import NINE
+from mtlscale.config import SPLITS, UserError
+from mtlscale.data.format.prepared import load_prepared, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
+from pipelines._images.nyu_classes import TO_13
+from pipelines.image.celeba import NINE
 
 # -- CelebA as on Kaggle -----------------------------------------------------------------------------------------------
 

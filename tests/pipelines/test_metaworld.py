@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from mtlscale.data.prepared import PreparedData, load_prepared, read_ids, read_manifest
-from mtlscale.environments import ACTIONS, OBSERVATIONS, MetaWorld, Simulated, episode_seed, expert_of
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError, load_experiment
-from pipelines._demonstrations import EpisodeMaker
+from mtlscale.config import SPLITS, UserError, load_experiment
+from mtlscale.data.format.prepared import PreparedData, load_prepared, read_ids, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
+from mtlscale.rl.datasets._demonstrations import EpisodeMaker
+from mtlscale.rl.environments import ACTIONS, OBSERVATIONS, MetaWorld, Simulated, episode_seed, expert_of
 
 pytest.importorskip("metaworld")
 

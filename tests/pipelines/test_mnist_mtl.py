@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from mtlscale.data.prepared import load_prepared, read_ids, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError
+from mtlscale.config import SPLITS, UserError
+from mtlscale.data.format.prepared import load_prepared, read_ids, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
 
 SMALL = {"positives": 10, "negatives": 2, "components": 4}
 WriteIdx = Callable[..., Path]

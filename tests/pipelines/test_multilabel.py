@@ -9,9 +9,9 @@ import pytest
 import torch
 from image_sets import prepared_bytes
 
-from mtlscale.data.prepared import load_prepared, read_ids, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError
+from mtlscale.config import SPLITS, UserError
+from mtlscale.data.format.prepared import load_prepared, read_ids, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
 from pipelines import Work
 
 FEATURES, LABELS = ("size", "it's wide", "constant"), ("loud", "very calm")
@@ -178,7 +178,7 @@ def test_a_set_that_is_not_there(source: Path, tmp_path: Path) -> None:
     [
         ({}, (103,), 14, (1500, 917)),
         ({"set": "emotions"}, (72,), 6, (391, 202)),
-        pytest.param({"set": "medical", "rare": "drop"}, (1449,), 20, (333, 645), marks=pytest.mark.slow),
+        ({"set": "medical", "rare": "drop"}, (1449,), 20, (333, 645)),
     ],
 )
 def test_the_sets_themselves(

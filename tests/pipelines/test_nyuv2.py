@@ -22,12 +22,12 @@ from image_sets import (
 from PIL import Image
 from scipy.io import savemat
 
-from mtlscale.data.prepared import load_prepared, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError
-from pipelines._normals import estimate_normals
-from pipelines._nyu_classes import CLASSES_13, CLASSES_40, TO_13
-from pipelines.nyuv2 import CAMERA
+from mtlscale.config import SPLITS, UserError
+from mtlscale.data.format.prepared import load_prepared, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
+from pipelines._images.normals import estimate_normals
+from pipelines._images.nyu_classes import CLASSES_13, CLASSES_40, TO_13
+from pipelines.image.nyuv2 import CAMERA
 
 HEIGHT, WIDTH = 48, 64
 SIZE = {"size": [24, 32]}

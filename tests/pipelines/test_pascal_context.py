@@ -16,9 +16,9 @@ from official.pascal_context import HAND, HEAD, HEIGHT, TRAIN, VAL, WIDTH, perso
 from PIL import Image
 from scipy.io import loadmat, savemat
 
-from mtlscale.data.prepared import PreparedData, load_prepared, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import UserError
+from mtlscale.config import UserError
+from mtlscale.data.format.prepared import PreparedData, load_prepared, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
 
 SIZE = {"size": [20, 30], "validation": 0.3}
 

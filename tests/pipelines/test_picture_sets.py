@@ -15,11 +15,11 @@ import pytest
 from image_sets import encoded, picture
 from scipy.io import savemat
 
-from mtlscale.data.prepared import PreparedData, load_prepared, read_ids, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError, component
-from pipelines._plain_pickle import NotPlain, read_plain
-from pipelines.cifar100 import COARSE, FINE
+from mtlscale.config import SPLITS, UserError, component
+from mtlscale.data.format.prepared import PreparedData, load_prepared, read_ids, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
+from pipelines._formats.plain_pickle import NotPlain, read_plain
+from pipelines.image.cifar100 import COARSE, FINE
 
 CLASSES = component("datasets", "cifar10").classes  # type: ignore[attr-defined]
 BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
@@ -333,7 +333,6 @@ def test_nothing_of_a_pickle_is_run(tmp_path: Path) -> None:
             read_plain(content)
 
 
-@pytest.mark.slow  # 12,000 pictures; the layouts are read above, of a few
 @pytest.mark.skipif(not Path(os.environ.get("MTLSCALE_DATA", "/"), "cifar10").is_dir(), reason="needs CIFAR-10")
 def test_the_real_subset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MTLSCALE_DATA", REAL)

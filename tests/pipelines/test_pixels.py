@@ -7,9 +7,9 @@ import pytest
 from image_sets import encoded
 from PIL import Image
 
-from mtlscale.spec import UserError
-from pipelines import _pixels as pixels
-from pipelines._store import Store, Unreadable, read_file
+from mtlscale.config import UserError
+from pipelines._images import pixels as pixels
+from pipelines._sources.file_store import Store, Unreadable, read_file
 
 
 def test_nearest_takes_the_pixel_under_the_new_centre() -> None:

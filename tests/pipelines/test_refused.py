@@ -12,12 +12,14 @@ import pytest
 from image_sets import picture, save
 from scipy.io import savemat
 
-from mtlscale.data.prepared import SourceInfo, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, Task, TaskSuite, UserError, build
-from pipelines import Prepared, Work, _tasks, _write_pieces, write_prepared
-from pipelines._checks import check_tables
-from pipelines.celeba import NINE
+from mtlscale.config import SPLITS, Task, TaskSuite, UserError, build
+from mtlscale.data.format.prepared import SourceInfo, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
+from pipelines import Prepared, Work, write_prepared
+from pipelines._steps import ray_tasks as _tasks
+from pipelines._steps.checks import check_tables
+from pipelines._writing import write_pieces as _write_pieces
+from pipelines.image.celeba import NINE
 
 COUNT = 240
 SIZE = 64

@@ -8,9 +8,9 @@ import pytest
 import torch
 from scipy.io import loadmat, savemat
 
-from mtlscale.data.prepared import load_prepared, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError
+from mtlscale.config import SPLITS, UserError
+from mtlscale.data.format.prepared import load_prepared, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
 
 
 def write(path: Path, sizes: tuple[int, ...] = (30, 22, 40), **changes: Any) -> Path:

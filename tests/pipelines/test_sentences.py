@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from image_sets import prepared_bytes
 
-from mtlscale.data.prepared import load_prepared, read_ids, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError
+from mtlscale.config import SPLITS, UserError
+from mtlscale.data.format.prepared import load_prepared, read_ids, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
 from pipelines import Work
-from pipelines.sentences import DEFAULT, SETS
+from pipelines.text.sentences import DEFAULT, SETS
 
 # Lines in the files (README of the data).
 ROWS = {"MR": 10662, "SUBJ": 10000, "CR": 3775, "MPQA": 10606, "TREC": 5952, "SST-1": 11855, "SST-2": 9613}
@@ -129,7 +129,7 @@ def test_an_archive_with_unsafe_members_is_refused(tmp_path: Path) -> None:
         prepare("sentences", {}, tmp_path, tmp_path / "home")
 
 
-@pytest.mark.parametrize("split", [pytest.param("own", marks=pytest.mark.slow), "official"])
+@pytest.mark.parametrize("split", ["own", "official"])
 def test_the_sets_themselves(shared_data: Path, tmp_path: Path, split: str) -> None:
     source = shared_data / "sentence_tasks"
     if not source.is_dir():

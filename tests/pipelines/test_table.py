@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from mtlscale.data.prepared import load_prepared, read_ids, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError
+from mtlscale.config import SPLITS, UserError
+from mtlscale.data.format.prepared import load_prepared, read_ids, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
 
 Change = Callable[[pd.DataFrame], pd.DataFrame]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines._conllu import UPOS, read_conllu
-from pipelines._tagged import begun, is_iob2, read_columns, with_beginnings
+from pipelines._formats.conllu import UPOS, read_conllu
+from pipelines._formats.tagged import begun, is_iob2, read_columns, with_beginnings
 
 UD = Path(os.environ.get("MTLSCALE_DATA", "/nowhere"), "ud")
 # Six treebanks with fused words, hidden nodes, spaces in words or neither.

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mtlscale.data.prepared import PreparedData, load_prepared, read_ids, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError, build
+from mtlscale.config import SPLITS, UserError, build
+from mtlscale.data.format.prepared import PreparedData, load_prepared, read_ids, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
 from pipelines import Work
 
 PARTS = {"train": 6, "dev": 3, "test": 4}  # sentences

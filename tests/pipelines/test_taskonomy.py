@@ -21,10 +21,10 @@ from image_sets import (
 from official.taskonomy import SIDE, VIEWS, path_of, views_of, write
 from PIL import Image
 
-from mtlscale.data.prepared import load_prepared, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError
-from pipelines.taskonomy import BUILDINGS, DOMAINS, Taskonomy
+from mtlscale.config import SPLITS, UserError
+from mtlscale.data.format.prepared import load_prepared, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
+from pipelines.image.taskonomy import BUILDINGS, DOMAINS, Taskonomy
 
 SIZE = {"size": [32, 32], "validation": 0.3}
 
@@ -157,9 +157,9 @@ def test_the_share_of_validation_is_one_of_what_test_leaves() -> None:
 @pytest.mark.parametrize(
     ("name", "inside"),
     [
-        pytest.param("{building}_{domain}.tar", "{domain}", marks=pytest.mark.slow),
+        ("{building}_{domain}.tar", "{domain}"),
         ("{building}_{domain}.tar", ""),
-        pytest.param("{domain}__taskonomy__{building}.tar", "", marks=pytest.mark.slow),
+        ("{domain}__taskonomy__{building}.tar", ""),
         ("{domain}__taskonomy__{building}.tar", "{domain}/taskonomy/{building}"),
     ],
 )

@@ -6,9 +6,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtlscale.data.prepared import SPECIAL_WORDS
-from mtlscale.data.texts import PADDING, UNKNOWN, encode, latin1_words, split_words
-from pipelines._text import count_words, rank_words
+from mtlscale.data.format.prepared import SPECIAL_WORDS
+from mtlscale.data.format.texts import PADDING, UNKNOWN, encode, latin1_words, split_words
+from pipelines._texts.token_ids import count_words, rank_words
 
 words = st.text("abcé0", min_size=1, max_size=3)
 texts = st.lists(st.lists(words, max_size=8), min_size=1, max_size=6)

@@ -14,13 +14,13 @@ import pytest
 import torch
 from image_sets import prepared_bytes
 
-from mtlscale.data.prepared import SPECIAL_WORDS, PreparedData, load_prepared, read_ids, read_manifest
-from mtlscale.data.texts import SEPARATOR, words_of
-from mtlscale.execution.pack import pack
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError, load_experiment
+from mtlscale.config import SPLITS, UserError, load_experiment
+from mtlscale.data.format.prepared import SPECIAL_WORDS, PreparedData, load_prepared, read_ids, read_manifest
+from mtlscale.data.format.texts import SEPARATOR, words_of
+from mtlscale.execution.cluster.job_bundle import pack
+from mtlscale.execution.preparing.prepare import prepare
 from pipelines import Work
-from pipelines._labelled_texts import keys_of, own_splits
+from pipelines._texts.labelled_texts import keys_of, own_splits
 
 COUNT = 120
 Row = tuple[str, str]

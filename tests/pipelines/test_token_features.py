@@ -11,16 +11,17 @@ import pytest
 import torch
 from checkpoints import WORDS, write_checkpoint
 
+from mtlscale.config import MISSING_CLASS, SPLITS, Task, TaskSuite, UserError
+from mtlscale.config import named_files as files
 from mtlscale.data import load_prepared
-from mtlscale.data.manifest import SourceInfo
-from mtlscale.data.readers import open_reader
-from mtlscale.data.sequences import RaggedSamples
-from mtlscale.data.views import viewed
-from mtlscale.encoders.pretrained_layers import PretrainedLayers
-from mtlscale.spec import MISSING_CLASS, SPLITS, Task, TaskSuite, UserError, files
-from pipelines._base import Pipeline, Prepared, Work
-from pipelines._token_features import TokenFeatures, standardised, with_token_features
-from pipelines._write import write_prepared
+from mtlscale.data.format.manifest import SourceInfo
+from mtlscale.data.format.sequences import RaggedSamples
+from mtlscale.data.readers.random_access import open_reader
+from mtlscale.data.sampling.views import viewed
+from mtlscale.encoders.text.pretrained_layers import PretrainedLayers
+from pipelines._texts.token_features import TokenFeatures, standardised, with_token_features
+from pipelines._writing.write import write_prepared
+from pipelines.contract import Pipeline, Prepared, Work
 
 pytest.importorskip("transformers")
 
@@ -91,7 +92,7 @@ def test_the_model_sees_no_place_behind_the_longest_sentence_of_a_batch(
         return result
 
     monkeypatch.setattr(function._module, "prepare", noted)
-    monkeypatch.setattr("pipelines._token_features._AT_ONCE", 12)
+    monkeypatch.setattr("pipelines._texts.token_features._AT_ONCE", 12)
     function(table())
     longest = ((pieces()[0] != 0) * np.arange(1, LENGTH + 1)).max(1)
     assert widths == sorted(widths) and len(set(widths)) > 2 and max(widths) == longest.max()

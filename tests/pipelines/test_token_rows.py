@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 from checkpoints import needs_transformers, write_checkpoint
 
-from mtlscale.data.tokenizer import frame
-from mtlscale.spec import UserError
+from mtlscale.config import UserError
+from mtlscale.data.format.tokenizer import frame
 from pipelines import Work
-from pipelines._conllu import UPOS, read_conllu
-from pipelines._tagged import Read, Sentence
-from pipelines._tagged_texts import Gathered
-from pipelines._token_rows import by_pieces, by_words
+from pipelines._formats.conllu import UPOS, read_conllu
+from pipelines._formats.tagged import Read, Sentence
+from pipelines._texts.tagged_texts import Gathered
+from pipelines._texts.token_rows import by_pieces, by_words
 
 UD = Path(os.environ.get("MTLSCALE_DATA", "/nowhere"), "ud")
 E5 = Path(os.environ.get("MTLSCALE_E5", "/nowhere"))  # a folder that benchmarks/e5_checkpoint.py wrote

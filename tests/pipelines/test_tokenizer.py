@@ -10,11 +10,11 @@ import pytest
 import torch
 from checkpoints import write_checkpoint
 
-from mtlscale.data.prepared import PreparedData, load_prepared, read_ids, read_manifest
-from mtlscale.encoders.pretrained import Pretrained
-from mtlscale.execution.pack import pack
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import SPLITS, UserError, load_experiment
+from mtlscale.config import SPLITS, UserError, load_experiment
+from mtlscale.data.format.prepared import PreparedData, load_prepared, read_ids, read_manifest
+from mtlscale.encoders.text.pretrained import Pretrained
+from mtlscale.execution.cluster.job_bundle import pack
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.torchvision_ops import declare
 
 declare()  # transformers imports torchvision

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from mtlscale.data.prepared import PreparedData, load_prepared
-from mtlscale.execution.prepare import prepare
+from mtlscale.config import SPLITS, UserError
+from mtlscale.config.registry import components
+from mtlscale.data.format.prepared import PreparedData, load_prepared
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.solvers import covariance_similarity
-from mtlscale.spec import SPLITS, UserError, components
 from pipelines import Work
-from pipelines.transfer import Transfer
+from pipelines.generated.transfer import Transfer
 
 Arrays = tuple[np.ndarray, np.ndarray]
 KINDS = ("same", "disjoint", "rotated")

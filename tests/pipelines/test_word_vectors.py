@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from mtlscale.data.prepared import VECTORS, load_prepared, read_manifest
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import UserError, build
+from mtlscale.config import UserError, build
+from mtlscale.data.format.prepared import VECTORS, load_prepared, read_manifest
+from mtlscale.execution.preparing.prepare import prepare
 
 FITTED = {"vectors": "word2vec", "vector_dimensions": 8}
 

@@ -15,11 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mtlscale.data.columns import numbers
-from mtlscale.spec import SPLITS, Task, TaskSuite, UserError
-from pipelines import Part, Prepared, Work, _shards, _tasks, check_prepared
-from pipelines import _write_pieces as writing
-from pipelines._write_pieces import write_pieces
+from mtlscale.config import SPLITS, Task, TaskSuite, UserError
+from mtlscale.data.format.columns import numbers
+from pipelines import Part, Prepared, Work, check_prepared
+from pipelines._steps import ray_tasks as _tasks
+from pipelines._writing import shards as _shards
+from pipelines._writing import write_pieces as writing
+from pipelines._writing.write_pieces import write_pieces
 
 SIDE = 8
 SUITE = TaskSuite(

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from mtlscale.spec import SPLITS, Task, TaskSuite
+from mtlscale.config import SPLITS, Task, TaskSuite
 from pipelines import Pipeline, Prepared, Work
 
 SIZES = {"train": (40, 16), "val": (15, 9), "test": (21, 11)}  # of the kinds, and of none of them

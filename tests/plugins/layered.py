@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale.architectures import Architecture, MultiTaskModule, Phase, Turn
-from mtlscale.balancing.conflict_noticed import ConflictNoticed
-from mtlscale.balancing.equal import Equal
+from mtlscale.balancing.jacobian.conflict_noticed import ConflictNoticed
+from mtlscale.balancing.losses.equal import Equal
+from mtlscale.config import TaskSuite, knob
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import BatchNorm2d, EncoderModule
-from mtlscale.spec import TaskSuite, knob
 
 LAYERS = 3
 

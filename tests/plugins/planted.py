@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from mtlscale.spec import SPLITS, Task, TaskSuite, knob
+from mtlscale.config import SPLITS, Task, TaskSuite, knob
 from pipelines import Pipeline, Prepared, Work
 
 ROWS, FEATURES = 120, 6

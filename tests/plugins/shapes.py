@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from mtlscale.spec import MISSING_CLASS, SPLITS, Task, TaskSuite, knob
+from mtlscale.config import MISSING_CLASS, SPLITS, Task, TaskSuite, knob
 from pipelines import Pipeline, Prepared, Work
 
 IMAGES = {"train": 25, "val": 7, "test": 8}

@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from mtlscale.balancing import Balancer, State
-from mtlscale.spec import knob
+from mtlscale.config import knob
 
 
 class Stuck(Balancer):

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from mtlscale.data.prepared import SPECIAL_WORDS
-from mtlscale.spec import MISSING_CLASS, Task, TaskSuite
+from mtlscale.config import MISSING_CLASS, Task, TaskSuite
+from mtlscale.data.format.prepared import SPECIAL_WORDS
 from pipelines import Pipeline, Prepared, Work
 
 ROWS = {"train": 24, "val": 8, "test": 8}

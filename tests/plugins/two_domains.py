@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from mtlscale.spec import knob
+from mtlscale.config import knob
 from pipelines import Pipeline, Prepared, Work
-from pipelines._domains import Domain, adaptation
+from pipelines.domains._adaptation import Domain, adaptation
 
 CLASSES, FEATURES = ("cup", "lamp", "shoe"), 6
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from mtlscale.spec import MISSING_CLASS, SPLITS, Task, TaskSuite, knob
+from mtlscale.config import MISSING_CLASS, SPLITS, Task, TaskSuite, knob
 from pipelines import Pipeline, Prepared, Work
 
 SIZES = {"a": 61, "b": 40, "c": 23}

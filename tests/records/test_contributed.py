@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mtlscale.records import RunRecord
-from mtlscale.records.contributed import records_hash, redacted
+from mtlscale.records.submission_schema import records_hash, redacted
 
 
 def record(**fields: object) -> RunRecord:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -58,12 +58,6 @@ def record() -> Callable[..., RunRecord]:
         return RunRecord(method=method, seed=seed, **{**defaults, **fields})
 
     return make
-
-
-@pytest.fixture(scope="session")
-def without_epochs() -> Callable[[Iterable[RunRecord]], list[RunRecord]]:
-    """Leave out the epochs of runs whose report is written: each picture of them takes time, other tests draw it."""
-    return lambda runs: [run.model_copy(update={"epochs": []}) for run in runs]
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
+from mtlscale.config import UserError
 from mtlscale.records import RunRecord
-from mtlscale.spec import UserError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import adaptation as program

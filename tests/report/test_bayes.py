@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtlscale.report.bayes import signed_rank
-from mtlscale.report.ranking import FEWEST_DATASETS
+from mtlscale.report.stats.bayes import signed_rank
+from mtlscale.report.stats.ranking import FEWEST_DATASETS
 
 
 @pytest.mark.parametrize("shift", [-1.5, 0.0, 0.6, 1.2, 3.0])

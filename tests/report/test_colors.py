@@ -2,8 +2,8 @@ import itertools
 
 import pytest
 
-from mtlscale.report.colors import COLORS, GREY, HUES, Look, looks, page_looks
-from mtlscale.report.leaderboard import Leaderboard
+from mtlscale.report.charts.colors import COLORS, GREY, HUES, Look, looks, page_looks
+from mtlscale.report.tables.leaderboard import Leaderboard
 
 LIGHT, DARK = "#ffffff", "#1b1f26"  # what figures stand on
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from mtlscale.report.curves import MOST_SEEDS, epoch_frame, over_seeds, trace_frame, varying_weights
-from mtlscale.report.statistics import half_width
+from mtlscale.report.stats.curves import MOST_SEEDS, epoch_frame, over_seeds, trace_frame, varying_weights
+from mtlscale.report.stats.statistics import half_width
 
 
 def test_mean_and_variance_over_tasks_then_mean_over_seeds(record):

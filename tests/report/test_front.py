@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from moocore import hypervolume as reference_hypervolume
 
+from mtlscale.nas.report.cell_graphs import cell_figure, cell_plot, drawable
 from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard
-from mtlscale.report.cells import cell_figure, cell_plot, drawable
-from mtlscale.report.colors import looks
-from mtlscale.report.front import dominated, front_figure, front_of, front_plot, hypervolume
-from mtlscale.report.searched import searched_figures, searched_pictures
+from mtlscale.report.charts.colors import looks
+from mtlscale.report.charts.front import dominated, front_figure, front_of, front_plot, hypervolume
+from mtlscale.report.structures.searched import searched_figures, searched_pictures
 
 CELLS = {
     "normal": [[["sep3", 0], ["skip", 1]], [["max3", 2], ["sep5", 0]]],

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-import runpy
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from mtlscale.config import Experiment
 from mtlscale.records import RunRecord
-from mtlscale.spec import Experiment
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import gains as program
@@ -79,14 +79,10 @@ def test_sides_with_and_without_noise_are_apart(record: Record) -> None:
     }
 
 
-def test_the_picture_is_drawn_and_a_home_without_runs_is_said(
-    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_picture_is_drawn_and_a_home_without_runs_is_said(record: Record, tmp_path: Path) -> None:
     found = program.gains(runs(record), "mine", "equal", "accuracy", lambda dataset, task: True)
     assert program.picture(found, "mine over equal", tmp_path / "gains.png").stat().st_size > 5_000
-    monkeypatch.setattr(sys, "argv", ["gains.py", "svd_noise_yeast_cpu", "--home", str(tmp_path)])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(program.__file__), run_name="__main__")  # as a process does, without its imports
-    done = capsys.readouterr()
-    assert ended.value.code == 2 and done.err.count("\n") == 1
-    assert "has finished runs of svd_reweighting and equal" in done.err and not done.out
+    command = [sys.executable, str(program.__file__), "svd_noise_yeast_cpu", "--home", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "has finished runs of svd_reweighting and equal" in done.stderr and not done.stdout

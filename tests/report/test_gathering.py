@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from mtlscale.config import UserError
 from mtlscale.records import RunRecord
-from mtlscale.report.formats import Shown
-from mtlscale.report.gathering import Source, Wanted, gather
-from mtlscale.spec import UserError
+from mtlscale.report.formats.formats import Shown
+from mtlscale.report.tables.merge_experiments import Source, Wanted, gather
 
 Make = Callable[..., RunRecord]
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from mtlscale.cli.terminal import table
-from mtlscale.report.grid import Grid
+from mtlscale.cli.output.terminal import table
+from mtlscale.report.formats.grid import Grid
 
 WORDS = st.text(st.sampled_from("abcß中±%_ "), max_size=60).map(lambda text: " ".join(text.split()))
 

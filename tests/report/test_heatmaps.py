@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mtlscale.records import Epoch, RunRecord
 from mtlscale.report import write_report
-from mtlscale.report.heatmaps import heat_figure, matrices
+from mtlscale.report.charts.heatmaps import heat_figure, matrices
 
 Make = Callable[..., RunRecord]
 NORMS = [[0.0, 1.5], [0.25, 0.0], [2.0, 0.5]]

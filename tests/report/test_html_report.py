@@ -7,10 +7,11 @@ from html.parser import HTMLParser
 import pytest
 from plotly.offline import get_plotlyjs
 
-from mtlscale.report import Leaderboard, layout, write_report
-from mtlscale.report.grids import grids
-from mtlscale.report.html import page
-from mtlscale.report.pages import MOST_COLUMNS
+from mtlscale.report import Leaderboard, write_report
+from mtlscale.report.formats import layout
+from mtlscale.report.formats.grids import grids
+from mtlscale.report.formats.html import page
+from mtlscale.report.formats.pages import MOST_COLUMNS
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 

@@ -7,18 +7,18 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from mtlscale.execution.rows import _numbers
+from mtlscale.config import UserError
+from mtlscale.execution.summary_rows import _numbers
 from mtlscale.metrics import delta_flat, delta_i, delta_main, relative_error, safeness
 from mtlscale.records import Epoch, ItemErrors, RunRecord
 from mtlscale.report import write_report
-from mtlscale.report.columns import columns
-from mtlscale.report.glossary import glossary
-from mtlscale.report.html import page
-from mtlscale.report.json_text import json_text
-from mtlscale.report.leaderboard import Leaderboard
-from mtlscale.report.plots import leaderboard_figure
-from mtlscale.report.statistics import half_width
-from mtlscale.spec import UserError
+from mtlscale.report.charts.plots import leaderboard_figure
+from mtlscale.report.formats.glossary import glossary
+from mtlscale.report.formats.html import page
+from mtlscale.report.formats.json_text import json_text
+from mtlscale.report.stats.statistics import half_width
+from mtlscale.report.tables.columns import columns
+from mtlscale.report.tables.leaderboard import Leaderboard
 from mtlscale.tracking.values import means
 
 DIRECTIONS = {"accuracy": True, "cross_entropy": False, "mIoU": True, "abs_err": False}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from mtlscale.report.near import FAR_FLOOR, with_room, without_far_floor
+from mtlscale.report.charts.label_placement import FAR_FLOOR, with_room, without_far_floor
 
 
 def scores(**values: float) -> pd.Series[float]:

@@ -8,11 +8,11 @@ import pytest
 
 from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard
-from mtlscale.report.gains import task_deltas
-from mtlscale.report.pairwise import pairwise
-from mtlscale.report.table import Table
-from mtlscale.report.takeaway import takeaway
-from mtlscale.report.words import legend
+from mtlscale.report.formats.legend import legend
+from mtlscale.report.stats.gains import task_deltas
+from mtlscale.report.stats.pairwise import pairwise
+from mtlscale.report.tables.table import Table
+from mtlscale.report.tables.takeaway import takeaway
 
 Record = Callable[..., RunRecord]
 Scores = Mapping[str, Sequence[tuple[float, float]]]  # method -> (accuracy, brier) of seeds 0, 1, 2

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
+from mtlscale.config import load_experiment
 from mtlscale.records import RunRecord
 from mtlscale.report.results import Results
-from mtlscale.spec import load_experiment
 
 
 def test_results_are_a_table_of_what_the_leaderboard_says(record: Callable[..., RunRecord], tmp_path: Path) -> None:

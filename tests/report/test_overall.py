@@ -7,14 +7,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mtlscale.report.across import BETTER, OPEN, SAME, WORSE, comparable
-from mtlscale.report.canvas import save
-from mtlscale.report.leaderboard import Leaderboard
-from mtlscale.report.overall_columns import letters
-from mtlscale.report.overall_plots import levels
-from mtlscale.report.pareto import pareto
-from mtlscale.report.statistics import half_width
-from mtlscale.spec import UserError
+from mtlscale.config import UserError
+from mtlscale.report.charts.canvas import save
+from mtlscale.report.overall.columns import letters
+from mtlscale.report.overall.multi_dataset import BETTER, OPEN, SAME, WORSE, comparable
+from mtlscale.report.overall.plots import levels
+from mtlscale.report.stats.pareto import pareto
+from mtlscale.report.stats.statistics import half_width
+from mtlscale.report.tables.leaderboard import Leaderboard
 
 METHODS = {"stl": 0.0, "equal": 0.5, "good": 4.5, "like": 0.6, "bad": -6.0}
 
@@ -215,7 +215,7 @@ def noisy(record, methods=tuple(range(5)), datasets=tuple(range(6)), shift=0.0):
     return Leaderboard.from_records(runs).overall()
 
 
-@settings(max_examples=1, deadline=None)  # beside the one given; each is a leaderboard of six data sets
+@settings(max_examples=3, deadline=None)
 @given(st.permutations(range(5)), st.permutations(range(6)), st.floats(-20, 15))
 @example([3, 0, 4, 2, 1], [5, 2, 0, 3, 1, 4], 7.5)
 def test_order_and_a_constant_change_nothing(record, methods, datasets, shift):

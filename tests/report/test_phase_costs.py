@@ -9,9 +9,9 @@ import pytest
 
 from mtlscale.records import PhaseCost, RunRecord
 from mtlscale.report import Leaderboard, Table
-from mtlscale.report.colors import page_looks
-from mtlscale.report.html import page
-from mtlscale.report.layout import columns, markdown
+from mtlscale.report.charts.colors import page_looks
+from mtlscale.report.formats.html import page
+from mtlscale.report.formats.layout import columns, markdown
 
 Make = Callable[..., RunRecord]
 
@@ -73,7 +73,7 @@ def test_without_phases_there_are_no_such_columns(record: Make) -> None:
 
 
 def test_quality_is_drawn_against_the_whole_cost(record: Make) -> None:
-    from mtlscale.report.figures import figures
+    from mtlscale.report.charts.interactive import figures
 
     runs = searched(record)
     table = Leaderboard.from_records(runs).tables["digits"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mtlscale.report.canvas import save
-from mtlscale.report.pictures import Maps, colours, picture_figure
+from mtlscale.report.charts.canvas import save
+from mtlscale.report.charts.prediction_grids import Maps, colours, picture_figure
 
 COUNT, HEIGHT, WIDTH = 3, 8, 10
 

@@ -9,18 +9,18 @@ import pandas as pd
 import pytest
 from command import mtlscale, refused
 
+from mtlscale.config import Experiment, Run, UserError, load_experiment
 from mtlscale.execution.observer import Silent
-from mtlscale.execution.places import load_records
-from mtlscale.execution.plan import Plan, PlannedRun
-from mtlscale.execution.rows import rows_of
+from mtlscale.execution.planning.plan import Plan, PlannedRun
+from mtlscale.execution.planning.result_sources import load_records
+from mtlscale.execution.planning.status import PLAN, PlanEntry, read_plan, write_plan
 from mtlscale.execution.runner import _note_plan
-from mtlscale.execution.standing import PLAN, PlanEntry, read_plan, write_plan
-from mtlscale.execution.worker import failed
+from mtlscale.execution.summary_rows import rows_of
+from mtlscale.execution.workers.worker import failed
 from mtlscale.records import Home, Ledger, RunRecord
 from mtlscale.report import Leaderboard, Results
-from mtlscale.report.statistics import holm
-from mtlscale.report.takeaway import takeaway
-from mtlscale.spec import Experiment, Run, UserError, load_experiment
+from mtlscale.report.stats.statistics import holm
+from mtlscale.report.tables.takeaway import takeaway
 
 UNEVEN = Path(__file__).parents[1] / "plugins" / "uneven.py"
 RULE = """\

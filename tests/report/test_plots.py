@@ -1,9 +1,9 @@
 import pytest
 from PIL import Image
 
-from mtlscale.report import plots
-from mtlscale.report.canvas import save
-from mtlscale.report.leaderboard import Leaderboard
+from mtlscale.report.charts import plots
+from mtlscale.report.charts.canvas import save
+from mtlscale.report.tables.leaderboard import Leaderboard
 
 
 def texts(figure):
@@ -106,7 +106,7 @@ def test_no_picture_is_higher_than_4000_pixels(record):
 
 
 def test_whatever_is_higher_is_drawn_smaller(tmp_path):
-    from mtlscale.report.canvas import new_figure
+    from mtlscale.report.charts.canvas import new_figure
 
     with Image.open(save(new_figure(4.0, 50.0), tmp_path / "high.png")) as image:
         assert image.height == 4000 and image.width == 320

@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from mtlscale.config import SHIPPED, UserError, load_experiment, shipped
+from mtlscale.config.registry import components
 from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard, Published, read_published, write_report
-from mtlscale.report.beside import compare
-from mtlscale.report.published import PublishedMethod, PublishedTable
-from mtlscale.spec import SHIPPED, UserError, components, load_experiment, shipped
-from pipelines.amazon import PRODUCTS
-from pipelines.celeba import NINE
-from pipelines.newsgroups import TOPICS
+from mtlscale.report.tables.published import PublishedMethod, PublishedTable
+from mtlscale.report.tables.published_comparison import compare
+from pipelines.image.celeba import NINE
+from pipelines.text.amazon import PRODUCTS
+from pipelines.text.newsgroups import TOPICS
 
 # Chai et al., ACL 2023, tables 2-3: the means of the columns, recomputed from the printed entries.
 MEANS = {

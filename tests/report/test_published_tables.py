@@ -5,11 +5,11 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from mtlscale.config import SHIPPED
 from mtlscale.metrics import higher_is_better
 from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard, Published, read_published
-from mtlscale.report.published import PublishedTable
-from mtlscale.spec import SHIPPED
+from mtlscale.report.tables.published import PublishedTable
 
 FOLDER = SHIPPED / "published"
 TABLES = {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from mtlscale.report.ranking import FEWEST_DATASETS, cliques, critical_difference, friedman, win_shares
+from mtlscale.report.stats.ranking import FEWEST_DATASETS, cliques, critical_difference, friedman, win_shares
 
 # Demšar (2006), table 6: AUC of four learners on 14 data sets. Of voting, C4.5+cf and C4.5+m+cf have ranks 2 and 3
 # there, so that their AUCs, alike in three digits, were not.

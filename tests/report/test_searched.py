@@ -11,18 +11,18 @@ import pytest
 
 from mtlscale.records import Epoch, Ledger, PhaseCost, RunRecord
 from mtlscale.report import Leaderboard, write_report
-from mtlscale.report.affinities import affinities, affinity_figure, affinity_plot
-from mtlscale.report.branching import branch_curves, branching_figure, branching_plot
-from mtlscale.report.conflicts import conflict_figure, conflict_plot, conflict_ratios, conflict_texts
-from mtlscale.report.curves import epoch_frame, traced
-from mtlscale.report.facts import facts
-from mtlscale.report.gates import gate_figure, gate_plot
-from mtlscale.report.parameters import count_text, parameter_figure, parameter_plot, sized
-from mtlscale.report.pareto import pareto
-from mtlscale.report.plots import pictures, trace_figure
-from mtlscale.report.published import PublishedTable
-from mtlscale.report.searched import searched_pictures
-from mtlscale.report.traces import shortened, trace_values
+from mtlscale.report.charts.parameter_counts import count_text, parameter_figure, parameter_plot, sized
+from mtlscale.report.charts.plots import pictures, trace_figure
+from mtlscale.report.stats.curves import epoch_frame, traced
+from mtlscale.report.stats.pareto import pareto
+from mtlscale.report.stats.traces import shortened, trace_values
+from mtlscale.report.structures.affinities import affinities, affinity_figure, affinity_plot
+from mtlscale.report.structures.branching import branch_curves, branching_figure, branching_plot
+from mtlscale.report.structures.conflicts import conflict_figure, conflict_plot, conflict_ratios, conflict_texts
+from mtlscale.report.structures.gates import gate_figure, gate_plot
+from mtlscale.report.structures.searched import searched_pictures
+from mtlscale.report.tables.method_tables import facts
+from mtlscale.report.tables.published import PublishedTable
 
 Make = Callable[..., RunRecord]
 TASKS = ("a", "b")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard, write_report
-from mtlscale.report.settings import sentences, setting_figure, setting_plot, settings
+from mtlscale.report.studies.method_settings import sentences, setting_figure, setting_plot, settings
 
 Make = Callable[..., RunRecord]
-WithoutEpochs = Callable[[Iterable[RunRecord]], list[RunRecord]]
 
 
 @pytest.fixture
@@ -68,8 +67,7 @@ def test_methods_that_differ_in_more_than_a_number_make_no_curve(runs: list[RunR
     assert list(settings(some, "none")) == []
 
 
-def test_pictures_and_the_report(runs: list[RunRecord], without_epochs: WithoutEpochs, tmp_path: Path) -> None:
-    runs = without_epochs(runs)
+def test_pictures_and_the_report(runs: list[RunRecord], tmp_path: Path) -> None:
     strength, _ = settings(runs, "none")
     assert len(setting_figure(strength).axes[0].containers) == 2
     assert [trace.name for trace in setting_plot(strength).data] == ["PC", "MMD", "none"]

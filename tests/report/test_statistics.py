@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from mtlscale.report.statistics import (
+from mtlscale.report.stats.statistics import (
     BETTER,
     FEW,
     SAME,

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pandas as pd
 import pytest
 
+from mtlscale.config import Dimension
 from mtlscale.records import RunRecord
-from mtlscale.report.search_front import trial_front
-from mtlscale.report.search_study import Searched, of_sweep
-from mtlscale.report.sweep_page import page
-from mtlscale.spec import Dimension
+from mtlscale.report.sweeps.search_front import trial_front
+from mtlscale.report.sweeps.search_study import Searched, of_sweep
+from mtlscale.report.sweeps.sweep_page import page
 
 Make = Callable[..., RunRecord]
 LR = Dimension(low=1e-4, high=1e-1, scale="log")

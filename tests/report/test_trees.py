@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mtlscale.records import PhaseCost, RunRecord
 from mtlscale.report import write_report
-from mtlscale.report.trees import leaf_lines, learned, tree_figure, tree_layout, tree_plot
+from mtlscale.report.structures.trees import leaf_lines, learned, tree_figure, tree_layout, tree_plot
 
 Make = Callable[..., RunRecord]
 SPLIT = [[0, 0, 0], [0, 1, 0], [0, 1, 2]]  # b leaves after the first stage, c after the second

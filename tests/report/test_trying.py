@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 import yaml
 
-from mtlscale.data.prepared import load_prepared
-from mtlscale.execution.prepare import prepare
+from mtlscale.config import Experiment
+from mtlscale.data.format.prepared import load_prepared
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Epoch, PhaseCost, RunRecord
 from mtlscale.report import write_report
-from mtlscale.report.curves import traced
-from mtlscale.report.leaderboard import Leaderboard
-from mtlscale.report.studies import studies
-from mtlscale.report.trying import (
+from mtlscale.report.stats.curves import traced
+from mtlscale.report.studies.studies import studies
+from mtlscale.report.tables.leaderboard import Leaderboard
+from mtlscale.rl.report.sample_efficiency import (
     Trying,
     cost_table,
     panels,
@@ -28,7 +29,6 @@ from mtlscale.report.trying import (
     trying_figure,
     trying_plot,
 )
-from mtlscale.spec import Experiment
 from mtlscale.training import train
 
 Make = Callable[..., RunRecord]
@@ -173,7 +173,7 @@ def test_a_report_has_both_studies_and_draws_these_numbers_nowhere_else(runs: li
 
 def test_a_learner_by_trying_records_what_is_drawn(small: Callable[..., Experiment], tmp_path: Path) -> None:
     pytest.importorskip("metaworld")
-    tasks = "tasks: [reach, drawer-close], demonstrations: 10, horizon: 12, episodes: 1, val_episodes: 1"
+    tasks = "tasks: [reach, drawer-close], demonstrations: 10, horizon: 60, episodes: 1, val_episodes: 1"
     options = yaml.safe_load(f"{{{tasks}}}")
     data = load_prepared(prepare("metaworld", options, None, tmp_path))
     experiment = small(
@@ -184,7 +184,7 @@ def test_a_learner_by_trying_records_what_is_drawn(small: Callable[..., Experime
     )
     run = train(next(experiment.runs({"metaworld": data.manifest.fingerprint})), data)
     of = only([run])
-    assert success_lines(of, "steps")["sac"]["x"].tolist() == [24.0, 48.0]  # 12 steps of two tasks an epoch
+    assert success_lines(of, "steps")["sac"]["x"].tolist() == [120.0, 240.0]  # 60 steps of two tasks an epoch
     costs = of.costs.loc["sac"]
     assert 0 < costs["simulation"] + costs["learning"] <= costs["seconds"] and costs["updates"] == 6
     assert "–" not in cost_table(of).rows[0]

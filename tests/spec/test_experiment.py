@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.spec import Experiment, Run, UserError, load_experiment, shipped
+from mtlscale.config import Experiment, Run, UserError, load_experiment, shipped
 
 Small = Callable[..., Experiment]
 
@@ -163,7 +163,7 @@ def test_what_is_no_share_is_said_in_one_line(share: str, problem: str, small: S
 
 def test_a_default_that_changes_is_another_run(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run id covers every setting with its value, whether the file names it or not."""
-    from mtlscale.encoders.mlp import MLP
+    from mtlscale.encoders.table.mlp import MLP
 
     base = {run.method: run.run_id for run in small().runs({"uneven": "f"})}
     named = small(model="{encoder: {name: mlp, hidden: [8], activation: relu}, dropout: 0.0}")
@@ -269,7 +269,7 @@ def test_parts_are_built_once_for_all_seeds_and_follow_the_spec(small: Small) ->
 
 def test_run_ids_of_shipped_experiments_are_the_hash_of_the_whole_spec() -> None:
     """Of the whole spec as sorted JSON, written out here: in the package, runs share most of that text."""
-    from mtlscale.spec.run import RESULTS_VERSION, no_result
+    from mtlscale.config.run.run import RESULTS_VERSION, no_result
 
     def plainly(run: Run) -> str:
         training = run.spec["training"]

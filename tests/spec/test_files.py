@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.execution.pack import pack
-from mtlscale.spec import Run, UserError, files, load_experiment
+from mtlscale.config import Run, UserError, load_experiment
+from mtlscale.config import named_files as files
+from mtlscale.execution.cluster.job_bundle import pack
 
 MODEL = "{encoder: {name: resnet18, width: 2, weights: backbone.pth}}"
 FINGERPRINTS = {"celeba": "f"}

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from mtlscale.config import Experiment, UserError, load_experiment, load_plugin
 from mtlscale.data import PreparedData, load_prepared
-from mtlscale.data.prepared import read_manifest
-from mtlscale.execution.plan import Datasets, make_plan, records_of
-from mtlscale.execution.prepare import prepare
+from mtlscale.data.format.prepared import read_manifest
+from mtlscale.execution.planning.plan import Datasets, make_plan, records_of
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Home, Ledger
 from mtlscale.report.results import Results
-from mtlscale.spec import Experiment, UserError, load_experiment, load_plugin
 from mtlscale.training import train
 
 File = Callable[..., Path]

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.execution.plan import Datasets, make_plan, records_of
-from mtlscale.execution.prepare import find_prepared, prepare
-from mtlscale.execution.worker import failed
+from mtlscale.config import UserError, load_experiment, load_plugin
+from mtlscale.config.registry import components
+from mtlscale.config.registry.source_code import bytes_hash
+from mtlscale.execution.planning.plan import Datasets, make_plan, records_of
+from mtlscale.execution.preparing.prepare import find_prepared, prepare
+from mtlscale.execution.workers.worker import failed
 from mtlscale.records import Home, Ledger
-from mtlscale.spec import UserError, components, load_experiment, load_plugin
-from mtlscale.spec.source_code import bytes_hash
 
 PLUGIN = '''\
 """A balancer of this test."""

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtlscale.records import score_of
-from mtlscale.spec import (
+from mtlscale.config import (
     Dimension,
     Experiment,
     Run,
@@ -26,6 +25,7 @@ from mtlscale.spec import (
     load_experiment,
     trials,
 )
+from mtlscale.records import score_of
 
 File = Callable[..., Path]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.data.prepared import load_prepared
-from mtlscale.execution.plan import Datasets, make_plan, records_of
-from mtlscale.execution.prepare import prepare
+from mtlscale.config import SHIPPED, Experiment, UserError, load_experiment
+from mtlscale.data.format.prepared import load_prepared
+from mtlscale.execution.planning.plan import Datasets, make_plan, records_of
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Home, Ledger
-from mtlscale.spec import SHIPPED, Experiment, UserError, load_experiment
 from mtlscale.training import train
 
 Small = Callable[..., Experiment]

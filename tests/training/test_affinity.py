@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from two_workers import PLUGINS, two_workers
 
 from mtlscale.architectures import MultiTaskModule
+from mtlscale.config import Experiment, Run, UserError, load_plugin
 from mtlscale.data import Batch, Losses, PreparedData, Samples, Workers
-from mtlscale.spec import Experiment, Run, UserError, load_plugin
 from mtlscale.training import Partition, Trainer, task_affinity
 
 Job = tuple[Run, PreparedData]

@@ -16,8 +16,8 @@ from torch import Tensor
 from two_workers import two_workers
 
 from mtlscale.batched import BatchedTrainer
+from mtlscale.config import Run, UserError
 from mtlscale.data import PreparedData, Workers
-from mtlscale.spec import Run, UserError
 from mtlscale.training import Trainer, made_ahead
 
 
@@ -46,7 +46,7 @@ def _ended(job: tuple[Run, PreparedData], workers: Workers) -> dict[str, Tensor]
 def test_two_workers_end_alike_whatever_reads(load: Callable[[str], PreparedData]) -> None:
     cases = ("vectors", "tokens with weights", "maps", "unlabelled")
     readers = ("device", "memory", "mapped")
-    jobs = [(run_of(case, reader, epochs=1, steps_per_epoch=3), load(case)) for case in cases for reader in readers]
+    jobs = [(run_of(case, reader), load(case)) for case in cases for reader in readers]
     both = two_workers(_ended, jobs)
     for rank in both:
         for place, case in enumerate(cases):

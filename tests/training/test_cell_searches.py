@@ -13,9 +13,9 @@ from frozen.compute import in_memory, run_of
 from torch import Tensor
 from two_workers import two_workers
 
-from mtlscale.architectures import Genotype
+from mtlscale.config import UserError
 from mtlscale.data import Workers
-from mtlscale.spec import UserError
+from mtlscale.nas.cells import Genotype
 from mtlscale.training import Trainer, finish
 
 TRAINING = {

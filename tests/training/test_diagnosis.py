@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch.nn.functional import mse_loss
 
+from mtlscale.config import MISSING_CLASS, Task, TaskSuite, UserError, build, load_plugin
 from mtlscale.data import PreparedData, load_prepared
-from mtlscale.execution.prepare import prepare
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.solvers import covariance_similarities, covariance_similarity
-from mtlscale.spec import MISSING_CLASS, Task, TaskSuite, UserError, build, load_plugin
 from mtlscale.training import Trainer
-from mtlscale.training.advice import across, groups_of, merges, sentence, verdict
-from mtlscale.training.diagnosis import NETWORKS, PARTS, cosines, diagnose, networks_of, run_of
-from mtlscale.training.labels import correlations
+from mtlscale.training.diagnosis.advice import across, groups_of, merges, sentence, verdict
+from mtlscale.training.diagnosis.diagnosis import NETWORKS, PARTS, cosines, diagnose, networks_of, run_of
+from mtlscale.training.diagnosis.labels import correlations
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "planted.py"
 

@@ -12,11 +12,12 @@ from frozen.cases import Case
 from frozen.compute import in_memory, run_of
 from torch import Tensor
 
+from mtlscale.config import Task, TaskSuite, UserError
 from mtlscale.data import PreparedData, Samples, Workers
 from mtlscale.records import RunRecord
-from mtlscale.spec import Task, TaskSuite, UserError
-from mtlscale.training import Trainer, checkpoint, finish
-from mtlscale.training.building import found_for
+from mtlscale.training import Trainer, finish
+from mtlscale.training.engine import checkpoint
+from mtlscale.training.engine.building import found_for
 
 SGD = {"epochs": 3, "batch_size": 8, "lr": 1e-2, "dtype": "float64", "optimizer": "sgd", "momentum": 0.9}
 MLP = {"name": "mlp", "hidden": [7, 5], "activation": "tanh", "dropout": 0.2}

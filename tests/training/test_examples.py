@@ -13,14 +13,13 @@ from typing import Any
 
 import pytest
 import torch
-from forked import call
 from torch import Tensor
 from two_workers import PLUGINS, two_workers
 
 from mtlscale.architectures import Phase, Turn
+from mtlscale.config import Experiment, Run, UserError, component, load_experiment, load_plugin
 from mtlscale.data import PreparedData, Workers, load_prepared
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import Experiment, Run, UserError, component, load_experiment, load_plugin
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.training import Trainer, finish
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -121,7 +120,7 @@ def test_a_run_killed_in_any_phase_ends_as_undisturbed(
 ) -> None:
     one = job(name)
     with pytest.raises(torch.multiprocessing.ProcessExitedException, match="SIGKILL"):
-        call(_until_killed, (one, tmp_path / "run", epochs))
+        torch.multiprocessing.spawn(_until_killed, (one, tmp_path / "run", epochs))
     assert (tmp_path / "run" / "checkpoint.pt").exists()
     resumed = Trainer(*one, folder=tmp_path / "run")
     left = resumed.train()

@@ -14,15 +14,15 @@ from torch import nn
 from torch.nn import functional
 from two_workers import two_workers
 
+from mtlscale.config import Experiment, Run, TaskSuite, UserError, load_plugin
 from mtlscale.data import Workers
-from mtlscale.data.prepared import PreparedData, load_prepared
-from mtlscale.execution.prepare import prepare
+from mtlscale.data.format.prepared import PreparedData, load_prepared
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.metrics.detection import confidence, detection
 from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard
-from mtlscale.spec import Experiment, Run, TaskSuite, UserError, load_plugin
 from mtlscale.training import Trainer, finish, train
-from mtlscale.training.attack import Pixels, pgd
+from mtlscale.training.evaluation.attack import Pixels, pgd
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "kinds.py"
 SUITE = TaskSuite(name="x", tasks=(), inputs="shared", input_kind="image", input_shape=(3, 6, 6),

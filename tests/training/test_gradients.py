@@ -10,9 +10,9 @@ from torch import Tensor
 
 from mtlscale.data import Losses
 from mtlscale.training import Partition
-from mtlscale.training import gradients as module
-from mtlscale.training.gradients import combine, cross_gramian, dense_jacobian, gramian
-from mtlscale.training.rows import collect
+from mtlscale.training.gradients import gramian as module
+from mtlscale.training.gradients.gramian import combine, cross_gramian, dense_jacobian, gramian
+from mtlscale.training.gradients.per_task import collect
 
 
 def rows_of(generator: torch.Generator, tasks: int, sparse: bool) -> tuple[list[list[Tensor | None]], list[Tensor]]:

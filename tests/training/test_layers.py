@@ -15,12 +15,14 @@ from torch.nn import functional
 from two_workers import two_workers
 
 from mtlscale.balancing import Balancer, State
+from mtlscale.config.registry import components
 from mtlscale.data import Losses, Workers
-from mtlscale.spec import components
-from mtlscale.training import Partition, Update, layers, update
-from mtlscale.training.graph import read_layers
-from mtlscale.training.layers import by_layers
-from mtlscale.training.ways import Asked, Draft, Ways
+from mtlscale.training import Partition, Update
+from mtlscale.training.gradients import layerwise_gramian as layers
+from mtlscale.training.gradients import update
+from mtlscale.training.gradients.graph import read_layers
+from mtlscale.training.gradients.layerwise_gramian import by_layers
+from mtlscale.training.gradients.strategies import Asked, Draft, Ways
 
 WIDTH, TASKS = 6, 4
 GRAMIANS = [

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mtlscale.data.prepared import PreparedData
-from mtlscale.spec import Experiment, Run, TrainingSpec, UserError
+from mtlscale.config import Experiment, Run, TrainingSpec, UserError
+from mtlscale.data.format.prepared import PreparedData
 from mtlscale.training import Trainer, schedule_factor, train
 
 Small = Callable[..., Experiment]

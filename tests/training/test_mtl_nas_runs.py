@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mtlscale.data.prepared import PreparedData, load_prepared
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import Run, load_plugin
+from mtlscale.config import Run, load_plugin
+from mtlscale.data.format.prepared import PreparedData, load_prepared
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.training import Trainer, finish
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "shapes.py"

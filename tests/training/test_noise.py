@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from mtlscale.batched import planning
+from mtlscale.batched.eligibility import planning
+from mtlscale.config import Experiment, Run, UserError, load_experiment
 from mtlscale.data import PreparedData, load_prepared
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import Experiment, Run, UserError, load_experiment
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.training import Trainer
 
 Small = Callable[..., Experiment]

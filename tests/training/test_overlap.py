@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from two_workers import two_workers
 
 from mtlscale.data import Workers
-from mtlscale.training.overlap import Overlap
+from mtlscale.training.gradients.overlap import Overlap
 
 
 def network() -> tuple[nn.Module, nn.Module]:

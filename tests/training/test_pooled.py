@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from mtlscale.config import Experiment, Run, UserError
 from mtlscale.data import PreparedData
-from mtlscale.spec import Experiment, Run, UserError
 from mtlscale.training import Trainer
 
 Small = Callable[..., Experiment]

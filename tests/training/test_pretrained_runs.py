@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from checkpoints import write_checkpoint
 
+from mtlscale.config import UserError, load_experiment
 from mtlscale.data import load_prepared
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import UserError, load_experiment
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.torchvision_ops import declare
 from mtlscale.training import train
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from two_workers import PLUGINS
 
-from mtlscale.architectures._routing import RoutedModule
+from mtlscale.architectures.branching._routing import RoutedModule
+from mtlscale.config import Run, load_experiment, load_plugin
 from mtlscale.data import PreparedData, Workers, load_prepared
-from mtlscale.execution.prepare import prepare
-from mtlscale.spec import Run, load_experiment, load_plugin
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.training import Trainer, finish
 
 TRAINING = "{epochs: 2, batch_size: 16, lr: 2e-2, dtype: float64, checkpoint_seconds: 0}"

@@ -10,19 +10,18 @@ from typing import Any
 
 import pytest
 import torch
-from forked import call
 from frozen.cases import DEEP, IMAGES, RESNET, SGD, Case
 from frozen.compute import in_memory, run_of
 from torch import Tensor
 from two_workers import PLUGINS
 
 from mtlscale.architectures import conflict_mask
-from mtlscale.architectures._supernet import Supernet
-from mtlscale.architectures._tree import tree_of_points
+from mtlscale.architectures.branching._supernet import Supernet
+from mtlscale.architectures.trees import tree_of_points
+from mtlscale.config import Run, UserError, load_experiment, load_plugin
 from mtlscale.data import PreparedData, Workers, load_prepared
-from mtlscale.execution.prepare import prepare
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import RunRecord
-from mtlscale.spec import Run, UserError, load_experiment, load_plugin
 from mtlscale.training import Trainer, finish
 
 TRAINING = "{epochs: 2, batch_size: 16, lr: 1e-2, dtype: float64, checkpoint_seconds: 0, optimizer: adam}"
@@ -128,7 +127,7 @@ def test_a_process_killed_in_any_phase_is_made_up_for(
 ) -> None:
     one = job(KILLED[name][0])
     with pytest.raises(torch.multiprocessing.ProcessExitedException, match="SIGKILL"):
-        call(_until_killed, (one, tmp_path / "run", epochs))
+        torch.multiprocessing.spawn(_until_killed, (one, tmp_path / "run", epochs))
     resumed = Trainer(*one, folder=tmp_path / "run")
     next(resumed.train())
     assert len(resumed.at.epochs) == epochs + 1  # not from the start

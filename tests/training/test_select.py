@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtlscale.spec import Task, TaskSuite
+from mtlscale.config import Task, TaskSuite
 from mtlscale.training import Selection
 
 NAN = math.nan

@@ -14,16 +14,16 @@ import torch
 from two_workers import two_workers
 
 from mtlscale.architectures import MultiTaskModule
-from mtlscale.batched import planning
+from mtlscale.batched.eligibility import planning
+from mtlscale.config import Experiment, Run, UserError
 from mtlscale.data import PreparedData, Workers
-from mtlscale.data.prepared import load_prepared
-from mtlscale.environments import EXTRA, MetaWorld, Simulated, expert_of
-from mtlscale.execution.prepare import prepare
+from mtlscale.data.format.prepared import load_prepared
+from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Metrics, RunRecord
-from mtlscale.spec import Experiment, Run, UserError
+from mtlscale.rl.environments import EXTRA, MetaWorld, Simulated, expert_of
+from mtlscale.rl.evaluation import EpisodeEvaluator, Simulation
 from mtlscale.training import Trainer, build_model, finish, train
-from mtlscale.training.select import Selection
-from mtlscale.training.simulation import Simulation
+from mtlscale.training.evaluation.select import Selection
 
 pytest.importorskip("metaworld")
 
@@ -209,10 +209,7 @@ def test_a_higher_success_is_chosen_though_the_loss_is_higher(data: PreparedData
 
 
 def test_a_run_that_is_cut_off_is_measured_as_undisturbed(data: PreparedData, tmp_path: Path) -> None:
-    run, short = (
-        run_of("equal", {"checkpoint_seconds": 0, "steps_per_epoch": 3}),
-        with_returns(described(data, horizon=20)),
-    )
+    run, short = run_of("equal", {"checkpoint_seconds": 0}), with_returns(described(data, horizon=20))
     next(Trainer(run, short, folder=tmp_path).train())
     records: list[RunRecord] = [finish(Trainer(run, short, folder=folder)) for folder in (tmp_path, None)]
     found, wanted = (flat([record.metrics, [epoch.val for epoch in record.epochs]]) for record in records)
@@ -237,7 +234,7 @@ def test_runs_that_play_episodes_are_not_batched(data: PreparedData) -> None:
 
 def test_without_a_metric_of_episodes_none_is_played(data: PreparedData) -> None:
     trainer = Trainer(run_of("equal", metrics=["mse"]), data)
-    assert trainer.simulation is None
+    assert isinstance(trainer.evaluator, EpisodeEvaluator) and trainer.evaluator.simulation is None
     record = finish(trainer)
     assert set(record.metrics["test"]["reach"]) == {"mse", "loss"}
     assert record.counters == {}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from mtlscale.config import Task, TaskSuite
+from mtlscale.config.registry import components
 from mtlscale.data import Batch, Samples
-from mtlscale.spec import Task, TaskSuite, components
 from mtlscale.training import SupervisedSource
 
 SUITE = TaskSuite(

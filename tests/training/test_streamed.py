@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -11,17 +12,16 @@ from typing import Any
 
 import pytest
 import torch
-from forked import context
 from reader_cases import CASES, PLUGINS, assert_same, ended, loader, run_of
 from sharded import sharded
 from torch import Tensor
 from two_workers import two_workers
 
+from mtlscale.config import Run, UserError, load_plugin
 from mtlscale.data import PreparedData, WindowSampler, Workers, load_prepared
-from mtlscale.data.shards import Shards
-from mtlscale.data.streamed import Piece, pieces_here
-from mtlscale.data.windows import EpochPlan
-from mtlscale.spec import Run, UserError, load_plugin
+from mtlscale.data.readers.shards import Shards
+from mtlscale.data.readers.stream import Piece, pieces_here
+from mtlscale.data.readers.stream_order import EpochPlan
 from mtlscale.training import Batches, Trainer, phase_id
 
 SERVED = [case for case in CASES if case not in ("halves", "two turns")]
@@ -124,7 +124,9 @@ def _train_until_stopped(run: Run, folder: Path, checkpoints: Path) -> None:
 def test_a_run_that_was_killed_ends_as_if_it_had_not_been(load: Load, tmp_path: Path) -> None:
     data = load("vectors")
     run = streamed("vectors", epochs=4, checkpoint_seconds=0)
-    process = context().Process(target=_train_until_stopped, args=(run, data.folder, tmp_path))
+    process = multiprocessing.get_context("spawn").Process(
+        target=_train_until_stopped, args=(run, data.folder, tmp_path)
+    )
     process.start()
     limit = time.monotonic() + 120
     while not (tmp_path / "stopped").exists():

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from mtlscale.config import SPLITS, Run, Task, TaskSuite
 from mtlscale.data import PreparedData, Samples
 from mtlscale.records import RunRecord
 from mtlscale.solvers import best_groups
-from mtlscale.spec import SPLITS, Run, Task, TaskSuite
 from mtlscale.training import Trainer, finish
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "uneven.py"

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule
+from mtlscale.config import MISSING_CLASS, UserError, names
 from mtlscale.data import Batch, Samples, Workers
-from mtlscale.data.readers import DeviceReader
-from mtlscale.data.sequences import RaggedSamples, cut, lengths
-from mtlscale.report.sentences import sentences_page
-from mtlscale.spec import MISSING_CLASS, UserError, names
+from mtlscale.data.format.sequences import RaggedSamples, cut, lengths
+from mtlscale.data.readers.random_access import DeviceReader
+from mtlscale.report.formats.tag_page import sentences_page
 from mtlscale.training import Trainer, build_model, finish
-from mtlscale.training.batches import Batches
-from mtlscale.training.features import features
-from mtlscale.training.losses import task_loss
-from mtlscale.training.tagged import tagged
+from mtlscale.training.diagnosis.features import features
+from mtlscale.training.engine.batches import Batches
+from mtlscale.training.engine.losses import task_loss
+from mtlscale.training.evaluation.tagged_text import tagged
 
 ALIKE = {**SGD, "checkpoint_seconds": 0, "epochs": 2}
 PLAIN = {**WORD_CHAR, "dropout": 0.0}

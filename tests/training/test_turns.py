@@ -9,10 +9,10 @@ import pytest
 import torch
 from two_workers import PLUGINS, two_workers
 
+from mtlscale.config import Experiment, Run, UserError, load_plugin
+from mtlscale.config.experiment.models import MethodSpec
 from mtlscale.data import PreparedData, Workers
 from mtlscale.solvers import min_norm_weights
-from mtlscale.spec import Experiment, Run, UserError, load_plugin
-from mtlscale.spec.models import MethodSpec
 from mtlscale.training import Trainer, finish
 
 Job = tuple[Run, PreparedData]

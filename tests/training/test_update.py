@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mtlscale.config import Experiment, Run, UserError
+from mtlscale.config.registry import components
 from mtlscale.data import Losses, Workers
-from mtlscale.data.prepared import PreparedData
+from mtlscale.data.format.prepared import PreparedData
 from mtlscale.solvers import min_norm_weights
-from mtlscale.spec import Experiment, Run, UserError, components
 from mtlscale.training import Trainer
 
 Small = Callable[..., Experiment]

@@ -1,0 +1,1 @@
+"""Networks whose tasks branch at a stage, given or searched, one file per architecture."""

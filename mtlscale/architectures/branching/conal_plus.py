@@ -1,0 +1,30 @@
+from collections.abc import Callable
+from typing import ClassVar
+
+from mtlscale.architectures.branching.conal import CoNAL
+from mtlscale.architectures.contract import MultiTaskModule
+from mtlscale.architectures.extra_blocks import deeper
+from mtlscale.architectures.phases import Found
+from mtlscale.config import TaskSuite, knob
+from mtlscale.encoders import EncoderModule
+
+
+class CoNALPlus(CoNAL):
+    """CoNAL+: CoNAL with residual blocks after the last stage, to be as large as single-task networks.
+
+    Every encoder has them, in the search and in the training. Blocks are bottlenecks of the last stage's width with an
+    identity shortcut. The method needs an encoder with stages of maps.
+    """
+
+    name: ClassVar[str] = "conal_plus"
+    needs_stages: ClassVar[bool] = True
+
+    blocks: int = knob(3, low=1, help="residual blocks after the last stage")
+
+    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        return super().build(suite, deeper(encoder, self.blocks, self.name), dropout)
+
+    def build_next(
+        self, phase: str, found: Found, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
+    ) -> MultiTaskModule:
+        return super().build_next(phase, found, suite, deeper(encoder, self.blocks, self.name), dropout)

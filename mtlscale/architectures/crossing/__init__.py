@@ -1,0 +1,1 @@
+"""Parallel networks that exchange features, one file per architecture."""

@@ -1,0 +1,1 @@
+"""Baselines without a network, one file each."""

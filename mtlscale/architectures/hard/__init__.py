@@ -1,0 +1,1 @@
+"""Hard parameter sharing and its variants, one file per architecture."""

@@ -1,0 +1,26 @@
+from collections.abc import Callable
+from typing import ClassVar
+
+from mtlscale.architectures.contract import MultiTaskModule
+from mtlscale.architectures.extra_blocks import deeper
+from mtlscale.architectures.hard.hps import HPS
+from mtlscale.config import TaskSuite, knob
+from mtlscale.encoders import EncoderModule
+
+
+class HPSPlus(HPS):
+    """HPS+: hard parameter sharing with residual blocks after the last stage, to be as large as a branched network.
+
+    Blocks are bottlenecks of the last stage's width with an identity shortcut. The method needs an encoder with stages
+    of maps.
+    """
+
+    name: ClassVar[str] = "hps_plus"
+    source: ClassVar[str] = "Yue et al., AAAI 2023, as the reference of CoNAL+"
+    batchable: ClassVar[bool] = False
+    needs_stages: ClassVar[bool] = True
+
+    blocks: int = knob(5, low=1, help="residual blocks after the last stage")
+
+    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+        return super().build(suite, deeper(encoder, self.blocks, self.name), dropout)

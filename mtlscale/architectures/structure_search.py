@@ -1,0 +1,102 @@
+"""The base of methods that search for a structure and then train it from scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mtlscale.architectures.contract import Architecture
+from mtlscale.architectures.phases import Phase, Share, Turn
+from mtlscale.balancing import Balancer
+from mtlscale.balancing.losses.equal import Equal
+from mtlscale.config import knob
+
+WEIGHTS, CHOICE = "weights", "architecture"  # the groups of a search's network, and the turns that move them
+
+
+class OneLevelSearch(Architecture):
+    """Base class of these methods, with the settings of the search.
+
+    A search has its own balancer, no objective, and by default its own seed, so that it runs once for all runs that
+    differ in these.
+    """
+
+    search_epochs: int | None = knob(None, low=1, help="epochs of the search; none: the run's")
+    search_seed: int | None = knob(0, low=0, help="seed of the search; none: the run's")
+    search_lr: float | None = knob(
+        None, low=0, open_low=True, help="learning rate of the weights in the search; none: the run's"
+    )
+    found: str | None = knob(None, file=True, help="file of a search's result to train at once; none: search")
+
+    def turn(self, groups: tuple[str, ...], balancer: Balancer, share: Share = "whole", name: str = "main") -> Turn:
+        """Return a turn by the run's optimiser, at the search's learning rate.
+
+        Args:
+            groups: Names of the parameter groups that it moves.
+            balancer: Balancer of the losses.
+            share: Share of the training samples that it uses.
+            name: Name of the turn.
+        """
+        training = {} if self.search_lr is None else {"lr": self.search_lr}
+        return Turn(name=name, share=share, groups=groups, training=training, balancer=balancer, objective=False)
+
+    def search_phase(
+        self, turns: Sequence[Turn], name: str = "search", epochs: int | None = None, parts: int = 1
+    ) -> Phase:
+        """Return a phase of the search, which hands over what its last epoch has arrived at.
+
+        Args:
+            turns: The updates of each step.
+            name: Name of the phase.
+            epochs: Number of epochs; None: those of the search.
+            parts: Number of phases that divide the epochs of the search among them.
+        """
+        return Phase(
+            name=name,
+            turns=tuple(turns),
+            epochs=epochs or self.search_epochs,
+            parts=parts,
+            choose="last",
+            seed=self.search_seed,
+            main=WEIGHTS if any(turn.name == WEIGHTS for turn in turns) else "",
+        )
+
+    def and_retrain(self, *searches: Phase) -> tuple[Phase, ...]:
+        """Return these phases, unless their result is given, and the training from scratch by the run's settings."""
+        return (*(() if self.found else searches), Phase(name="retrain"))
+
+
+class Search(OneLevelSearch):
+    """Base class of searches in which weights and architecture parameters learn in turns.
+
+    Each turn has its own half of the training data; the network has the groups "weights" and "architecture".
+    """
+
+    arch_lr: float | None = knob(
+        None, low=0, open_low=True, help="learning rate of the Adam that chooses; none: half of the weights'"
+    )
+    arch_weight_decay: float | None = knob(None, low=0, help="weight decay of that Adam; none: the run's")
+
+    def weights_turn(self, balancer: Balancer, share: Share = "first") -> Turn:
+        """Return the turn of the weights, by the run's optimiser."""
+        return self.turn((WEIGHTS,), balancer, share, WEIGHTS)
+
+    def choice_turn(self, share: Share = "second") -> Turn:
+        """Return the turn of the architecture parameters, by an Adam of its own on the sum of the losses."""
+        training: dict[str, Any] = {"optimizer": "adam"}
+
+        lr = self.arch_lr or (None if self.search_lr is None else self.search_lr / 2)
+        if lr is not None:
+            training["lr"] = lr
+        if self.arch_weight_decay is not None:
+            training["weight_decay"] = self.arch_weight_decay
+
+        return Turn(
+            name=CHOICE,
+            share=share,
+            groups=(CHOICE,),
+            training=training,
+            lr_factor=1.0 if lr is not None else 0.5,
+            balancer=Equal(reduction="sum"),
+            objective=False,
+        )

@@ -1,0 +1,1 @@
+"""Balancers that need the Gramian of the task gradients, one file per rule."""

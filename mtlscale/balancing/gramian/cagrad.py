@@ -1,0 +1,43 @@
+from typing import ClassVar
+
+from torch import Tensor
+
+from mtlscale.balancing.contract import Balancer, Needs, State
+from mtlscale.balancing.failure_counters import count, counters
+from mtlscale.config import knob
+from mtlscale.solvers import solve_cagrad
+
+
+class CAGrad(Balancer):
+    """The direction near the average gradient that helps the worst-off task most.
+
+    Source: Liu et al. (NeurIPS 2021), Algorithm 1. Solved by an active-set method on the scaled problem. TorchJD calls
+    cvxpy, and returns zero weights where the worst direction is shorter than 1e-4; here the average is returned where
+    that direction vanishes.
+    """
+
+    name: ClassVar[str] = "cagrad"
+    source: ClassVar[str] = "Liu et al., NeurIPS 2021, Algorithm 1"
+    needs: ClassVar[Needs] = "gramian"
+    cost: ClassVar[str] = "T backwards"
+    heads = "mean"
+    counters: ClassVar[tuple[str, ...]] = ("failures",)
+    batchable: ClassVar[bool] = True
+
+    c: float = knob(
+        0.5,
+        low=0,
+        high=1,
+        open_high=True,
+        search=(0.1, 0.9, "linear"),
+        help="radius of the ball over ‖g₀‖",
+    )
+    rescale: int = knob(0, choices=(0, 1, 2), help="0 none, 1 divide by 1 + c², 2 divide by 1 + c")
+
+    def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
+        return counters(batch, "failures")
+
+    def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
+        assert gramian is not None
+        solution = solve_cagrad(gramian, self.c, rescale=self.rescale)
+        return solution.weights.to(losses), count(state, failures=~solution.converged)

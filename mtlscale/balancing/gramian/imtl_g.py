@@ -1,0 +1,35 @@
+from typing import ClassVar
+
+from torch import Tensor
+
+from mtlscale.balancing import hints as _told
+from mtlscale.balancing.contract import Balancer, Needs, State
+from mtlscale.balancing.failure_counters import count, counters
+from mtlscale.solvers import imtl_g_weights
+
+
+class IMTLG(Balancer):
+    """The direction whose projections on all task gradients are equal.
+
+    Source: Liu et al., "Towards Impartial Multi-task Learning" (ICLR 2021), gradient balance. As TorchJD's
+    IMTLGWeighting for independent gradients; the gradients' precision decides whether they are. `failures` counts the
+    steps in which no such direction exists.
+    """
+
+    name: ClassVar[str] = "imtl_g"
+    source: ClassVar[str] = "Liu et al., ICLR 2021, gradient balance"
+    needs: ClassVar[Needs] = "gramian"
+    cost: ClassVar[str] = "T backwards"
+    heads = "mean"
+    counters: ClassVar[tuple[str, ...]] = ("failures",)
+    told: ClassVar[tuple[str, ...]] = ("precision",)
+    results_version: ClassVar[int] = 2  # rank by the gradients' precision
+    batchable: ClassVar[bool] = True
+
+    def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
+        return {**_told.precision(batch), **counters(batch, "failures")}
+
+    def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
+        assert gramian is not None
+        solution = imtl_g_weights(gramian, precision=state["precision"])
+        return solution.weights.to(losses), count(state, failures=~solution.converged)

@@ -1,0 +1,38 @@
+from typing import ClassVar
+
+from torch import Tensor
+
+from mtlscale.balancing.contract import Balancer, Needs, State
+from mtlscale.balancing.failure_counters import count, counters
+from mtlscale.config import knob
+from mtlscale.solvers import solve_min_norm
+
+
+class SDMGrad(Balancer):
+    """The MGDA direction pulled toward the average gradient: (g_w + λ g₀)/(1 + λ), w making g_w + λ g₀ shortest.
+
+    Source: Xiao, Ban, Ji (NeurIPS 2023). The inner problem is solved exactly on the step's own batch; the authors (and
+    TorchJD's SDMGradWeighting) take a few stochastic steps on two or three independent batches.
+    """
+
+    name: ClassVar[str] = "sdmgrad"
+    source: ClassVar[str] = "Xiao et al., NeurIPS 2023"
+    needs: ClassVar[Needs] = "gramian"
+    cost: ClassVar[str] = "T backwards"
+    heads = "mean"
+    counters: ClassVar[tuple[str, ...]] = ("failures",)
+    batchable: ClassVar[bool] = True
+
+    lam: float = knob(0.3, low=0, search=(0.05, 10.0, "log"), help="λ; 0: MGDA, large: the average gradient")
+
+    def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
+        return counters(batch, "failures")
+
+    def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
+        assert gramian is not None
+        # g_w + λ g₀ is the combination with weights w of the vectors g_t + λ g₀.
+        along = self.lam * gramian.mean(-1)
+        square = self.lam * along.mean(-1)[..., None, None]
+        solution = solve_min_norm(gramian + along.unsqueeze(-1) + along.unsqueeze(-2) + square)
+        weights = (solution.weights + self.lam / losses.shape[-1]) / (1.0 + self.lam)
+        return weights.to(losses), count(state, failures=~solution.converged)

@@ -1,0 +1,1 @@
+"""Balancers that need the task gradients themselves, one file per rule."""

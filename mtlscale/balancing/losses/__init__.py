@@ -1,0 +1,1 @@
+"""Balancers that need the task losses alone, one file per rule."""

@@ -1,0 +1,35 @@
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mtlscale.balancing.contract import Balancer, State
+from mtlscale.config import knob
+
+
+class DWA(Balancer):
+    """Dynamic weight average: ω = T softmax(r/τ), r_t the ratio of task t's mean losses in the last two epochs.
+
+    Source: Liu, Johns, Davison (CVPR 2019). Ones in the first two epochs; sums to T. As TorchJD's DWA.
+    """
+
+    name: ClassVar[str] = "dwa"
+    source: ClassVar[str] = "Liu et al., CVPR 2019"
+    positive_losses: ClassVar[bool] = True
+    per_task: ClassVar[tuple[str, ...]] = ("last", "before_last")
+    batchable: ClassVar[bool] = True
+
+    temperature: float = knob(2.0, low=0, open_low=True, search=(0.5, 5.0, "log"), help="τ; large: equal weights")
+
+    def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
+        unknown = torch.full((*batch, tasks), torch.nan, dtype=torch.float64)
+        return {"last": unknown, "before_last": unknown.clone()}
+
+    def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
+        ratios = state["last"] / state["before_last"].clamp(min=1e-12)
+        weights = losses.shape[-1] * torch.softmax(ratios / self.temperature, dim=-1)
+        has_ratios = ~ratios.isnan().any(-1, keepdim=True)
+        return torch.where(has_ratios, weights, 1.0).to(losses), state
+
+    def on_epoch_end(self, losses: Tensor, state: State) -> State:
+        return {**state, "before_last": state["last"], "last": losses.to(state["last"])}

@@ -1,0 +1,30 @@
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mtlscale.balancing import stateless_random as _random
+from mtlscale.balancing.contract import Balancer, State
+
+
+class RandomStatic(Balancer):
+    """Fixed weights drawn once per run, uniformly from the simplex (Dirichlet with all parameters 1).
+
+    The control that any learned weighting has to beat: Xin et al., "Do Current Multi-Task Optimization Methods Even
+    Help?" (NeurIPS 2022).
+    """
+
+    name: ClassVar[str] = "random_static"
+    source: ClassVar[str] = "own control; cf. Xin et al., NeurIPS 2022"
+    per_task: ClassVar[tuple[str, ...]] = ("weights",)
+    batchable: ClassVar[bool] = True
+
+    def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
+        samples = _random.draw(
+            _random.start(seed, batch),
+            lambda generator: torch.empty(tasks, dtype=torch.float64).exponential_(generator=generator),
+        )
+        return {"weights": samples / samples.sum(-1, keepdim=True)}
+
+    def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
+        return state["weights"].to(losses), state

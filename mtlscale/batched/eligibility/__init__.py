@@ -1,0 +1,1 @@
+"""Which trials may be trained as one batched model."""

@@ -1,0 +1,164 @@
+"""Check that components that declare themselves batchable are.
+
+Tests see to those that are shipped; those of plugins are tried: one step of a trial batched with others has to be what
+it is alone, through the ordinary engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mtlscale.batched.session import BatchedSession, Causes
+from mtlscale.config import Run, UserError, from_plugin
+from mtlscale.data import PreparedData, Workers
+from mtlscale.data.readers.random_access import DeviceReader
+from mtlscale.training import Batches, Diverged, Session, StepResult, begin, build_model, derive_seed
+
+_NETWORK = ("architecture", "encoder")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Difference of a batched step from the same step alone, and the parts of a run that can cause it.
+
+    The likeliest of these parts comes first.
+    """
+
+    what: str
+    suspects: tuple[str, ...]
+
+
+def check_declared(runs: Sequence[Run], data: PreparedData, device: torch.device) -> None:
+    """Raise `UserError` that names a plugin's component where trials of it cannot be batched."""
+    parts = runs[0].parts
+    tried = {k: getattr(parts, k) for k in ("architecture", "encoder", "balancer", "objective")}
+    tried = {kind: component for kind, component in tried.items() if component is not None and from_plugin(component)}
+
+    difference = _difference(runs, data, device) if tried else None
+    if difference is not None:
+        kind = next(kind for kind in (*difference.suspects, *tried) if kind in tried)
+        raise UserError(
+            f"{kind} {tried[kind].name} declares itself batchable, but batched with others {difference.what}; "
+            "set its batchable to False"
+        )
+
+
+def _difference(runs: Sequence[Run], data: PreparedData, device: torch.device) -> Difference | None:
+    """Return the difference of the first trial's step, in float64, when it is batched between two others.
+
+    The others have other parameters and, where there are any, other knobs of the balancer.
+    """
+    first = _exact(runs[0], runs[0].seed)
+    neighbour = next((run for run in runs if run.parts.balancer != first.parts.balancer), runs[-1])
+    neighbour = _exact(neighbour, first.seed)
+
+    try:
+        alone, result = _alone(first, data, device)
+    except Diverged:
+        return None  # nothing to compare; it will be recorded as diverged
+
+    try:
+        batched = _batched(first, neighbour, data, device)
+    except UserError:
+        raise
+    except _Left as left:
+        return Difference(f"a run diverges that does not alone ({left})", (*_NETWORK, "balancer", "objective"))
+    except Exception as error:
+        line = (str(error).splitlines() or [""])[0]
+        return Difference(f"its step fails ({type(error).__name__}: {line})", (*_NETWORK, "balancer", "objective"))
+
+    return _compare(alone, result, batched, _place(batched, first)) or _more_than_parameters(first, data, alone)
+
+
+def _exact(run: Run, seed: int) -> Run:
+    """Return the run in float64, and with this seed."""
+    fields = {name: getattr(run, name) for name in Run.model_fields}
+    training = run.training.model_copy(update={"dtype": "float64"})
+    return Run.of_parts(replace(run.parts, training=training), **{**fields, "seed": seed})
+
+
+def _alone(run: Run, data: PreparedData, device: torch.device) -> tuple[Session, StepResult]:
+    """Take one step of a run alone, and do what follows when an epoch ends."""
+    (phase,), workers = run.parts.phases, Workers()
+    reader = DeviceReader(data.splits, device, torch.float64)
+    batches = Batches(reader, data.suite, device=device, dtype=torch.float64, workers=workers)
+    session = begin(run, data.suite, phase, None, batches, device=device, workers=workers)
+    mover = session.main
+
+    torch.manual_seed(derive_seed("epoch", run.seed, 1, 0))
+    session.model.train()
+    mover.schedule(0, run.training.epochs * mover.sampler.steps)
+
+    indices, _ = next(mover.steps(1))
+    result = session.step(mover, batches.micros(indices, 1, factors=mover.sampler.factors(indices)))
+
+    mover.update.on_epoch_end(result.losses)
+    session.model.on_epoch_end(1)
+    return session, result
+
+
+class _Left(Exception):
+    """Signal that the trial under test cannot go on."""
+
+
+def _batched(first: Run, other: Run, data: PreparedData, device: torch.device) -> BatchedSession:
+    """Take the same step between two of another run with other parameters: nothing of these may reach the first."""
+    session = BatchedSession([other, first, other], data, device)
+    for value in session.values:
+        value[0] *= 0.7
+        value[2] *= 1.5
+
+    def leave(causes: Causes) -> Tensor:
+        if _place(session, first) in causes:
+            raise _Left(str(causes[_place(session, first)]))
+        return session.keep([position for position in range(len(session.runs)) if position not in causes])
+
+    session.step(next(session.steps.epoch(1, session.seeds)), 0, leave)
+    session.update.on_epoch_end(session.tally.mean_losses)
+    return session
+
+
+def _place(session: BatchedSession, run: Run) -> int:
+    """Return the position of a run, by identity: the other runs may be equal to it."""
+    return next(position for position, candidate in enumerate(session.runs) if candidate is run)
+
+
+def _compare(alone: Session, result: StepResult, batched: BatchedSession, place: int) -> Difference | None:
+    """Compare one trial alone with the same at its position among others."""
+    tally = batched.tally.of(place)
+    if not _same(tally.mean_losses, result.losses):
+        return Difference("its losses are others than alone", (*_NETWORK, "objective", "balancer"))
+    if not _same(tally.weights, result.weights):
+        return Difference("its weights are others than alone", ("balancer", *_NETWORK, "objective"))
+    values = batched.layout.state_dict([value[place] for value in batched.values])
+    if not _all_same(values, dict(alone.model.named_parameters())):
+        return Difference("its parameters move otherwise than alone", (*_NETWORK, "objective", "balancer"))
+    if not _all_same({k: v[place] for k, v in batched.update.state.items()}, alone.main.update.state):
+        return Difference("its state moves otherwise than alone", ("balancer", *_NETWORK, "objective"))
+    return None
+
+
+def _more_than_parameters(run: Run, data: PreparedData, alone: Session) -> Difference | None:
+    """Return a difference where a step of the network alone changed anything but parameters.
+
+    A batch of trials has one network, so other changes would be lost.
+    """
+    before = dict(build_model(run, data.suite)[0].named_buffers())
+    if not _all_same(before, dict(alone.model.named_buffers())) or alone.model.traces() or alone.model.learned():
+        return Difference("what it keeps besides parameters would be lost", _NETWORK)
+    return None
+
+
+def _all_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors are equal but for rounding."""
+    one, other = one.detach().cpu(), other.detach().cpu()
+    return one.shape == other.shape and torch.allclose(one, other.to(one), rtol=1e-6, atol=1e-8, equal_nan=True)

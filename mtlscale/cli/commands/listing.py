@@ -1,0 +1,240 @@
+"""The command that shows what an experiment file can name."""
+
+from __future__ import annotations
+
+import inspect
+import json as json_text
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mtlscale.cli import completion
+from mtlscale.cli.options import PluginOption, console_of, load_plugins
+from mtlscale.cli.output.grid import grid
+from mtlscale.cli.output.json_events import plain
+from mtlscale.cli.output.key_listing import (
+    components_as_json,
+    experiments_as_json,
+    keys_as_json,
+    metrics_as_json,
+    show_keys,
+)
+from mtlscale.config import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from mtlscale.config import Component, Knob
+
+_WIDE = 110  # columns from which details have columns of their own
+_OF = {"methods": ("architectures", "balancers", "objectives")}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command("list", epilog="Example: mtlscale list balancers getmtl")(list_)
+
+
+def list_(
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="methods, balancers, architectures, objectives, encoders, metrics, datasets, experiments, or keys: "
+            "those of the experiment file",
+            autocompletion=completion.kinds,
+        ),
+    ] = "methods",
+    name: Annotated[
+        str | None, typer.Argument(help="One of them, to be shown whole", autocompletion=completion.of_kind)
+    ] = None,
+    plugin: PluginOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON list instead of tables")] = False,
+) -> None:
+    """Show what an experiment file can name: what it needs, what it costs, its knobs and their ranges."""
+    from mtlscale.config import shipped
+    from mtlscale.config.registry import components
+
+    load_plugins(plugin)
+    kinds = _OF.get(what, (what,))
+    if what not in ("experiments", "metrics", "keys") and kinds[0] not in components.PACKAGES:
+        choices = ["methods", "experiments", "metrics", "keys", *components.PACKAGES]
+        raise UserError(f"mtlscale list {what}: {components.nearest(what, choices)}")
+
+    console = console_of()
+    if json:
+        _print_json(what, kinds, name)
+    elif what == "keys":
+        show_keys(console, name)
+    elif name is not None:
+        _show(console, what, kinds, name)
+    elif what == "experiments":
+        _experiments(console, list(shipped()))
+    elif what == "metrics":
+        console.print(_metrics())
+    else:
+        for kind in kinds:
+            _kind(console, kind)
+
+
+def _print_json(what: str, kinds: tuple[str, ...], name: str | None) -> None:
+    """Print one list of all that would be shown; raise `UserError` for an unknown name."""
+    if what == "keys":
+        entries = keys_as_json(name)
+    elif what == "experiments":
+        entries = experiments_as_json(name)
+    elif what == "metrics":
+        entries = metrics_as_json(name)
+    else:
+        entries = [entry for kind in kinds for entry in components_as_json(kind, name)]
+
+    if not entries and name is not None:
+        _show(console_of(), what, kinds, name)  # raises, and says what was meant
+    print(json_text.dumps(plain(entries), ensure_ascii=False))
+
+
+def _experiments(console: Console, names: list[str]) -> None:
+    from rich.markup import escape
+
+    from mtlscale.config import load_experiment
+
+    table = grid("experiment", "what it is", title="shipped experiments")
+    for name in names:
+        table.add_row(name, escape(load_experiment(name).description))
+    console.print(table)
+
+
+def _kind(console: Console, kind: str) -> None:
+    """Print all components of a kind; if there is little room, their details stand below each other."""
+    from rich.markup import escape
+
+    from mtlscale.config.registry import components
+
+    components_of_kind = [(name, components.component(kind, name)) for name in components.names(kind)]
+    balancers, wide = kind == "balancers", console.width >= _WIDE
+    details = ("needs", "cost of a step") if balancers else ()
+    detail_headers = (*details, "source", "knobs: default, range, search") if wide else ()
+    table = grid("name", "what it is", *detail_headers, title=kind)
+
+    for name, cls in components_of_kind:
+        label = escape(name) + (f"\n[dim]{escape(_plugin(cls))}[/dim]" if _plugin(cls) else "")
+        knobs = [_knob(key, default, spec) for key, (default, spec) in cls.knobs().items()]
+        needs = [escape(cls.needs), escape(cls.cost)] if balancers else []
+        if wide:
+            table.add_row(label, escape(cls.summary()), *needs, escape(cls.source), "\n".join(knobs))
+            continue
+
+        lines = [escape(cls.summary())]
+        lines += [f"[dim]needs {needs[0]}; a step costs {needs[1]}[/dim]"] if needs else []
+        lines += [f"[dim]{escape(cls.source)}[/dim]"] if cls.source else []
+        table.add_row(label, "\n".join([*lines, *knobs]))
+    console.print(table)
+
+
+def _knob(key: str, default: Any, spec: Knob) -> str:
+    from rich.markup import escape
+
+    text = escape(f"={default!r} {spec.range()}".rstrip())
+    return f"[bold]{key}[/bold]{text}" + (escape(f" search {_searched(spec)}") if spec.search else "")
+
+
+def _searched(spec: Knob) -> str:
+    return "…".join(str(value) for value in spec.search)
+
+
+def _plugin(cls: type[Component]) -> str:
+    """Return the user's file that a component comes from, in words; empty for shipped ones."""
+    from mtlscale.config import source_hash
+
+    if not source_hash(cls):
+        return ""
+    return f"plugin {Path(str(sys.modules[cls.__module__].__file__)).name}"
+
+
+def _metrics() -> Table:
+    """Return the table of metrics that tasks may report."""
+    from rich.markup import escape
+
+    from mtlscale.config.registry import components
+    from mtlscale.metrics import METRICS
+
+    table = grid("name", "what it is", "better", "unit", "of tasks with loss", title="metrics")
+    for name, info in METRICS.items():
+        table.add_row(name, escape(info.help), _better(info.higher_is_better), info.unit, ", ".join(info.losses))
+    for name in sorted(set(components.names("metrics")) - set(METRICS)):
+        cls = components.component("metrics", name)
+        label = f"{escape(name)}\n[dim]{escape(_plugin(cls))}[/dim]"
+        losses = ", ".join(getattr(cls, "losses", ()))
+        unit = str(getattr(cls, "unit", ""))
+        table.add_row(label, escape(cls.summary()), _better(bool(cls.higher_is_better)), unit, losses)
+    return table
+
+
+def _better(higher: bool) -> str:
+    return "higher" if higher else "lower"
+
+
+def _show(console: Console, what: str, kinds: tuple[str, ...], name: str) -> None:
+    """Print everything that is known of one component, metric or experiment."""
+    if what == "experiments":
+        from mtlscale.config import find_experiment
+
+        print(find_experiment(name).read_text(encoding="utf-8"), end="")
+        return
+    from mtlscale.config import names, nearest
+
+    matching_kinds = [kind for kind in kinds if name in names(kind)]
+    if not matching_kinds:
+        known_names = [candidate for kind in kinds for candidate in names(kind)]
+        hint = nearest(name, sorted(known_names), listing=what)
+        raise UserError(f"mtlscale list {what}: unknown {what[:-1]} {name!r}; {hint}")
+    if what == "metrics":
+        from mtlscale.metrics import METRICS
+
+        if name in METRICS:
+            _metric(console, name)
+            return
+    from mtlscale.config import component
+
+    _component(console, matching_kinds[0], component(matching_kinds[0], name))
+
+
+def _metric(console: Console, name: str) -> None:
+    from rich.markup import escape
+
+    from mtlscale.metrics import METRICS
+
+    info = METRICS[name]
+    console.print(f"[bold]{name}[/bold], a metric\n\n{escape(info.help)}\n", highlight=False)
+    unit = f" in {info.unit}" if info.unit else ""
+    losses = ", ".join(info.losses)
+    console.print(f"{_better(info.higher_is_better)} is better{unit}; of tasks with loss {losses}", highlight=False)
+
+
+def _component(console: Console, kind: str, cls: type[Any]) -> None:
+    from rich.markup import escape
+
+    origin = f" ({_plugin(cls)})" if _plugin(cls) else ""
+    article = "an" if kind[0] in "aeio" else "a"
+    singular = "data set" if kind == "datasets" else kind[:-1]
+    console.print(f"[bold]{escape(cls.name)}[/bold], {article} {singular}{escape(origin)}\n", highlight=False)
+
+    for paragraph in inspect.cleandoc(cls.__doc__ or "").split("\n\n"):
+        console.print(escape(paragraph if "\n  " in paragraph else " ".join(paragraph.split())), highlight=False)
+    if cls.source:
+        console.print(f"\nsource: {escape(cls.source)}", highlight=False)
+    if kind == "balancers":
+        console.print(f"needs {escape(cls.needs)}; a step costs {escape(cls.cost)}", highlight=False)
+
+    knobs = cls.knobs()
+    if not knobs:
+        console.print("no knobs")
+        return
+    table = grid("knob", "default", "range", "searched", "what it is")
+    for key, (default, spec) in knobs.items():
+        searched = _searched(spec) if spec.search else ""
+        table.add_row(key, *(escape(text) for text in (repr(default), spec.range(), searched, spec.help)))
+    console.print()
+    console.print(table)

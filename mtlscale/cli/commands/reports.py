@@ -1,0 +1,220 @@
+"""The commands that compare what has been run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mtlscale.cli.options import HomeOption, SetOption, console_of, home_of
+from mtlscale.config import UserError
+
+if TYPE_CHECKING:
+    from mtlscale.report.formats.formats import Shown
+    from mtlscale.report.results import Results
+    from mtlscale.report.tables.leaderboard import Leaderboard
+    from mtlscale.report.tables.merge_experiments import Gathered
+    from mtlscale.report.tables.sheets import Sheet
+
+PlacesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PLACE...",
+        help="Experiments: YAML files or names, home folders, HOME:EXPERIMENT, or MLflow URIs "
+        "(sqlite:///…, http://…), with #EXPERIMENT or all of theirs",
+    ),
+]
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        help="terminal, markdown, csv, json, latex or html",
+        show_default="that of --output's suffix, else terminal",
+    ),
+]
+OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Write into this file, whole or not")]
+MethodsOption = Annotated[list[str] | None, typer.Option("--method", help="Show this row; may be given again")]
+DatasetsOption = Annotated[list[str] | None, typer.Option("--dataset", help="This data set; may be given again")]
+SeedsOption = Annotated[list[int] | None, typer.Option("--seed", help="Runs of this seed; may be given again")]
+MetricsOption = Annotated[
+    list[str] | None,
+    typer.Option("--metric", help="A metric in Δ and η; may be given again", show_default="as the experiments say"),
+]
+BaselineOption = Annotated[
+    str | None, typer.Option(help="Row that Δ is taken to", show_default="as the experiments say, else stl")
+]
+ReferenceOption = Annotated[
+    str | None, typer.Option(help="Row that tests compare with", show_default="as the experiments say, else equal")
+]
+PairwiseOption = Annotated[bool, typer.Option("--pairwise", help="Every method against every other, too")]
+OverallOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--overall/--no-overall",
+        help="The table across data sets; CSV, which is one table, then is that",
+        show_default="where there are several, but in CSV",
+    ),
+]
+RopeOption = Annotated[
+    float | None,
+    typer.Option(help="Points that make no difference in practice, across data sets", show_default="1"),
+]
+WideOption = Annotated[bool, typer.Option("--wide", help="In a terminal: all columns, in as many tables as it takes")]
+HomesOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--home",
+        help="Folder to look experiments up in; may be given again",
+        show_default="$MTLSCALE_HOME or ./outputs",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command(
+        epilog="Example: mtlscale leaderboard quickstart --format markdown\n\n"
+        "Example: mtlscale leaderboard outputs other/outputs sqlite:///mlflow.db#mine --output all.html"
+    )(leaderboard)
+    app.command(epilog="Example: mtlscale report quickstart")(report)
+
+
+def leaderboard(
+    places: PlacesArgument,
+    format: FormatOption = None,
+    output: OutputOption = None,
+    method: MethodsOption = None,
+    dataset: DatasetsOption = None,
+    seed: SeedsOption = None,
+    metric: MetricsOption = None,
+    baseline: BaselineOption = None,
+    reference: ReferenceOption = None,
+    pairwise: PairwiseOption = False,
+    overall: OverallOption = None,
+    rope: RopeOption = None,
+    wide: WideOption = False,
+    set_: SetOption = None,
+    home: HomesOption = None,
+) -> None:
+    """Compare methods on the runs there are, of one experiment or of many. Nothing is run, and no home is written into.
+
+    What does not compare (other data, tasks, metrics or splits) stands in tables of its own, with a note.
+    """
+    from mtlscale.execution.planning.result_sources import sources_of
+    from mtlscale.report.formats.formats import Shown, format_of
+    from mtlscale.report.stats.pairwise import pairwise as pairs
+    from mtlscale.report.tables.merge_experiments import Wanted, gather
+    from mtlscale.report.tables.sheets import Sheet
+
+    form = format_of(format, output)
+    if output is not None:
+        _check_writable(output)
+    if rope is not None and not rope > 0:
+        raise UserError(f"--rope {rope:g}: give the largest difference that makes none, in points above 0")
+
+    homes = [home_of(folder) for folder in home] if home else [home_of(None)]
+    sources = sources_of(places, homes, tuple(set_ or ()), epochs=form in ("terminal", "html"))
+    selection = Wanted(
+        methods=method or (),
+        datasets=dataset or (),
+        seeds=seed or (),
+        baseline=baseline,
+        reference=reference,
+        metrics=metric or (),
+    )
+
+    gathered = gather(sources, selection)
+    names = list(dict.fromkeys(source.name for source in sources))
+    board = gathered.leaderboard()
+
+    view = Shown(
+        gathered=gathered,
+        board=board,
+        title=", ".join(names),
+        overall=_overall(gathered, board, rope) if overall or (overall is None and form != "csv") else None,
+        pairs={name: Sheet.of_pairs(pairs(table)) for name, table in board.tables.items()} if pairwise else {},
+    )
+    _print(view, form, output, wide)
+
+
+def report(
+    experiment: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped experiment")],
+    set_: SetOption = None,
+    home: HomeOption = None,
+) -> None:
+    """Write the page, tables and pictures of the runs there are, and say where they are."""
+    for path in _results(experiment, set_, home).write_report().values():
+        print(path)
+
+
+def _overall(gathered: Gathered, board: Leaderboard, rope: float | None) -> Sheet | None:
+    """Return the table across data sets; None if there are no two of them, or no two rows."""
+    from mtlscale.report.tables.sheets import Sheet
+
+    across_datasets = board.overall() if rope is None else board.overall(rope)
+    if across_datasets is None or len(across_datasets.rows) < 2:
+        return None
+    separate = ", ".join(gathered.apart)
+    return Sheet.across(
+        across_datasets,
+        [f"tables of {separate} that are kept apart count as data sets of their own"] if separate else [],
+    )
+
+
+def _print(shown: Shown, form: str, output: Path | None, wide: bool) -> None:
+    """Print into the file, or onto standard output."""
+    from mtlscale.records import write_atomically
+
+    if output is None and form == "terminal":
+        console = console_of()
+        for part in shown.to_rich(wide=wide):
+            console.print(part)
+        return
+
+    if form == "terminal":
+        console = console_of()
+        with console.capture() as captured:
+            for part in shown.to_rich(wide=wide):
+                console.print(part)
+        text = captured.get()
+    else:
+        text = shown.text(form)
+
+    if output is None:
+        print(text, end="" if text.endswith("\n") else "\n")
+        return
+
+    try:
+        write_atomically(output, text.encode())
+    except OSError as error:
+        raise UserError(f"--output {output} cannot be written: {error.strerror}; name a file that can") from None
+    console_of().print(str(output), soft_wrap=True, highlight=False)
+
+
+def _check_writable(output: Path) -> None:
+    """Raise `UserError` if the file cannot be written, before anything is read."""
+    folder = output.parent
+    if output.is_dir():
+        raise UserError(f"--output {output} is a folder; name a file in it")
+    if not folder.is_dir():
+        raise UserError(f"--output {output}: there is no folder {folder}; make it, or name another")
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"--output {output}: the folder {folder} cannot be written; name a file elsewhere")
+
+
+def _results(experiment: str, set_: list[str] | None, home: Path | None) -> Results:
+    """Return the finished runs of an experiment; raise `UserError` if there are none."""
+    from mtlscale.config import load_experiment
+    from mtlscale.execution.planning.plan import records_of
+    from mtlscale.execution.planning.result_sources import no_runs
+    from mtlscale.report.results import Results
+
+    spec = load_experiment(experiment, tuple(set_ or ()))
+    results_home = home_of(home)
+
+    records = records_of(spec, results_home)
+    if not records:
+        raise UserError(no_runs(spec, [results_home], experiment))
+    return Results(spec, records, results_home.experiment(spec.name))

@@ -1,0 +1,245 @@
+"""The commands that run experiments and searches."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mtlscale.cli import completion
+from mtlscale.cli.options import (
+    AddressOption,
+    DownloadOption,
+    ExperimentArgument,
+    HomeOption,
+    JsonOption,
+    QuietOption,
+    SetOption,
+    SourceOption,
+    StorageOption,
+    WaitOption,
+    console_of,
+    home_of,
+    only,
+)
+from mtlscale.cli.output.json_events import Lines
+from mtlscale.cli.output.progress import observer_of
+from mtlscale.cli.output.terminal import print_results
+from mtlscale.config import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from mtlscale.config import Experiment
+    from mtlscale.records import Home, RunRecord
+    from mtlscale.report.results import Results
+
+DryRunOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", help="Show what there is to do, what is done, and what it will take; prepare and start nothing"
+    ),
+]
+FastOption = Annotated[
+    bool,
+    typer.Option("--fast", help="Does it work at all? Two steps of every run, one seed, in a folder that is removed"),
+]
+OnlyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only", metavar="METHOD", help="Exactly this row, and others so named", autocompletion=completion.methods
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command(epilog="Example: mtlscale run quickstart --set seeds=[0] --set training.epochs=5")(run)
+    app.command(epilog="Example: mtlscale sweep quickstart_sweep --set search.budget=8")(sweep)
+
+
+def run(
+    experiment: ExperimentArgument,
+    set_: SetOption = None,
+    source: SourceOption = None,
+    home: HomeOption = None,
+    storage: StorageOption = None,
+    address: AddressOption = None,
+    methods: OnlyOption = None,
+    dry_run: DryRunOption = False,
+    fast: FastOption = False,
+    download: DownloadOption = True,
+    wait: WaitOption = True,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Run an experiment, its search first; what is finished is not run again, what was cut off resumes.
+
+    Ctrl-C and SIGTERM end it in good order, and the same command resumes.
+    """
+    from mtlscale.config import load_experiment
+    from mtlscale.execution.runner import run as run_experiment
+
+    if fast and dry_run:
+        raise UserError("--fast runs everything, --dry-run nothing; drop one of them")
+
+    full_experiment = load_experiment(experiment, tuple(set_ or ()))
+    spec, results_home = only(full_experiment, methods), home_of(home, storage)
+
+    if dry_run:
+        _dry(spec, home, storage, source, address, json=json, quiet=quiet)
+        return
+
+    console, lines, started = console_of(quiet=json), Lines(json), time.perf_counter()
+    if fast:
+        from mtlscale.cli.output.smoke_test import run_fast
+
+        with _interruptible():
+            run_fast(spec, results_home, source, address, download=download, quiet=quiet, json=json)
+        return
+
+    with _interruptible(), observer_of(console, spec, quiet=quiet, json=json) as observer:
+        results = run_experiment(
+            spec,
+            home=results_home,
+            source=source,
+            address=address,
+            download=download,
+            observer=observer,
+            wait=wait,
+            whole=full_experiment if methods else None,
+        )
+
+    files = _print_outcome(console, results, results_home, quiet=quiet, json=json)
+    seconds = time.perf_counter() - started
+    if not quiet:
+        console.print(f"{len(results.records)} runs, {seconds:.0f} s")
+    _done(lines, spec, results.records, seconds, files, "runs")
+
+
+def _print_outcome(console: Console, results: Results, home: Home, *, quiet: bool, json: bool) -> dict[str, Path]:
+    """Print the search, the leaderboards and where they are; return the files of the report."""
+    if results.search is not None and not quiet:
+        console.print(results.search.to_rich())
+    files = results.write_report()  # written by now: this only finds it
+    if not json:
+        print_results(console, results, files)
+        _print_mlflow(console, results, home)
+    return files
+
+
+def _print_mlflow(console: Console, results: Results, home: Home) -> None:
+    """Print where MLflow compares the methods: by itself it opens on another page."""
+    from mtlscale.tracking.link import methods_link
+
+    tracking = results.experiment.tracking
+    if not tracking.enabled or tracking.uri is not None or not results.records:
+        return
+    route = methods_link(home.tracking_uri, results.records[0].run_id)
+    if route is not None:
+        text = f"  MLflow: mlflow ui --backend-store-uri {home.tracking_uri}, then http://127.0.0.1:5000/{route}"
+        console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+
+def sweep(
+    experiment: ExperimentArgument,
+    set_: SetOption = None,
+    source: SourceOption = None,
+    home: HomeOption = None,
+    storage: StorageOption = None,
+    address: AddressOption = None,
+    methods: OnlyOption = None,
+    dry_run: DryRunOption = False,
+    download: DownloadOption = True,
+    wait: WaitOption = True,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Tune every method with the same budget; `mtlscale run` then trains the winners on fresh seeds."""
+    from mtlscale.config import load_experiment
+    from mtlscale.execution.runner import sweep as run_sweep
+
+    spec = only(load_experiment(experiment, tuple(set_ or ())), methods)
+    if spec.search is None:
+        raise UserError(f"{experiment} has no `search`; write one, or start it with `mtlscale run {experiment}`")
+
+    if dry_run:
+        _dry(spec, home, storage, source, address, json=json, quiet=quiet)
+        return
+
+    console, lines, started = console_of(quiet=json), Lines(json), time.perf_counter()
+    results_home = home_of(home, storage)
+    with _interruptible(), observer_of(console, spec, quiet=quiet, json=json) as observer:
+        results = run_sweep(
+            spec, home=results_home, source=source, address=address, download=download, observer=observer, wait=wait
+        )
+
+    console.print(results.to_rich())
+    files = results.write_report()
+    for path in files.values():
+        console.print(f"  {path}", soft_wrap=True, highlight=False)
+
+    trials = [record for records in results.trials.values() for record in records]
+    seconds = time.perf_counter() - started
+    if not quiet:
+        console.print(f"{len(trials)} trials, {seconds:.0f} s")
+    _done(lines, spec, trials, seconds, files, "trials")
+
+
+def _dry(
+    spec: Experiment,
+    home: Path | None,
+    storage: str | None,
+    source: Path | None,
+    address: str | None,
+    *,
+    json: bool,
+    quiet: bool,
+) -> None:
+    from mtlscale.cli.output import dry_run as dry
+    from mtlscale.execution.planning.dry_run import sketch
+    from mtlscale.execution.planning.forecast import forecasts
+
+    results_home, console = home_of(home, storage), console_of(quiet=json)
+
+    with sketch(spec, home=results_home, source=source, address=address) as plan:
+        with console.status("estimating time and memory"):
+            expected = forecasts(plan, results_home)
+        if json:
+            Lines().tell("plan", **dry.as_json(plan, expected))
+        else:
+            dry.show(console, plan, expected)
+
+
+def _done(
+    lines: Lines, spec: Experiment, records: Sequence[RunRecord], seconds: float, files: dict[str, Path], what: str
+) -> None:
+    """Report the last event; exit status 1 if something failed, or every run but the floors diverged."""
+    from mtlscale.report.tables.protocols import is_floor
+
+    failed = sum(record.status == "failed" for record in records)
+    counts = {what: len(records), "failed": failed}
+    file_paths = {kind: str(path) for kind, path in files.items()}
+    lines.tell("done", experiment=spec.name, **counts, seconds=round(seconds, 3), files=file_paths)
+    diverged = [record.status == "diverged" for record in records if not is_floor(record)]
+    if failed or (diverged and all(diverged)):
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Turn Ctrl-C and SIGTERM into one line and an exit status of their own; Typer would leave without a word."""
+    from mtlscale.execution.stopping import Interrupted
+
+    try:
+        yield
+    except Interrupted as stop:
+        print(f"mtlscale: {stop}", file=sys.stderr)
+        raise typer.Exit(stop.status) from None

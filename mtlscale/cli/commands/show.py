@@ -1,0 +1,263 @@
+"""The commands about one run: its summary, and its repetition."""
+
+from __future__ import annotations
+
+import json as json_text
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mtlscale.cli import completion
+from mtlscale.cli.options import (
+    DownloadOption,
+    HomeOption,
+    PluginOption,
+    RunArgument,
+    SourceOption,
+    console_of,
+    experiment_named,
+    home_of,
+    load_plugins,
+)
+from mtlscale.cli.output.grid import grid
+from mtlscale.cli.output.json_events import plain
+from mtlscale.config import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mtlscale.records import FoundRun, Home, RunRecord
+    from mtlscale.report.tables.reproduction import Again
+
+_MOST = 20  # differences that are shown
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command(epilog="Example: mtlscale show b9d3f4 --home outputs")(show)
+    app.command(epilog="Example: mtlscale rerun b9d3f4 --home outputs")(rerun)
+
+
+def show(
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="The id of a run, or as much of it as no other has; or an experiment, to list its runs",
+            autocompletion=completion.runs,
+        ),
+    ],
+    home: HomeOption = None,
+    plugin: PluginOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the whole record as JSON")] = False,
+    spec: Annotated[bool, typer.Option("--spec", help="Print every setting of the run as YAML")] = False,
+) -> None:
+    """Tell one run's story: what, where and when, what came of it, what it took and what it has left.
+
+    Of an experiment, list its runs with their ids.
+    """
+    from mtlscale.records import find_run
+
+    load_plugins(plugin)
+    results_home = home_of(home)
+    if (name := experiment_named(results_home, run)) is not None:
+        if spec:
+            raise UserError(f"--spec: {name} is an experiment; give the id of one of its runs")
+        _list(results_home, name, json=json)
+        return
+
+    found_run = find_run(results_home, run)
+    if spec:
+        import yaml
+
+        print(yaml.safe_dump(_record(found_run).spec, sort_keys=False, allow_unicode=True), end="")
+    elif json:
+        content = {} if found_run.record is None else found_run.record.model_dump(mode="json")
+        locations = {
+            "experiments": found_run.experiments,
+            "folder": str(found_run.folder),
+            "files": _files(found_run.folder),
+        }
+        summary = {"run_id": found_run.run_id, **content, **locations, "mlflow": _link(results_home, found_run.run_id)}
+        print(json_text.dumps(plain(summary), ensure_ascii=False))
+    else:
+        _tell(console_of(), results_home, found_run)
+
+
+def _list(home: Home, name: str, *, json: bool) -> None:
+    """Print every run of an experiment with its id; runs of other settings than at its last start are marked."""
+    from rich.markup import escape
+
+    from mtlscale.execution.planning.status import read_plan
+    from mtlscale.records import runs_of_experiment
+    from mtlscale.report.formats.number_format import counted
+
+    records = runs_of_experiment(home, name)
+    planned = {entry.run_id for entry in read_plan(home, name, {record.run_id: record for record in records})}
+    fields = ("run_id", "dataset", "method", "seed", "status", "finished")
+    rows = [{key: getattr(record, key) for key in fields} for record in records]
+    for row in rows:
+        row["settings"] = "" if not planned else "now" if row["run_id"] in planned else "other"
+
+    if json:
+        print(json_text.dumps({"experiment": name, "runs": rows}, ensure_ascii=False))
+        return
+
+    console = console_of()
+    table = grid("run", "data set", "method", "seed", "ended as", "at", "settings", right=("seed",))
+    for row in sorted(rows, key=lambda row: (row["settings"], row["dataset"], row["method"], row["seed"])):
+        table.add_row(*(escape(str(row[key])) for key in (*fields, "settings")))
+    console.print(f"{name}: {counted(len(rows), 'run')} in {home.root}", soft_wrap=True, highlight=False, markup=False)
+    console.print(table)
+
+
+def _record(found: FoundRun) -> RunRecord:
+    if found.record is None:
+        raise UserError(f"run {found.run_id} has not come to an end; there is no record of it yet")
+    return found.record
+
+
+def _files(folder: Path) -> list[str]:
+    """Return the names of the files below a run's folder."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def _link(home: Home, run_id: str) -> str | None:
+    from mtlscale.tracking.link import link
+
+    return link(home.tracking_uri, run_id)
+
+
+def _tell(console: Console, home: Home, found: FoundRun) -> None:
+    from mtlscale.cli.output import run_summary as story
+
+    def line(text: str) -> None:
+        console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+    record = found.record
+    if record is None:
+        line(f"run {found.run_id}: not ended yet")
+    else:
+        line(story.title(record))
+    if found.experiments:
+        line(f"of {', '.join(found.experiments)}")
+
+    if record is not None:
+        for part in story.parts(record):
+            if isinstance(part, str):
+                line(part)
+            else:
+                console.print(part)
+
+    files = _files(found.folder)
+    if files:
+        line(f"files in {found.folder}: {', '.join(files)}")
+    if (found.folder / "error.txt").exists():
+        line(f"traceback: {found.folder / 'error.txt'}")
+
+    address = _link(home, found.run_id)
+    if address is not None:
+        line(f"MLflow: mlflow ui --backend-store-uri {home.tracking_uri}, then http://127.0.0.1:5000/{address}")
+
+
+def rerun(
+    run: RunArgument,
+    home: HomeOption = None,
+    source: SourceOption = None,
+    plugin: PluginOption = None,
+    download: DownloadOption = True,
+    keep_model: Annotated[
+        bool, typer.Option("--keep-model", help="Where all is the same, leave its model where `export` looks for it")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON")] = False,
+) -> None:
+    """Run a run again on the same data, and compare every metric with its record, which is left as it is.
+
+    Without --plugin, those of its experiment are taken, as long as their code is what the run was made with. Exit
+    status 1 where anything differs; the repetition is kept then, below `reruns` of the home folder.
+    """
+    from mtlscale.cli.output.terminal import epochs_bar
+    from mtlscale.execution.planning.noted_plugins import noted_plugins
+    from mtlscale.execution.planning.rerun import rerun as run_again
+    from mtlscale.records import find_run
+
+    results_home = home_of(home)
+    found_run = find_run(results_home, run)
+    record = _record(found_run)
+    load_plugins(plugin or noted_plugins(results_home, found_run))
+    console, notes = console_of(quiet=json), []
+
+    def note(text: str) -> None:
+        notes.append(text)
+        console.print(f"[yellow]{text}[/yellow]", soft_wrap=True, highlight=False)
+
+    with epochs_bar(console, disable=not console.is_terminal or json) as bar:
+        task = bar.add_task(f"{record.dataset} · {record.method}", total=len(record.epochs) or None)
+        try:
+            comparison, folder = run_again(
+                record,
+                results_home,
+                source=source,
+                download=download,
+                keep_model=keep_model,
+                epoch=lambda _: bar.advance(task),
+                note=note,
+            )
+        except KeyboardInterrupt:
+            raise UserError("interrupted; the same command goes on from its checkpoint, if there is one") from None
+
+    if json:
+        print(json_text.dumps(plain(_compared(comparison, folder, notes)), ensure_ascii=False))
+    else:
+        _compare(console, comparison, folder)
+    if not comparison.same:
+        raise typer.Exit(1)
+
+
+def _compared(again: Again, folder: Path | None, notes: list[str]) -> dict[str, Any]:
+    return {
+        "run": again.before.run_id,
+        "same": again.same,
+        "compared": again.compared,
+        "differences": [vars(difference) for difference in again.differences],
+        "chosen_epoch": again.choice,
+        "parts_at": again.parts_at,
+        "surroundings": again.surroundings,
+        "notes": notes,
+        "seconds": again.after.seconds,
+        "folder": folder,
+    }
+
+
+def _compare(console: Console, again: Again, folder: Path | None) -> None:
+    from rich.markup import escape
+
+    before, after = again.before, again.after
+    run_name = f"{before.dataset} · {before.method} · seed {before.seed}"
+    for line in again.surroundings:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    if again.same:
+        text = f"{run_name}: the same to the last digit, {again.compared} metrics, {after.seconds:.1f} s"
+        console.print(text, soft_wrap=True, highlight=False)
+        return
+
+    if before.status != after.status:
+        console.print(f"{run_name}: {before.status}, now {after.status}: {after.error}", soft_wrap=True, markup=False)
+
+    differences = again.differences
+    largest = sorted(differences, key=lambda one: -abs(one.after - one.before))
+    headers = ("split", "task", "metric", "then", "now", "difference")
+    table = grid(
+        *headers, title=f"{run_name}: {len(differences)} of {again.compared} metrics differ", right=headers[3:]
+    )
+    for row in largest[:_MOST]:
+        numbers = (f"{row.before:.8g}", f"{row.after:.8g}", f"{row.after - row.before:+.2g}")
+        table.add_row(row.place, escape(row.task), escape(row.metric), *numbers)
+    if differences:
+        console.print(table)
+    if len(differences) > _MOST:
+        console.print(f"and {len(differences) - _MOST} more that differ less; --json has all")
+
+    for line in filter(None, (again.choice, again.parts_at and f"training parts at {again.parts_at}")):
+        console.print(line, highlight=False)
+    console.print(f"the repetition is in {folder}", soft_wrap=True, highlight=False, markup=False)

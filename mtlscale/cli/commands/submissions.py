@@ -1,0 +1,133 @@
+"""The commands for results that others contribute."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mtlscale.cli.options import HomeOption, SetOption, SourceOption, console_of, home_of
+from mtlscale.config import UserError
+
+if TYPE_CHECKING:
+    from mtlscale.execution.submission.validate import Checked
+    from mtlscale.records import Home, RunRecord
+
+_TOLERANCE = 1e-6
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command(epilog="Example: mtlscale contribute quickstart results/my_quickstart --by 'A. Name'")(contribute)
+    app.command("validate-results", epilog="Example: mtlscale validate-results results/* --rerun 1")(validate)
+
+
+def contribute(
+    experiment: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped experiment")],
+    folder: Annotated[Path, typer.Argument(help="A new folder, e.g. results/my_experiment")],
+    by: Annotated[str, typer.Option(help="Your name, as you want it to stand there")],
+    note: Annotated[str, typer.Option(help="What readers should know")] = "",
+    set_: SetOption = None,
+    home: HomeOption = None,
+) -> None:
+    """Write an experiment's results into a folder that others can check.
+
+    It has the experiment, its records, and where they came from, without paths, user or machine.
+    """
+    from mtlscale.config import find_experiment, load_experiment, read_settings
+    from mtlscale.execution.submission.write import contribute as write
+
+    if not by.strip():
+        raise UserError("--by: say who contributes the results")
+    overrides = tuple(set_ or ())
+    spec = load_experiment(experiment, overrides)
+    settings = read_settings(find_experiment(experiment), overrides)
+
+    checked = write(spec, settings, home_of(home), folder, by=by.strip(), note=note.strip())
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    _say(f"{folder}: {len(checked.records)} runs, {size / 1000:,.0f} kB; look at it, then open a pull request")
+
+
+def validate(
+    paths: Annotated[list[Path], typer.Argument(help="Folders of contributed results")],
+    rerun: Annotated[int, typer.Option(min=0, help="Runs of each folder to do once more, chosen by hash")] = 0,
+    run: Annotated[list[str] | None, typer.Option("--run", metavar="RUN_ID", help="Runs to do once more")] = None,
+    tolerance: Annotated[
+        float, typer.Option(min=0.0, help="Largest relative difference that a run may have when it is done once more")
+    ] = _TOLERANCE,
+    source: SourceOption = None,
+    home: HomeOption = None,
+) -> None:
+    """Check contributed results line by line: form, run ids, missing runs, selection, data, figures, leaderboard.
+
+    Numbers that were made up pass all that; --rerun does runs once more and compares. Exit status 1 where something
+    is wrong.
+    """
+    from mtlscale.execution.submission.validate import check, conflicts
+
+    checked_folders = [check(path) for path in paths]
+    problems = [(checked, problem) for checked in checked_folders for problem in checked.problems]
+    problems += conflicts(checked_folders)
+
+    has_failed = bool(problems)
+    for checked, problem in problems:
+        print(checked.folder / str(problem))
+    for checked in checked_folders:
+        if checked.problems or checked.provenance is None:
+            continue
+        _say(f"{checked.folder}: {_told(checked)}")
+        has_failed |= not _repeated(_chosen(checked, rerun, run or ()), tolerance, home_of(home), source)
+
+    unknown = set(run or ()) - {record.run_id for checked in checked_folders for record in checked.records}
+    if unknown:
+        raise UserError(f"--run {min(unknown)}: no run of these folders has this id")
+    if has_failed:
+        sys.exit(1)
+
+
+def _told(checked: Checked) -> str:
+    assert checked.experiment is not None and checked.provenance is not None
+    experiment, count = checked.experiment, len(checked.records)
+    unfinished_count = sum(record.status != "finished" for record in checked.records)
+    unfinished = f", {unfinished_count} of them not finished" if unfinished_count else ""
+    return (
+        f"{len(experiment.datasets)} data sets, {len(experiment.methods)} methods, "
+        f"{len(experiment.seeds)} seed{'s' * (len(experiment.seeds) > 1)}, {count} runs{unfinished}, by "
+        f"{checked.provenance.by}: all is as it should be"
+    )
+
+
+def _chosen(checked: Checked, count: int, named: Sequence[str]) -> list[RunRecord]:
+    """Return the named runs, and `count` others that nobody can predict: any change of the records draws anew."""
+    assert checked.provenance is not None
+    records_hash = checked.provenance.records
+    records = {record.run_id: record for record in checked.records if record.status == "finished"}
+    order = sorted(records, key=lambda run_id: hashlib.sha256(f"{records_hash}{run_id}".encode()).hexdigest())
+    named_ids = [run_id for run_id in records if run_id in named]
+    return [records[run_id] for run_id in dict.fromkeys([*named_ids, *order[:count]])]
+
+
+def _repeated(records: Sequence[RunRecord], tolerance: float, home: Home, source: Path | None) -> bool:
+    """Return whether all of these runs end as they did."""
+    from mtlscale.execution.planning.rerun import rerun
+
+    all_same = True
+    for record in records:
+        repetition, _ = rerun(record, home, source=source)
+        difference, location = repetition.largest
+        within_tolerance = difference <= tolerance
+        all_same &= within_tolerance
+        outcome = "the same to the last digit" if repetition.same else f"differs by {difference:.1e} in {location}"
+        causes = "" if repetition.same or not repetition.surroundings else f" ({'; '.join(repetition.surroundings)})"
+        verdict = "" if within_tolerance else f", more than {tolerance:g}"
+        _say(f"  {record.run_id} {record.dataset} · {record.method} · seed {record.seed}: {outcome}{verdict}{causes}")
+
+    return all_same
+
+
+def _say(text: str) -> None:
+    console_of().print(text, soft_wrap=True, highlight=False, markup=False)

@@ -1,0 +1,199 @@
+"""The output of a dry run: runs or trials, their states, and what they will take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from mtlscale.cli.output.grid import grid
+from mtlscale.config import space_of
+from mtlscale.data.quality_warnings import left_out
+from mtlscale.execution.planning.reader_report import reading
+from mtlscale.execution.tuning.sweep import SweepPlan
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mtlscale.config import Run
+    from mtlscale.execution.planning.dry_run import Sketch
+    from mtlscale.execution.planning.forecast import Forecast, Forecasts
+    from mtlscale.execution.planning.plan import Plan, PlannedRun
+
+_STATES = ("done", "resume", "retry", "new")
+
+
+def show(console: Console, sketch: Sketch, found: Forecasts) -> None:
+    """Print a dry run on a terminal."""
+    if sketch.experiment.search is None:
+        _runs(console, sketch)
+    else:
+        _trials(console, sketch)
+    for label, floors in sketch.experiment.left_out().items():
+        console.print(left_out(label, floors), highlight=False)
+    for dataset, reason in sketch.why.items():
+        console.print(f"{dataset}: {reason}; ids, sizes and steps are unknown until it is prepared", highlight=False)
+    _forecasts(console, found)
+
+
+def as_json(sketch: Sketch, found: Forecasts) -> dict[str, Any]:
+    """Return a dry run as JSON, for programs."""
+    experiment, plan = sketch.experiment, sketch.known
+    content: dict[str, Any] = {"experiment": experiment.name}
+
+    if isinstance(plan, SweepPlan) or (plan is None and experiment.search is not None):
+        bases = [*(plan.bases if plan is not None else ()), *sketch.unknown]
+        content["searches"] = [_search(sketch, base) for base in bases]
+        content["execution"] = [] if plan is None else plan.explain()
+    else:
+        content["runs"] = [] if plan is None else [_run(planned, plan) for planned in plan.runs]
+        content["runs"] += map(_unknown, sketch.unknown)
+
+    if sketch.plan is not None:
+        content["samples"] = {name: manifest.counts for name, manifest in sketch.plan.manifests.items()}
+        content["reading"] = dict(reading(sketch.plan))
+    content["unknown"] = dict(sketch.why)
+    content["estimates"] = [vars(row) for row in found.rows]
+    return content | {"seconds": found.seconds, "complete": found.complete, "slots": found.slots}
+
+
+def _run(planned: PlannedRun, plan: Plan) -> dict[str, Any]:
+    run = planned.run
+    return {**_labels(run), "run": run.run_id, "steps": plan.steps(run), "state": planned.state, "like": planned.like}
+
+
+def _unknown(run: Run) -> dict[str, Any]:
+    return {**_labels(run), "run": None, "steps": None, "state": "unknown", "like": ""}
+
+
+def _labels(run: Run) -> dict[str, Any]:
+    return {"dataset": run.dataset, "method": run.method, "seed": run.seed, "epochs": run.epochs}
+
+
+def _search(sketch: Sketch, base: Run) -> dict[str, Any]:
+    search, plan = sketch.experiment.search, sketch.known
+    assert search is not None
+    trials, done_count = search.budget, 0
+    if isinstance(plan, SweepPlan) and base in plan.bases:
+        planned_trials = plan.of(base)
+        done_count = sum(planned.state == "done" for planned in planned_trials)
+        trials = trials if search.adaptive else len(planned_trials)
+
+    names = list(space_of(search, base))
+    return {"dataset": base.dataset, "method": base.method, "trials": trials, "done": done_count, "searched": names}
+
+
+def _runs(console: Console, sketch: Sketch) -> None:
+    from rich.markup import escape
+
+    plan = sketch.plan
+    headers = ("dataset", "method", "seed", "run", "epochs", "steps", "state")
+    table = grid(*headers, title=sketch.experiment.name, right=("seed", "epochs", "steps"))
+    for row in [] if plan is None else [_run(planned, plan) for planned in plan.runs]:
+        state = f"same as {row['like']}" if row["state"] == "same" else row["state"]
+        cells = (row["dataset"], row["method"], row["seed"], row["run"], row["epochs"], f"{row['steps']:,}", state)
+        table.add_row(*(escape(str(cell)) for cell in cells))
+
+    for run in sketch.unknown:
+        table.add_row(*(escape(str(cell)) for cell in (run.dataset, run.method, run.seed, "?", run.epochs, "?", "?")))
+    console.print(table)
+
+    states = [] if plan is None else [planned.state for planned in plan.runs]
+    counts = [f"{states.count(state)} {state}" for state in _STATES if state in states]
+    counts += [f"{len(sketch.unknown)} unknown"] if sketch.unknown else []
+
+    resources = sketch.experiment.resources
+    total = len(sketch.unknown) + (0 if plan is None else plan.distinct)
+    console.print(
+        f"{total} runs: {', '.join(counts)}; each on {resources.workers} × "
+        f"({resources.cpus_per_worker:g} CPU, {resources.gpus_per_worker:g} GPU)",
+        soft_wrap=True,
+    )
+
+    for line in () if plan is None else _sizes(plan):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _sizes(plan: Plan) -> Iterator[str]:
+    for name, manifest in plan.manifests.items():
+        counts = [manifest.counts[task.name] for task in manifest.suite.tasks]
+        totals = (
+            f"{sum(split_counts.get(split, 0) for split_counts in counts):,} {split}"
+            for split in ("train", "val", "test")
+        )
+        tasks = f"{len(counts)} task{'s' * (len(counts) > 1)}"
+        yield f"{name}: {tasks}, labels {', '.join(totals)}"
+    for name, text in reading(plan):
+        yield f"{name}: {text}"
+
+
+def _trials(console: Console, sketch: Sketch) -> None:
+    """Print the trials of a search: how many of each method, over what, and how they are executed."""
+    from rich.markup import escape
+
+    headers = ("dataset", "method", "trials", "done", "searched")
+    table = grid(*headers, title=sketch.experiment.name, right=("trials", "done"))
+    plan = sketch.known
+    for base in [*(plan.bases if isinstance(plan, SweepPlan) else ()), *sketch.unknown]:
+        search = _search(sketch, base)
+        names = ", ".join(path.rpartition(".")[2] for path in search["searched"])
+        cells = (base.dataset, base.method, search["trials"], search["done"], names)
+        table.add_row(*(escape(str(cell)) for cell in cells))
+    console.print(table)
+
+    for line in plan.explain() if isinstance(plan, SweepPlan) else ():
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+# -- what it will take -------------------------------------------------------------------------------------------------
+
+
+def _forecasts(console: Console, found: Forecasts) -> None:
+    """Print the forecasts; one line if nothing is known of any method."""
+    from rich.markup import escape
+
+    if not found.rows:
+        return
+    if all(row.seconds is None and row.megabytes is None for row in found.rows):
+        console.print("time and memory: no estimate without data or runs like these that are over")
+        return
+
+    headers = ("dataset", "method", "runs", "parameters", "each", "memory", "from")
+    table = grid(*headers, title="what is still to do will take about", right=headers[2:])
+    reasons: dict[str, int] = {}
+    for row in found.rows:
+        cells = (row.dataset, row.method, row.runs, _number(row.parameters), _time(row.seconds), _memory(row.megabytes))
+        number = reasons.setdefault(_from(row), len(reasons) + 1) if _from(row) else ""
+        table.add_row(*(escape(str(cell)) for cell in (*cells, number)))
+    console.print(table)
+    for reason, number in reasons.items():
+        console.print(f"{number}  {reason}", highlight=False, markup=False)
+
+    bound = "about" if found.complete else "more than"
+    total = f"{bound} {_time(found.seconds)}, {found.slots} at a time on this machine, none of them batched"
+    console.print(f"all together: {'unknown' if found.seconds is None else total}", highlight=False)
+
+
+def _from(row: Forecast) -> str:
+    if row.time_from == row.memory_from:
+        return row.time_from
+    parts = (("time", row.time_from), ("memory", row.memory_from))
+    return "; ".join(f"{quantity}: {text}" for quantity, text in parts if text)
+
+
+def _number(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "?"
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.2g} s"
+
+
+def _memory(megabytes: float | None) -> str:
+    if megabytes is None:
+        return "?"
+    return f"{megabytes / 1024:.1f} GiB" if megabytes >= 1024 else f"{megabytes:.0f} MiB"

@@ -1,0 +1,238 @@
+"""Progress of an experiment on the terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mtlscale.cli.output.terminal import epochs_bar
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
+
+    from mtlscale.cli.output.json_events import Lines
+    from mtlscale.config import Experiment, Run
+    from mtlscale.execution.planning.plan import Plan
+    from mtlscale.execution.planning.status import Standing
+    from mtlscale.execution.tuning.sweep import SweepPlan
+    from mtlscale.records import Epoch, RunRecord, Score
+
+_TELL_SECONDS = 1.0  # between two lines of progress
+_LOG_SECONDS = 10.0  # between two lines about the epochs of a run, in a log
+_MOST_LINES = 4  # about epochs in `_LOG_SECONDS`, of all runs together
+_MOST_TASKS = 3  # of unlike metrics in a line
+
+
+class ExperimentBar:
+    """Progress bar over the epochs of all runs, with the time left, and a line for every run that ends."""
+
+    def __init__(self, console: Console, experiment: Experiment) -> None:
+        self._console = console
+        self._bar = epochs_bar(console)
+        self._name = experiment.name
+        self._task: TaskID | None = None
+        self._left: dict[str, int] = {}
+        self._done = self._runs = 0
+        self._told = float("-inf")
+        self._what = "runs"
+        self._log = None if console.is_terminal else EpochLog()
+
+    def __enter__(self) -> ExperimentBar:
+        self._status = self._console.status("preparing data")
+        self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._status.stop()
+        self._bar.stop()
+
+    def watching(self, standing: Standing) -> None:
+        self._status.update(f"{self._name}: {standing.done} of {standing.runs} runs are done")
+
+    def prepared(self, dataset: str, folder: Path) -> None:
+        self._status.update("starting Ray")
+
+    def searching(self, plan: SweepPlan, slots: int) -> None:
+        """Start the bar of a search; trials pass too quickly for a line each, so only a method's new best gets one."""
+        self._status.stop()
+        done_count = len(plan.records())
+        if done_count:
+            self._console.print(f"{done_count} of {plan.total} trials are done already")
+        for line in plan.explain():
+            self._console.print(line, soft_wrap=True, highlight=False)
+
+        self._best: dict[tuple[str, str], Score] = {}
+        for record in plan.records().values():
+            if (score := plan.score(record)) is not None:
+                self._is_best(record, score)
+
+        epochs = {(base.dataset, base.method): base.epochs for base in plan.bases}
+        self._left = {p.run.run_id: p.run.epochs for p in plan.plan.todo}
+        self._done, self._runs, self._what = done_count, plan.total, "trials"
+        unplanned = plan.total - done_count - len(self._left)
+        total = sum(self._left.values()) + unplanned * (sum(epochs.values()) // len(epochs))
+
+        self._task = self._bar.add_task(self._label(), total=total)
+        self._bar.start()
+
+    def _is_best(self, record: RunRecord, score: Score) -> bool:
+        key = (record.dataset, record.method)
+        if key in self._best and score <= self._best[key]:
+            return False
+        self._best[key] = score
+        return True
+
+    def advanced(self, run: Run, epoch: int) -> None:
+        self._advance(run, run.epochs - epoch)
+
+    def trial(self, run: Run, record: RunRecord, score: Score | None) -> None:
+        from mtlscale.report.sweeps.search_study import words
+
+        self._done += 1
+        self._advance(run, 0)
+        name = f"  {run.dataset} · {run.method}"
+        if record.status == "failed":
+            self._console.print(f"{name}  [red]failed[/red] with {words(run.trial)}: {record.error}", highlight=False)
+        elif score is not None and self._is_best(record, score):
+            self._console.print(f"{name}  best so far {score[0]:8.4g}  {words(run.trial)}", highlight=False)
+
+    def planned(self, plan: Plan, slots: int) -> None:
+        self._status.stop()
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+
+        self._done, self._what = 0, "runs"
+        done_count = plan.distinct - len(plan.todo)
+        if done_count:
+            self._console.print(f"{done_count} of {plan.distinct} runs are done already")
+        if not plan.todo:
+            return
+
+        self._left = {p.run.run_id: p.run.epochs for p in plan.todo}
+        self._runs = len(plan.todo)
+        self._console.print(f"{self._name}: {self._runs} runs, {slots} at a time")
+        self._task = self._bar.add_task(self._label(), total=sum(self._left.values()))
+        self._bar.start()
+
+    def _label(self) -> str:
+        return f"{self._name} {self._done}/{self._runs} {self._what}"
+
+    def _advance(self, run: Run, left: int) -> None:
+        previous = self._left.get(run.run_id, run.epochs)
+        self._left[run.run_id] = left
+        assert self._task is not None  # `planned` or `searching` came first
+        self._bar.update(self._task, advance=max(0, previous - left), description=self._label())
+        self._tell()
+
+    def _tell(self) -> None:
+        """Print the bar as a line in a job, for whoever follows its log."""
+        now = time.monotonic()
+        if os.environ.get("MTLSCALE_PROGRESS") == "lines" and now - self._told >= _TELL_SECONDS:
+            from mtlscale.execution.job_progress import JobProgress
+
+            self._told = now
+            task = self._bar.tasks[-1]
+            print(JobProgress(int(task.completed), int(task.total or 0), self._done, self._runs), flush=True)
+
+    def epoch(self, run: Run, epoch: Epoch) -> None:
+        self.advanced(run, run.epochs_behind(epoch.phase, epoch.epoch))
+        if self._log is not None and (line := self._log.line(run, epoch)):
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def finished(self, run: Run, record: RunRecord) -> None:
+        self._done += 1
+        self._advance(run, 0)
+        if record.status == "finished":
+            text = f"{figures(record)}  {record.seconds:6.1f} s"
+        else:
+            text = f"[red]{record.status}[/red]: {record.error}"
+        self._console.print(f"  {run.dataset} · {run.method} · seed {run.seed}  {text}", highlight=False)
+
+    def note(self, text: str) -> None:
+        self._console.print(f"[yellow]{text}[/yellow]", soft_wrap=True)
+
+
+class EpochLog:
+    """Log that replaces the bar: a run's latest epoch, at most once in ten seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._latest: dict[str, float] = {}  # run -> when its last line was written
+        self._lines: deque[float] = deque(maxlen=_MOST_LINES)  # when the last lines of all runs were written
+
+    def line(self, run: Run, epoch: Epoch) -> str | None:
+        """Return the line about an epoch, or None where the run, or all runs together, wrote one too recently."""
+        now = self._clock()
+        crowded = len(self._lines) == _MOST_LINES and now - self._lines[0] < _LOG_SECONDS
+        if crowded or now - self._latest.get(run.run_id, self._began) < _LOG_SECONDS:
+            return None
+
+        self._latest[run.run_id] = now
+        self._lines.append(now)
+        behind = run.epochs_behind(epoch.phase, epoch.epoch)
+        parts = [f"epoch {behind} of {run.epochs}"]
+        if epoch.train_loss:
+            parts.append(f"training loss {sum(epoch.train_loss.values()) / len(epoch.train_loss):.4g}")
+        parts += _validation(epoch)
+        return f"  {run.dataset} · {run.method} · seed {run.seed}  {', '.join(parts)}"
+
+
+def _validation(epoch: Epoch) -> list[str]:
+    """Return the first metric on validation: its mean if all tasks have it, else that of the first tasks."""
+    first_metrics = {task: next(iter(values.items())) for task, values in epoch.val.items() if values}
+    names = {name for name, _ in first_metrics.values()}
+    if len(names) == 1:
+        mean = sum(value for _, value in first_metrics.values()) / len(first_metrics)
+        return [f"validation {names.pop()} {mean:.4g}"]
+    return [f"{task} {name} {value:.4g}" for task, (name, value) in list(first_metrics.items())[:_MOST_TASKS]]
+
+
+def figures(record: RunRecord) -> str:
+    """Return a run's result on test: the mean over tasks of a shared metric, else the first tasks' metrics."""
+    test = record.metrics["test"]
+    values = {task: test[task][metric] for task, metric in record.main_metrics.items() if task in test}
+    if record.shared_metric is not None:
+        return f"{record.shared_metric} {sum(values.values()) / len(values):.4g}"
+    texts = [f"{task} {record.main_metrics[task]} {value:.4g}" for task, value in values.items()]
+    hidden_count = len(texts) - _MOST_TASKS
+    return " · ".join(texts[:_MOST_TASKS] + ([f"{hidden_count} more"] if hidden_count > 0 else []))
+
+
+class Quiet:
+    """Observer that reports what went wrong, on standard error, and nothing else."""
+
+    def __enter__(self) -> Quiet:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def watching(self, standing: Standing) -> None: ...
+    def prepared(self, dataset: str, folder: Path) -> None: ...
+    def searching(self, plan: SweepPlan, slots: int) -> None: ...
+    def advanced(self, run: Run, epoch: int) -> None: ...
+    def planned(self, plan: Plan, slots: int) -> None: ...
+    def epoch(self, run: Run, epoch: Epoch) -> None: ...
+    def note(self, text: str) -> None: ...
+
+    def trial(self, run: Run, record: RunRecord, score: Score | None) -> None:
+        self.finished(run, record)
+
+    def finished(self, run: Run, record: RunRecord) -> None:
+        if record.status != "finished":
+            print(f"{run.dataset} · {run.method} · seed {run.seed}: {record.status}: {record.error}", file=sys.stderr)
+
+
+def observer_of(console: Console, experiment: Experiment, *, quiet: bool, json: bool) -> ExperimentBar | Quiet | Lines:
+    """Return the observer that the options ask for: a bar, errors alone, or one JSON object per line."""
+    from mtlscale.cli.output.json_events import Lines
+
+    if json:
+        return Lines()
+    return Quiet() if quiet else ExperimentBar(console, experiment)

@@ -1,0 +1,151 @@
+"""Load experiment files: YAML, overrides, and errors with the line of the mistake."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from mtlscale.config import named_files as files
+from mtlscale.config.errors import UserError
+from mtlscale.config.experiment.experiment import Experiment
+from mtlscale.config.experiment.models import DatasetSpec
+from mtlscale.config.paths import is_file
+from mtlscale.config.registry import components
+from mtlscale.config.registry.nearest import nearest
+from mtlscale.config.validation import describe, first_problem
+from mtlscale.config.yaml_text import line_of, parse, read_text
+
+# In a checkout the folder is beside the package; installed from a wheel it is below the prefix.
+SHIPPED = next(
+    (
+        folder
+        for folder in (Path(__file__).parents[3] / "experiments", Path(sys.prefix, "share/mtlscale/experiments"))
+        if (folder / "quickstart.yaml").exists()
+    ),
+    Path("experiments"),
+)
+
+
+def shipped() -> dict[str, Path]:
+    """Return name -> file of the experiments that come with mtlscale."""
+    return {path.stem: path for path in sorted(SHIPPED.glob("*.yaml"))}
+
+
+def find_experiment(name: str) -> Path:
+    """Return the file of an experiment, given by its path or by the name of a shipped one."""
+    path, shipped_files = Path(name), shipped()
+    if is_file(path):
+        return path
+    if name in shipped_files:
+        return shipped_files[name]
+    if path.suffix in (".yaml", ".yml") or "/" in name:
+        raise UserError(f"experiment file {name} does not exist; `mtlscale list experiments` has the shipped ones")
+    raise UserError(f"unknown experiment {name!r}: {nearest(name, list(shipped_files), listing='experiments')}")
+
+
+def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experiment:
+    """Read and check an experiment file.
+
+    Args:
+        path: The file, or the name of a shipped experiment.
+        overrides: `a.b=c` strings as of `--set`; list items are chosen by index.
+
+    Raises:
+        UserError: With the line of an unknown key, or of a value that does not fit.
+    """
+    file = find_experiment(str(path))
+    data, root = _read(file, overrides)
+    data.setdefault("name", file.stem)
+
+    plugin_names = data.get("plugins") or ()
+    if not isinstance(plugin_names, list | tuple) or not all(isinstance(name, str) for name in plugin_names):
+        raise UserError(f"{file}: plugins is a list of files: `plugins: [my_method.py]`")
+
+    plugins = tuple(file.parent / plugin for plugin in plugin_names)
+    components.load_plugins(plugins)
+    data["plugins"] = plugins
+
+    for file_setting in files.named(data):
+        file_setting.options[file_setting.key] = str(file_setting.found(file.parent))
+    if isinstance(data.get("published"), str):
+        data["published"] = file.parent / data["published"]
+        if not is_file(data["published"]):
+            raise UserError(f"{file}: published: {data['published']} does not exist; correct or drop the key")
+
+    try:
+        experiment = Experiment.model_validate(data)
+    except ValidationError as error:
+        origin = _place(file, root, overrides, first_problem(error)["loc"])
+        raise UserError(f"{origin}: {describe(error, Experiment)}") from None
+
+    experiment.validate_components()
+    datasets = tuple(_with_source(dataset, file.parent) for dataset in experiment.datasets)
+    return experiment.model_copy(update={"datasets": datasets})
+
+
+def _place(file: Path, root: Any, overrides: tuple[str, ...], location: tuple[int | str, ...]) -> str:
+    """Return the origin of a wrong value: the last `--set` that wrote it, else the line of the file."""
+    parts = [str(part) for part in location]
+    for override in reversed(overrides):
+        path = override.partition("=")[0].split(".")
+        if path == parts[: len(path)]:
+            return f"--set {override}"
+
+    line = line_of(root, location)
+    return f"{file}:{line}" if line else str(file)
+
+
+def _with_source(dataset: DatasetSpec, folder: Path) -> DatasetSpec:
+    """Return the data set with the path of its raw data.
+
+    The path is set if the data set names its source, or if its files lie beside the experiment file.
+    """
+    source = folder / (dataset.source or "")
+    if dataset.source is None:
+        exists = any((folder / name).exists() for name in dataset.build().files())
+    else:
+        exists = source.exists()
+    return dataset.model_copy(update={"source": str(source.absolute())}) if exists else dataset
+
+
+def read_settings(file: Path, overrides: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return an experiment file's unchecked settings with the overrides applied.
+
+    Raises:
+        UserError: If the file is no YAML mapping.
+    """
+    return _read(file, overrides)[0]
+
+
+def _read(file: Path, overrides: tuple[str, ...]) -> tuple[dict[str, Any], Any]:
+    """Return the settings, and the root of the file's YAML nodes."""
+    data, root = parse(read_text(file), file)
+    if not isinstance(data, dict):
+        raise UserError(f"{file}: an experiment file is a mapping with `name`, `datasets` and `methods`")
+    for override in overrides:
+        _set(data, override)
+    return data, root
+
+
+def parse_override(text: str, flag: str = "--set") -> tuple[str, Any]:
+    """Split an override: `a.b=c` -> ("a.b", c), with c read as YAML."""
+    path, sign, value = text.partition("=")
+    if not sign or not path:
+        raise UserError(f"{flag} {text}: write KEY=VALUE")
+    return path, parse(value, f"{flag} {text}")[0]
+
+
+def _set(data: dict[str, Any], override: str) -> None:
+    path, value = parse_override(override)
+    target: Any = data
+    *parents, last = path.split(".")
+
+    try:
+        for key in parents:
+            target = target[int(key)] if isinstance(target, list) else target.setdefault(key, {})
+        target[int(last) if isinstance(target, list) else last] = value
+    except (ValueError, IndexError, TypeError, AttributeError):
+        raise UserError(f"--set {override}: no such place in the experiment") from None

@@ -1,0 +1,11 @@
+"""Checks of paths that a user has typed."""
+
+from pathlib import Path
+
+
+def is_file(path: Path) -> bool:
+    """Return whether a file exists; False also for a name that is too long for the file system."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False

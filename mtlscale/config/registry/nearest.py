@@ -1,0 +1,33 @@
+"""The names nearest to one that nobody knows, for error messages."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from mtlscale.config.registry.synonyms import names_here, plain
+
+_MOST_NAMES = 12  # listed in a message; of more names only the nearest are shown
+
+
+def nearest(name: str, candidates: Sequence[str], *, listing: str = "") -> str:
+    """Return a clause with the name that was meant, or the most similar known ones, for error messages.
+
+    Args:
+        name: The unknown name.
+        candidates: The known names.
+        listing: The argument of `mtlscale list` that shows all of them, if they are too many for a line.
+    """
+    synonyms = [synonym for synonym in names_here(name) if synonym in candidates]
+    if synonyms:
+        return f"it is called {' or '.join(synonyms)} here"
+
+    same_letters = [candidate for candidate in candidates if plain(candidate) == plain(name)]
+    close = same_letters or difflib.get_close_matches(name, candidates, n=3, cutoff=0.5)
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+
+    if len(candidates) <= _MOST_NAMES:
+        return f"known: {', '.join(candidates)}"
+    similar = ", ".join(difflib.get_close_matches(name, candidates, n=5, cutoff=0.0))
+    return f"the nearest are {similar}" + (f"; `mtlscale list {listing}` has all" if listing else "")

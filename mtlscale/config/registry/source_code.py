@@ -1,0 +1,59 @@
+"""Hashes of plugin code, taken from its syntax tree so that comments and formatting change no run id."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator
+
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def code_hash(source: bytes) -> str:
+    """Return a hash of a file's syntax tree: comments, blank lines, formatting and docstrings do not count.
+
+    Raises:
+        SyntaxError: If the source is no Python.
+    """
+    return _digest("".join(_written(ast.parse(source))).encode())
+
+
+def bytes_hash(source: bytes) -> str:
+    """Return the hash of a file's bytes, which version 0.1.0 and before identified a plugin by."""
+    return _digest(source)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _written(node: object) -> Iterator[str]:
+    """Write a tree as text, without positions.
+
+    Empty fields are left out: a later Python adds some to the nodes that it parses, and ids must not depend on which
+    Python it is.
+    """
+    if isinstance(node, ast.AST):
+        yield f"{type(node).__name__}("
+        for name, value in ast.iter_fields(node):
+            if name == "body" and isinstance(node, _DOCUMENTED):
+                value = _without_docstring(value)
+            if value is not None and value != []:
+                yield f"{name}="
+                yield from _written(value)
+                yield ","
+        yield ")"
+    elif isinstance(node, list):
+        yield "["
+        for item in node:
+            yield from _written(item)
+            yield ","
+        yield "]"
+    else:
+        yield repr(node)
+
+
+def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    first = body[0] if body else None
+    documents = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    return body[1:] if documents and isinstance(first.value.value, str) else body  # type: ignore[union-attr]

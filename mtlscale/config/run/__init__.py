@@ -1,0 +1,1 @@
+"""One run: its settings, its built components and its id."""

@@ -1,0 +1,1 @@
+"""Search spaces and the trials drawn from them."""

@@ -1,0 +1,1 @@
+"""The on-disk form of prepared data: columns, manifest, encoded images, token ids."""

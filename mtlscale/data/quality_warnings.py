@@ -1,0 +1,52 @@
+"""Warnings on a prepared set that a user should read before its results: leaks, cuts, guessed columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from mtlscale.data.format.manifest import Manifest
+
+_MOST = 5  # tasks or columns that a line names
+_TWICE = {
+    "test_inputs_in_train_or_val": "test inputs",
+    "test_texts_in_train_or_val": "test texts",
+    "test_sentences_in_train_or_val": "test sentences",
+}
+
+
+def remarks(label: str, manifest: Manifest) -> Iterator[str]:
+    """Yield one line per warning.
+
+    Args:
+        label: The label of the data set in the experiment.
+        manifest: The manifest of the prepared set.
+    """
+    notes, options = manifest.notes, manifest.options
+    if "features" in notes and options.get("features") == []:
+        yield f"{label}: the features are all other columns: {_listed(notes['features'])}; set `features` for others"
+
+    for note, subject in _TWICE.items():
+        if note in notes:
+            tests = sum(manifest.counts[task]["test"] for task in notes[note] if task in manifest.counts)
+            count = sum(notes[note].values())
+            yield f"{label}: {count} of {tests} {subject} stand in training or validation, too: {_counts(notes[note])}"
+
+    if cuts := notes.get("cuts_in_long_sentences"):
+        length = options.get("length")
+        yield f"{label}: sentences longer than `length` = {length} are cut {sum(cuts.values())} times: {_counts(cuts)}"
+    if unknown := notes.get("unknown_categories"):
+        yield f"{label}: values that training does not have count as unknown: {_counts(unknown)}"
+
+
+def left_out(label: str, floors: Sequence[str]) -> str:
+    """Return the line on default floors that a data set goes without."""
+    return f"{label}: without the floor {' and '.join(floors)}, which cannot be computed on it"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return _listed([f"{name} {count}" for name, count in counts.items()])
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST
+    return ", ".join(names[:_MOST]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,1 @@
+"""Readers of prepared data: device, memory, mapped and stream, and the choice among them."""

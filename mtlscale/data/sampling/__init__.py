@@ -1,0 +1,1 @@
+"""The samples of each step: order, splits, training fraction, label noise and views."""

@@ -1,0 +1,1 @@
+"""Encoders of tables and vectors, one file each."""

@@ -1,0 +1,173 @@
+"""Bundle of what a submitted job takes along: the experiment as it will be run, its plugins and included files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from mtlscale.config import Experiment, UserError, checkpoints, find_experiment, load_experiment, read_settings
+from mtlscale.config import named_files as files
+
+LIMIT_MB = 100.0  # MiB
+# Never packed, wherever they stand: environments, caches, results; nor anything whose name begins with a dot.
+NEVER = frozenset(
+    {"__pycache__", "build", "dist", "mlartifacts", "mlruns", "node_modules", "outputs", "venv", "mlflow.db"}
+)
+_NAMED = 3  # of the biggest files, in the message of a package that is too big
+
+
+@dataclass(frozen=True)
+class Package:
+    """The files of a job's working folder: those that are copied, and those that are written."""
+
+    experiment: Experiment
+    file: str  # the experiment's, inside
+    copied: Mapping[str, Path]  # name inside -> file here
+    written: Mapping[str, str]  # name inside -> its text
+
+    @property
+    def size(self) -> int:
+        """The size in bytes."""
+        return sum(self.sizes().values())
+
+    def sizes(self) -> dict[str, int]:
+        return {name: path.stat().st_size for name, path in self.copied.items()} | {
+            name: len(text.encode()) for name, text in self.written.items()
+        }
+
+    def check(self, limit_mb: float = LIMIT_MB) -> None:
+        """Raise `UserError` with the biggest files if the package is over the limit (MiB)."""
+        if self.size <= limit_mb * 2**20:
+            return
+
+        biggest = sorted(self.sizes().items(), key=lambda item: -item[1])[:_NAMED]
+        names = ", ".join(f"{name} {bytes_in_words(size)}" for name, size in biggest)
+        raise UserError(
+            f"the package is {bytes_in_words(self.size)}, over the limit of {limit_mb:g} MiB; the biggest files: "
+            f"{names}; leave them out (data belong on a path that the cluster sees), or raise --limit"
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write the files below a folder."""
+        for name, source in self.copied.items():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.read_bytes())
+        for name, text in self.written.items():
+            (folder / name).write_text(text, encoding="utf-8")
+
+
+def bytes_in_words(size: int) -> str:
+    """Return a size in bytes as text in KiB or MiB."""
+    return f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
+
+
+def pack(
+    experiment: str, overrides: Sequence[str] = (), include: Iterable[Path] = (), *, with_code: bool = False
+) -> Package:
+    """Return the package of an experiment with its overrides applied.
+
+    Args:
+        experiment: A file, or the name of a shipped experiment.
+        overrides: Changes of its settings, as the command line takes them.
+        include: More files and folders, under their own names.
+        with_code: Pack this very mtlscale, for clusters that have none or another one.
+
+    Raises:
+        UserError: For whatever is wrong with the experiment, and for things that are never packed.
+    """
+    loaded = load_experiment(experiment, tuple(overrides))
+    file = find_experiment(experiment)
+    settings = {"name": loaded.name, **read_settings(file, tuple(overrides))}
+
+    copied: dict[str, Path] = {}
+    plugins = {f"plugins/{index}/{path.name}": path for index, path in enumerate(loaded.plugins)}
+    copied |= plugins
+    if plugins:
+        settings["plugins"] = list(plugins)
+
+    if loaded.published is not None:
+        settings["published"] = f"published/{loaded.published.name}"
+        copied[settings["published"]] = loaded.published
+
+    for index, reference in enumerate(files.named(settings)):
+        source = reference.found(file.parent)
+        reference.options[reference.key] = f"files/{index}/{source.name}"
+        contents = (
+            {"": source} if source.is_file() else {f"/{path.name}": path for path in checkpoints.counted_files(source)}
+        )
+        copied |= {f"{reference.options[reference.key]}{name}": path for name, path in contents.items()}
+
+    for index, dataset in enumerate(loaded.datasets):
+        if dataset.source is not None:
+            raw_files = _named_data(Path(dataset.source), dataset.build().files())
+            copied |= {f"data/{index}/{name}": path for name, path in raw_files.items()}
+            settings["datasets"][index]["source"] = f"data/{index}" if raw_files else dataset.source
+
+    for path in include:
+        copied |= _included(path)
+    if with_code:
+        copied |= _code()
+
+    name = f"{file.stem}.yaml"
+    if name in copied:
+        raise UserError(f"--include brings another {name}; rename it, the experiment has that name")
+    return Package(loaded, name, copied, {name: yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)})
+
+
+def _named_data(source: Path, names: Iterable[str]) -> dict[str, Path]:
+    """Return the raw data that a data set's options name; nothing unless all of them are here."""
+    raw_files: dict[str, Path] = {}
+    for name in names:
+        path = source / name
+        if not path.exists():
+            return {}
+        raw_files |= {name: path} if path.is_file() else {f"{name}/{p.relative_to(path)}": p for p in _files(path)}
+    return raw_files
+
+
+def _included(path: Path) -> dict[str, Path]:
+    if not path.exists():
+        raise UserError(f"--include {path} does not exist")
+    if _never(path.absolute().name) or path.resolve() in _kept_apart():
+        raise UserError(f"--include {path}: data, results, histories and hidden files are never packed")
+    if path.is_file():
+        return {path.name: path}
+    return {f"{path.absolute().name}/{file.relative_to(path)}": file for file in _files(path)}
+
+
+def _code() -> dict[str, Path]:
+    import pipelines
+
+    code_files: dict[str, Path] = {}
+    for folder in (Path(__file__).parents[2], Path(str(pipelines.__file__)).parent):
+        code_files |= {f"{folder.name}/{file.relative_to(folder)}": file for file in _files(folder)}
+    return code_files
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder that may be packed, without links, since they may lead anywhere."""
+    excluded = _kept_apart()
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not _never(name) and not Path(parent, name).is_symlink() and Path(parent, name).resolve() not in excluded
+        )
+        for name in sorted(names):
+            if not _never(name) and not Path(parent, name).is_symlink():
+                yield Path(parent, name)
+
+
+def _never(name: str) -> bool:
+    return name.startswith(".") or name in NEVER or name.endswith((".pyc", ".egg-info"))
+
+
+def _kept_apart() -> set[Path]:
+    """Return the folders of data and results that the environment names."""
+    configured = (os.environ.get("MTLSCALE_HOME"), os.environ.get("MTLSCALE_DATA"))
+    return {Path(name).resolve() for name in configured if name}

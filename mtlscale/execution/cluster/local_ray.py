@@ -1,0 +1,165 @@
+"""Start of a local Ray: patient where the machine is busy, one line of error where Ray does not come up."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psutil
+
+from mtlscale.config import UserError
+
+ATTEMPTS = 2
+NOTE_SECONDS = 15.0  # until the user hears that Ray is still starting
+WAIT_VARIABLE = "MTLSCALE_RAY_START_SECONDS"
+_LEAST_SECONDS, _MOST_SECONDS = 60, 600
+_RETRY_SECONDS = 0.1
+
+
+class _RayletTimeoutError(Exception):
+    """The raylet has not registered in time, or it has ended."""
+
+
+def start_seconds() -> int:
+    """Return how long one start of Ray may take: longer on a busy machine, unless the user has set it."""
+    with contextlib.suppress(KeyError, ValueError):
+        return int(os.environ[WAIT_VARIABLE])
+    return round(min(_MOST_SECONDS, _LEAST_SECONDS * max(1.0, _load() / _cores())))
+
+
+def set_timeouts() -> None:
+    """Give the parts of Ray as long to find each other, unless the environment says otherwise; call before import."""
+    seconds = start_seconds()
+    os.environ.setdefault("RAY_gcs_server_port_wait_time_s", str(seconds))
+    os.environ.setdefault("RAY_agent_register_timeout_ms", str(1000 * seconds))
+
+
+def start(note: Callable[[str], None]) -> None:
+    """Start Ray; clean up after a start that fails, and repeat it once.
+
+    Args:
+        note: Shows the user one line.
+
+    Raises:
+        UserError: If Ray does not come up.
+    """
+    import ray
+    from ray._common.utils import get_default_ray_temp_dir
+
+    for attempt in range(1, ATTEMPTS + 1):
+        before = _children()
+        try:
+            with _said_once(note), _patient_for_raylet():
+                ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+            return
+        except Exception as error:
+            if not is_start_failure(error):
+                raise
+            _clear_away(before)
+            cause = " ".join(str(error).split())
+
+        if attempt < ATTEMPTS:
+            note(f"Ray did not start ({_first_sentence(cause)}); trying once more")
+
+    raise UserError(
+        f"Ray did not start in {ATTEMPTS} attempts ({_first_sentence(cause)}; {_load_text()}): repeat the command when "
+        f"the machine is less busy, or with {WAIT_VARIABLE}={2 * start_seconds() or _LEAST_SECONDS} for more time; "
+        f"Ray's logs are in {get_default_ray_temp_dir()}/session_latest/logs"
+    )
+
+
+def is_start_failure(error: Exception) -> bool:
+    """Return whether Ray or the machine caused the error; others, such as a full disk, explain themselves."""
+    import ray
+
+    # Ray raises bare exceptions where a node or its GCS does not come up.
+    failures = (RuntimeError, ConnectionError, TimeoutError, _RayletTimeoutError, ray.exceptions.RayError)
+    return type(error) is Exception or isinstance(error, failures)
+
+
+@contextlib.contextmanager
+def _said_once(note: Callable[[str], None]) -> Iterator[None]:
+    """Note that Ray is still starting, unless it is up before."""
+    timer = threading.Timer(NOTE_SECONDS, lambda: note(f"Ray is still starting ({_load_text()})"))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextlib.contextmanager
+def _patient_for_raylet() -> Iterator[None]:
+    """Wait `start_seconds` for the raylet to register.
+
+    Ray gives up after 30 s, whatever its settings, and waits as long for a raylet that has ended.
+    """
+    from ray._private import services
+
+    get_node = services.get_node
+    deadline = time.monotonic() + start_seconds()
+
+    def get_node_patiently(gcs_address: str, node_id: str) -> Any:
+        while True:
+            try:
+                return get_node(gcs_address, node_id)  # waits a while itself: $RAY_raylet_start_wait_time_s
+            except RuntimeError as error:
+                if not any(map(_is_raylet, psutil.Process().children())):
+                    raise _RayletTimeoutError("its raylet ended") from error
+                if time.monotonic() > deadline:
+                    raise _RayletTimeoutError(f"its raylet did not register within {start_seconds()} s") from error
+            time.sleep(_RETRY_SECONDS)
+
+    services.get_node = get_node_patiently
+    try:
+        yield
+    finally:
+        services.get_node = get_node
+
+
+def _is_raylet(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return any(part.startswith("--raylet_socket_name=") for part in process.cmdline())  # none once it has ended
+    return False
+
+
+def _children() -> set[psutil.Process]:
+    return set(psutil.Process().children())
+
+
+def _clear_away(before: set[psutil.Process]) -> None:
+    """End what a failed start left behind: Ray has lost track of it, and it would slow the next start."""
+    import ray
+
+    ray.shutdown()
+    for child in _children() - before:
+        with contextlib.suppress(psutil.Error):
+            if "/ray/" not in " ".join(child.cmdline()):
+                continue
+            for process in [*child.children(recursive=True), child]:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            child.wait(_MOST_SECONDS)
+
+
+def _load() -> float:
+    """Return the load average of the last minute, 0 where the system has none."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+def _load_text() -> str:
+    return f"load {_load():.0f} on {_cores()} cores"
+
+
+def _first_sentence(text: str) -> str:
+    return text.split(". ")[0].rstrip(".")[:200]

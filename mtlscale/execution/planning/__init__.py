@@ -1,0 +1,1 @@
+"""From an experiment to the runs that are left: plan, forecast, status, dry run."""

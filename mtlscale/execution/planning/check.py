@@ -1,0 +1,146 @@
+"""Check that method, network and data fit together, on networks without values, before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mtlscale.config import Run, UserError, from_plugin, plugin_error
+from mtlscale.execution.planning.plan import Plan
+
+if TYPE_CHECKING:
+    from mtlscale.config import TaskSuite
+
+_FILES = ("vectors", "weights")  # knobs of encoders that name a file, which is not read here
+
+
+def check_goes_together(plan: Plan, runs: Iterable[Run]) -> None:
+    """Raise `UserError` for the first method that cannot be trained on its data set.
+
+    Runs that differ only in their seeds are checked once.
+    """
+    suites: dict[str, TaskSuite] = {}
+    checked_pairs: set[tuple[str, str]] = set()
+
+    for run in runs:
+        if (run.dataset, run.method) in checked_pairs:
+            continue
+        checked_pairs.add((run.dataset, run.method))
+        if run.data not in suites:
+            suites[run.data] = _suite(plan.folders[run.data], run)
+        try:
+            _check(run, suites[run.data], shared=plan.home is None or plan.home.storage is None)
+        except UserError as error:
+            raise UserError(f"{run.method} on {run.dataset}: {error}") from None
+
+
+def parameters(run: Run, folder: Path) -> int | None:
+    """Return the number of parameters of a run's network, built without values, or None if it is unknown.
+
+    It is unknown where the network reads its own values, or results of an earlier phase, while it is built.
+    """
+    import torch
+
+    from mtlscale.training import build_model
+
+    try:
+        with torch.device("meta"):
+            model, _ = build_model(_without_files(run, False), _suite(folder, run), run.parts.phases[-1])
+    except Exception:  # a network that reads its own values, or results of an earlier phase
+        return None
+    return sum(parameter.numel() for parameter in model.parameters()) + model.learned()
+
+
+def _suite(folder: Path, run: Run) -> TaskSuite:
+    from mtlscale.data import load_prepared
+    from mtlscale.data.sampling.views import narrowed
+
+    return narrowed(load_prepared(folder).suite, run.tasks)
+
+
+def _check(run: Run, suite: TaskSuite, *, shared: bool) -> None:
+    """Check a run against its suite; `shared` tells whether the nodes that train see this node's files."""
+    import torch
+
+    from mtlscale.training import Augment, check_evaluation
+
+    run = _without_files(run, shared)
+    Augment.of(run.training.augment, suite, run.seed)
+    check_evaluation(run.evaluation, suite)
+
+    parts = run.parts
+    try:
+        with torch.device("meta"):
+            _build(run, suite)
+    except UserError:
+        raise
+    except Exception:  # a network that reads its own values while it is built
+        try:
+            _build(run, suite)
+        except UserError:
+            raise
+        except Exception as error:
+            raise _told((parts.architecture, parts.encoder, parts.objective), error) from error
+
+    _check_balancer(parts.balancer, len(suite.tasks))
+
+
+def _build(run: Run, suite: TaskSuite) -> None:
+    import torch
+
+    from mtlscale.training import Update, build_model, partition_of
+
+    phase = run.parts.phases[0]
+    model, objective = build_model(run, suite, phase)
+
+    for turn in phase.turns:
+        if turn.source == "tasks":
+            names, device = [task.name for task in suite.tasks], torch.device("cpu")
+            partition = partition_of(model, suite, objective, turn, phase)
+            Update(names, partition, turn.balancer or run.parts.balancer, device=device, state={})
+
+    if objective is not None and objective.whole_step and run.training.accumulate > 1:
+        raise UserError(f"{run.parts.objective.name} looks at a whole step at once: set accumulate to 1")
+
+
+def _check_balancer(balancer: Any, tasks: int) -> None:
+    from mtlscale.balancing import rehearsal
+
+    if from_plugin(balancer):
+        rehearsal(balancer, tasks)
+    elif not hasattr(balancer, "from_data"):
+        balancer.init(tasks, seed=0)
+
+
+def _told(parts: Iterable[Any], error: Exception) -> Exception:
+    """Return the error to raise for an exception of a network's code.
+
+    A plugin's error names its place in the plugin, a shipped component's is one line.
+    """
+    for part in parts:
+        if part is not None and (located_error := plugin_error(type(part), error)) is not None:
+            return located_error
+    text = (str(error).splitlines() or [""])[0]
+    return UserError(
+        f"the network cannot be built ({type(error).__name__}: {text}); lower its sizes or mend its options"
+    )
+
+
+def _without_files(run: Run, shared: bool) -> Run:
+    """Return the run with an encoder that reads no file; raise `UserError` if a shared file does not exist."""
+    encoder = run.parts.encoder
+    file_options = {field.name: getattr(encoder, field.name) for field in fields(encoder) if field.name in _FILES}
+    files = {name: value for name, value in file_options.items() if isinstance(value, str) and value != "prepared"}
+
+    for name, value in files.items():
+        if shared and not Path(value).is_file():
+            raise UserError(f"{encoder.name}: {name}: {value} is not a file; correct or drop it")
+
+    if not files:
+        return run
+
+    copied_run = run.model_copy()
+    copied_run.__dict__["parts"] = replace(run.parts, encoder=replace(encoder, **dict.fromkeys(files)))
+    return copied_run

@@ -1,0 +1,79 @@
+"""Dry run: what an experiment would do, as far as it can be said without preparing or fetching data."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from mtlscale.config import Experiment, Run
+from mtlscale.execution import temp_files as leftovers
+from mtlscale.execution.cluster import cluster
+from mtlscale.execution.planning.plan import Datasets, Plan
+from mtlscale.execution.preparing.prepare import look
+from mtlscale.execution.runner import plan as make_plan
+from mtlscale.execution.tuning.sweep import SweepPlan
+from mtlscale.records import Home, check_folder
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """Dry run of an experiment in two parts: on data that can be looked at, and on data not prepared here."""
+
+    experiment: Experiment
+    known: Plan | SweepPlan | None
+    unknown: tuple[Run, ...]  # without ids; of a search, the base of each method's trials
+    why: Mapping[str, str]  # data set -> why nothing is known of it
+
+    @property
+    def plan(self) -> Plan | None:
+        """The runs, or the trials, on data that can be looked at."""
+        return self.known.plan if isinstance(self.known, SweepPlan) else self.known
+
+
+@contextmanager
+def sketch(
+    experiment: Experiment, *, home: Home, source: Path | None = None, address: str | None = None
+) -> Iterator[Sketch]:
+    """Say of every run whether it is done, to be resumed, or new.
+
+    Data that a pipeline makes up are there as long as the block lasts, in a temporary folder; nothing else is written.
+
+    Raises:
+        UserError: For everything that a run would be refused for, as far as it can be known.
+    """
+    check_folder(home.root)
+    cluster.check_fits(experiment.resources, address)
+    with tempfile.TemporaryDirectory(prefix=leftovers.prefix("sketch")) as scratch:
+        folders: dict[str, Path] = {}
+        why: dict[str, str] = {}
+
+        for name, (dataset, seed) in experiment.data().items():
+            options = asdict(dataset.build(seed))
+            folder_or_reason = look(dataset.name, options, source or dataset.source, home.root, Path(scratch))
+            if isinstance(folder_or_reason, Path):
+                folders[name] = folder_or_reason
+            else:
+                why.setdefault(dataset.label, folder_or_reason)
+
+        known_datasets = tuple(dataset for dataset in experiment.datasets if dataset.label not in why)
+        unknown_datasets = tuple(dataset for dataset in experiment.datasets if dataset.label in why)
+
+        known_plan = None
+        if known_datasets:
+            part = experiment.model_copy(update={"datasets": known_datasets})
+            data = Datasets.prepare(part, folders.__getitem__)
+            known_plan = make_plan(part, home=home, address=address, data=data)
+
+        yield Sketch(
+            experiment, known_plan, _unknown(experiment.model_copy(update={"datasets": unknown_datasets})), why
+        )
+
+
+def _unknown(experiment: Experiment) -> tuple[Run, ...]:
+    fingerprints = dict.fromkeys(experiment.data(), "")
+    if experiment.search is not None:
+        return tuple(experiment.bases(fingerprints))
+    return tuple(experiment.runs(fingerprints))

@@ -1,0 +1,275 @@
+"""Plan of an experiment: its runs, and which of them are still to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from mtlscale.config import DatasetSpec, Experiment, Run, UserError, check_batches, check_delta, fingerprint_with
+from mtlscale.data.format.prepared import Manifest, read_manifest
+from mtlscale.data.sampling.splits import kept
+from mtlscale.data.sampling.views import check_noise, check_share, narrowed
+from mtlscale.metrics import check_task, measured
+from mtlscale.records import Home, Ledger, RunRecord, read_record
+
+MANY = 5_000  # runs; a plan of more keeps records without epochs: 10 KB a run instead of 40
+
+RunState = Literal["done", "resume", "retry", "new", "same"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """Run of a plan and its state.
+
+    A run that is `done` is never run again, `resume` has a checkpoint, `retry` failed before, `same` is an earlier one
+    of the plan under another label.
+    """
+
+    run: Run
+    state: RunState
+    like: str = ""  # the method that it is the same as
+    listed: bool = True  # of a run that is done: whether the experiment's own ledger has its record
+    former_id: str | None = None  # of a run that an earlier version has done: the id that it had there
+
+    @property
+    def record_id(self) -> str:
+        """The id of its record and its folder."""
+        return self.former_id or self.run.run_id
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of an experiment on its prepared data."""
+
+    experiment: Experiment
+    runs: tuple[PlannedRun, ...]
+    folders: Mapping[str, Path]  # by name of the prepared data
+    manifests: Mapping[str, Manifest]
+    home: Home | None = None
+    ledger: Path = Path()  # where the records of these runs are listed
+
+    @property
+    def keeps_epochs(self) -> bool:
+        """True if its records stay in memory with their epochs, which take most of the room."""
+        return len(self.runs) <= MANY
+
+    @property
+    def distinct(self) -> int:
+        """The number of runs, with those under two labels counted once."""
+        return sum(planned.state != "same" for planned in self.runs)
+
+    def records(self) -> dict[str, RunRecord]:
+        """Return run_id -> record of the runs that are done, in the order of the plan; of many, without their epochs.
+
+        Raises:
+            UserError: If the ledger is damaged.
+        """
+        done_runs = {planned.run.run_id: planned for planned in self.runs if planned.state == "done"}
+        keep = self.keeps_epochs
+        listed = Ledger(self.ledger).latest(epochs=keep) if done_runs else {}
+
+        result = {}
+        for run_id, planned in done_runs.items():
+            record = listed.get(planned.former_id or run_id)
+            if record is None or record.status == "failed":
+                record = self._left(planned)
+            result[run_id] = labelled(record if keep else light(record), planned.run)
+        return result
+
+    def unlisted(self) -> Iterator[RunRecord]:
+        """Return the complete records of the runs that are done and not in the ledger."""
+        return (self._left(planned) for planned in self.runs if planned.state == "done" and not planned.listed)
+
+    def _left(self, planned: PlannedRun) -> RunRecord:
+        """Return the record that a run that is done has left in its own folder."""
+        assert self.home is not None
+        record = read_record(self.home.run(planned.record_id))
+        if record is None:
+            description = f"{self.ledger}: the record of run {planned.record_id}"
+            raise UserError(f"{description} cannot be read; remove its line, and the run is run again")
+        return labelled(record, planned.run)
+
+    @property
+    def todo(self) -> list[PlannedRun]:
+        return [planned for planned in self.runs if planned.state not in ("done", "same")]
+
+    def steps(self, run: Run) -> int:
+        """Return the training steps of a run with all its phases, if no early stopping cuts it short."""
+        spec = run.training
+        sizes = [counts.get("train", 0) for counts in self.manifests[run.data].counts.values()]
+        epoch_samples = sum(sizes) if spec.batches == "pooled" else max(sizes)
+        steps = 0
+        for phase in run.parts.phases:
+            first = phase.turns[0]
+            halved = first.share != "whole" or (first.balancer or run.parts.balancer).needs == "validation"
+            samples = -(-epoch_samples // 2) if halved else epoch_samples
+            steps += (phase.epochs or spec.epochs) * (spec.steps_per_epoch or -(-samples // spec.batch_size))
+        return steps
+
+
+@dataclass(frozen=True)
+class Datasets:
+    """The prepared data of an experiment, by name."""
+
+    folders: Mapping[str, Path]
+    manifests: Mapping[str, Manifest]
+
+    @classmethod
+    def prepare(cls, experiment: Experiment, prepare: Callable[[str], Path]) -> Datasets:
+        """Prepare the data of an experiment.
+
+        Args:
+            experiment: The experiment.
+            prepare: Name of the prepared data -> their folder.
+
+        Raises:
+            UserError: For metrics that tasks cannot have.
+        """
+        datasets = experiment.data()
+        folders = {name: prepare(name) for name in datasets}
+        manifests = {name: _as_asked(read_manifest(folders[name]), dataset) for name, (dataset, _) in datasets.items()}
+        reported = {
+            dataset.label: [(task.name, metric) for task in manifests[name].suite.tasks for metric in task.metrics]
+            for name, (dataset, _) in datasets.items()
+        }
+        check_delta(experiment.delta_of(), reported)
+        return cls(folders, manifests)
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        return {
+            name: fingerprint_with(manifest.fingerprint, (m for task in manifest.suite.tasks for m in task.metrics))
+            for name, manifest in self.manifests.items()
+        }
+
+
+def _as_asked(manifest: Manifest, dataset: DatasetSpec) -> Manifest:
+    """Return the manifest with the tasks and metrics that the experiment asks for.
+
+    Raises `UserError` if these, or the experiment's label noise, are impossible.
+    """
+    suite = narrowed(manifest.suite, dataset.tasks)
+    check_noise(suite, dataset.noise, manifest.target_shapes)
+    if dataset.metrics:
+        suite = measured(suite, dataset.metrics)
+    for task in suite.tasks:
+        check_task(task)
+    check_share(suite, dataset.train)
+    shares = dataset.train if isinstance(dataset.train, dict) else dict.fromkeys(manifest.counts, dataset.train)
+    counts = {task.name: _of_share(manifest.counts[task.name], shares.get(task.name, 1.0)) for task in suite.tasks}
+    return manifest.model_copy(update={"suite": suite, "counts": counts})
+
+
+def _of_share(counts: Mapping[str, int], share: float) -> dict[str, int]:
+    """Return split -> labelled samples, with about this share of training; exact if no label is missing."""
+    return dict(counts) if share == 1 else {**counts, "train": kept(counts.get("train", 0), share)}
+
+
+def make_plan(experiment: Experiment, runs: Iterable[Run], ledger: Path, home: Home, data: Datasets) -> Plan:
+    """Plan these runs of the experiment, whose records the file `ledger` lists."""
+    status_by_id = {outcome.run_id: outcome.status for outcome in Ledger(ledger).newest().values()}
+    planned: list[PlannedRun] = []
+    first: dict[str, str] = {}
+
+    for run in runs:
+        check_batches(run, data.manifests[run.data].suite)
+        run_id = run.run_id  # a hash, computed anew each time
+        if run_id in first:
+            planned.append(PlannedRun(run, "same", first[run_id]))
+            continue
+        first[run_id] = run.method
+        planned.append(_where_it_stands(run, run_id, status_by_id, home))
+
+    return Plan(experiment, tuple(planned), data.folders, data.manifests, home, ledger)
+
+
+def _where_it_stands(run: Run, run_id: str, known: Mapping[str, str], home: Home) -> PlannedRun:
+    """Return the run with its state; `known` is run_id -> status of what the experiment's ledger lists."""
+    record = None
+    for former_id in (None, run.former_id):
+        record_id = former_id or run_id
+        if known.get(record_id) not in (None, "failed"):
+            return PlannedRun(run, "done", former_id=former_id)
+        if (stored_record := read_record(home.run(record_id))) is not None and stored_record.status != "failed":
+            # By another experiment, or just before a crash.
+            return PlannedRun(run, "done", listed=False, former_id=former_id)
+        record = record or stored_record
+
+    if (home.run(run_id) / "checkpoint.pt").exists():
+        return PlannedRun(run, "resume")
+    return PlannedRun(run, "new" if record is None and known.get(run_id) is None else "retry")
+
+
+def light(record: RunRecord) -> RunRecord:
+    """Return the record without its epochs."""
+    return record.model_copy(update={"epochs": []}) if record.epochs else record
+
+
+def records_of(experiment: Experiment, home: Home, *, epochs: bool = True) -> tuple[RunRecord, ...]:
+    """Return the newest records of the experiment as its file is now, without preparing anything.
+
+    Runs of earlier versions of the file stay in the ledger and are left out.
+
+    Args:
+        experiment: The experiment.
+        home: The home folder with its ledger.
+        epochs: Load the records with their epochs; many records come without them in any case.
+    """
+    epochs = epochs and len(experiment.datasets) * len(experiment.methods) * len(experiment.seeds) <= MANY
+    return belonging(experiment, Ledger(home.ledger(experiment.name)).latest(epochs=epochs))
+
+
+def belonging(experiment: Experiment, known: Mapping[str, RunRecord]) -> tuple[RunRecord, ...]:
+    """Return the records, out of these by run_id, that belong to the experiment's runs.
+
+    The runs are those on the data that the last of the records were made on.
+    """
+    fingerprints = dict.fromkeys(experiment.data(), "")
+    datasets = {dataset.label: dataset for dataset in experiment.datasets}
+
+    for record in known.values():
+        if record.dataset in datasets:
+            # A failed run does not know which metrics its tasks report.
+            names = record.higher_is_better
+            fingerprint = fingerprint_with(record.fingerprint, names) if names else record.fingerprint
+            fingerprints[datasets[record.dataset].prepared(record.seed)] = fingerprint
+
+    if experiment.search is not None:
+        return tuple(_winners(experiment, known.values(), fingerprints))
+
+    records_and_runs = (
+        (known.get(run.run_id) or known.get(run.former_id or ""), run) for run in experiment.runs(fingerprints)
+    )
+    return tuple(labelled(record, run) for record, run in records_and_runs if record is not None)
+
+
+def _winners(
+    experiment: Experiment, records: Iterable[RunRecord], fingerprints: Mapping[str, str]
+) -> Iterator[RunRecord]:
+    """Yield the newest record of each run, with whatever settings the search had chosen.
+
+    A run under several labels takes the record of any of them.
+    """
+    record_by_label = {(record.dataset, record.method, record.seed): record for record in records}
+    runs = list(experiment.runs(fingerprints))
+    runs_by_id: dict[str, list[Run]] = {}
+    for run in runs:
+        runs_by_id.setdefault(run.run_id, []).append(run)
+
+    for run in runs:
+        for labelled_run in (run, *runs_by_id[run.run_id]):
+            record = record_by_label.get((labelled_run.dataset, labelled_run.method, labelled_run.seed))
+            tuned = None if record is None else run.tuned(record.trial)
+            if record is not None and tuned is not None and record.run_id in (tuned.run_id, tuned.former_id):
+                yield labelled(record, tuned)
+                break
+
+
+def labelled(record: RunRecord, run: Run) -> RunRecord:
+    """Return the record under the run's labels: the same run may have others in this experiment or another."""
+    labels = {"experiment": run.experiment, "dataset": run.dataset, "method": run.method, "trial": run.trial}
+    if all(getattr(record, key) == value for key, value in labels.items()):
+        return record
+    return record.model_copy(update=labels)

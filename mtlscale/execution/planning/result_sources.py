@@ -1,0 +1,235 @@
+"""Sources of records for one leaderboard: experiment files and names, home folders, contributed results, MLflow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mtlscale.config import Experiment, UserError, load_experiment, nearest, shipped
+from mtlscale.execution.planning.plan import records_of
+from mtlscale.execution.planning.status import PlanEntry, read_plan
+from mtlscale.records import Home, Ledger, RunRecord, is_results, records_of_results
+from mtlscale.records.submission_schema import EXPERIMENT as CONTRIBUTED
+from mtlscale.report.formats.number_format import counted
+from mtlscale.report.tables.merge_experiments import Source, Wanted, gather
+from mtlscale.report.tables.planned import lacks_runs, left_out, missing_notes, planned_rows
+from mtlscale.report.tables.published import read_published
+
+
+def sources_of(
+    places: Sequence[str | Path],
+    homes: Sequence[Home] = (),
+    overrides: tuple[str, ...] = (),
+    *,
+    epochs: bool = True,
+) -> list[Source]:
+    """Return the experiments that these places name, each once.
+
+    A place is an experiment's file or name, looked up in every home; a home folder; HOME:EXPERIMENT; a folder of
+    contributed results; or the URI of an MLflow, with #EXPERIMENT or all of them.
+
+    Args:
+        places: The places.
+        homes: The home folders in which names are looked up.
+        overrides: Changes of the settings of experiment files.
+        epochs: Load the records with their epochs.
+
+    Raises:
+        UserError: For a place that is none of these, or without runs.
+    """
+    homes = homes or [Home.default()]
+    sources: dict[tuple[str, str], Source] = {}
+
+    for location in map(str, places):
+        for source in _sources(location, homes, overrides, epochs):
+            sources.setdefault((source.place, source.name), source)
+    return list(sources.values())
+
+
+def load_records(*places: str | Path, home: Path | None = None) -> list[RunRecord]:
+    """Return the records of all runs in these places, as `mtlscale leaderboard` takes them.
+
+    They have the labels of its tables for data sets and rows: for `Leaderboard.from_records`, or a frame of your own.
+    """
+    return list(gather(sources_of(places, [Home.at(home)]), Wanted()).records)
+
+
+def _sources(place: str, homes: Sequence[Home], overrides: tuple[str, ...], epochs: bool) -> list[Source]:
+    if "://" in place:
+        return _tracked(place)
+
+    path = Path(place)
+    if path.suffix in (".yaml", ".yml") or (path.name == place and place in shipped() and not _is_home(path)):
+        return _of_file(place, homes, overrides, epochs)
+    if path.is_dir():
+        return [_of_results(path)] if is_results(path) else _of_folder(path, epochs)
+
+    folder, colon, name = place.rpartition(":")
+    if colon and Path(folder).is_dir():
+        return [_of_home(Home.at(Path(folder)), name, epochs)]
+
+    homes_with_runs = [home for home in homes if home.ledger(place).is_file()] if path.name == place else []
+    if homes_with_runs:
+        return [_of_home(home, place, epochs) for home in homes_with_runs]
+    if path.name != place:
+        raise UserError(f"{place} is no experiment file, home folder, HOME:EXPERIMENT or MLflow URI; correct the path")
+
+    known_names = [*shipped(), *(name for home in homes for name in _experiments(home))]
+    hint = nearest(place, list(dict.fromkeys(known_names)), listing="experiments")
+    raise UserError(f"unknown experiment {place!r}: {hint}")
+
+
+def _of_file(place: str, homes: Sequence[Home], overrides: tuple[str, ...], epochs: bool) -> list[Source]:
+    """Return an experiment as its file is now, from each of the homes that has runs of it."""
+    spec = load_experiment(place, overrides)
+    records_by_home = {str(home.root): records_of(spec, home, epochs=epochs) for home in homes}
+    if not any(records_by_home.values()):
+        raise UserError(no_runs(spec, homes, place))
+
+    return [
+        replace(
+            _source(spec.name, root, records, spec, chosen=True),
+            planned=planned_rows(spec),
+            notes=notes_of(spec, records, Home.at(Path(root))),
+        )
+        for root, records in records_by_home.items()
+        if records
+    ]
+
+
+def notes_of(spec: Experiment, records: Sequence[RunRecord], home: Home) -> dict[str, tuple[str, ...]]:
+    """Return notes on planned runs that are missing; the ledger is read only if some are."""
+    if not lacks_runs(spec, records):
+        return {}
+    return missing_notes(spec, records, Ledger(home.ledger(spec.name)).latest(epochs=False).values())
+
+
+def no_runs(spec: Experiment, homes: Sequence[Home], place: str) -> str:
+    """Return a sentence for an experiment whose file has no runs as it is now, with the reason if there were some."""
+    roots = " or ".join(str(home.root) for home in homes)
+    for home in homes:
+        earlier = list(Ledger(home.ledger(spec.name)).latest(epochs=False).values())
+        runs = {(run.dataset, run.method): run for run in spec.runs(dict.fromkeys(spec.data(), ""))}
+        matching_records = [record for record in earlier if (record.dataset, record.method) in runs]
+        if matching_records:
+            reason = left_out(
+                spec.name, matching_records, runs[matching_records[-1].dataset, matching_records[-1].method]
+            )
+            message = f"no runs of {spec.name} as its file is now in {home.root}"
+            return f"{message}: {reason}; start it with `mtlscale run {place}`"
+    return f"no runs of {spec.name} in {roots}; start them with `mtlscale run {place}` or name their --home"
+
+
+def _of_folder(path: Path, epochs: bool) -> list[Source]:
+    """Return all experiments of a home folder, or the one whose folder it is."""
+    if (path / "ledger.jsonl").is_file():
+        return [_of_home(Home.at(path.absolute().parents[1]), path.absolute().name, epochs)]
+    home = Home.at(path)
+    names = _experiments(home)
+    if not names:
+        raise UserError(f"{path}: no runs of any experiment in this home folder; name another, or an experiment's file")
+    return [_of_home(home, name, epochs) for name in names]
+
+
+def _of_results(folder: Path) -> Source:
+    """Return contributed results with the experiment that lies beside them."""
+    spec = load_experiment(folder / CONTRIBUTED)
+    return _source(spec.name, str(folder), records_of_results(folder), spec)
+
+
+def _of_home(home: Home, name: str, epochs: bool) -> Source:
+    """Return what the ledger of an experiment has; its file is unknown here, unless it is a shipped experiment."""
+    records = Ledger(home.ledger(name)).latest(epochs=epochs)
+    if not records:
+        home_experiments = _experiments(home)
+        hint = nearest(name, home_experiments) if home_experiments else "there are none"
+        raise UserError(f"no runs of {name} in {home.root}: {hint}")
+
+    entries = read_plan(home, name, records)
+    current = [_of_entry(records[entry.run_id], entry) for entry in entries if entry.run_id in records]
+    if not current:  # no plan says which runs belong together
+        return _source(name, str(home.root), tuple(records.values()), _shipped(name))
+
+    planned: dict[str, dict[str, set[int]]] = {}
+    for entry in entries:
+        planned.setdefault(entry.dataset, {}).setdefault(entry.method, set()).add(entry.seed)
+    excluded_counts = Counter(
+        record.dataset
+        for run_id, record in records.items()
+        if run_id not in {planned_entry.run_id for planned_entry in entries}
+    )
+
+    notes = {
+        dataset: (f"{counted(count, 'run')} of other settings left out; `mtlscale show {name}` lists them",)
+        for dataset, count in excluded_counts.items()
+    }
+    source = _source(name, str(home.root), current, _shipped(name), chosen=True)
+    return replace(source, planned=planned, notes=notes)
+
+
+def _of_entry(record: RunRecord, entry: PlanEntry) -> RunRecord:
+    """Return the record under the labels that the experiment has for it now."""
+    return record.model_copy(update={"dataset": entry.dataset, "method": entry.method})
+
+
+def _tracked(place: str) -> list[Source]:
+    """Return the experiments of an MLflow."""
+    from mtlscale.tracking import experiments, read_experiment, read_records
+
+    uri, _, name = place.partition("#")
+    names = [name] if name else sorted(experiments(uri))
+    sources = []
+    for experiment in names:
+        records = tuple(read_records(uri, experiment))
+        if records:
+            sources.append(_source(experiment, uri, records, read_experiment(uri, experiment) or _shipped(experiment)))
+    if not sources:
+        raise UserError(f"{place}: no finished runs of mtlscale's experiments there")
+    return sources
+
+
+def _source(
+    name: str, place: str, records: Sequence[RunRecord], spec: Experiment | None, *, chosen: bool = False
+) -> Source:
+    source = Source(name=name, place=place, records=tuple(records), chosen=chosen)
+    if spec is None:
+        return source
+    datasets, methods = ([component.label for component in components] for components in (spec.datasets, spec.methods))
+
+    def planned(record: RunRecord) -> tuple[int, int]:
+        """Return a record's position in the experiment's file, so that tables are the same for every source."""
+        return _place(record.dataset, datasets), _place(record.method, methods)
+
+    source = replace(source, records=tuple(sorted(source.records, key=planned)))
+    published = spec.published
+    return replace(
+        source,
+        description=spec.description,
+        baseline=spec.baseline,
+        reference=spec.reference,
+        delta=spec.delta_of(),
+        published=read_published(published) if published is not None and published.is_file() else None,
+    )
+
+
+def _place(label: str, labels: Sequence[str]) -> int:
+    return labels.index(label) if label in labels else len(labels)
+
+
+def _shipped(name: str) -> Experiment | None:
+    """Return the shipped experiment of that name; None if there is none, or it cannot be loaded here."""
+    try:
+        return load_experiment(shipped()[name]) if name in shipped() else None
+    except UserError:
+        return None
+
+
+def _is_home(path: Path) -> bool:
+    return (path / "experiments").is_dir()
+
+
+def _experiments(home: Home) -> list[str]:
+    """Return the sorted names of a home's experiments that have runs."""
+    return sorted(path.parent.name for path in home.root.glob("experiments/*/ledger.jsonl") if path.stat().st_size)

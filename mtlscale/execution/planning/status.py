@@ -1,0 +1,100 @@
+"""Status of experiments, as it is on disk."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mtlscale.config.registry.source_code import code_hash
+from mtlscale.records import Home, Ledger, RunRecord, write_atomically
+
+PLAN = "plan.json"  # beside the ledger: the runs of the experiment as it was last started
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The status of an experiment, by its plan and its ledger."""
+
+    name: str
+    runs: int
+    done: int
+    failed: int
+    diverged: int
+    last: str  # when its last run ended, ISO 8601
+
+    @property
+    def left(self) -> int:
+        return self.runs - self.done - self.failed - self.diverged
+
+
+@dataclass(frozen=True)
+class PlanEntry:
+    """Run of an experiment as it was last started, under the labels that it has there."""
+
+    run_id: str
+    dataset: str
+    method: str
+    seed: int
+
+
+def write_plan(home: Home, experiment: str, entries: Iterable[PlanEntry], plugins: Iterable[Path] = ()) -> None:
+    """Note which runs belong to the experiment: how many are left, and which its home's leaderboard shows.
+
+    `plugins` are its plugin files, noted with their hashes, so that `rerun` and `export` find them.
+    """
+    rows = [[entry.run_id, entry.dataset, entry.method, entry.seed] for entry in entries]
+    content = {
+        "runs": list(dict.fromkeys(row[0] for row in rows)),
+        "rows": rows,
+        "plugins": {str(path.absolute()): code_hash(path.read_bytes()) for path in plugins},
+    }
+    write_atomically(home.experiment(experiment) / PLAN, json.dumps(content).encode())
+
+
+def read_plugins(home: Home, experiment: str) -> dict[Path, str]:
+    """Return the plugin files of the experiment as it was last started, each with its hash at that time."""
+    try:
+        noted = json.loads((home.experiment(experiment) / PLAN).read_bytes())["plugins"]
+        return {Path(path): str(digest) for path, digest in noted.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def read_plan(home: Home, experiment: str, known: Mapping[str, RunRecord] | None = None) -> tuple[PlanEntry, ...]:
+    """Return the runs of the experiment as it was last started; none if they are not known.
+
+    Earlier versions wrote the ids alone. The labels are those of `known`, its records by id, then; of an experiment
+    with a search they wrote an incomplete plan.
+    """
+    try:
+        plan = json.loads((home.experiment(experiment) / PLAN).read_bytes())
+        if "rows" in plan:
+            return tuple(PlanEntry(*row) for row in plan["rows"])
+        records = [known[run_id] for run_id in plan["runs"] if run_id in known] if known else []
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()
+
+    if any(record.trial for record in records):
+        return ()
+    return tuple(PlanEntry(record.run_id, record.dataset, record.method, record.seed) for record in records)
+
+
+def standings(home: Home) -> list[Standing]:
+    """Return the status of all experiments below the home folder, by name; without a plan, that of the ledger."""
+    statuses = [standing(home, folder.name) for folder in sorted((home.root / "experiments").glob("*/"))]
+    return [status for status in statuses if status.runs]
+
+
+def standing(home: Home, experiment: str) -> Standing:
+    """Return the status of one experiment; without runs where it has neither plan nor ledger."""
+    outcomes = {run_id: (state, when) for run_id, state, when in Ledger(home.ledger(experiment)).outcomes()}
+    try:
+        planned = json.loads((home.experiment(experiment) / PLAN).read_bytes())["runs"]
+    except (OSError, ValueError, KeyError):
+        planned = list(outcomes)
+    counts = Counter(outcomes[run_id][0] for run_id in planned if run_id in outcomes)
+    last = max((outcomes[run_id][1] for run_id in planned if run_id in outcomes), default="")
+    return Standing(experiment, len(planned), counts["finished"], counts["failed"], counts["diverged"], last)

@@ -1,0 +1,1 @@
+"""Preparation of data sets through Ray."""

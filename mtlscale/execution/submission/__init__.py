@@ -1,0 +1,1 @@
+"""Contributed results: writing and validating them."""

@@ -1,0 +1,1 @@
+"""Searches of settings through Ray Tune."""

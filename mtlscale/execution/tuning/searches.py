@@ -1,0 +1,95 @@
+"""Searches by Ray Tune side by side, each in a process of its own: Tune keeps a search's state in globals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtlscale.config import Run, SearchSpec, UserError
+from mtlscale.execution.events import Event
+from mtlscale.execution.tuning.tune import Setup, execute_tune
+from mtlscale.execution.workers.worker import setup
+from mtlscale.records import RunRecord
+
+
+@dataclass(frozen=True)
+class Search:
+    """Search of one method and data set.
+
+    Attributes:
+        spec: What the experiment's file says of the search.
+        shared: The settings that its trials share.
+        done: The records of its trials that are over.
+        folder: The folder for Tune's own files.
+    """
+
+    spec: SearchSpec
+    shared: Setup
+    done: tuple[RunRecord, ...]
+    folder: Path
+
+    @property
+    def left(self) -> int:
+        """The number of trials it still has."""
+        if self.done and self.spec.scheduler == "pbt":
+            return 0  # members of a population may end with the same settings
+        return max(0, self.spec.budget - len(self.done))
+
+
+def execute_searches(searches: Sequence[Search], lanes: Sequence[int]) -> Iterator[tuple[Run, Event]]:
+    """Work through the searches, as many at once as there are lanes, and yield the events of their trials.
+
+    A lane is a number of trials that its search runs at once. A search that fails stops no other; its error is raised
+    when all are over.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    # On the driver's node: it can write there, and is lost no sooner than the driver itself.
+    driver_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    remote = ray.remote(num_cpus=0, max_retries=0, num_returns="streaming", scheduling_strategy=driver_node)(_search)
+
+    waiting, free_lanes = list(searches), list(lanes)
+    busy: dict[Any, tuple[Search, int]] = {}  # by its stream of events
+    errors: list[UserError] = []
+
+    try:
+        while waiting or busy:
+            while waiting and free_lanes:
+                search, trials_at_once = waiting.pop(0), free_lanes.pop(0)
+                busy[remote.remote(search, trials_at_once)] = (search, trials_at_once)
+
+            ready, _ = ray.wait(list(busy), num_returns=1, fetch_local=False)
+            for stream in ready:
+                try:
+                    event: tuple[Run, Event] = ray.get(next(stream))
+                except StopIteration:
+                    free_lanes.append(busy.pop(stream)[1])
+                    continue
+                except ray.exceptions.RayError as error:
+                    search, trials_at_once = busy.pop(stream)
+                    free_lanes.append(trials_at_once)
+                    errors.append(_told(search, error))
+                    continue
+                yield event
+    finally:
+        for stream in busy:
+            ray.cancel(stream, force=True)
+
+    if errors:
+        raise errors[0]
+
+
+def _search(search: Search, together: int) -> Iterator[tuple[Run, Event]]:
+    setup(1, search.shared.plugins)
+    yield from execute_tune(search.spec, search.shared, search.done, search.left, together, search.folder)
+
+
+def _told(search: Search, error: Exception) -> UserError:
+    cause = getattr(error, "cause", None) or error
+    if isinstance(cause, UserError):
+        return cause
+    base, text = search.shared.base, (str(cause).strip().splitlines() or [type(cause).__name__])[-1]
+    return UserError(f"the search for {base.method} on {base.dataset} ended early: {text}; the same command goes on")

@@ -1,0 +1,325 @@
+"""Trials of a search: which there are, which are done, and how the others are run.
+
+Every trial is an ordinary run with the seed of the search, so it has a run id and a record, is run once, and goes on
+from its checkpoint. Records go to a ledger of their own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from mtlscale.config import (
+    EvaluationSpec,
+    Experiment,
+    Run,
+    SearchSpec,
+    UserError,
+    check_metric,
+    nearest,
+    space_of,
+    trials,
+)
+from mtlscale.data.format.manifest import Manifest
+from mtlscale.execution.events import Advanced, Event
+from mtlscale.execution.planning.check import check_goes_together
+from mtlscale.execution.planning.plan import Datasets, Plan, PlannedRun, labelled, make_plan
+from mtlscale.execution.planning.reader_report import processes_per_node, reading, too_large_to_batch
+from mtlscale.execution.workers.dispatch import execute_jobs
+from mtlscale.execution.workers.jobs import Batched, Job, Options
+from mtlscale.records import Home, Ledger, RunRecord, Score, score
+from mtlscale.report.sweeps.sweeps import Sweep
+
+Key = tuple[str, str]  # dataset and method
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """The trials of an experiment's search and their states; of one that adapts to results, those there are."""
+
+    plan: Plan
+    search: SearchSpec
+    bases: tuple[Run, ...]
+    items: tuple[Job | Batched, ...]  # what the workers take from the queue
+    reasons: tuple[str, ...] = ()  # why it is cut that way
+    firsts: Mapping[Key, Key] = field(default_factory=dict)  # a method and data set -> that which has the same trials
+
+    @property
+    def total(self) -> int:
+        """The number of trials when the search is over."""
+        return len(self.distinct) * self.search.budget if self.search.adaptive else self.plan.distinct
+
+    @property
+    def distinct(self) -> list[Run]:
+        """The bases that are searched for: of one under several labels, the first."""
+        return [base for base in self.bases if self.firsts.get(_key(base), _key(base)) == _key(base)]
+
+    @property
+    def jobs(self) -> int:
+        """The number of workers that can have something to do at once."""
+        return self.search.budget * len(self.distinct) if self.search.adaptive else len(self.items)
+
+    @property
+    def complete(self) -> bool:
+        done_count = sum(planned.state == "done" for planned in self.plan.runs)
+        return done_count >= self.total
+
+    def of(self, base: Run) -> list[PlannedRun]:
+        """Return the trials of one dataset and method."""
+        key = (base.dataset, base.method)
+        return [planned for planned in self.plan.runs if (planned.run.dataset, planned.run.method) == key]
+
+    def records(self) -> dict[str, RunRecord]:
+        """Return run_id -> record of the trials that are done."""
+        return self.plan.records()
+
+    def explain(self) -> list[str]:
+        """Return how the trials that are not done will be executed, and how they read their data."""
+        if self.complete:
+            return ["all trials are done"]
+        return [*self._executed(), *(f"{name}: {text}" for name, text in reading(self.plan))]
+
+    def _executed(self) -> list[str]:
+        if self.search.adaptive:
+            names = {"optuna": "Optuna", "nsga2": "NSGA-II", "random": "random search", "grid": "grid search"}
+            scheduler = "" if self.search.scheduler == "none" else f" with {self.search.scheduler}"
+            lanes = "" if len(self.bases) == 1 or self._alone else f", up to {len(self.bases)} searches side by side"
+            return [
+                f"{names[self.search.algorithm]}{scheduler} through Ray Tune, trials one by one on warm actors{lanes}"
+            ]
+        workers = self.plan.experiment.resources.workers
+        per_trial = f", each on {workers} workers" if workers > 1 else ""
+        return [*self.reasons] or [f"{len(self.items)} trials one by one{per_trial}"]
+
+    @property
+    def _alone(self) -> bool:
+        """True if one search has all slots: the members of a population are compared while they train."""
+        return self.search.scheduler == "pbt"
+
+    def lanes(self, slots: int, searches: int) -> list[int]:
+        """Return how many trials each of the searches that run side by side has at once."""
+        count = 1 if self._alone else max(1, min(searches, slots))
+        return [max(1, slots // count + (lane < slots % count)) for lane in range(count)]
+
+    def score(self, record: RunRecord) -> Score | None:
+        return score(record, self.search.metric)
+
+    def result(self, records: dict[str, RunRecord], folder: Path) -> Sweep:
+        """Return the search's result, given all records (run_id -> record) in the order they were tried."""
+        records_by_key: dict[Key, list[RunRecord]] = {_key(base): [] for base in self.bases}
+        if self.search.adaptive:
+            for record in records.values():
+                for key in (key for key, first in self.firsts.items() if first == (record.dataset, record.method)):
+                    records_by_key[key].append(
+                        record.model_copy(update=dict(zip(("dataset", "method"), key, strict=True)))
+                    )
+        else:
+            for run in (planned.run for planned in self.plan.runs if planned.run.run_id in records):
+                records_by_key[_key(run)].append(labelled(records[run.run_id], run))
+        return Sweep(self.plan.experiment, {key: tuple(group) for key, group in records_by_key.items()}, folder)
+
+
+def plan_sweep(experiment: Experiment, home: Home, data: Datasets) -> SweepPlan:
+    """Draw the trials and say of each whether it is done.
+
+    Raises:
+        UserError: For what cannot be searched, or trained.
+    """
+    search = experiment.search
+    assert search is not None
+
+    search.check_installed()
+    for manifest in data.manifests.values():
+        check_metric(search, manifest.suite)
+    check_objectives(search, experiment, data.manifests)
+
+    bases = experiment.bases(data.fingerprints)
+    firsts = _firsts(search, bases)
+    runs = (
+        _tried(search, bases, home.trials(experiment.name, search.ledger))
+        if search.adaptive
+        else _interleaved(search, bases, firsts)
+    )
+
+    the_plan = make_plan(experiment, runs, home.trials(experiment.name, search.ledger), home, data)
+    sweep_plan = SweepPlan(the_plan, search, tuple(bases), (), firsts=firsts)
+    if not sweep_plan.complete:
+        check_goes_together(the_plan, bases)
+
+    items, reasons = ([], []) if search.adaptive else _items(the_plan, home, search)
+    return replace(sweep_plan, items=tuple(items), reasons=tuple(reasons))
+
+
+def check_objectives(search: SearchSpec, experiment: Experiment, manifests: Mapping[str, Manifest]) -> None:
+    """Raise `UserError` for an objective that no run of a data set will have."""
+    from mtlscale.metrics import FIGURES
+    from mtlscale.metrics.objectives import PARAMETERS
+
+    for prepared, (dataset, _) in experiment.data().items():
+        metrics = [set(task.metrics) for task in manifests[prepared].suite.tasks]
+        available = {"loss", PARAMETERS, *set.intersection(*metrics), *asked_of(dataset.evaluation)}
+        for objective in search.objectives:
+            if objective not in available:
+                advice = f"ask for it in the `evaluation` of {dataset.label}" if objective in FIGURES else nearest(
+                    objective, sorted(available)
+                )  # fmt: skip
+                raise UserError(f"search.objectives: runs on {dataset.label} have no {objective!r}; {advice}")
+
+
+def asked_of(evaluation: EvaluationSpec | None) -> set[str]:
+    """Return the names of the extra measures that an evaluation gives."""
+    if evaluation is None:
+        return set()
+    measures = {"pgd_accuracy"} if evaluation.pgd is not None else set()
+    measures |= {"ood_auroc", "ood_aupr", "ood_aupr_inverted"} if evaluation.ood else set()
+    return measures | ({"flops"} if evaluation.flops else set()) | (
+        {"latency_ms", "throughput"} if evaluation.latency else set()
+    )  # fmt: skip
+
+
+def _key(run: Run) -> Key:
+    return run.dataset, run.method
+
+
+def _firsts(search: SearchSpec, bases: Sequence[Run]) -> dict[Key, Key]:
+    """Return each method and data set -> the first with the same spec and the same space.
+
+    They are one method under several labels, and have the same trials.
+    """
+    firsts: dict[Key, Key] = {}
+    spaces: dict[str, list[tuple[Key, object]]] = {}
+    for base in bases:
+        space = space_of(search, base)
+        same_spec = spaces.setdefault(base.run_id, [])
+        firsts[_key(base)] = next((key for key, other_space in same_spec if other_space == space), _key(base))
+        same_spec.append((_key(base), space))
+    return firsts
+
+
+def _relabelled(run: Run, key: Key) -> Run:
+    """Return the same run under another label."""
+    copied = run.model_copy(update=dict(zip(("dataset", "method"), key, strict=True)))
+    copied.__dict__["parts"] = run.parts  # built once
+    return copied
+
+
+def _interleaved(search: SearchSpec, bases: list[Run], firsts: Mapping[Key, Key]) -> list[Run]:
+    """Return the first trial of every method, then the second: all are compared from early on."""
+    of_first = {_key(base): trials(search, base) for base in bases if firsts[_key(base)] == _key(base)}
+    drawn = [[_relabelled(run, _key(base)) for run in of_first[firsts[_key(base)]]] for base in bases]
+    return [runs[index] for index in range(search.budget) for runs in drawn if index < len(runs)]
+
+
+def _tried(search: SearchSpec, bases: list[Run], ledger: Path) -> list[Run]:
+    """Return the trials in the ledger that belong to the search as it is now."""
+    of_key = {(base.dataset, base.method): base for base in bases}
+    runs = {}
+    for record in Ledger(ledger):
+        base = of_key.get((record.dataset, record.method))
+        if base is not None and set(record.trial) == set(space_of(search, base)):
+            run = base.tuned(record.trial)
+            if run.run_id == record.run_id:
+                runs[run.run_id] = run
+    return list(runs.values())
+
+
+def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | Batched], list[str]]:
+    """Return what the workers take from the queue, the costliest first, and the reasons why it is cut that way."""
+
+    def job(run: Run) -> Job:
+        return Job(run, the_plan.folders[run.data], home.run(run.run_id))
+
+    resources = the_plan.experiment.resources
+    if search.executor == "pool" or resources.workers > 1 or not the_plan.todo:
+        return [job(planned.run) for planned in the_plan.todo], []
+
+    from mtlscale.batched.eligibility import planning
+
+    workers = processes_per_node(resources)
+    single = [planned.run for planned in the_plan.todo if planned.state == "resume"]
+    fresh = [planned.run for planned in the_plan.todo if planned.state != "resume"]
+
+    queue: list[tuple[float, Job | Batched]] = []
+    reasons = []
+    unbatched_counts: Counter[tuple[str, str]] = Counter()  # label and reason -> how many run one by one
+    for group in planning.groups(fresh):
+        run, manifest = group[0], the_plan.manifests[group[0].data]
+        label = f"{run.dataset} · {run.method}"
+        name = f"{label}: {len(group)} trials"
+
+        problem = planning.obstacle(run, manifest.suite)
+        cost = None if problem is not None else planning.estimate(run, manifest, len(fresh), workers)
+        if cost is not None:
+            problem = too_large_to_batch(run, the_plan, cost.bytes * min(len(group), cost.size), workers)
+
+        if cost is None or problem is not None:
+            if search.executor == "batched":
+                raise UserError(f"search.executor batched: {run.method}: {problem}; set it to auto")
+            single += group
+            unbatched_counts[label, str(problem)] += len(group)
+            continue
+
+        if search.executor == "auto" and not planning.worth_it(cost, len(group)):
+            single += group
+            unbatched_counts[label, f"batching would gain {cost.gain(len(group)):.1f} ×"] += len(group)
+            continue
+
+        parts = planning.shares(group, cost.size)
+        steps = the_plan.steps(run)
+        per_trial = cost.batched(len(group))
+        queue += [(per_trial * steps * len(part), Batched(tuple(map(job, part)))) for part in parts]
+        sizes = " + ".join(str(len(part)) for part in parts)
+        reasons.append(
+            f"{name} batched, {sizes} at a time: {per_trial * 1e3:.2g} ms per trial and step, "
+            f"alone {cost.alone * 1e3:.2g} ms ({cost.gain(len(group)):.1f} ×)"
+        )
+
+    reasons += [f"{label}: {count} trials one by one ({why})" for (label, why), count in unbatched_counts.items()]
+    queue.sort(key=lambda entry: -entry[0])
+    return [item for _, item in queue] + [job(run) for run in single], reasons
+
+
+Execute = Callable[[Sequence[Job | Batched]], Iterator[Event]]
+# Executes jobs, but leaves runs to other drivers that train them already.
+Share = Callable[[Sequence[Job | Batched], Execute], Iterator[Event]]
+
+
+def execute_sweep(sweep: SweepPlan, home: Home, slots: int, share: Share) -> Iterator[tuple[Run, Event]]:
+    """Run the trials that are not done, and yield the events of each."""
+    experiment = sweep.plan.experiment
+    plugins = tuple(str(path.absolute()) for path in experiment.plugins)
+    options = Options(experiment.resources, plugins, models=False, storage=home.storage, phases=home.phases)
+
+    if sweep.search.adaptive:
+        yield from _tuned(sweep, home, slots, options)
+        return
+
+    run_of = {planned.run.run_id: planned.run for planned in sweep.plan.runs}
+    for event in share(sweep.items, lambda items: execute_jobs(items, slots, options, home)):
+        for run_id in event.run_ids if isinstance(event, Advanced) else (event.run_id,):
+            yield run_of[run_id], event
+
+
+def _tuned(sweep: SweepPlan, home: Home, slots: int, options: Options) -> Iterator[tuple[Run, Event]]:
+    """Run a search by Ray Tune for every method and data set, several of them side by side."""
+    from mtlscale.execution.tuning.searches import Search, execute_searches
+    from mtlscale.execution.tuning.tune import setup_of
+
+    search, folder = sweep.search, home.experiment(sweep.plan.experiment.name)
+    journal = folder / f"begun-{search.algorithm}-{search.scheduler}.jsonl"
+    runs = folder / "population" if search.scheduler == "pbt" else home.root / "runs"
+
+    searches, records = [], sweep.records()
+    for number, base in enumerate(sweep.bases):
+        if base not in sweep.distinct:
+            continue
+        tried = (planned.run.run_id for planned in sweep.of(base))
+        finished = [records[run_id] for run_id in tried if run_id in records]
+        data, suite = sweep.plan.folders[base.data], sweep.plan.manifests[base.data].suite
+        shared = setup_of(base, search, data, suite, runs, journal, options)
+        searches.append(Search(search, shared, tuple(finished), folder / f"tune-{number}"))
+
+    searches = [candidate for candidate in searches if candidate.left]
+    yield from execute_searches(searches, sweep.lanes(slots, len(searches)))

@@ -1,0 +1,1 @@
+"""Ray workers: pool, groups, queue and the driver of one run."""

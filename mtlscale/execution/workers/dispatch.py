@@ -1,0 +1,19 @@
+"""Choice of the executor: a pool of warm workers for runs of one worker, Ray Train groups for runs of several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mtlscale.execution.events import Event
+from mtlscale.execution.workers.jobs import Batched, Job, Options
+from mtlscale.execution.workers.pool import execute_pool
+from mtlscale.records import Home
+
+
+def execute_jobs(jobs: Sequence[Job | Batched], slots: int, options: Options, home: Home) -> Iterator[Event]:
+    """Work through the jobs, `slots` runs at once, each to its end."""
+    if options.resources.workers == 1:
+        return execute_pool(jobs, slots, options)
+    from mtlscale.execution.workers.group import execute_groups
+
+    return execute_groups([part for job in jobs for part in job.jobs], slots, options, home.root / "ray_train")

@@ -1,0 +1,260 @@
+"""Runs of several workers each: Ray Train groups, as many as fit at once, started once and fed from one queue."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from mtlscale.execution.events import Event, RunEnded
+from mtlscale.execution.monitoring import log
+from mtlscale.execution.workers import dumps
+from mtlscale.execution.workers.job_queue import JobQueue, Lost, Standing
+from mtlscale.execution.workers.jobs import Job, Options
+from mtlscale.execution.workers.loopback import torch_config
+from mtlscale.execution.workers.placement import needs
+from mtlscale.execution.workers.start_timeout import Patience
+from mtlscale.execution.workers.train_reports import Reports
+from mtlscale.execution.workers.trial import execute
+from mtlscale.execution.workers.worker import failed, setup, sources
+
+_LOOK_SECONDS = 0.3  # between two looks at the queue
+_END_SECONDS = 20.0  # for groups to end that have found the queue empty
+_KEPT = 100  # records a group keeps as checkpoints of Ray Train: each new one lists all
+_SETTINGS = {
+    "RAY_TRAIN_V2_ENABLED": "1",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",  # a controller takes one report per health check
+    # A group that waits for its resources asks again after this time, and learns whether any run is left for it.
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "15",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # costs an actor per group; runs resume from checkpoints anyway
+}
+
+
+class NothingLeftError(Exception):
+    """The reason why a group ends that no job needs."""
+
+
+def _work(config: dict[str, Any]) -> None:
+    """Run a worker of a group: the first takes a job and broadcasts it to the others, all train it together."""
+    import ray
+    import torch
+
+    queue, name = config["queue"], config["name"]
+    options: Options = config["options"]
+    ray.get(queue.enter.remote(name, dumps.listen()))
+
+    try:
+        setup(options.threads, config["plugins"])
+        lead, reports = torch.distributed.get_rank() == 0, Reports()
+        torch.distributed.barrier()
+
+        while True:
+            box: list[Job | None] = [ray.get(queue.take.remote(name)) if lead else None]
+            torch.distributed.broadcast_object_list(box)
+            job = box[0]
+            if job is None:
+                return
+            for event in execute(job, options):
+                if lead:
+                    ray.get(queue.report.remote(name, event))
+                reports.take(job.run, event)
+    except Exception as error:
+        ray.get(queue.complain.remote(name, f"{type(error).__name__}: {error}".splitlines()[0]))
+        raise
+
+
+def _asks(queue: Any, name: str) -> Any:
+    """Return the callback by which a group's controller asks the queue before it starts its workers.
+
+    It asks before the first start and before each restart, and leaves the handles there that the driver needs to end
+    the group.
+    """
+    from ray.train.v2._internal.execution.callback import WorkerGroupCallback
+
+    class Asks(WorkerGroupCallback):
+        def before_worker_group_start(self, worker_group_context: Any) -> None:
+            import ray
+
+            controller = ray.get_runtime_context().current_actor
+            refusal, healthy = ray.get(queue.begin.remote(name, controller))
+            if refusal is not None:
+                raise NothingLeftError(refusal) if healthy else RuntimeError(refusal)
+
+        def after_worker_group_start(self, worker_group: Any) -> None:
+            import ray
+
+            handle = worker_group.get_worker_group_state().placement_group_handle
+            ray.get(queue.place.remote(name, handle.placement_group))
+
+    return Asks()
+
+
+class _Fit(threading.Thread):
+    """Thread that runs one group.
+
+    The group's controller is an actor of its own, so that any number of groups can be waited for side by side.
+    """
+
+    def __init__(self, name: str, trainer: Any) -> None:
+        super().__init__(name=name, daemon=True)
+        self._trainer = trainer
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._trainer.fit()
+        except BaseException as error:
+            self.error = getattr(error, "controller_failure", error)
+
+
+class _Groups:
+    """The groups, and the queue they take their jobs from: an actor on the driver's node that lives as long as it."""
+
+    def __init__(self, jobs: Sequence[Job], groups: int, options: Options, storage: Path) -> None:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        self._jobs = {job.run.run_id: job for job in jobs}
+        self._left, self._most, self._options = len(self._jobs), groups, options
+        self._storage = f"{options.storage}/ray_train" if options.storage else str(storage.absolute())
+        self._plugins = sources(options.plugins)
+
+        driver_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        actor = ray.remote(num_cpus=0)(JobQueue).options(scheduling_strategy=driver_node)
+        self._queue = actor.remote(self._jobs, options.resources.max_failures)
+
+        self._fits: list[_Fit] = []
+        self._started, self._cause = 0, ""
+        self._ended: dict[str, tuple[dumps.Place, ...]] = {}  # by group, of its workers that hung
+        self._patience = Patience(options.resources)
+
+    def events(self) -> Iterator[Event]:
+        """Yield the events of all jobs until every job has ended."""
+        import ray
+
+        while True:
+            standing: Standing = ray.get(self._queue.look.remote())
+            for event in map(self._event, standing.events):
+                self._left -= isinstance(event, RunEnded)
+                yield event
+            if self._left == 0:
+                return
+
+            self._bury()
+            self._start(standing)
+            self._end_hung(standing)
+
+            up = any(group.places for group in standing.groups.values())
+            yield from self._patience.note(standing.first, up)
+            if self._patience.lost is not None:
+                ray.get(self._queue.give_up.remote(self._patience.lost))
+            time.sleep(_LOOK_SECONDS)
+
+    def _event(self, event: Event | Lost) -> Event:
+        if isinstance(event, Lost):
+            return RunEnded(event.run_id, failed(self._jobs[event.run_id].run, event.cause))
+        return event
+
+    def end(self) -> None:
+        """Wait for groups that have nothing to do any more; end the others.
+
+        Groups that still wait for resources learn that they are not needed when they ask again.
+        """
+        import ray
+
+        try:
+            groups = ray.get(self._queue.look.remote(), timeout=_END_SECONDS).groups
+        except ray.exceptions.RayError:
+            return  # Ray itself has ended
+
+        if self._left == 0:
+            deadline = time.monotonic() + _END_SECONDS
+            for fit in self._fits:
+                if fit.name in groups and groups[fit.name].places:
+                    fit.join(max(0.0, deadline - time.monotonic()))
+            return
+
+        for controller, *placement_groups in (group.handles for group in groups.values() if group.handles):
+            ray.kill(controller)
+            for placement_group in placement_groups:  # a placement group outlives its controller
+                ray.util.remove_placement_group(placement_group)
+
+    def _start(self, standing: Standing) -> None:
+        """Start a group for every job that waits for one, as long as there is room."""
+        free = len(self._fits) - standing.held
+        while len(self._fits) < self._most and free < standing.waiting:
+            name = f"group-{os.getpid()}-{time.time_ns()}-{self._started}"
+            self._fits.append(_Fit(name, self._trainer(name)))
+            self._fits[-1].start()
+            self._started, free = self._started + 1, free + 1
+        if self._most == 0 and standing.waiting:
+            import ray
+
+            ray.get(self._queue.give_up.remote(self._cause))
+
+    def _bury(self) -> None:
+        """Remove groups that have ended and give their jobs back; do not replace a group that failed for good."""
+        import ray
+
+        for fit in [fit for fit in self._fits if not fit.is_alive()]:
+            self._fits.remove(fit)
+            ray.get(self._queue.leave.remote(fit.name))
+            if fit.error is None or isinstance(fit.error, NothingLeftError):
+                continue
+            self._most -= 1
+            self._cause = (str(fit.error).strip().splitlines() or [type(fit.error).__name__])[-1]
+            log.warning("group lost", extra={"error": self._cause})
+
+    def _end_hung(self, standing: Standing) -> None:
+        """Log the thread dumps of workers that hang and end them; the group starts again, its run resumes."""
+        for name, group in standing.groups.items():
+            hangs = group.quiet > 60 * self._options.resources.timeout_minutes and group.places
+            if hangs and self._ended.get(name) != group.places:
+                self._ended[name] = group.places
+                for worker, text in dumps.everywhere(group.places).items():
+                    extra = {"dump": text, "seconds": group.quiet, "error": f"process {worker.pid}"}
+                    log.warning("worker hangs", extra=extra)
+                dumps.everywhere(group.places, "end")
+
+    def _trainer(self, name: str) -> Any:
+        from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+        from ray.train.torch import TorchTrainer
+
+        resources, use_gpu = self._options.resources, self._options.use_gpu
+        return TorchTrainer(
+            _work,
+            train_loop_config={
+                "queue": self._queue,
+                "name": name,
+                "plugins": self._plugins,
+                "options": self._options,
+            },
+            torch_config=torch_config(use_gpu),
+            scaling_config=ScalingConfig(
+                num_workers=resources.workers, use_gpu=use_gpu, resources_per_worker=needs(resources)
+            ),
+            run_config=RunConfig(
+                name=name,
+                storage_path=self._storage,
+                failure_config=FailureConfig(max_failures=-1),  # the queue counts what each job costs
+                checkpoint_config=CheckpointConfig(num_to_keep=_KEPT),
+                callbacks=[_asks(self._queue, name)],
+            ),
+        )
+
+
+def execute_groups(jobs: Sequence[Job], groups: int, options: Options, storage: Path) -> Iterator[Event]:
+    """Work through the jobs on at most `groups` Ray Train groups at once.
+
+    A run whose group loses a worker resumes on whichever group is free first, `max_failures` times.
+    """
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    fleet = _Groups(jobs, min(groups, len(jobs)), options, storage)
+    try:
+        yield from fleet.events()
+    finally:
+        fleet.end()

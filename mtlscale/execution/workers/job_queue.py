@@ -1,0 +1,159 @@
+"""Queue from which groups of workers take their runs, and which decides about the run of a group that dies.
+
+It lies in a process that has not loaded the user's components, so it knows runs by the ids it is given.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mtlscale.execution.events import Event, RunEnded
+from mtlscale.execution.workers.dumps import Place
+from mtlscale.execution.workers.jobs import Job
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Run that nobody will work on any more, and the cause."""
+
+    run_id: str
+    cause: str
+
+
+@dataclass
+class _Group:
+    """State of a group, as the queue knows it."""
+
+    since: float  # time of its last sign of life
+    held: str | None = None  # the id of its run
+    places: list[Place] = field(default_factory=list)  # of its workers, where they are up
+    handles: tuple[Any, ...] = ()
+    fruitless: int = 0  # times in a row that its workers came up and died before they had a job
+    complaint: str = ""  # what its workers have died of
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Snapshot of a group for the driver.
+
+    Attributes:
+        quiet: Seconds since its last sign of life, 0 without a job.
+        places: The locations of its workers, where they are up.
+        handles: Ray's handles, by which the group can be ended.
+    """
+
+    quiet: float
+    places: tuple[Place, ...]
+    handles: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Snapshot of the queue, with the events since the last one."""
+
+    events: tuple[Event | Lost, ...]
+    waiting: int
+    first: str  # the run id of the next job
+    held: int
+    groups: dict[str, Seen]
+
+
+class JobQueue:
+    """Jobs in their order, each held by at most one group.
+
+    The job that a dead group held is the next to be handed out, to whichever group asks first, `max_failures` times;
+    then it has failed.
+    """
+
+    def __init__(self, jobs: Mapping[str, Job], max_failures: int) -> None:
+        self._jobs = dict(jobs)  # by the ids of their runs
+        self._waiting = deque(self._jobs)
+        self._max = max_failures
+        self._failures: Counter[str] = Counter()  # of each run
+        self._groups: dict[str, _Group] = {}
+        self._events: list[Event | Lost] = []
+
+    def begin(self, group: str, *handles: Any) -> tuple[str | None, bool]:
+        """Note that the workers of a group are about to be started; earlier ones are dead.
+
+        Returns:
+            The reason why they must not start, None if they may; and whether the group is healthy.
+        """
+        state = self._groups.setdefault(group, _Group(time.monotonic()))
+        if state.held is None and state.places:
+            state.fruitless += 1
+        self._give_back(state)
+        state.places, state.handles = [], handles
+        if state.fruitless > self._max:
+            return f"workers died {state.fruitless} times before they had a run{_because(state.complaint)}", False
+        return (None if self._waiting else "no run is left"), True
+
+    def place(self, group: str, handle: Any) -> None:
+        """Add the handle of the resources that the group now holds in the cluster."""
+        self._groups[group].handles += (handle,)
+
+    def enter(self, group: str, place: Place) -> None:
+        """Note that a worker of the group is up."""
+        self._groups[group].places.append(place)
+
+    def complain(self, group: str, text: str) -> None:
+        """Note why a worker of the group dies; the first complaint names the cause, others follow from it."""
+        self._groups[group].complaint = self._groups[group].complaint or text
+
+    def take(self, group: str) -> Job | None:
+        """Return the job to work on now, None when none is left."""
+        state = self._groups[group]
+        state.held = self._waiting.popleft() if self._waiting else None
+        state.since, state.fruitless = time.monotonic(), 0
+        return None if state.held is None else self._jobs[state.held]
+
+    def report(self, group: str, event: Event) -> None:
+        """Take an event of the job the group holds; ignore events of any other job."""
+        state = self._groups[group]
+        if state.held is None or state.held != getattr(event, "run_id", None):
+            return
+        state.since = time.monotonic()
+        if isinstance(event, RunEnded):
+            state.held = None
+        self._events.append(event)
+
+    def leave(self, group: str) -> None:
+        """Remove a group that has ended, well or not, and give its job back."""
+        if group in self._groups:
+            self._give_back(self._groups.pop(group))
+
+    def give_up(self, reason: str) -> None:
+        """Fail the jobs that wait."""
+        self._events += [Lost(run_id, reason) for run_id in self._waiting]
+        self._waiting.clear()
+
+    def look(self) -> Standing:
+        events, self._events = tuple(self._events), []
+        now = time.monotonic()
+        groups = {
+            name: Seen(0.0 if state.held is None else now - state.since, tuple(state.places), state.handles)
+            for name, state in self._groups.items()
+        }
+        held_count = sum(state.held is not None for state in self._groups.values())
+        first = self._waiting[0] if self._waiting else ""
+        return Standing(events, len(self._waiting), first, held_count, groups)
+
+    def _give_back(self, one: _Group) -> None:
+        run_id, one.held = one.held, None
+        if run_id is None:
+            return
+        self._failures[run_id] += 1
+        if self._failures[run_id] <= self._max:
+            self._waiting.appendleft(run_id)
+        else:
+            cause = f"its workers died {self._failures[run_id]} times{_because(one.complaint)}"
+            self._events.append(Lost(run_id, cause))
+        one.complaint = ""
+
+
+def _because(complaint: str) -> str:
+    return f": {complaint}" if complaint else ""

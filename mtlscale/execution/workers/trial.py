@@ -1,0 +1,293 @@
+"""Execution of a run, in the same way for warm actors, worker groups, batched trials and Tune.
+
+Read its data, train it, and leave behind what a run leaves, whatever its end:
+
+    <folder>/model.pt       parameters of the chosen epoch, where wanted
+    <folder>/pictures.png   predictions beside truth, where tasks have maps
+    <folder>/predictions.html   the same of sentences, where tasks have a tag for each token
+    <folder>/episodes.png   an episode of each task, where tasks are environments
+    <folder>/record.json    written last, of a run that came to its end; its checkpoint goes then
+    <folder>/error.txt      the traceback of one that did not
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import traceback
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mtlscale.config import UserError, extensions
+from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
+from mtlscale.execution.preparing.streaming import RayPieces
+from mtlscale.execution.workers.jobs import Batched, Job, Options
+from mtlscale.execution.workers.worker import device, failed, processes_here
+from mtlscale.records import (
+    RunRecord,
+    Storage,
+    clear_temporaries,
+    is_full,
+    no_space,
+    read_record,
+    write_atomically,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mtlscale.data import PreparedData
+    from mtlscale.training import Trainer
+
+_TOLD_SECONDS = 0.5  # between two progress reports of batched runs
+_DATA: dict[Path, PreparedData] = {}  # the data sets this process has read
+
+
+def execute(job: Job | Batched, options: Options) -> Iterator[Event]:
+    """Drive a run, or several as one batched model, to the end."""
+    if isinstance(job, Batched):
+        return execute_batched(job.jobs, options)
+    return Trial(job, options).events()
+
+
+class Trial:
+    """Execution of one run on this worker.
+
+    With `resumes` it goes on from the checkpoint and the record in its folder, and keeps its phases for others. A
+    member of a population does not: its settings have changed on the way, so nothing it has is what a run with its
+    settings would have.
+    """
+
+    def __init__(self, job: Job, options: Options, *, resumes: bool = True) -> None:
+        from mtlscale.data import Workers
+
+        self.job, self.options, self.resumes = job, options, resumes
+        self._workers = Workers.current()
+        self._lead = self._workers.rank == 0
+        self._trainer: Trainer | None = None
+        self._told: set[str] = set()  # the notes it has yielded
+
+    @property
+    def trainer(self) -> Trainer:
+        """The trainer, built when first asked for, which reads the data.
+
+        Raises:
+            UserError: If the data do not fit the run.
+        """
+        if self._trainer is None:
+            from mtlscale.data.remote import url_of
+            from mtlscale.training import Trainer
+
+            storage = self.options.storage
+            self._trainer = Trainer(
+                self.job.run,
+                read_data(self.job.data, _storage(self.options)),
+                folder=self.job.folder if self.resumes else None,
+                phases=self.options.phases if self.resumes else None,
+                workers=self._workers,
+                device=device() if self.options.use_gpu else "cpu",
+                processes=processes_here(self.options),
+                pieces=RayPieces(None if storage is None else url_of(storage, self.job.data)),
+            )
+            for prepare in extensions("before_training"):
+                prepare(self._trainer, self.options)
+            if self._trainer.choice.reader != self._trainer.spec.reader and self._trainer.choice.reader != "device":
+                self._trainer.notes.append(str(self._trainer.choice))
+        return self._trainer
+
+    def events(self) -> Iterator[Event]:
+        """Train, and yield notes and epochs as they come, last the record.
+
+        Each of several workers reports its epochs and the end, which come at the same places for all; those of the
+        first one count, and it alone has notes.
+
+        An error of the run is a failed record. Raises where another worker is needed to go on, or waits for this one.
+        """
+        import torch
+
+        run_id = self.job.run.run_id
+        known_end = _known(self.job) if self.resumes and self._workers.size == 1 else None
+        if known_end is not None:
+            yield known_end
+            return
+
+        try:
+            record = yield from self._train()
+        except (torch.distributed.DistError, ConnectionError):
+            raise  # another worker died: the group restarts and resumes
+        except Exception as error:
+            if self._workers.size > 1 and not isinstance(error, UserError):
+                raise  # the other workers wait in a collective; only a restart of the group frees them
+            record = fail(self.job, error)
+        yield RunEnded(run_id, record)
+
+    def save(self, path: Path) -> None:
+        """Save the state that another trial may `adopt`, nothing before the first epoch."""
+        if self._trainer is not None:
+            self._trainer.save(path)
+
+    def adopt(self, path: Path) -> None:
+        """Go on from what another trial has saved, with the settings of this one."""
+        self.trainer.adopt(path)
+
+    def _train(self) -> Generator[Event, None, RunRecord]:
+        trainer, run_id = self.trainer, self.job.run.run_id
+        share = self._share()
+        steps = trainer.train()
+
+        while True:
+            try:
+                epoch = next(steps)
+            except StopIteration as end:
+                record: RunRecord = end.value
+                break
+            if self._lead:
+                share()
+                yield from self._notes()
+            yield EpochEnded(run_id, epoch)
+
+        if self._lead:
+            yield from self._notes()
+            self._keep(record)
+            yield from self._notes()
+        return record
+
+    def _notes(self) -> Iterator[Noted]:
+        """Yield the trainer's notes, each once."""
+        notes = [note for note in dict.fromkeys(self.trainer.notes) if note not in self._told]
+        self.trainer.notes.clear()
+        self._told.update(notes)
+        for note in notes:
+            yield Noted(self.job.run.run_id, note)
+
+    def _share(self) -> Callable[[], None]:
+        """Fetch what another node has of this run and its phases; return the function that publishes changes."""
+        storage = _storage(self.options)
+        if storage is None or not self.resumes:
+            return lambda: None
+        stores = [storage.checkpoints(self.job.folder)]
+        stores += [storage.follow(file, f"phases/{file.name}") for file in self.trainer.phase_files()]
+
+        def share() -> None:
+            for store in stores:
+                store()
+
+        return share
+
+    def _keep(self, record: RunRecord) -> None:
+        trainer, folder = self.trainer, self.job.folder
+        pictures = trainer.pictures()
+        if pictures is not None:
+            from mtlscale.execution.workers.run_artifacts import draw
+
+            draw(pictures, trainer.suite, self.job.run, folder / "pictures.png")
+
+        if trainer.suite.per_token and record.status == "finished":
+            from mtlscale.execution.workers.run_artifacts import write_sentences
+
+            write_sentences(trainer, folder / "predictions.html")
+
+        if record.status == "finished":
+            for write in extensions("after_training"):
+                write(trainer, folder)
+
+        model = trainer.chosen_state if self.options.models and record.status == "finished" else None
+        keep(folder, record, model, _storage(self.options) if self.resumes else None)
+
+
+def execute_batched(jobs: Sequence[Job], options: Options) -> Iterator[Event]:
+    """Train several runs on the same data as one batched model; an error of all is each run's."""
+    remaining = {job.run.run_id: job for job in jobs}
+
+    for run_id, job in list(remaining.items()):
+        if (known_end := _known(job)) is not None:
+            del remaining[run_id]
+            yield known_end
+
+    if not remaining:
+        return
+
+    try:
+        from mtlscale.batched import BatchedTrainer
+
+        storage = _storage(options)
+        data = read_data(jobs[0].data, storage)
+        target = device() if options.use_gpu else "cpu"
+        trainer = BatchedTrainer(
+            [job.run for job in remaining.values()],
+            data,
+            device=target,
+            keep_states=options.models,
+            processes=processes_here(options),
+        )
+
+        reported_at = time.monotonic()
+        for event in trainer.train():
+            if isinstance(event, int):
+                if time.monotonic() - reported_at >= _TOLD_SECONDS:
+                    reported_at = time.monotonic()
+                    yield Advanced(tuple(remaining), event)
+                continue
+            run, record = event
+            keep(remaining.pop(run.run_id).folder, record, trainer.states.pop(run.run_id, None), storage)
+            yield RunEnded(run.run_id, record)
+    except Exception as error:
+        for run_id, job in remaining.items():
+            yield RunEnded(run_id, fail(job, error))
+
+
+def _known(job: Job) -> RunEnded | None:
+    """Return the end of a run whose worker died before it could report it, if there is one."""
+    record = read_record(job.folder)
+    return None if record is None or record.status == "failed" else RunEnded(job.run.run_id, record)
+
+
+def keep(folder: Path, record: RunRecord, model: dict[str, Tensor] | None, storage: Storage | None) -> None:
+    """Write what a run leaves that came to its end, and publish it.
+
+    Of a failed run the cause is kept, and its checkpoint: it is tried again.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if record.status == "failed":
+        (folder / "error.txt").write_text(f"{record.error}\n", encoding="utf-8")
+        return
+
+    if model is not None:
+        from mtlscale.training.engine import checkpoint
+
+        checkpoint.save(folder / "model.pt", model)
+    write_atomically(folder / "record.json", record.model_dump_json().encode())
+    for name in ("checkpoint.pt", "error.txt"):  # the error was an earlier attempt's
+        (folder / name).unlink(missing_ok=True)
+
+    clear_temporaries(folder)  # of workers that were killed
+    if storage is not None:
+        storage.put_results(folder)
+
+
+def fail(job: Job, error: Exception) -> RunRecord:
+    """Return the record of a run that an error has ended, in one line; the traceback goes to its folder."""
+    with contextlib.suppress(OSError):  # the disk may be full
+        job.folder.mkdir(parents=True, exist_ok=True)
+        (job.folder / "error.txt").write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    if isinstance(error, OSError) and is_full(error):
+        return failed(job.run, no_space(error, str(job.folder.parents[1])))
+    return failed(job.run, f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def read_data(folder: Path, storage: Storage | None = None) -> PreparedData:
+    """Return the prepared data, fetched where this node has not got them, and kept for the next run on them."""
+    from mtlscale.data import load_prepared
+    from mtlscale.data.remote import fetch
+
+    if storage is not None and not folder.exists():
+        fetch(storage, folder)
+    if folder not in _DATA:
+        _DATA.clear()
+        _DATA[folder] = load_prepared(folder)
+    return _DATA[folder]
+
+
+def _storage(options: Options) -> Storage | None:
+    return None if options.storage is None else Storage(options.storage)

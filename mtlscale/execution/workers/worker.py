@@ -1,0 +1,68 @@
+"""Set-up of a process that runs are trained in: its threads, its memory, its device and the user's own components."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from mtlscale.config import Run, load_plugin
+from mtlscale.execution import temp_files as leftovers
+from mtlscale.execution.planning.reader_report import processes_per_node
+from mtlscale.execution.workers.allocator import keep_freed_memory
+from mtlscale.execution.workers.jobs import Options
+from mtlscale.records import RunRecord
+
+Plugin = tuple[str, str]  # the path of its file where the driver runs, and its text
+
+
+def sources(plugins: Iterable[str]) -> list[Plugin]:
+    """Return plugins as they travel to workers, whose machines may not have the files."""
+    return [(plugin, Path(plugin).read_text(encoding="utf-8")) for plugin in plugins]
+
+
+def setup(threads: int, plugins: Sequence[Plugin]) -> None:
+    """Set up a worker process, once: threads, the allocator, and the user's own components."""
+    import torch
+
+    keep_freed_memory()
+    torch.set_num_threads(max(1, threads))
+    for name, source in plugins:
+        path = Path(name)
+        if not path.is_file() or path.read_text(encoding="utf-8") != source:
+            path = Path(tempfile.mkdtemp(prefix=leftovers.prefix("plugin"))) / path.name
+            path.write_text(source, encoding="utf-8")
+        load_plugin(path)
+
+
+def device() -> str:
+    """Return the device that Ray gave this worker: its GPU, or the CPU."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() and os.environ.get("CUDA_VISIBLE_DEVICES", "all") != "" else "cpu"
+
+
+def processes_here(options: Options) -> int:
+    """Return how many processes of an experiment this node may hold at once."""
+    import torch
+
+    return processes_per_node(options.resources, torch.cuda.device_count() if options.use_gpu else None)
+
+
+def failed(run: Run, error: str) -> RunRecord:
+    """Return the record of a run that could not be finished."""
+    return RunRecord(
+        run_id=run.run_id,
+        experiment=run.experiment,
+        dataset=run.dataset,
+        method=run.method,
+        seed=run.seed,
+        status="failed",
+        error=error,
+        spec=run.spec,
+        fingerprint=run.fingerprint,
+        higher_is_better={},
+        main_metrics={},
+        trial=run.trial,
+    )

@@ -1,0 +1,33 @@
+"""Trained models for use elsewhere: folders with everything that inference needs, without Ray and MLflow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mtlscale.lazy import lazily
+
+if TYPE_CHECKING:
+    from mtlscale.inference.export.description import MODEL, Description, read_description
+    from mtlscale.inference.export.write import export
+    from mtlscale.inference.model import ExportedModel, load_model
+    from mtlscale.inference.predictions import Prediction
+
+__all__ = [
+    "MODEL",
+    "Description",
+    "ExportedModel",
+    "Prediction",
+    "export",
+    "load_model",
+    "read_description",
+]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "mtlscale.inference.export.description": ["MODEL", "Description", "read_description"],
+        "mtlscale.inference.model": ["ExportedModel", "load_model"],
+        "mtlscale.inference.predictions": ["Prediction"],
+        "mtlscale.inference.export.write": ["export"],
+    },
+)

@@ -1,0 +1,1 @@
+"""Writing an exported model: source run, description and model card."""

@@ -1,0 +1,1 @@
+"""Reading inputs for prediction: tables, text and images."""

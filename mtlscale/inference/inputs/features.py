@@ -1,0 +1,139 @@
+"""Conversion of a table's columns into a network's vectors, and detection of inputs unlike the training data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mtlscale.config import UserError
+from mtlscale.data.format.categories import UNKNOWN, codes_of
+from mtlscale.inference.export.description import InputDescription
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    Array = np.ndarray[Any, Any]
+
+NO_FEATURES = ("id", "task", "target", "label", "split", "weight")  # never features, for data without their names
+
+
+@dataclass
+class Unfamiliar:
+    """Counts of inputs unlike the training data: far outside its range, or with unknown category values."""
+
+    far: int = 0  # inputs outside the range
+    first: str = ""  # description of the first of them
+    unknown: Counter[str] = field(default_factory=Counter)  # column -> inputs
+
+    def add(self, other: Unfamiliar) -> None:
+        """Add the counts of further inputs."""
+        self.far, self.first = self.far + other.far, self.first or other.first
+        self.unknown.update(other.unknown)
+
+    def lines(self, count: int) -> list[str]:
+        """Return one warning per kind; `count` is the number of all inputs."""
+        texts = []
+        if self.far:
+            texts.append(f"{self.far} of {count} inputs lie far outside the training range, the first: {self.first}; "
+                         "are they scaled as the data were?")  # fmt: skip
+        if self.unknown:
+            counts_by_column = ", ".join(f"{name} ({number})" for name, number in self.unknown.items())
+            texts.append(f"values that training does not have count as unknown: {counts_by_column}")
+        return texts
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """Return the first `most` names as text, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def read_features(
+    told: InputDescription, table: pa.Table, rows: Sequence[Any]
+) -> tuple[Array, dict[int, str], Counter[str]]:
+    """Read a table's features [N, D], scaled as the data's were.
+
+    Returns:
+        The features; row -> what it lacks, for rows without a value; and column -> number of its values that training
+        does not have, for columns of categories.
+    """
+    names = told.features or _columns_of_numbers(table)
+    _check_columns(told, table, names)
+
+    columns: list[Array] = []
+    unknown, problems = Counter[str](), dict[int, str]()
+    for name in names:
+        if name in told.categories:
+            values = table[name].to_pylist()
+            codes = codes_of(values, told.categories[name])
+            if count := sum(value is not None for value, code in zip(values, codes, strict=True) if code == UNKNOWN):
+                unknown[name] = count
+            columns.append(np.where([value is None for value in values], np.nan, codes))
+        else:
+            columns.append(table[name].to_numpy().astype(np.float64))
+        for row in np.flatnonzero(~np.isfinite(columns[-1])).tolist():
+            problems.setdefault(row, f"row {rows[row]} has no value in {name}")
+
+    scaled = np.column_stack(columns)
+    if told.mean:
+        scaled = (scaled - np.array(told.mean)) / np.array(told.deviation)
+    return scaled, problems, unknown
+
+
+def unfamiliar(told: InputDescription, values: Array, rows: Sequence[Any]) -> Unfamiliar:
+    """Count the inputs [N, D] that lie outside the training range by more than its width in some column."""
+    if not told.low or values.ndim != 2 or not len(values):
+        return Unfamiliar()
+
+    low, high = np.array(told.low), np.array(told.high)
+    width = np.where(high > low, high - low, np.maximum(1.0, np.abs(high)))
+    far = (values < low - width) | (values > high + width)
+    inputs = far.any(1)
+    if not inputs.any():
+        return Unfamiliar()
+
+    row = int(inputs.argmax())
+    column = int(far[row].argmax())
+    name = told.features[column] if told.features else f"column {column + 1}"
+    value, training_range = values[row, column], f"{low[column]:.4g} to {high[column]:.4g}"
+    return Unfamiliar(int(inputs.sum()), f"row {rows[row]} has {value:.4g} in {name}, training has {training_range}")
+
+
+def _columns_of_numbers(table: pa.Table) -> list[str]:
+    """Return the columns that can be features, for data without feature names."""
+    return [
+        name
+        for name in table.column_names
+        if name.lower() not in NO_FEATURES and not name.startswith("target.") and not _is_string(table[name].type)
+    ]
+
+
+def _check_columns(told: InputDescription, table: pa.Table, names: Sequence[str]) -> None:
+    import pyarrow as pa
+
+    for name in names:
+        count = table.column_names.count(name)
+        if count != 1:
+            problem = "no" if count == 0 else "more than one"
+            raise UserError(f"the table has {problem} column {name!r}; the model reads {len(names)} features: "
+                            f"{listed(names)}")  # fmt: skip
+        kind = table[name].type
+        number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+        if not number and name not in told.categories:
+            raise UserError(f"column {name!r} holds {kind}, the model reads numbers")
+
+    if len(names) != told.shape[0] or len(told.shape) > 1:
+        shape = ", ".join(map(str, told.shape))
+        raise UserError(
+            f"the table has {len(names)} columns of numbers ({listed(names)}), the model reads [N, {shape}] of "
+            f"{told.dtype}"
+        )
+
+
+def _is_string(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -1,0 +1,162 @@
+"""Readers of files to predict: tables, lines of text and pictures, in parts that fit into memory."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from mtlscale.config import UserError
+from mtlscale.data.format.manifest import MANIFEST
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+STDIN = "-"
+TABLES = (".parquet", ".csv", ".tsv")
+PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".ppm", ".tif", ".tiff", ".webp")
+PART = 4096  # rows of a table, or lines, in a part; pictures come in batches
+TASK = "task"  # the column of a table that names the task of each row
+
+
+@dataclass
+class Part:
+    """Part of the inputs, in the form that `Reader.some` takes.
+
+    `names` say how messages and results call each input; `task` is the task of all of them, if the file names one.
+    """
+
+    inputs: Any
+    names: Sequence[Any]
+    column: str  # of the names: row, line or path
+    task: str | None = None
+
+
+def is_prepared(path: Path) -> bool:
+    """Return whether a path is the folder of a prepared set."""
+    return (path / MANIFEST).is_file()
+
+
+def parts(named: Sequence[str], kind: str, *, by_task: bool, batch: int) -> Iterator[Part]:
+    """Read the inputs in files or folders, or lines of text on standard input for `-`.
+
+    Args:
+        named: One file or folder, several pictures, or `-`.
+        kind: The kind of input that the network reads.
+        by_task: Split tables with a column `task`, so that the rows of a part belong to one task.
+        batch: Number of pictures in a part.
+
+    Raises:
+        UserError: The inputs are nothing that a network of this kind reads.
+    """
+    if len(named) > 1:
+        return _pictures([Path(name) for name in named], kind, batch)
+    if named[0] == STDIN:
+        return _lines(sys.stdin, "standard input", kind, batch)
+
+    path = Path(named[0])
+    if path.is_dir():
+        return _folder(path, kind, batch)
+    if not path.is_file():
+        raise UserError(f"{path} does not exist; name a prepared set, a table, pictures, or a .txt file with texts")
+
+    if path.suffix in TABLES:
+        return _table(path, by_task)
+    if path.suffix.lower() in PICTURES:
+        return _pictures([path], kind, batch)
+    if path.suffix == ".txt":
+        return _file_of_lines(path, kind, batch)
+
+    raise UserError(
+        f"{path} is none of {', '.join((*TABLES, '.txt', *PICTURES))}; name one of these, or a prepared set's folder"
+    )
+
+
+def _cut(items: Iterable[Any], size: int) -> Iterator[list[tuple[int, Any]]]:
+    """Yield lists of up to `size` items with their numbers, counted from 1."""
+    numbered = iter(enumerate(items, 1))
+    while chunk := list(itertools.islice(numbered, size)):
+        yield chunk
+
+
+def _folder(path: Path, kind: str, batch: int) -> Iterator[Part]:
+    pictures = sorted(file for file in path.rglob("*") if file.suffix.lower() in PICTURES and file.is_file())
+    if not pictures:
+        raise UserError(f"{path} is no prepared set (no {MANIFEST}) and holds no picture ({', '.join(PICTURES)})")
+    return _pictures(pictures, kind, batch)
+
+
+def _pictures(paths: Sequence[Path], kind: str, batch: int) -> Iterator[Part]:
+    if kind != "image":
+        raise UserError(f"{paths[0]} is a picture, the model reads {kind}s; name a table or a prepared set")
+    for chunk in _cut(paths, batch):
+        names = [str(path) for _, path in chunk]
+        yield Part([path for _, path in chunk], names, "path")
+
+
+def _file_of_lines(path: Path, kind: str, batch: int) -> Iterator[Part]:
+    with path.open(encoding="utf-8") as file:
+        yield from _lines(file, str(path), kind, batch)
+
+
+def _lines(file: TextIO, name: str, kind: str, batch: int) -> Iterator[Part]:
+    """Read one text per line, or a pair of texts with a tab between; for image models, one path per line."""
+    if kind == "vector":
+        raise UserError(f"{name} has lines of text, the model reads vectors; name a table (.csv, .parquet)")
+
+    try:
+        lines = (line.rstrip("\r\n") for line in file)
+        if kind == "image":
+            yield from _pictures([Path(line) for line in lines if line], kind, batch)
+            return
+        for chunk in _cut(lines, PART):
+            texts = [tuple(line.split("\t", 1)) if "\t" in line else line for _, line in chunk]
+            yield Part(texts, [number for number, _ in chunk], "line")
+    except UnicodeDecodeError:
+        raise UserError(f"{name} is not UTF-8; convert it") from None
+
+
+def _table(path: Path, by_task: bool) -> Iterator[Part]:
+    first = 0
+    for table in _read(path):
+        rows = range(first + 1, first + len(table) + 1)
+        first += len(table)
+        if by_task and TASK in table.column_names:
+            yield from _of_tasks(table, rows)
+        elif len(table):
+            yield Part(table, rows, "row")
+    if not first:
+        raise UserError(f"{path} has no row; there is nothing to predict")
+
+
+def _read(path: Path) -> Iterator[pa.Table]:
+    import pyarrow as pa
+    import pyarrow.csv as csv
+    import pyarrow.parquet as pq
+
+    try:
+        if path.suffix == ".parquet":
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(PART):
+                    yield pa.Table.from_batches([batch])
+        else:
+            parse_options = csv.ParseOptions(delimiter="\t" if path.suffix == ".tsv" else ",")
+            full_table = csv.read_csv(
+                path, parse_options=parse_options, convert_options=csv.ConvertOptions(strings_can_be_null=True)
+            )
+            yield from (full_table.slice(start, PART) for start in range(0, len(full_table), PART))
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def _of_tasks(table: pa.Table, rows: range) -> Iterator[Part]:
+    """Yield the rows of each task, in the order in which the tasks first appear."""
+    tasks = table[TASK].to_pylist()
+    for task in dict.fromkeys(tasks):
+        indices = [index for index, row_task in enumerate(tasks) if row_task == task]
+        if task is None:
+            raise UserError(f"row {rows[indices[0]]} has no {TASK}; name the one it is of")
+        yield Part(table.take(indices).drop_columns(TASK), [rows[index] for index in indices], "row", str(task))

@@ -1,0 +1,71 @@
+"""Scores, probabilities and labels derived from a network's outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from mtlscale.config import Task
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Prediction of one task for N samples.
+
+    Attributes:
+        task: The task.
+        scores: [N, outputs, …] logits, or the predicted numbers of a regression.
+        probabilities: The same shape as the scores; None for a regression.
+        labels: For classes [N, …] their names if known, else their numbers; for tasks with many labels per sample [N,
+            outputs] of 0 and 1; for a regression the scores.
+    """
+
+    task: Task
+    scores: NDArray[Any]
+    probabilities: NDArray[Any] | None
+    labels: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @property
+    def confidence(self) -> NDArray[Any] | None:
+        """The probability [N] of each label if a sample has one label that is a class; else None."""
+        probabilities: Any = self.probabilities
+        if probabilities is None or probabilities.ndim != 2:
+            return None
+        if self.task.loss != "bce":
+            highest: NDArray[Any] = probabilities.max(1)
+            return highest
+        if self.task.outputs > 1:
+            return None
+        certainty: NDArray[Any] = abs(probabilities[:, 0] - 0.5) + 0.5
+        return certainty
+
+
+def prediction_of(task: Task, scores: Tensor) -> Prediction:
+    """Return the prediction of a task from its scores [N, outputs, …] on the host."""
+    import numpy as np
+
+    if task.loss in ("cross_entropy", "soft_cross_entropy"):
+        codes = scores.argmax(1).numpy()
+        has_names = len(task.classes) == task.outputs
+        labels = np.asarray(task.classes, dtype=object)[codes] if has_names else codes
+        return Prediction(task, scores.numpy(), scores.softmax(1).numpy(), labels)
+
+    if task.loss == "bce":
+        positive = (scores > 0).to(torch.int64)
+        if task.outputs > 1:
+            return Prediction(task, scores.numpy(), scores.sigmoid().numpy(), positive.numpy())
+        codes = positive.squeeze(1).numpy()
+        labels = np.asarray(task.classes, dtype=object)[codes] if len(task.classes) == 2 else codes
+        return Prediction(task, scores.numpy(), scores.sigmoid().numpy(), labels)
+
+    numbers = scores.numpy()
+    return Prediction(task, numbers, None, numbers.squeeze(1) if task.outputs == 1 else numbers)

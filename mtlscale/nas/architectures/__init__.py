@@ -1,0 +1,1 @@
+"""Architecture searches, one file per method."""

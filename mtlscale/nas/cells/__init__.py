@@ -1,0 +1,39 @@
+"""The space of DARTS cells: operations, layers and costs."""
+
+from mtlscale.nas.cells.costs import (
+    AUXILIARY,
+    STEM,
+    Counts,
+    Place,
+    darts_flops,
+    darts_parameters,
+    expected,
+    places,
+    reachable,
+    search_costs,
+)
+from mtlscale.nas.cells.layers import Halve, relu_conv, shifted
+from mtlscale.nas.cells.space import EDGES, GENOTYPES, NODES, OPERATIONS, SPACE, Genotype, discretised
+
+__all__ = [
+    "AUXILIARY",
+    "EDGES",
+    "GENOTYPES",
+    "NODES",
+    "OPERATIONS",
+    "SPACE",
+    "STEM",
+    "Counts",
+    "Genotype",
+    "Halve",
+    "Place",
+    "darts_flops",
+    "darts_parameters",
+    "discretised",
+    "expected",
+    "places",
+    "reachable",
+    "relu_conv",
+    "search_costs",
+    "shifted",
+]

@@ -1,0 +1,1 @@
+"""Encoders made of cells, one file each."""

@@ -1,0 +1,1 @@
+"""Report parts for searched cells."""

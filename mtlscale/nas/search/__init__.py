@@ -1,0 +1,1 @@
+"""Searches for cells and heads: supernets, loss sources, controller."""

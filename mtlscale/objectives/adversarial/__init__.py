@@ -1,0 +1,1 @@
+"""Objectives with a task discriminator, one file each."""

@@ -1,0 +1,1 @@
+"""Distances between a source and a target domain, one file per objective."""

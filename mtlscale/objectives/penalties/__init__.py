@@ -1,0 +1,1 @@
+"""Penalties on parameters, one file per objective."""

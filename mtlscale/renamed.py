@@ -1,0 +1,77 @@
+"""Old names of packages, which work for one release with a warning that names the new one."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+PACKAGES = {
+    "mtlscale.spec": "mtlscale.config",
+    "mtlscale.exported": "mtlscale.inference",
+    "mtlscale.environments": "mtlscale.rl.environments",
+}
+
+
+class _Alias(importlib.abc.Loader):
+    """Loader that returns the module of the new name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._spec: importlib.machinery.ModuleSpec | None = None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        module = importlib.import_module(self.name)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec  # the import system has put the old name's in its place
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finder of modules by their old names."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        for old, new in PACKAGES.items():
+            if fullname == old or fullname.startswith(f"{old}."):
+                name = new + fullname[len(old) :]
+                if importlib.util.find_spec(name) is None:
+                    return None
+                _warn(fullname, name)
+                return importlib.machinery.ModuleSpec(fullname, _Alias(name))
+        return None
+
+
+def install() -> None:
+    """Let imports find the old names."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())  # before the folders that an earlier version left
+
+
+def moved_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package for names that have moved to other modules.
+
+    Args:
+        package: The package that had them.
+        homes: Module -> the names that it has now.
+    """
+    module_of = {name: module for module, names in homes.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        _warn(f"{package}.{name}", f"{module_of[name]}.{name}")
+        return getattr(importlib.import_module(module_of[name]), name)
+
+    return get
+
+
+def _warn(old: str, new: str) -> None:
+    warnings.warn(f"{old} is called {new} now; the old name goes with the next release", FutureWarning, stacklevel=3)

@@ -1,0 +1,1 @@
+"""Charts of results, for files and for pages."""

@@ -1,0 +1,73 @@
+"""The looks of methods: one colour, marker and dash each, the same in every figure of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mtlscale.records import RunRecord
+
+if TYPE_CHECKING:
+    from mtlscale.report.tables.table import Table
+
+# Twelve hues, light and then dark: each has a contrast of at least 3:1 to white paper and to the dark page.
+HUES = 12
+COLORS = (
+    "#4390ee", "#d76f04", "#43a84c", "#e06065", "#11a3a9", "#b96bcb", "#a98d07", "#d4609d", "#907ae9", "#11a68b",
+    "#bf8105", "#0a9cce",
+    "#1b6cc7", "#a55401", "#148428", "#bc4049", "#0f7c81", "#984dab", "#816c06", "#b1417e", "#6f57c2", "#04806a",
+    "#926203", "#0b779e",
+)  # fmt: skip
+GREY = "#7d828b"
+
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down")
+_MARKERS = ("o", "s", "D", "^", "P", "X", "*", "v")
+_DASHES = ("solid", "dash", "dot", "dashdot")
+_LINES = ("-", "--", ":", "-.")
+
+
+@dataclass(frozen=True)
+class Look:
+    """Look of a method: in plotly `symbol` and `dash`, in matplotlib `marker` and `line`."""
+
+    color: str
+    symbol: str = "circle"
+    marker: str = "o"
+    dash: str = "solid"
+    line: str = "-"
+
+
+Looks = Mapping[str, Look]
+
+
+def looks(names: Sequence[str], baseline: str | None = None) -> dict[str, Look]:
+    """Give each name a look by its position.
+
+    96 names differ in colour and marker. The baseline is grey and takes no position.
+    """
+    coloured = [name for name in dict.fromkeys(names) if name != baseline]
+    look_of = {name: _look(position) for position, name in enumerate(coloured)}
+    return look_of if baseline is None else {**look_of, baseline: Look(GREY)}
+
+
+def page_looks(records: Iterable[RunRecord], tables: Iterable[Table]) -> dict[str, Look]:
+    """Give all methods of a report a look, in the order of their first runs, whatever their data set."""
+    baseline = next((table.baseline for table in tables if table.baseline), None)
+    return looks([record.method for record in records], baseline)
+
+
+def colors(names: Sequence[str], baseline: str | None) -> dict[str, str]:
+    """Return the colours alone, for tasks and others that have no look in the report."""
+    return {name: look.color for name, look in looks(names, baseline).items()}
+
+
+def _look(place: int) -> Look:
+    shape = place // HUES
+    return Look(
+        COLORS[place % len(COLORS)],
+        _SYMBOLS[shape % len(_SYMBOLS)],
+        _MARKERS[shape % len(_MARKERS)],
+        _DASHES[shape % len(_DASHES)],
+        _LINES[shape % len(_LINES)],
+    )

@@ -1,0 +1,176 @@
+"""Several objectives at once: the methods on the Pareto front, and how much of the objectives' space runs cover."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from mtlscale.metrics import FIGURES
+from mtlscale.report.charts.canvas import new_figure, style
+from mtlscale.report.charts.colors import GREY, Looks
+from mtlscale.report.charts.plotly_canvas import cell, label, panel_grid
+from mtlscale.report.stats.pareto import FLOOR
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+    from plotly.graph_objects import Figure
+
+    from mtlscale.report.tables.table import Table
+
+_OBJECTIVES = ("pgd_accuracy", "ood_auroc", "flops")  # beside the average; parameters where there are no FLOPs
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Front:
+    """The Pareto front of the methods of a table, with the hypervolumes of their runs in percent.
+
+    `runs` has one row per finished run: `method` and the objectives. `methods` has the means of a method's runs, the
+    `hypervolume` of its runs and `front`: true where no other method is at least as good in all objectives and better
+    in one. `whole` is the hypervolume of all runs together.
+    """
+
+    runs: pd.DataFrame
+    methods: pd.DataFrame
+    objectives: dict[str, bool]  # column -> whether more is better
+    whole: float
+
+
+def dominated(points: Values) -> NDArray[np.bool_]:
+    """Return [N] which of the points [N, k], less is better, are dominated.
+
+    Another point is nowhere worse and somewhere better.
+    """
+    no_worse = np.all(points[:, None] <= points, axis=-1)
+    better = np.any(points[:, None] < points, axis=-1)
+    return np.asarray((no_worse & better).any(0), dtype=np.bool_)
+
+
+def hypervolume(points: Values, reference: Values) -> float:
+    """Return the exact volume between points [N, k], less is better, and the reference [k].
+
+    Points beyond the reference count nothing. The computation goes by slices along the last objective and is meant for
+    up to some hundred points.
+    """
+    points = points[(points < reference).all(1)]
+
+    if not len(points):
+        return 0.0
+    if points.shape[1] == 1:
+        return float(reference[0] - points.min())
+
+    points = points[points[:, -1].argsort(kind="stable")]
+    edges = [*points[1:, -1], reference[-1]]
+    total = 0.0
+    for count, (low, high) in enumerate(zip(points[:, -1], edges, strict=True), 1):
+        if high > low:
+            slice_points = points[:count, :-1]
+            total += float(high - low) * hypervolume(slice_points[~dominated(slice_points)], reference[:-1])
+
+    return total
+
+
+def front_of(table: Table) -> Front | None:
+    """Return the front by the average, figures of the evaluation and size of the network.
+
+    Return None without an evaluation, or with one objective. Objectives are scaled from the best run, 0, to the worst,
+    1; the hypervolume counts from 1.1 on.
+    """
+    names = [name for name in _OBJECTIVES if name in table.runs]
+    if not names or table.rows["average"].isna().all():
+        return None
+
+    names = ["average", *names, *([] if "flops" in names else ["parameters"])]
+    directions = {n: False if n == "parameters" else table.higher(n) for n in names}
+    runs = table.runs[table.runs["method"] != FLOOR][["method", *names]].dropna()
+    directions = {name: higher for name, higher in directions.items() if runs[name].nunique() > 1}
+    if len(directions) < 2:
+        return None
+
+    runs = runs[["method", *directions]]
+    signs = np.array([-1.0 if higher else 1.0 for higher in directions.values()])
+    values = runs[list(directions)].to_numpy(float) * signs
+    low, span = values.min(0), np.ptp(values, axis=0)
+    scaled, reference = (values - low) / span, np.full(len(signs), 1.1)
+
+    methods = runs.groupby("method", sort=False)[list(directions)].mean()
+    methods["front"] = ~dominated(methods.to_numpy(float) * signs)
+    volume = 1.1 ** len(signs)
+    methods["hypervolume"] = [
+        100.0 * hypervolume(scaled[(runs["method"] == method).to_numpy()], reference) / volume
+        for method in methods.index
+    ]
+
+    return Front(runs, methods, directions, 100.0 * hypervolume(scaled, reference) / volume)
+
+
+def front_figure(table: Table, front: Front, shown: Looks) -> Drawing:
+    """Draw a panel for each objective against the average; ringed: on the front of all objectives."""
+    other_objectives = [name for name in front.objectives if name != next(iter(front.objectives))]
+    first_objective = next(iter(front.objectives))
+
+    with style():
+        figure = new_figure(3.6 * len(other_objectives) + 1.8, 3.6)
+        panels = figure.subplots(1, len(other_objectives), squeeze=False)[0]
+        for panel, name in zip(panels, other_objectives, strict=True):
+            for method, row in front.methods.iterrows():
+                look, runs = shown[str(method)], front.runs[front.runs["method"] == method]
+                panel.plot(runs[name], runs[first_objective], ".", color=look.color, alpha=0.4, markersize=5)
+                panel.plot(
+                    [row[name]], [row[first_objective]], look.marker, color=look.color, markersize=8,
+                    markeredgecolor="#1f2328" if row["front"] else "none", markeredgewidth=1.2,
+                    label=f"{method}, {row['hypervolume']:.1f} %",
+                )  # fmt: skip
+
+            panel.set_xlabel(header(table, name))
+            panel.set_ylabel(header(table, first_objective))
+
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=8)
+        figure.suptitle(f"Ringed: the Pareto front; % of the hypervolume, all runs {front.whole:.1f} %", fontsize=9)
+
+    return figure
+
+
+def front_plot(table: Table, front: Front, shown: Looks) -> Figure:
+    """Draw the same as a plotly figure for the page."""
+    first_objective, *other_objectives = front.objectives
+    figure = panel_grid(
+        [f"{header(table, first_objective)} against {header(table, name)}" for name in other_objectives]
+    )
+
+    for index, name in enumerate(other_objectives):
+        rows = front.methods
+        figure.add_scatter(
+            x=rows[name].tolist(),
+            y=rows[first_objective].tolist(),
+            mode="markers+text",
+            text=[label(method) if on else "" for method, on in zip(rows.index, rows["front"], strict=True)],
+            textposition="top center",
+            customdata=[
+                [label(method), volume] for method, volume in zip(rows.index, rows["hypervolume"], strict=True)
+            ],
+            marker={
+                "size": 11,
+                "color": [shown[str(method)].color for method in rows.index],
+                "symbol": [shown[str(method)].symbol for method in rows.index],
+                "line": {"width": [2.0 if on else 0.0 for on in rows["front"]], "color": GREY},
+            },
+            hovertemplate="%{customdata[0]}: %{y:.4g} at %{x:.4g}, hypervolume %{customdata[1]:.1f} %<extra></extra>",
+            showlegend=False,
+            **cell(index, len(other_objectives)),
+        )
+
+    return figure
+
+
+def header(table: Table, name: str) -> str:
+    """Return the text for an objective."""
+    if name == "average":
+        return f"{table.split} {next(iter(table.main_metrics.values()))}"
+    figure = FIGURES.get(name)
+    return name if figure is None else f"{figure.header}, {figure.unit}"

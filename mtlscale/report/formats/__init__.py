@@ -1,0 +1,1 @@
+"""Output formats: terminal, Markdown, HTML, LaTeX, JSON, notebook."""

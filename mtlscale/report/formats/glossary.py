@@ -1,0 +1,75 @@
+"""Definitions of the terms in a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mtlscale.report.stats.statistics import FEWEST_SEEDS, LEVEL
+from mtlscale.report.tables.columns import LAST_STEP
+from mtlscale.report.tables.table import IDLE, Table
+
+_TERMS = {
+    "baseline": "The method that Δ and η are taken to, usually one network per task (stl).",
+    "reference": "The method that tests compare the others with, usually equal weights.",
+    "Δ": "Relative gain over the baseline in percent: mean over the metrics of a task, then over tasks; metrics where "
+    "less is better count with the other sign. Positive is better than the baseline.",
+    "η": "Share of the metrics, in percent, in which a method is no worse than the baseline.",
+    "±": "Half the 95 % interval of a mean over seeds (Student's t). Where intervals overlap a difference may still be "
+    "real, because tests pair the runs of a seed.",
+    "± items": "Half the 95 % interval that comes from the choice of test items, by a bootstrap over them.",
+    "rank": "Mean over tasks of a method's place by the main metric; 1 is best.",
+    "better, worse, not distinguishable": "What a paired t-test over seeds says of a difference to the reference at "
+    f"level {LEVEL}, after Holm's correction for all methods; with fewer than {FEWEST_SEEDS} seeds there is no test.",
+    "p": "How often a difference at least as large would come out if there were none, Holm-corrected.",
+    "diverged": "A run whose loss or parameters were no numbers any more. It counts in no mean.",
+    LAST_STEP: "Test score after the last step of training, which papers on adaptation between domains report: nothing "
+    "chose it. The average is at the epoch that is best on held-out samples of the source; no label of the target "
+    "enters either.",
+    "chosen epoch": "The epoch with the best validation score; test metrics are of it.",
+    "Pareto front": "The methods that no other is at least as good as at no higher cost.",
+    "step ×": "Median time of a training step, as a ratio to the reference.",
+    IDLE: "The method never left equal weighting, so that its row repeats it.",
+}
+
+SEARCH = {
+    "score": "Of a trial on validation, at its best epoch: the mean over tasks of the metric searched for, with "
+    "a minus sign where less is better, so that more always is; a mean of logarithms where metrics differ in kind.",
+    "trial": "A run with settings that the search has drawn. All methods have the same number of them.",
+    "chosen": "The trial with the best score; its settings are trained again on fresh seeds.",
+    "near a bound": "The chosen value lies within a twentieth of its range from an end (of the logarithm, where the "
+    "range is logarithmic), or is the first or last of a list of numbers. The best value may lie beyond.",
+    "importance": "Share of a setting in the variance of the score over the trials.",
+}
+
+DIAGNOSIS = {
+    "affinity": "By what share a step along the gradient of the row's task lowers the loss of the column's task. Above "
+    "0 sharing helps at once.",
+    "labels": "How the labels of two tasks go together on the samples that have both: Pearson's r, φ or Cramér's V.",
+    "covariance": "Covariance similarity of the tasks' inputs: how much their leading directions overlap, from 0 to 1.",
+    "conflict": "Cosine of the tasks' gradients over what they share; below 0 they pull apart.",
+    "dendrogram": "Tasks are joined one after the other, those first whose mean affinity is highest.",
+    "suggested groups": "What is joined at a mean affinity above 0.",
+}
+
+
+def glossary(tables: Iterable[Table], heads: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the terms that a page uses, with their definitions.
+
+    Args:
+        tables: The tables of the page.
+        heads: The columns of the page: (header, definition).
+    """
+    tables = list(tables)
+    shown = dict(_TERMS)
+
+    if not any(table.idle for table in tables):
+        shown.pop(IDLE)
+    if not any(table.domains for table in tables):
+        shown.pop(LAST_STEP)
+    if not any(table.over_items for table in tables):
+        shown.pop("± items")
+
+    for header, help in heads:
+        if help and header not in shown and header.removesuffix(" %") not in shown:
+            shown.setdefault(header, f"{help[0].upper()}{help[1:]}.")
+    return shown

@@ -1,0 +1,224 @@
+"""The report of an experiment as one page that needs no other file: conclusions first, details folded below."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mtlscale.records import RunRecord
+from mtlscale.report.charts.colors import Looks, page_looks
+from mtlscale.report.formats import layout
+from mtlscale.report.formats.glossary import glossary
+from mtlscale.report.formats.grids import column_grid, grids, main_grid
+from mtlscale.report.formats.pages import PAGE, SMALL_PAGE, Drawing, Grid, drawing, rendered, word_grid
+from mtlscale.report.overall.overall import Overall
+from mtlscale.report.stats.frames import by_dataset, newest
+from mtlscale.report.studies.studies import Study, studies
+from mtlscale.report.tables.leaderboard import Leaderboard
+from mtlscale.report.tables.method_tables import facts
+from mtlscale.report.tables.table import Table
+from mtlscale.report.tables.takeaway import takeaway
+
+FEW_DATASETS = 3  # data sets at most, for their figures to be open
+OPEN_FIGURES = 2  # open figures of each data set
+FEWEST_FILTERED = 4  # methods from which on a filter is worth its room
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Section:
+    """Section of the page about one data set."""
+
+    id: str
+    title: str
+    sentence: str
+    legend: str
+    main: Grid
+    first: list[Drawing]
+    more: list[Drawing]
+    quality: list[Grid]
+    tasks: list[Grid]
+    cost: list[Grid]
+    beside: list[Grid]
+    facts: list[Grid]
+    columns: list[layout.Column]
+
+
+def page(records: Iterable[RunRecord], board: Leaderboard, name: str, *, live: str = "", description: str = "") -> str:
+    """Return the HTML of the page.
+
+    Args:
+        records: Run records of the experiment.
+        board: Its leaderboard.
+        name: Its name.
+        live: The state of the results that the page shows, for a page that asks its server for news; else "".
+        description: The experiment's sentence, above everything.
+    """
+    runs = by_dataset(newest(records))
+    all_records = [record for group in runs.values() for record in group]
+    shown = page_looks(all_records, board.tables.values())
+    methods = list(dict.fromkeys(record.method for record in all_records))
+
+    sections = [
+        _section(table, number, runs[dataset], board, shown)
+        for number, (dataset, table) in enumerate(board.tables.items())
+    ]
+    study_parts = [_study(study, number) for number, study in enumerate(studies(all_records, board), len(sections))]
+    overall = board.overall()
+    above = None if overall is None else _overall(overall, shown)
+
+    drawings = [picture for section in sections for picture in (*section.first, *section.more)]
+    drawings += [picture for part in ([above] if above else []) + study_parts for picture in part["drawings"]]
+    heads = [(column.header, column.help) for section in sections for column in section.columns]
+
+    return rendered(
+        "experiment.html",
+        title=f"{name} · mtlscale",
+        name=name,
+        description=description,
+        chips=_chips(board, all_records),
+        overall=above,
+        sections=sections,
+        studies=study_parts,
+        failures=_failures(board),
+        provenance=_provenance(runs, all_records),
+        specs={dataset: _specs(group) for dataset, group in runs.items()},
+        words=glossary(board.tables.values(), heads if len(sections) == 1 else _common(heads, len(sections))),
+        drawings=drawings,
+        methods=methods if len(methods) >= FEWEST_FILTERED else (),
+        live=live,
+    )
+
+
+def _section(table: Table, number: int, runs: Sequence[RunRecord], board: Leaderboard, shown: Looks) -> _Section:
+    from mtlscale.report.charts.interactive import figures
+
+    few_datasets = len(board.tables) <= FEW_DATASETS
+    size = PAGE if few_datasets else SMALL_PAGE
+    drawn = [
+        drawing(f"figure-{number}-{index}", title, caption, figure)
+        for index, (title, caption, figure) in enumerate(figures(table, runs, shown))
+    ]
+    open_figures = OPEN_FIGURES if few_datasets else 0
+    columns = layout.columns(table)
+
+    quality, tasks, cost = layout.by_block(columns)
+    metrics = ", ".join(dict.fromkeys(table.main_metrics.values()))
+
+    return _Section(
+        id=f"data-{number}",
+        title=table.dataset,
+        sentence=takeaway(table),
+        legend=f"{layout.legend(table)} {layout.colour_key(table)}",
+        main=main_grid(table, columns, size),
+        first=drawn[:open_figures],
+        more=drawn[open_figures:],
+        quality=grids(table, quality, "Quality", size) if quality else [],
+        tasks=grids(table, tasks, f"By task: {table.split} {metrics}", size) if tasks else [],
+        cost=grids(table, cost, "Cost", size) if cost else [],
+        beside=[
+            word_grid(
+                f"Beside {text_table.published.source}", text_table.header, text_table.rows, after=text_table.legend()
+            )
+            for text_table in board.comparisons.get(table.dataset, ())
+        ],
+        facts=[
+            word_grid(text_table.title, text_table.header, text_table.rows, text_table.what)
+            for text_table in facts(runs, board.known.get(table.dataset, ()))
+        ]
+        + [word_grid("Ids of the runs", *layout.run_ids(table), "what `mtlscale show`, `rerun` and `export` take")],
+        columns=columns,
+    )
+
+
+def _study(study: Study, number: int) -> dict[str, Any]:
+    return {
+        "id": f"data-{number}",
+        "title": study.title,
+        "sentences": study.sentences,
+        "grids": [
+            word_grid(text_table.title, text_table.header, text_table.rows, text_table.what)
+            for text_table in study.tables
+        ],
+        "drawings": [drawing(f"figure-{number}-0", study.title, "", study.plot(), wide=True)],
+    }
+
+
+def _overall(overall: Overall, shown: Looks) -> dict[str, Any]:
+    names = [str(name) for name in overall.rows.index]
+    return {
+        "sentence": overall.sentence,
+        "notes": "; ".join(overall.notes),
+        "grid": column_grid(names, overall.columns(), "All data sets together", {}),
+        "drawings": [
+            drawing(f"overall-{index}", title, caption, figure)
+            for index, (title, caption, figure) in enumerate(overall.figures(shown))
+        ],
+    }
+
+
+def _chips(board: Leaderboard, records: Sequence[RunRecord]) -> list[str]:
+    status = Counter(record.status for record in records)
+    chips = [
+        _count(len(board.tables), "data set"),
+        _count(len({record.method for record in records}), "method"),
+        _count(len({record.seed for record in records}), "seed"),
+        f"{status['finished']} of {_count(len(records), 'run')} finished",
+    ]
+
+    chips += [f"{status[bad]} {bad}" for bad in ("failed", "diverged") if status[bad]]
+    if last_end := max((record.finished for record in records), default=""):
+        chips.append(f"last run ended {last_end[:16].replace('T', ' ')} UTC")
+    return chips
+
+
+def _failures(board: Leaderboard) -> Grid | None:
+    several_datasets = len(board.tables) > 1
+    rows = [
+        (method, *([dataset] if several_datasets else []), str(seed), status, error)
+        for dataset, table in board.tables.items()
+        for method, seed, status, error in layout.failures(table)
+    ]
+    header = ("method", *(["data set"] if several_datasets else []), "seed", "status", "cause")
+    return word_grid("", header, rows) if rows else None
+
+
+def _provenance(runs: Mapping[str, Sequence[RunRecord]], records: Sequence[RunRecord]) -> dict[str, str]:
+    versions = sorted({f"{name} {version}" for record in records for name, version in record.versions.items()})
+    details = {
+        "mtlscale revision": sorted({record.revision for record in records if record.revision}),
+        "hardware": sorted({record.hardware for record in records if record.hardware}),
+        "workers per run": sorted({str(record.workers) for record in records}),
+        "versions": versions,
+        **{
+            f"fingerprint of {dataset}": sorted({record.fingerprint for record in group})
+            for dataset, group in runs.items()
+        },
+    }
+
+    return {name: ", ".join(values) or "not recorded" for name, values in details.items()}
+
+
+def _specs(records: Sequence[RunRecord]) -> dict[str, str]:
+    """Return the spec of each method's first run; those of its other seeds differ in nothing else."""
+    import yaml
+
+    first_records: dict[str, RunRecord] = {}
+    for record in records:
+        first_records.setdefault(record.method, record)
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # ten times as fast
+    return {
+        method: yaml.dump(record.spec, Dumper=dumper, sort_keys=False, allow_unicode=True)
+        for method, record in first_records.items()
+    }
+
+
+def _common(heads: Sequence[tuple[str, str]], sections: int) -> list[tuple[str, str]]:
+    """Return the columns that most data sets have; with many, the tasks' columns would make a long list."""
+    counted = Counter(heads)
+    return [head for head, count in counted.items() if 2 * count > sections]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,69 @@
+"""Numbers and names as words, alike in tables, sentences and charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+EMPTY = "–"
+# Columns that a table may be sorted by.
+SCORE_NAMES = {
+    "delta_i": "Δ",
+    "delta_main": "Δ of the main metrics",
+    "average": "the average",
+    "mean_rank": "the mean rank",
+}
+
+
+def decimals(values: pd.Series[float], figures: int = 4, least: int = 2) -> int:
+    """Return the digits after the point that show `figures` digits of the column's largest value."""
+    largest = values.abs().max()
+    if not np.isfinite(largest) or largest == 0:
+        return least
+    return int(np.clip(figures - 1 - np.floor(np.log10(largest)), least, 6))
+
+
+def signed(value: float, form: str) -> str:
+    """Format a number with a true minus sign, so that signs line up; no sign before a rounded zero, "" for NaN."""
+    text = format(value, form)
+    if np.isnan(value):
+        return ""
+    return text.lstrip("+-") if float(text.replace(",", "")) == 0 else text.replace("-", "−")
+
+
+def names(of: Sequence[object], most: int = 6) -> str:
+    """Join names as "a, b and c"; of many name the first, and count how many more."""
+    most = most if len(of) > most + 1 else len(of)
+    shown = [str(name) for name in of[:most]]
+    if len(of) > most:
+        return f"{', '.join(shown)} and {len(of) - most} more"
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural where the number is not 1."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def number_word(number: int) -> str:
+    """Return a number as a word, above twelve in figures."""
+    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+    return words[number] if number < len(words) else str(number)
+
+
+def points(size: float) -> str:
+    """Return a size in points."""
+    return f"{size:g} point{'' if size == 1 else 's'}"
+
+
+def about(size: float, unit: str) -> str:
+    """Return a size in two figures, without a power of ten: "1.2 points", "490 points".
+
+    Args:
+        size: The size.
+        unit: "point" or "".
+    """
+    rounded = float(f"{size:.2g}")
+    return f"{rounded:g}{unit and f' {unit}'}{'s' if unit and rounded != 1 else ''}"

@@ -1,0 +1,1 @@
+"""Comparison of methods over several data sets."""

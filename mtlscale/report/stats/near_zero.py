@@ -1,0 +1,95 @@
+"""Metrics whose baseline is near 0: relative gains over it are huge, and Δ shows nothing but them.
+
+Definition: docs/methods.md#deltas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import pandas as pd
+
+from mtlscale.config import UserError
+from mtlscale.metrics import metric_info
+from mtlscale.report.formats.number_format import names
+
+SHARE = 0.05  # of the metric's scale: a row that has that scale differs from the baseline by 1,900 %
+SMALL = 0.02  # of an untrained model's value of a metric of labels, about 1 or 100 %, where no constant row shows it
+_SHOWN = 3  # tasks in a note
+
+Entry = tuple[str, str]  # task, metric
+
+
+def near_zero(
+    means: pd.DataFrame, baseline: str, constant: str | None, entered: Sequence[Entry], directions: Mapping[str, bool]
+) -> tuple[Entry, ...]:
+    """Return the metrics of Δ whose baseline is near 0.
+
+    Lower is better: below 5 % of the constant prediction's value, or, without such a row, below 0.02 (2 %) where
+    the metric is one of labels; the scale of other errors is not known. Higher is better: below 5 % of the best row.
+
+    Args:
+        means: Means over seeds, [methods, (task, metric)].
+        baseline: The row that Δ is taken to.
+        constant: The row of the constant prediction, if there is one.
+        entered: The (task, metric) that enter Δ.
+        directions: Metric -> whether higher is better.
+    """
+    near_entries = []
+    for entry in entered:
+        value, metric = abs(float(means[entry][baseline])), entry[1]
+        scale = math.nan
+        if directions[metric]:
+            scale = float(means[entry].abs().max())
+        elif constant is not None:
+            scale = abs(float(means[entry][constant]))
+
+        bound = SMALL * _size(metric) if math.isnan(scale) else SHARE * scale
+        if 0 < value < bound:  # 0 itself has no Δ: another note says so
+            near_entries.append(entry)
+
+    return tuple(near_entries)
+
+
+def order_without(near: Collection[Entry], main: Mapping[str, str], scores: pd.DataFrame) -> str:
+    """Return the column to sort and test by: Δ where none of its metrics is near 0, else the main metrics."""
+    candidates = ["delta_i", "average"]
+    if near:
+        candidates = ["average", "delta_i"] if set(main.items()) & set(near) else ["delta_main", "average"]
+    return next((name for name in candidates if scores[name].notna().any()), "mean_rank")
+
+
+def notes(near: Sequence[Entry], means: pd.DataFrame, baseline: str, constant: str | None, order: str) -> Iterator[str]:
+    """Yield the notes on metrics near 0: the tasks that have each, and the column that rows are compared by instead."""
+    for metric in dict.fromkeys(metric for _, metric in near):
+        entries = [entry for entry in near if entry[1] == metric]
+        sizes = {entry: abs(float(means[entry][baseline])) for entry in entries}
+        smallest_entry = min(sizes, key=sizes.__getitem__)
+
+        values = f"{means[smallest_entry][baseline]:.2g}"
+        if constant is not None and not math.isnan(floor := float(means[smallest_entry][constant])):
+            values += f"; {constant}: {floor:.2g}"
+        task_note = f" in {smallest_entry[0]}" if len(entries) > 1 else ""
+        tasks = names([task for task, _ in entries], _SHOWN)
+        yield f"Δ rests on {metric} of {tasks}, whose baseline is near 0 ({values}{task_note})"
+
+    if not near:
+        return
+
+    if order == "delta_i":
+        yield "small differences of such a metric are a large Δ"
+    else:
+        column_name = "Δ main" if order == "delta_main" else "the average"
+        yield f"rows are sorted and tested by {column_name}, the main metric of each task, instead"
+
+
+def _size(metric: str) -> float:
+    """Return about what an untrained model scores in a metric of labels; NaN where that is not known."""
+    try:
+        info = metric_info(metric)
+    except UserError:  # the metric of a plugin that is not loaded
+        return math.nan
+    if not {"cross_entropy", "soft_cross_entropy", "bce"} & set(info.losses) or info.unit not in ("", "%", "nats"):
+        return math.nan
+    return 100.0 if info.unit == "%" else 1.0

@@ -1,0 +1,1 @@
+"""Charts of what methods learned: trees, gates, conflicts, affinities."""

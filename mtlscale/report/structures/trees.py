@@ -1,0 +1,313 @@
+"""Trees that searches learn: the tasks that go through each module, as a chart from the input to the tasks."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mtlscale.records import RunRecord
+from mtlscale.report.charts.canvas import new_figure, style
+from mtlscale.report.charts.colors import GREY
+from mtlscale.report.charts.parameter_counts import count_text
+from mtlscale.report.charts.plotly_canvas import label, new_plot
+from mtlscale.report.stats.traces import shortened
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+    from plotly.graph_objects import Figure
+
+Tree = Sequence[Sequence[int]]  # stage -> task -> node
+MOST_TREES = 6  # of one method: those with the most seeds
+_COLUMN = 1.15  # inches
+_WIDE = 46  # characters of a line of task names
+_ALL, _SOME, _ONE = "#2b3a55", "#4c78a8", "#9aa0a8"  # all, some or one of the tasks pass a node
+
+
+@dataclass(frozen=True)
+class Node:
+    """The module of a stage (0: the input), the tasks that pass it, and its height: lines of names from the top."""
+
+    stage: int
+    tasks: tuple[int, ...]
+    y: float
+
+
+@dataclass(frozen=True)
+class TreeLayout:
+    """The positions of a tree's nodes and edges.
+
+    Attributes:
+        nodes: The input first, then stage by stage; the leaves are the nodes of the last stage.
+        edges: The indices of two nodes of adjacent stages each.
+        stages: The number of stages.
+        height: Lines of names, one for every leaf at least.
+    """
+
+    nodes: tuple[Node, ...]
+    edges: tuple[tuple[int, int], ...]
+    stages: int
+    height: float
+
+    @property
+    def leaves(self) -> list[Node]:
+        return [node for node in self.nodes if node.stage == self.stages]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The tree of a method, with its seeds and the number of searches that found it, of all that were made."""
+
+    method: str
+    tree: tuple[tuple[int, ...], ...]
+    tasks: tuple[str, ...]
+    sizes: tuple[int, ...]  # parameters of a module of each stage; () where unknown
+    seeds: tuple[int, ...]
+    searches: int
+    of_searches: int
+    of_seeds: int
+
+    @property
+    def title(self) -> str:
+        """The title with the seeds that have the tree.
+
+        Seeds that share a search agree by themselves, and are not counted as if they had found the same.
+        """
+        if self.of_seeds == 1:
+            return f"{self.method}, seed {self.seeds[0]}"
+        if self.of_searches == self.of_seeds:
+            return f"{self.method}: {len(self.seeds)} of {self.of_seeds} seeds ({', '.join(map(str, self.seeds))})"
+        search_count = "one search" if self.of_searches == 1 else f"{self.searches} of {self.of_searches} searches"
+        return f"{self.method}: {search_count}, {len(self.seeds)} of {self.of_seeds} seeds"
+
+
+def tree_layout(tree: Tree, names: Sequence[str] = ()) -> TreeLayout:
+    """Return the position of each module of a tree; tasks that part stay apart, whatever numbers later nodes have.
+
+    Args:
+        tree: Stage -> task -> node.
+        names: The tasks' names, whose lines of text say how much room a leaf takes; default: one line a leaf.
+    """
+    count = len(tree[0]) if tree else len(names)
+    nodes: list[Node] = []
+    edges: list[tuple[int, int]] = []
+    groups: list[list[tuple[int, ...]]] = [[tuple(range(count))]]
+    parents: list[list[int]] = []
+
+    for stage in tree:
+        stage_groups, parent_indices = [], []
+        for parent, tasks in enumerate(groups[-1]):
+            tasks_by_node: dict[int, list[int]] = {}
+            for task in tasks:
+                tasks_by_node.setdefault(int(stage[task]), []).append(task)
+            stage_groups += sorted(map(tuple, tasks_by_node.values()), key=lambda part: -len(part))
+            parent_indices += [parent] * len(tasks_by_node)
+
+        groups.append(stage_groups)
+        parents.append(parent_indices)
+
+    heights: list[list[float]] = [[] for _ in groups]
+    top = 0.0
+    for tasks in groups[-1]:
+        lines = max(1, len(leaf_lines([names[task] for task in tasks]))) if names else 1
+        heights[-1].append(top + lines / 2)
+        top += lines + 0.6
+
+    for stage_number in reversed(range(len(tree))):
+        for index in range(len(groups[stage_number])):
+            below = [
+                y for y, parent in zip(heights[stage_number + 1], parents[stage_number], strict=True) if parent == index
+            ]
+            heights[stage_number].append((min(below) + max(below)) / 2)
+
+    first_node = 0
+    for number, (stage_groups, ys) in enumerate(zip(groups, heights, strict=True)):
+        if number:
+            edges += [
+                (first_node - len(groups[number - 1]) + parent, first_node + index)
+                for index, parent in enumerate(parents[number - 1])
+            ]
+        nodes += [Node(number, tasks, y) for tasks, y in zip(stage_groups, ys, strict=True)]
+        first_node += len(stage_groups)
+
+    return TreeLayout(tuple(nodes), tuple(edges), len(tree), max(top, 1.0))
+
+
+def leaf_lines(names: Sequence[str]) -> list[str]:
+    """Return the tasks of a leaf in lines of text."""
+    return textwrap.wrap(", ".join(shortened(name).replace(" ", "\u00a0") for name in names), _WIDE)
+
+
+def learned(records: Sequence[RunRecord]) -> dict[str, list[Learned]]:
+    """Return method -> the trees of its finished runs, those of most seeds first; equal sharing is one tree."""
+    records_by_tree: dict[str, dict[tuple[tuple[int, ...], ...], list[RunRecord]]] = {}
+    for record in records:
+        tree = _canonical(record.structure.get("tree"))
+        if record.status == "finished" and tree is not None:
+            records_by_tree.setdefault(record.method, {}).setdefault(tree, []).append(record)
+    return {method: _most_first(method, trees)[:MOST_TREES] for method, trees in records_by_tree.items()}
+
+
+def tree_figure(trees: Sequence[Learned]) -> Drawing:
+    """Draw the trees of one method below each other.
+
+    Each has a column per stage, circles with the number of tasks that pass, and the tasks' names at the end.
+    """
+    layouts = [tree_layout(tree.tree, tree.tasks) for tree in trees]
+    longest = max(
+        len(line)
+        for tree, layout in zip(trees, layouts, strict=True)
+        for leaf in layout.leaves
+        for line in leaf_lines(_names(tree, leaf))
+    )
+
+    room = 0.3 + 0.068 * longest  # inches for the names
+    heights = [0.75 + 0.19 * layout.height for layout in layouts]
+    stages = max(layout.stages for layout in layouts)
+
+    with style():
+        figure = new_figure(max(5.0, 0.6 + _COLUMN * stages + room), sum(heights))
+        panels = figure.subplots(len(trees), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for panel, tree, layout in zip(panels, trees, layouts, strict=True):
+            _draw(panel, tree, layout)
+            panel.set_xlim(-0.4, stages + room / _COLUMN)
+    return figure
+
+
+def tree_plot(one: Learned) -> Figure:
+    """Draw one tree for the page; a node shows its tasks under the mouse."""
+    layout = tree_layout(one.tree, one.tasks)
+    figure = new_plot(90 + int(19 * layout.height))
+
+    lines: list[list[Any]] = [[], []]
+    for start, end in layout.edges:
+        for axis, values in zip(
+            lines, zip(*(_place(layout.nodes[node]) for node in (start, end)), strict=True), strict=True
+        ):
+            axis += [*values, None]
+    figure.add_scatter(x=lines[0], y=lines[1], mode="lines", line={"color": GREY, "width": 1.5}, hoverinfo="skip")
+
+    positions = [_place(node) for node in layout.nodes]
+    figure.add_scatter(
+        x=[x for x, _ in positions],
+        y=[y for _, y in positions],
+        mode="markers+text",
+        text=[str(len(node.tasks)) for node in layout.nodes],
+        textfont={"color": "white", "size": 10},
+        marker={"size": 19, "color": _shades(layout)},
+        customdata=["<br>".join(label(line) for line in leaf_lines(_names(one, node))) for node in layout.nodes],
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+
+    for node in layout.leaves:
+        figure.add_annotation(
+            x=node.stage + 0.15,
+            y=-node.y,
+            text="<br>".join(label(line) for line in leaf_lines(_names(one, node))),
+            showarrow=False,
+            xanchor="left",
+            align="left",
+        )
+
+    ticks = list(range(layout.stages + 1))
+    names = [_stage_name(one, stage).replace("\n", "<br>") for stage in ticks]
+    figure.update_xaxes(tickvals=ticks, ticktext=names, range=[-0.3, layout.stages + 2.4], showgrid=False, side="top")
+    figure.update_yaxes(visible=False, range=[-layout.height - 0.3, 0.3])
+    figure.update_layout(margin={"t": 46, "b": 8})
+    figure.update_layout(meta={"words": _told(one)})
+
+    return figure
+
+
+def _told(one: Learned) -> str:
+    """Describe the tree in words: how it widens, and which tasks are together in the end."""
+    last = one.tree[-1]
+    groups = [
+        [task for task, leaf in zip(one.tasks, last, strict=True) if leaf == node] for node in dict.fromkeys(last)
+    ]
+    widths = ", ".join(str(len(set(stage))) for stage in one.tree)
+    return f"Modules of each stage: {widths}. At the end {' | '.join(', '.join(group) for group in groups)}."
+
+
+def _draw(panel: Axes, one: Learned, layout: TreeLayout) -> None:
+    for start, end in layout.edges:
+        (x0, y0), (x1, y1) = (_place(layout.nodes[node]) for node in (start, end))
+        panel.plot([x0, x1], [y0, y1], color="#9aa0a8", linewidth=1.2, zorder=1)
+
+    for node, shade in zip(layout.nodes, _shades(layout), strict=True):
+        x, y = _place(node)
+        panel.scatter([x], [y], s=150, color=shade, zorder=2, linewidths=0)
+        inner = {"ha": "center", "va": "center", "color": "white", "fontsize": 7}
+        panel.text(x, y, str(len(node.tasks)), zorder=3, **inner)  # type: ignore[arg-type]
+        if node.stage == layout.stages:
+            panel.text(x + 0.17, y, "\n".join(leaf_lines(_names(one, node))), va="center", fontsize=8)
+
+    stages = list(range(layout.stages + 1))
+    panel.set_xticks(stages, [_stage_name(one, stage) for stage in stages], fontsize=7.5)
+    panel.xaxis.tick_top()
+    panel.set_yticks([])
+    panel.tick_params(length=0)
+    panel.grid(visible=False)
+    for side in panel.spines.values():
+        side.set_visible(False)
+
+    panel.set_ylim(-layout.height - 0.1, 0.6)
+    panel.set_title(one.title, fontweight="bold")
+
+
+def _place(node: Node) -> tuple[float, float]:
+    return float(node.stage), -node.y
+
+
+def _names(one: Learned, node: Node) -> list[str]:
+    return [one.tasks[task] for task in node.tasks]
+
+
+def _stage_name(one: Learned, stage: int) -> str:
+    if stage == 0:
+        return "input"
+    size = f"\n{count_text(one.sizes[stage - 1])}" if len(one.sizes) >= stage else ""
+    return f"stage {stage}{size}"
+
+
+def _shades(layout: TreeLayout) -> list[str]:
+    """Return the nodes' colours: dark where all tasks pass, blue where several do, grey where one is alone."""
+    everyone = len(layout.nodes[0].tasks)
+    return [_ALL if len(node.tasks) == everyone else _ONE if len(node.tasks) == 1 else _SOME for node in layout.nodes]
+
+
+def _canonical(tree: Any) -> tuple[tuple[int, ...], ...] | None:
+    """Renumber a tree's nodes by the first task that passes them; None where it is no tree of tasks."""
+    if not isinstance(tree, list) or len({len(stage) for stage in tree if isinstance(stage, list)}) != 1:
+        return None
+
+    paths: list[tuple[int, ...]] = [()] * len(tree[0])
+    stages = []
+    for stage in tree:
+        paths = [(*path, int(node)) for path, node in zip(paths, stage, strict=True)]
+        numbers = {path: number for number, path in enumerate(dict.fromkeys(paths))}
+        stages.append(tuple(numbers[path] for path in paths))
+    return tuple(stages)
+
+
+def _most_first(method: str, trees: dict[tuple[tuple[int, ...], ...], list[RunRecord]]) -> list[Learned]:
+    runs = [record for tree_records in trees.values() for record in tree_records]
+    totals = {"of_searches": _searches(runs), "of_seeds": len(runs)}
+
+    learned_trees = []
+    for tree, tree_records in trees.items():
+        structure, seeds = tree_records[0].structure, tuple(sorted(record.seed for record in tree_records))
+        tasks = tuple(str(task) for task in structure.get("tasks") or tree_records[0].main_metrics)
+        if len(tasks) != len(tree[0]):
+            tasks = tuple(f"task {number + 1}" for number in range(len(tree[0])))
+        sizes = tuple(int(size) for size in structure.get("stage_parameters", ()))
+        learned_trees.append(Learned(method, tree, tasks, sizes, seeds, _searches(tree_records), **totals))
+
+    return sorted(learned_trees, key=lambda one: -len(one.seeds))
+
+
+def _searches(records: Sequence[RunRecord]) -> int:
+    """Count the searches: runs that share all phases before the last have one search between them."""
+    return len({tuple(phase.phase_id for phase in record.phases) or record.run_id for record in records})

@@ -1,0 +1,1 @@
+"""Sensitivity studies over data sets or settings."""

@@ -1,0 +1,261 @@
+"""Covariance similarity of tasks against improvement: tasks with similar embeddings may gain from each other."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtlscale.records import RunRecord
+from mtlscale.report.charts.canvas import new_figure, style
+from mtlscale.report.charts.colors import GREY, Looks, looks
+from mtlscale.report.charts.plotly_canvas import cell, label, panel_grid
+from mtlscale.report.formats.layout import signed
+from mtlscale.report.stats.frames import by_dataset
+from mtlscale.report.stats.traces import MOST_METHODS, shortened
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+    from plotly.graph_objects import Figure
+
+KEY = "covariance_similarity"  # of a record's structure: {"before": [T, T], "after": [T, T]}
+MOST_ROWS = 45  # of a method: pairs of ten tasks
+FEWEST = 4  # pairs of which there is a correlation to speak of
+_DRAWS = 2000  # of the bootstrap
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two tasks that form a data set, with a method's similarity scores and its gain over another method.
+
+    Similarity scores are means over seeds. The gain is in units of the main metric with the better sign, the mean over
+    both tasks and the seeds that both methods have.
+    """
+
+    dataset: str
+    before: float
+    after: float
+    gain: float
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """The correlation of a score with the gain; its 95 % interval is from drawing pairs with replacement."""
+
+    value: float
+    low: float
+    high: float
+
+
+def scores(record: RunRecord) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Return the scores [T, T] before and after, of a run that measured both; NaN where a score is undefined."""
+    matrices = record.structure.get(KEY)
+    if record.status != "finished" or not isinstance(matrices, dict) or not {"before", "after"} <= matrices.keys():
+        return None
+    before, after = (np.array(matrices[when], dtype=float) for when in ("before", "after"))
+    return before, after
+
+
+def similarity_rows(records: Sequence[RunRecord]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of one data set: method, two tasks, their score before and after, and seeds.
+
+    Methods that leave the embeddings as they are have no rows.
+    """
+    of_method: dict[str, list[tuple[NDArray[np.float64], NDArray[np.float64]]]] = {}
+    names: dict[str, Sequence[str]] = {}
+    for record in records:
+        if (matrices := scores(record)) is not None and not np.array_equal(*matrices, equal_nan=True):
+            of_method.setdefault(record.method, []).append(matrices)
+            names[record.method] = record.structure.get("tasks") or list(record.main_metrics)
+
+    for method, tables in of_method.items():
+        before, after = (
+            np.mean([before_scores for before_scores, _ in tables], axis=0),
+            np.mean([after_scores for _, after_scores in tables], axis=0),
+        )
+
+        index_pairs = list(itertools.combinations(range(len(before)), 2))
+        for i, j in index_pairs[:MOST_ROWS]:
+            task_pair = f"{names[method][i]}, {names[method][j]}"
+            yield method, task_pair, number(before[i, j]), number(after[i, j]), str(len(tables))
+        if len(index_pairs) > MOST_ROWS:
+            yield method, f"{len(index_pairs) - MOST_ROWS} more", "–", "–", str(len(tables))
+
+
+def pairs(records: Sequence[RunRecord], reference: str) -> dict[str, list[Pair]]:
+    """Return method -> a pair for every data set of two tasks with one main metric where it measured similarity."""
+    pairs_by_method: dict[str, list[Pair]] = {}
+    for dataset, runs in by_dataset(records).items():
+        finished = {(run.method, run.seed): run for run in runs if run.status == "finished"}
+        measured: dict[str, list[tuple[float, float, float]]] = {}
+        for (method, seed), run in finished.items():
+            tables, reference_run = scores(run), finished.get((reference, seed))
+            if tables is None or reference_run is None or len(run.main_metrics) != 2 or method == reference:
+                continue
+            if math.isfinite(gain := mean_score(run) - mean_score(reference_run)):
+                measured.setdefault(method, []).append((float(tables[0][0, 1]), float(tables[1][0, 1]), gain))
+
+        for method, values in measured.items():
+            before, after, gain = np.mean(values, axis=0).tolist()
+            pairs_by_method.setdefault(method, []).append(Pair(dataset, before, after, gain))
+
+    return {
+        method: method_pairs
+        for method, method_pairs in list(pairs_by_method.items())[:MOST_METHODS]
+        if len(method_pairs) >= FEWEST
+    }
+
+
+def mean_score(record: RunRecord, split: str | None = None) -> float:
+    """Return the mean over tasks of the main metric, larger is better; NaN where tasks have different ones.
+
+    Args:
+        record: The run.
+        split: The split of the scores; None: test where there is one, else validation.
+    """
+    metric = record.shared_metric
+    if metric is None:
+        return math.nan
+    values = record.metrics.get(split or ("test" if record.metrics.get("test") else "val"), {})
+    sign = 1.0 if record.higher_is_better[metric] else -1.0
+    return sign * float(np.mean([values.get(task, {}).get(metric, math.nan) for task in record.main_metrics]))
+
+
+def correlation(kind: str, x: Sequence[float], y: Sequence[float]) -> Correlation | None:
+    """Return the correlation of two samples with its interval; None where one of them does not vary.
+
+    Args:
+        kind: "pearson" or "spearman".
+        x: The values of one sample.
+        y: The values of the other sample.
+    """
+    from scipy import stats
+
+    def measure(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the correlation of each row of `a` with that of `b`; Spearman's is Pearson's of ranks."""
+        if kind == "spearman":
+            a, b = stats.rankdata(a, axis=-1), stats.rankdata(b, axis=-1)
+        return np.asarray(stats.pearsonr(a, b, axis=-1).statistic)
+
+    x_values, y_values = np.array(x, dtype=float), np.array(y, dtype=float)
+    if np.ptp(x_values) <= 1e-12 or np.ptp(y_values) <= 1e-12 or not np.isfinite([x_values, y_values]).all():
+        return None
+
+    drawn = np.random.default_rng(0).integers(len(x_values), size=(_DRAWS, len(x_values)))
+    varied = (np.ptp(x_values[drawn], axis=1) > 1e-12) & (np.ptp(y_values[drawn], axis=1) > 1e-12)
+    values = measure(x_values[drawn[varied]], y_values[drawn[varied]])
+
+    low, high = np.quantile(values, [0.025, 0.975]).tolist()
+    return Correlation(float(measure(x_values, y_values)), low, high)
+
+
+def turned(of: Sequence[Pair]) -> bool:
+    """Return whether the method moved any embedding at all."""
+    return any(abs(pair.after - pair.before) > 1e-9 for pair in of)
+
+
+def correlation_rows(of: Sequence[Pair]) -> Iterator[tuple[str, str, str]]:
+    """Yield (score, Pearson's, Spearman's correlation with the gain) of the scores that a method has."""
+    gains = [pair.gain for pair in of]
+    columns = {"before": [pair.before for pair in of]}
+    if turned(of):
+        columns |= {"after": [pair.after for pair in of], "change": [pair.after - pair.before for pair in of]}
+    for score_name, values in columns.items():
+        yield score_name, told(correlation("pearson", values, gains)), told(correlation("spearman", values, gains))
+
+
+def told(of: Correlation | None) -> str:
+    """Format a correlation with its interval."""
+    if of is None:
+        return "–"
+    value, low, high = (signed(quantity, "+.2f") for quantity in (of.value, of.low, of.high))
+    return f"{value} ({low} to {high})"
+
+
+def sentence(method: str, reference: str, of: Sequence[Pair]) -> str:
+    """Return the conclusion for one method."""
+    better, mean = sum(pair.gain > 0 for pair in of), float(np.mean([pair.gain for pair in of]))
+    parts = [
+        f"{method} is better than {reference} on {better} of {len(of)} pairs, by {signed(mean, '+.2f')} on average"
+    ]
+
+    if turned(of):
+        parts.append(f"the similarity grows on {sum(pair.after > pair.before for pair in of)} of them")
+
+    pearson = correlation("pearson", [pair.before for pair in of], [pair.gain for pair in of])
+    if pearson is not None and (pearson.low > 0 or pearson.high < 0):
+        direction = "larger" if pearson.value > 0 else "smaller"
+        parts.append(f"the gain is {direction} where the similarity before is larger (Pearson's r {told(pearson)})")
+    elif pearson is not None:
+        parts.append(f"the similarity before does not tell where the gain is large (Pearson's r {told(pearson)})")
+    return f"{'; '.join(parts)}."
+
+
+def number(value: float) -> str:
+    """Format a score in three decimals; a dash for NaN."""
+    return "–" if math.isnan(value) else f"{value:.3f}"
+
+
+def similarity_figure(found: dict[str, list[Pair]], reference: str, shown: Looks | None = None) -> Drawing:
+    """Draw a panel per method: gain against the score before (rings) and after (dots), a line for each pair."""
+    shown = shown or looks(list(found))
+
+    with style():
+        figure = new_figure(7.5, 0.6 + 3.4 * len(found))
+        panels = figure.subplots(len(found), 1, squeeze=False)[:, 0]
+        for panel, (method, method_pairs) in zip(panels, found.items(), strict=True):
+            shade = shown[method].color
+            before, after, gains = (
+                [getattr(pair, field_name) for pair in method_pairs] for field_name in ("before", "after", "gain")
+            )
+
+            panel.axhline(0.0, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
+            if turned(method_pairs):
+                for x, end, y in zip(before, after, gains, strict=True):
+                    panel.plot([x, end], [y, y], color=shade, linewidth=0.8, alpha=0.5, zorder=1)
+                panel.scatter(after, gains, s=26, color=shade, label="after", zorder=3)
+            panel.scatter(before, gains, s=26, facecolors="white", edgecolors=shade, label="before", zorder=2)
+
+            for pair in method_pairs:
+                position: Any = (max(pair.before, pair.after), pair.gain)
+                panel.annotate(
+                    shortened(pair.dataset, 20), position, textcoords="offset points", xytext=(5, 3), fontsize=6.5
+                )
+
+            panel.set_title(f"{method} over {reference}, mean of both tasks, against their covariance similarity")
+            panel.legend(frameon=False, fontsize=8)
+
+        panels[-1].set_xlabel("covariance similarity of the embeddings")
+    return figure
+
+
+def similarity_plot(found: dict[str, list[Pair]], reference: str, shown: Looks | None = None) -> Figure:
+    """Draw the same chart for the page."""
+    titles = [f"{method} over {reference}" for method in found]
+    figure = panel_grid(titles, across=2, height=320, over="covariance similarity")
+
+    shown = shown or looks(list(found))
+    for index, (method, method_pairs) in enumerate(found.items()):
+        shade = shown[method].color
+        panel_cell = cell(index, len(found), 2)
+        names, gains = [label(pair.dataset) for pair in method_pairs], [pair.gain for pair in method_pairs]
+
+        whens = {"before": "circle-open", "after": "circle"} if turned(method_pairs) else {"before": "circle-open"}
+        for when, symbol in whens.items():
+            figure.add_scatter(
+                x=[getattr(pair, when) for pair in method_pairs],
+                y=gains,
+                text=names,
+                mode="markers",
+                marker={"size": 9, "color": shade, "symbol": symbol},
+                hovertemplate=f"%{{text}}, {when}: %{{x:.3f}}, %{{y:+.3g}}<extra></extra>",
+                **panel_cell,
+            )
+
+    figure.update_layout(showlegend=False)
+    return figure

@@ -1,0 +1,1 @@
+"""Results of searches: winners, spaces and fronts."""

@@ -1,0 +1,168 @@
+"""Results of a search: the winner of every method, its settings, and charts of the space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from mtlscale.config import Dimension, Knobs, space_of
+from mtlscale.records import RunRecord, best, score, write_atomically
+from mtlscale.report.sweeps.search_study import of_sweep, short, words
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from mtlscale.config import Experiment
+
+Key = tuple[str, str]  # dataset and method
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The trials of a search by dataset and method, in the order they were tried."""
+
+    experiment: Experiment
+    trials: Mapping[Key, tuple[RunRecord, ...]]
+    folder: Path  # where the ledger and the reports are
+
+    @property
+    def metric(self) -> str | None:
+        return None if self.experiment.search is None else self.experiment.search.metric
+
+    def best(self, dataset: str, method: str) -> RunRecord | None:
+        """Return the winner; None where no trial finished."""
+        return best(self.trials[dataset, method], self.metric)
+
+    def chosen(self) -> dict[Key, Knobs]:
+        """Return the winners' settings."""
+        winners = {key: self.best(*key) for key in self.trials}
+        return {key: dict(winner.trial) for key, winner in winners.items() if winner is not None}
+
+    def hopeless(self) -> dict[Key, str]:
+        """Return why methods have no winner, in one line each."""
+        return {
+            key: f"none of its {len(records)} trials finished: {records[0].error if records else 'there are none'}"
+            for key, records in self.trials.items()
+            if self.best(*key) is None
+        }
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row per trial: dataset, method, trial (from 0), run_id, status, score, seconds, and every knob."""
+        rows = []
+        for (dataset, method), records in self.trials.items():
+            for index, record in enumerate(records):
+                value = score(record, self.metric)
+                rows.append(
+                    {
+                        "dataset": dataset,
+                        "method": method,
+                        "trial": index,
+                        "run_id": record.run_id,
+                        "status": record.status,
+                        "score": float("nan") if value is None else value[0],
+                        "seconds": record.seconds,
+                        **record.trial,
+                    }
+                )
+
+        return pd.DataFrame(rows)
+
+    def table(self) -> pd.DataFrame:
+        """Return one row per dataset and method: trials, finished, seconds spent, best score, chosen settings."""
+        rows = []
+        for (dataset, method), records in self.trials.items():
+            winner = self.best(dataset, method)
+            value = None if winner is None else score(winner, self.metric)
+
+            rows.append(
+                {
+                    "dataset": dataset,
+                    "method": method,
+                    "trials": len(records),
+                    "finished": sum(record.status == "finished" for record in records),
+                    "seconds": sum(record.seconds for record in records),
+                    "best validation": float("nan") if value is None else value[0],
+                    "chosen": "" if winner is None else words(winner.trial),
+                }
+            )
+
+        return pd.DataFrame(rows)
+
+    def to_rich(self) -> RenderableType:
+        from mtlscale.report.formats.grid import Field, Grid
+
+        rows = self.table().to_dict("records")
+        several = len({row["dataset"] for row in rows}) > 1
+
+        names = [Field(header=key, texts=[row[key] for row in rows]) for key in ("dataset", "method")]
+
+        counts = [f"{row['finished']}/{row['trials']}" for row in rows]
+        scores = [f"{row['best validation']:.4g}" for row in rows]
+        fields = [
+            Field(header="trials", texts=counts, right=True),
+            Field(header="best validation", texts=scores, right=True),
+            Field(header="chosen", texts=[row["chosen"] for row in rows], prose=True),
+        ]
+
+        return Grid(names=names if several else names[1:], fields=fields, title="search")
+
+    def write_report(self) -> dict[str, Path]:
+        """Write sweep.md, .csv, .html and charts of every data set into the folder; return kind -> its file."""
+        from mtlscale.report.charts.canvas import save
+        from mtlscale.report.sweeps.sweep_figures import drawings
+        from mtlscale.report.sweeps.sweep_page import page
+
+        frame = self.to_pandas()
+        spaces = self.spaces
+        search = self.experiment.search
+        searched = of_sweep(self.trials, spaces, self.metric, () if search is None else search.objectives)
+
+        files = {
+            "sweep table": self._write("sweep.md", self.to_markdown()),
+            "sweep trials": self._write("sweep.csv", frame.to_csv(index=False)),
+            "sweep page": self._write("sweep.html", page(self.experiment.name, searched, frame)),
+        }
+
+        for dataset, rows in frame.dropna(subset="score").groupby("dataset", sort=False):
+            methods = {str(method): group for method, group in rows.groupby("method", sort=False)}
+            method_spaces = {method: spaces[str(dataset), method] for method in methods}
+            names = {path: short(path) for space in method_spaces.values() for path in space}
+            suffix = f"-{dataset}" if frame["dataset"].nunique() > 1 else ""
+            for number, drawing in enumerate(drawings(methods, method_spaces, names), 1):
+                file_suffix = suffix if number == 1 else f"{suffix}-{number}"
+                files[f"sweep picture{file_suffix}"] = save(drawing, self.folder / f"sweep{file_suffix}.png")
+
+        return files
+
+    @property
+    def spaces(self) -> dict[Key, dict[str, Dimension]]:
+        """The search space of each data set and method."""
+        search = self.experiment.search
+        assert search is not None
+        fingerprints = dict.fromkeys(self.experiment.data(), "")
+        bases = self.experiment.bases(fingerprints)
+        all_spaces = {(b.dataset, b.method): space_of(search, b) for b in bases if self.trials[b.dataset, b.method]}
+        # A text of numbers has no axis.
+        return {
+            key: {path: dimension for path, dimension in space.items() if dimension.numbers is None}
+            for key, space in all_spaces.items()
+        }
+
+    def to_markdown(self) -> str:
+        """Return the table of winners."""
+        rows = self.table().to_dict("records")
+        lines = ["| dataset | method | trials | best validation | chosen |", "| --- | --- | ---: | ---: | --- |"]
+        for row in rows:
+            trials = f"{row['finished']}/{row['trials']}"
+            lines.append(
+                f"| {row['dataset']} | {row['method']} | {trials} | {row['best validation']:.4g} | {row['chosen']} |"
+            )
+        return "\n".join([*lines, ""])
+
+    def _write(self, name: str, text: str) -> Path:
+        write_atomically(self.folder / name, text.encode())
+        return self.folder / name

@@ -1,0 +1,1 @@
+"""Tables of results: the leaderboard and what stands beside it."""

@@ -1,0 +1,103 @@
+"""Notes below a table that keep readers from reading too much into it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from mtlscale.metrics import METRICS
+from mtlscale.records import RunRecord
+from mtlscale.report.formats.number_format import SCORE_NAMES, about, counted
+from mtlscale.report.stats.statistics import FEWEST_SEEDS, smallest_difference
+from mtlscale.report.tables.table import Table
+
+NEAR = 0.01  # relative distance to equal weights: methods that never went further did not act
+
+
+def smallest(table: Table) -> tuple[int, float]:
+    """Return the most seeds that a method shares with the reference, and the smallest difference they could show.
+
+    The difference is one of the column that the tests are made on; (0, NaN) where no test is made.
+    """
+    if table.reference is None or table.order == "mean_rank":
+        return 0, math.nan
+
+    scores = table.runs.pivot(index="seed", columns="method", values=table.order)
+    differences = scores.drop(columns=table.reference).sub(scores[table.reference], axis=0)
+
+    pairs = differences.notna().sum()
+    seeds = int(pairs.max()) if len(pairs) else 0
+    tests = int((pairs >= FEWEST_SEEDS).sum()) + table.untested
+    return seeds, smallest_difference(differences.std()[pairs == seeds], seeds, tests) if seeds else math.nan
+
+
+def resolution(table: Table) -> list[str]:
+    """Return the note on the smallest difference to the reference that the seeds could show, if there is one."""
+    seeds, difference = smallest(table)
+    if seeds == 0 or difference == 0:
+        return []
+    if seeds < FEWEST_SEEDS:
+        return [f"with {counted(seeds, 'seed') if seeds > 1 else 'one seed'} no difference can be shown"]
+
+    score_name = SCORE_NAMES[table.order]
+    if math.isinf(difference):
+        return [f"with {seeds} seeds that differ by nothing, no difference of {score_name} can be shown"]
+    return [
+        f"with {seeds} seeds, differences of {score_name} below about {about(difference, unit(table))} cannot be shown"
+    ]
+
+
+def unit(table: Table) -> str:
+    """Return "point" where the column that rows are sorted by is in percent, else ""."""
+    return "point" if table.relative or (table.order == "average" and in_percent(table)) else ""
+
+
+def in_percent(table: Table) -> bool:
+    """Return whether the average over tasks is in percent."""
+    metrics = set(table.main_metrics.values())
+    return bool(metrics) and all(metric in METRICS and METRICS[metric].unit == "%" for metric in metrics)
+
+
+def departures(records: Sequence[RunRecord]) -> dict[str, float]:
+    """Return method -> how far its finished runs went from equal weighting at most.
+
+    Methods are left out if one of their finished runs does not record it.
+    """
+    largest: dict[str, float] = {}
+    for record in records:
+        if record.status == "finished":
+            value = math.nan if record.departure is None else record.departure
+            largest[record.method] = float(np.maximum(largest.get(record.method, 0.0), value))  # NaN stays
+    return {method: value for method, value in largest.items() if not math.isnan(value)}
+
+
+def idle(records: Sequence[RunRecord]) -> dict[str, str]:
+    """Return the methods that never left equal weighting, though they are not equal weighting: label -> note."""
+    # With one task there is nothing to balance, except perhaps in an earlier search.
+    balancers = {record.method: _balancer(record) for record in records if len(record.main_metrics) > 1}
+    equal_method = next((method for method, name in balancers.items() if name == "equal"), None)
+    repeats = "its row repeats equal weighting" if equal_method is None else f"its row repeats {equal_method}"
+
+    notes = {}
+    for method, departure in departures(records).items():
+        if departure < NEAR and balancers.get(method, "equal") != "equal":
+            kappas = [
+                abs(float(kappa))
+                for record in records
+                if record.method == method
+                for epoch in record.epochs
+                if isinstance(kappa := epoch.traces.get("kappa"), int | float) and math.isfinite(kappa)
+            ]
+            kappa = f" (κ at most {max(kappas):.2g})" if kappas else ""
+            share = f"{100 * departure:.2g} %" if departure >= 1e-6 else "0.0001 %"
+            notes[method] = f"{method} never left equal weighting: weights within {share} of 1/T{kappa}; {repeats}"
+
+    return notes
+
+
+def _balancer(record: RunRecord) -> str:
+    """Return the name of a run's balancer: equal weighting where its spec names none."""
+    balancer = record.spec.get("balancer", "equal")
+    return str(balancer.get("name", "equal") if isinstance(balancer, dict) else balancer)

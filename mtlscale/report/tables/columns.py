@@ -1,0 +1,333 @@
+"""The columns of a leaderboard's table as texts, which every form of the table shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pandas as pd
+
+from mtlscale.config import UserError
+from mtlscale.metrics import FIGURES, metric_info
+from mtlscale.report.formats.number_format import EMPTY, SCORE_NAMES, decimals, signed
+from mtlscale.report.stats.statistics import BETTER, FEW, LEVEL, SAME, WORSE
+
+if TYPE_CHECKING:
+    from mtlscale.report.tables.table import Table
+
+Block = Literal["quality", "tasks", "cost"]
+LAST_STEP = "last step"
+MOST_TASKS = 5  # tasks beside the columns of quality; more go to a table of their own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """Column of the printed leaderboard, best method first."""
+
+    block: Block
+    header: str
+    help: str
+    texts: list[str]
+    keys: list[float]  # sort keys of the rows
+    name: str = ""  # the column of the table's `rows` that it shows, `verdict` or `runs`; the header may differ
+    measure: str = ""  # the same, for measures that have a test against the reference
+    higher: bool | None = None  # whether more is better, None where neither is
+    best: frozenset[int] = frozenset()  # rows to emphasise
+    gains: frozenset[int] = frozenset()  # rows that a test of this column finds better than the reference
+    losses: frozenset[int] = frozenset()  # … and worse
+    of_test: bool = False  # whether it says how sure a difference is, or over how many runs
+    detail: bool = False  # whether a narrow terminal may leave it out
+
+
+def columns(table: Table) -> list[Column]:
+    """Return every column that has something to show, in order: quality, tasks, cost."""
+    available = [*_quality(table), *_by_task(table), *_split_figures(table), *_cost(table)]
+    shown = [column for column in available if any(text != EMPTY for text in column.texts)]
+    return _coloured(table, shown)
+
+
+def _quality(table: Table) -> Iterator[Column]:
+    """Yield the columns of scores over all tasks, of the verdict and of the runs."""
+    rows, base = table.rows, table.baseline
+    unit, domain = _shared_unit(table), " of the source" if table.domains else ""
+    after = _measure(table, "last", LAST_STEP if table.domains else "last epoch",
+                     f"mean over tasks{unit}, after the last epoch", detail=not table.domains)  # fmt: skip
+
+    yield _measure(
+        table,
+        "average",
+        "average ± seeds" if table.over_items else "average",
+        f"mean over tasks{unit}, at the epoch chosen on validation{domain}",
+    )
+    if table.domains:
+        yield after
+    yield from _items(table)
+    yield _measure(
+        table, "part", table.part, f"the same mean over {table.part}, a part of test without what training saw"
+    )
+    yield _measure(table, "delta_i", "Δ %", f"gain over {base}: mean within each task, then over tasks", sign="+")
+    yield _number(rows, "safeness", "η %", f"share of metrics no worse than {base}", True, digits=0)
+    yield _number(rows, "mean_rank", "rank", "mean over tasks of the rank by the main metric", False, digits=1)
+    yield _verdicts(table)
+    yield _p_values(table)
+    yield _runs(rows)
+    if not table.domains:
+        yield after
+
+    # With as many metrics in every task, or one, definitions of Δ are the same number.
+    for name, header, definition in (
+        ("delta_flat", "Δ flat %", "mean over all metrics"),
+        ("delta_main", "Δ main %", "one main metric per task"),
+    ):
+        if not np.allclose(rows[name], rows["delta_i"], equal_nan=True):
+            help = f"gain over {base}: {definition}"
+            yield _measure(table, name, header, help, sign="+", detail=name != table.order)
+
+    help = f"mean error over tasks, as a ratio to that of {base}; below 1 is better"
+    yield _measure(table, "relative_error", "e_rel", help, detail=True)
+    if len(table.tasks) > 1:
+        yield _measure(table, "total_error", "total", "sum over tasks of the error in percent", detail=True)
+
+
+def _by_task(table: Table) -> Iterator[Column]:
+    """Yield the column of each task's main metric."""
+    unit = _shared_unit(table)
+    for task, metric in table.main_metrics.items():
+        header, help = task if unit else f"{task} {metric}", f"{task}: {metric}{unit_text(metric)}"
+        yield _measure(table, table.main_column(task), header, help, block="tasks")
+
+
+def _split_figures(table: Table) -> Iterator[Column]:
+    """Yield the columns of what evaluations measured on the split beside its metrics."""
+    for name, figure in FIGURES.items():
+        if name in table.rows and figure.of == "split":
+            help = f"{figure.help}, in {figure.unit}"
+            yield _measure(table, name, figure.header, help)
+
+
+def _cost(table: Table) -> Iterator[Column]:
+    """Yield the columns of times, memory, size of the network, and events."""
+    rows, ref = table.rows, table.reference
+    help = "wall clock of a run, training and validation, in seconds"
+    yield _number(rows, "seconds", "s/run", help, False, block="cost")
+    yield from _phases(rows)
+
+    costs = (
+        ("samples_per_second", "samples/s", "training samples per second of steps"),
+        ("step_ratio", "step ×", f"median time of a step, as a ratio to {ref}"),
+        ("peak_memory_mb", "MB", "peak memory"),
+        ("parameters", "params", "number of parameters"),
+    )
+    for name, header, help in costs:
+        speed = name == "samples_per_second"
+        yield _number(rows, name, header, help, speed, block="cost", detail=speed)
+
+    for name, figure in FIGURES.items():
+        if name in rows and figure.of == "network":
+            header = f"{figure.header} {figure.unit}" if figure.unit in ("M", "ms") else figure.header
+            yield _number(rows, name, header, figure.help, figure.higher_is_better, block="cost")
+    yield _events(rows)
+
+
+def _coloured(table: Table, shown: Sequence[Column]) -> list[Column]:
+    """Add to the columns of measures the rows that the verdict's test finds better and worse in them."""
+    signs = table.signs([column.measure for column in shown if column.measure], table.reference)
+    coloured = []
+    for column in shown:
+        column_signs = signs[column.measure].to_numpy() if column.measure else np.zeros(0)
+        gains, losses = (frozenset(np.flatnonzero(column_signs == sign).tolist()) for sign in (1, -1))
+        coloured.append(replace(column, gains=gains, losses=losses))
+    return coloured
+
+
+def by_block(found: Sequence[Column]) -> list[list[Column]]:
+    """Return the columns of quality, tasks and cost."""
+    blocks: tuple[Block, ...] = ("quality", "tasks", "cost")
+    return [[column for column in found if column.block == block] for block in blocks]
+
+
+def _shared_unit(table: Table) -> str:
+    """Return a text such as " of test accuracy in %" where all tasks share one main metric, else nothing."""
+    metrics = list(dict.fromkeys(table.main_metrics.values()))
+    return f" of {table.split} {metrics[0]}{unit_text(metrics[0])}" if len(metrics) == 1 else ""
+
+
+def unit_text(metric: str) -> str:
+    """Return " in " and the unit of a metric, or nothing where it has none."""
+    try:
+        unit = metric_info(metric).unit
+    except UserError:  # of a plugin that is not loaded
+        return ""
+    return f" in {unit}" if unit else ""
+
+
+def _measure(
+    table: Table,
+    name: str,
+    header: str,
+    help: str,
+    *,
+    sign: str = "",
+    block: Block = "quality",
+    detail: bool = False,
+) -> Column:
+    """Return the column of a mean with its interval; `sign` "+" is for differences."""
+    rows = table.rows
+    digits = 2 if sign else decimals(rows[name])
+
+    texts = []
+    for value, width in zip(rows[name], rows[f"{name}_ci"], strict=True):
+        text = EMPTY if np.isnan(value) else signed(value, f"{sign}.{digits}f")
+        texts.append(text if np.isnan(width) else f"{text} ± {width:.{digits}f}")
+
+    return Column(
+        block=block,
+        header=header,
+        help=help,
+        texts=texts,
+        keys=rows[name].tolist(),
+        name=name,
+        measure=name,
+        higher=table.higher(name) if rows[name].notna().any() else None,
+        best=_best_rows(rows[name], table.higher(name) if rows[name].notna().any() else None),
+        detail=detail,
+    )
+
+
+def _items(table: Table) -> Iterator[Column]:
+    """Yield the columns of how much the average, and its difference to the reference, depend on the test items."""
+    rows, digits = table.rows, decimals(table.rows["average"])
+    texts = [EMPTY if np.isnan(width) else f"{width:.{digits}f}" for width in rows["average_items"]]
+    help = "half the 95 % interval of the average over test items (bootstrap)"
+    keys = rows["average_items"].tolist()
+    yield Column(block="quality", header="± items", help=help, texts=texts, keys=keys, higher=False, detail=True)
+
+    pairs = zip(rows["difference_average"], rows["difference_items"], strict=True)
+    texts = [
+        EMPTY if np.isnan(width) else f"{signed(difference, f'+.{digits}f')} ± {width:.{digits}f}"
+        for difference, width in pairs
+    ]
+    help = f"difference of the average to {table.reference}, and half its 95 % interval over test items (bootstrap)"
+    keys = rows["difference_average"].tolist()
+    yield Column(
+        block="quality",
+        header=f"− {table.reference} ± items",
+        help=help,
+        texts=texts,
+        keys=keys,
+        higher=table.higher("average") if rows["difference_average"].notna().any() else None,
+        of_test=True,
+        detail=True,
+    )
+
+
+def _number(
+    rows: pd.DataFrame,
+    name: str,
+    header: str,
+    help: str,
+    higher: bool | None,
+    *,
+    digits: int | None = None,
+    block: Block = "quality",
+    detail: bool = False,
+) -> Column:
+    digits = decimals(rows[name], figures=3, least=0) if digits is None else digits
+    texts = [EMPTY if np.isnan(value) else signed(value, f",.{digits}f") for value in rows[name]]
+
+    return Column(
+        block=block,
+        header=header,
+        help=help,
+        texts=texts,
+        keys=rows[name].tolist(),
+        name=name,
+        higher=higher,
+        best=frozenset() if block == "cost" else _best_rows(rows[name], higher),  # fast methods need not be good
+        detail=detail,
+    )
+
+
+def _best_rows(values: pd.Series[float], higher: bool | None) -> frozenset[int]:
+    if higher is None or values.notna().sum() < 2:
+        return frozenset()
+    best = values.max() if higher else values.min()
+    return frozenset(np.flatnonzero(values == best).tolist())
+
+
+def _runs(rows: pd.DataFrame) -> Column:
+    """Return the column of finished of planned runs, with what became of the others: "2/3, 1 diverged"."""
+    texts = []
+    counts = rows[["finished", "failed", "diverged", "planned"]].itertuples(index=False)
+    for finished, failed, diverged, planned in counts:
+        failures = [f"{count} {outcome}" for count, outcome in ((failed, "failed"), (diverged, "diverged")) if count]
+        texts.append(", ".join([f"{finished}/{planned}", *failures]))
+
+    return Column(
+        block="quality",
+        header="runs",
+        help="finished of planned",
+        texts=texts,
+        keys=rows["finished"].astype(float).tolist(),
+        name="runs",
+        higher=True,
+        of_test=True,
+    )
+
+
+def _verdicts(table: Table) -> Column:
+    texts = [text if isinstance(text, str) and text else EMPTY for text in table.rows["verdict"]]
+    rank = {BETTER: 3.0, SAME: 2.0, FEW: 1.0, WORSE: 0.0}
+
+    return Column(
+        block="quality",
+        header=f"vs {table.reference}",
+        help=f"by a paired t-test of {SCORE_NAMES[table.order]} over seeds, Holm-corrected, level {LEVEL}",
+        texts=texts,
+        keys=[rank.get(text, np.nan) for text in texts],
+        name="verdict",
+        higher=True,
+        of_test=True,
+    )
+
+
+def _p_values(table: Table) -> Column:
+    values = table.rows["p_holm"]
+    texts = [EMPTY if np.isnan(value) else f"{value:.2g}" for value in values]
+    help = "two-sided p-value of that test, Holm-corrected over all methods"
+    return Column(
+        block="quality", header="p", help=help, texts=texts, keys=values.tolist(), name="p", higher=False, of_test=True
+    )
+
+
+def _phases(rows: pd.DataFrame) -> list[Column]:
+    """Return the columns of the seconds before the last phase and of all; none where no method has such phases."""
+    if rows["phase_seconds"].isna().all():
+        return []
+    help = "seconds of the phases before the last, a search say; once: runs share it, counted as it cost once"
+    phases = _number(rows, "phase_seconds", "+ phases s", help, False, block="cost", detail=True)
+    counted_once = rows["phases_shared"] > 0
+    texts = [f"{text} once" if is_shared else text for text, is_shared in zip(phases.texts, counted_once, strict=True)]
+    total = _number(rows, "total_seconds", "= total s", "seconds of all phases together", False, block="cost")
+    return [replace(phases, texts=texts), total]
+
+
+def _events(rows: pd.DataFrame) -> Column:
+    """Return the column of counters above zero, summed over runs: solver failures, clamps, skipped steps."""
+    events = rows.filter(regex=r"^counter\.").rename(columns=lambda name: name.removeprefix("counter."))
+    texts = [
+        ", ".join(f"{name} {count:,.0f}" for name, count in row.items() if count > 0) or EMPTY
+        for row in events.to_dict("records")
+    ]
+
+    return Column(
+        block="cost",
+        header="events",
+        help="solver failures, clamps and skipped steps, over all runs",
+        texts=texts,
+        keys=events.sum(axis=1).astype(float).tolist(),
+        name="events",
+        higher=False,
+    )

@@ -1,0 +1,98 @@
+"""The tables of a diagnosis in the terminal: its matrices where they fit 80 columns, else the pairs at both ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mtlscale.records import Diagnosis, Matrix
+from mtlscale.report.diagnosis_page import as_table, two_groups
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+MOST_TASKS = 10  # tasks with a column each
+_NAME, _PAIRS = 14, 4
+
+
+def tables(found: Diagnosis) -> Iterator[RenderableType]:
+    """Yield what the terminal prints, in order."""
+    from rich.text import Text
+
+    for matrix in found.matrices.values():
+        yield from _matrix(found, matrix) if len(found.tasks) <= MOST_TASKS else _ends(found, matrix)
+    for name, why in found.left_out.items():
+        yield Text(f"no {name}: {why}")
+
+    groups = found.named(found.groups)
+    yield Text("suggested groups:" if len(groups) > 1 else "suggested groups: one, of all tasks")
+    for number, group in enumerate(groups if len(groups) > 1 else (), 1):
+        yield Text(f"  {number}. {', '.join(group)}")
+
+    yield Text(two_groups(found))
+    yield Text(f"{found.sentence} {found.verdict}", style="bold")
+
+
+def power_of(values: np.ndarray) -> int:
+    """Return the power of ten that small numbers are divided by, 0 for others.
+
+    The largest then has a digit before its point.
+    """
+    magnitudes = np.abs(values[np.isfinite(values)])
+    largest = float(magnitudes.max(initial=0.0))
+    return 0 if largest >= 0.01 or largest == 0 else int(np.floor(np.log10(largest)))
+
+
+def _matrix(found: Diagnosis, matrix: Matrix) -> Iterator[RenderableType]:
+    from rich.table import Table
+    from rich.text import Text
+
+    values = as_table(matrix)
+    power = power_of(values[~np.eye(len(values), dtype=bool)])
+    unit = f", times 1e{power}" if power else ""
+    yield Text(f"{matrix.title}{unit}", style="italic")
+
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    table.add_column("", no_wrap=True)
+    for number in range(1, len(found.tasks) + 1):
+        table.add_column(str(number), justify="right", no_wrap=True)
+    for number, (task, row) in enumerate(zip(found.tasks, values, strict=True), 1):
+        table.add_row(Text(f"{number} {_short(task)}"), *(_cell(value / 10.0**power) for value in row))
+    yield table
+
+
+def _ends(found: Diagnosis, matrix: Matrix) -> Iterator[RenderableType]:
+    """Yield the pairs with the largest and the smallest numbers."""
+    from rich.table import Table
+    from rich.text import Text
+
+    values = as_table(matrix)
+    symmetric = (values + values.T) / 2
+    pairs = [
+        (float(symmetric[i, j]), i, j) for j in range(len(symmetric)) for i in range(j) if np.isfinite(symmetric[i, j])
+    ]
+    pairs.sort(reverse=True)
+
+    power = power_of(np.array([value for value, _, _ in pairs]))
+    unit = f", times 1e{power}" if power else ""
+    yield Text(f"{matrix.title}{unit}: both ends of {len(pairs)} pairs", style="italic")
+
+    table = Table(box=None, padding=(0, 1, 0, 0), show_header=False)
+    for value, i, j in pairs if len(pairs) <= 2 * _PAIRS else [*pairs[:_PAIRS], *pairs[-_PAIRS:]]:
+        names = (Text(_short(found.tasks[task], 2 * _NAME)) for task in (i, j))
+        table.add_row(_cell(value / 10.0**power), *names)
+    yield table
+
+
+def _cell(value: float) -> str:
+    if not np.isfinite(value):
+        return "."
+    if abs(value) >= 9.95:
+        return f"{value:.0f}" if abs(value) < 1000 else f"{value:.0e}"
+    return f"{value:.1f}" if abs(value) >= 1.005 else f"{value:.2f}".replace("-0.00", "0.00").replace("0.", ".", 1)
+
+
+def _short(name: str, most: int = _NAME) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"

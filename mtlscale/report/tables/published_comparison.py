@@ -1,0 +1,212 @@
+"""Published numbers beside ours: which methods of a leaderboard a published table has, and how far apart they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from mtlscale.metrics import FIGURES, higher_is_better, relative_gain
+from mtlscale.report.formats.markdown import markdown_cell
+from mtlscale.report.stats import statistics
+from mtlscale.report.tables.published import PublishedTable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from mtlscale.report.tables.table import Table
+
+FAR = 1.5  # difference in points above which a reason is due
+_COMPLEMENT = {"pixel_error": "pixel_accuracy", "pixel_accuracy": "pixel_error"}  # to 100
+_FIGURES = {
+    "average": "mean",
+    "delta_i": "Δ_I %",
+    "taskwise": "mean improvement %",
+    "total_error": "total error %",
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Comparison of a published table with the leaderboard's methods that it has, in the leaderboard's order."""
+
+    published: PublishedTable
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]  # texts below the header; the first two columns are names
+    far: tuple[str, ...]  # labels of methods that are more than FAR from the published figure
+    opposite: tuple[str, ...] = ()  # sentences on methods that lie on the other side of the baseline than published
+
+    def to_markdown(self) -> str:
+        lines = [f"### Beside {markdown_cell(self.published.source)}", ""]
+        lines += ["| " + " | ".join(self.header) + " |", "| --- | --- |" + " ---: |" * (len(self.header) - 2)]
+        lines += ["| " + " | ".join(markdown_cell(cell) for cell in row) + " |" for row in self.rows]
+        return "\n".join([*lines, "", f"<sub>{markdown_cell(self.legend())}</sub>", ""])
+
+    def to_rich(self) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        from mtlscale.report.formats.grid import Field, Grid
+
+        styles = ["bold" if row[0] in self.far else "" for row in self.rows]
+        fields = [
+            Field(header=header, texts=[row[column] for row in self.rows], right=column > 1, styles=styles)
+            for column, header in enumerate(self.header)
+        ]
+
+        grid = Grid(names=fields[:1], fields=fields[1:], title=f"beside {self.published.source}")
+        return Group(grid, Text(self.legend() + "\n", style="dim"))
+
+    def legend(self) -> str:
+        """Return the legend: the columns, methods that changed sides, and reasons for large differences."""
+        table = self.published
+        parts = [
+            _what(table),
+            table.note,
+            *self.opposite,
+            f"(!) marks differences of more than {FAR:g} points: {', '.join(self.far)}." if self.far else "",
+            f"Reasons: {table.reasons}" if self.far and table.reasons else "",
+        ]
+        return " ".join(part.strip() for part in parts if part)
+
+
+def _what(table: PublishedTable) -> str:
+    if table.score == "average" and table.columns:
+        return f"Published is the mean of the column over the {len(table.tasks or table.columns)} tasks."
+    if table.score == "delta_i":
+        return f"Δ_I of both over the published columns: {', '.join(table.columns)}."
+    return f"Published is the printed {_FIGURES[table.score].removesuffix(' %')}."
+
+
+def compare(table: Table, published: PublishedTable) -> Comparison | None:
+    """Compare a leaderboard with a published table; return None where tasks, metrics or methods differ."""
+    our_scores = _ours(table, published)
+    labels = [label for label in table.rows.index[table.rows["finished"] > 0] if label in published.methods]
+    if our_scores is None or not labels:
+        return None
+
+    by_task = published.score == "average" and bool(published.columns)
+    counted = any(published.methods[label].parameters is not None for label in labels)
+    figure = "" if by_task else f" {_FIGURES[published.score]}"
+
+    header: tuple[str, ...] = ("method", "published as", f"ours{figure}", f"published{figure}")
+    header += ("printed avg", "difference", "largest on a task") if by_task else ("difference",)
+    header += ("ours, M parameters", "published") if counted else ()
+
+    measured = [
+        n for n in FIGURES if n in table.rows and any(n in published.methods[label].figures for label in labels)
+    ]
+    header += tuple(title for name in measured for title in (f"ours, {FIGURES[name].header}", "published"))
+
+    rows, far_labels = [], []
+    for label in labels:
+        method, published_score = published.methods[label], published.figure(label)
+
+        mean, width = our_scores.loc[label]
+        difference = mean - published_score
+        if abs(difference) > FAR:
+            far_labels.append(str(label))
+
+        row = [str(label), method.name, _text(mean, width)]
+        row.append(_text(published_score, method.deviation))
+
+        if by_task:
+            row.append(_text(method.printed_average))
+        row.append("–" if np.isnan(difference) else f"{difference:+.2f}{' (!)' if abs(difference) > FAR else ''}")
+        if by_task:
+            gaps = table.rows.loc[label, list(published.columns)].to_numpy(float) - np.array(method.values)
+            widest = int(np.abs(gaps).argmax())
+            row.append(f"{gaps[widest]:+.2f} {published.places[widest][0]}")
+
+        if counted:
+            row.append(f"{table.rows.loc[label, 'parameters'] / 1e6:.2f}")
+            row.append(_text(method.parameters))
+
+        for name in measured:
+            row += [_text(table.rows.loc[label, name]), _text(method.figures.get(name))]
+
+        rows.append(tuple(row))
+
+    opposite = _opposite(our_scores["mean"], published, labels, table.baseline)
+    return Comparison(published, header, tuple(rows), tuple(far_labels), opposite)
+
+
+def _text(value: float | None, width: float | None = None) -> str:
+    if value is None or np.isnan(value):
+        return "–"
+    return f"{value:.2f}" if width is None or np.isnan(width) else f"{value:.2f} ± {width:.2f}"
+
+
+def _ours(table: Table, published: PublishedTable) -> pd.DataFrame | None:
+    """Compute the published table's figure for our methods, columns mean and width; None if it cannot be computed.
+
+    Figures are computed from the published columns, whatever else the leaderboard counts.
+    """
+    if published.tasks and set(published.tasks) != set(table.tasks):
+        return None
+
+    runs = table.runs
+    if published.score in ("average", "total_error"):
+        if set(table.main_metrics.values()) != {published.metric}:
+            return None
+        score = runs["average"] * (len(table.tasks) if published.score == "total_error" else 1)
+        return _over_seeds(table, score)
+
+    if published.baseline != table.baseline:
+        return None
+
+    if published.score == "taskwise":
+        if set(table.main_metrics.values()) != {published.metric}:
+            return None
+        columns = {(task, published.metric): runs[table.main_column(task)] for task in table.tasks}
+        if published.metric.endswith("error"):  # relative to accuracy
+            columns = {(task, "accuracy"): 100.0 - values for (task, _), values in columns.items()}
+    else:
+        columns = {}
+        for task, metric in published.places:
+            complement = _COMPLEMENT.get(metric, "")
+            if f"{task}.{metric}" in runs:
+                columns[task, metric] = runs[f"{task}.{metric}"]
+            elif f"{task}.{complement}" in runs:
+                columns[task, metric] = 100.0 - runs[f"{task}.{complement}"]
+            else:
+                return None
+
+    values = pd.DataFrame(columns)
+    is_base = runs["method"] == table.baseline
+    base = values[is_base].set_index(runs["seed"][is_base])
+    references = base.reindex(runs["seed"]).fillna(base.mean()).set_axis(values.index)
+    signs = np.array([1.0 if higher_is_better(metric) else -1.0 for _, metric in columns])
+    gains: pd.DataFrame = relative_gain(values, references.where(references != 0), signs)
+
+    tasks = [task for task, _ in columns]
+    shares = [1.0 / (tasks.count(task) * len(set(tasks))) for task in tasks]  # of each metric within its task
+    return _over_seeds(table, gains.mul(shares).sum(axis=1, skipna=False))
+
+
+def _over_seeds(table: Table, score: pd.Series[float]) -> pd.DataFrame:
+    grouped = score.groupby(table.runs["method"], sort=False)
+    width = statistics.half_width(grouped.std(), grouped.count())
+    return pd.DataFrame({"mean": grouped.mean(), "width": width})
+
+
+def _opposite(
+    ours: pd.Series[float], published: PublishedTable, labels: list[str], baseline: str | None
+) -> tuple[str, ...]:
+    """Describe each method that is better than the baseline on one side and worse on the other."""
+    if baseline not in published.methods or baseline not in ours.index:
+        return ()
+
+    up = published.score in ("delta_i", "taskwise") or higher_is_better(published.metric)
+    sentences = []
+
+    for label in labels:
+        our_gain = (ours[label] - ours[baseline]) * (1 if up else -1)
+        published_gain = (published.figure(label) - published.figure(baseline)) * (1 if up else -1)
+        if our_gain * published_gain < 0:
+            words = [f"{abs(gain):.2f} {'better' if gain > 0 else 'worse'}" for gain in (our_gain, published_gain)]
+            sentences.append(f"{label} is {words[0]} than {baseline} here and {words[1]} in {published.source}.")
+
+    return tuple(sentences)

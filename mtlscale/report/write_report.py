@@ -1,0 +1,77 @@
+"""Report on an experiment's records as files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mtlscale.records import Ledger, RunRecord, write_atomically
+from mtlscale.report.charts.colors import page_looks
+from mtlscale.report.formats.markdown import markdown_cell
+from mtlscale.report.stats.curves import with_epochs
+from mtlscale.report.stats.frames import by_dataset, newest
+from mtlscale.report.studies.studies import studies
+from mtlscale.report.tables.leaderboard import Leaderboard
+from mtlscale.report.tables.method_tables import facts
+from mtlscale.report.tables.sheets import Sheet
+
+
+def write_report(
+    records: Sequence[RunRecord],
+    folder: Path,
+    name: str,
+    *,
+    ledger: Ledger | None = None,
+    board: Leaderboard | None = None,
+    description: str = "",
+) -> dict[str, Path]:
+    """Write the report's files, each whole or not at all; return kind -> its file.
+
+    These are leaderboard.md, .csv, .html and .png in the folder, and one of every other chart in its folder `pictures`.
+
+    Args:
+        records: The records to report.
+        folder: The folder of the report.
+        name: The experiment's name.
+        ledger: The ledger with the epochs of records that lack them.
+        board: The records' tables, where they are not read as usual.
+        description: The experiment's description.
+    """
+    from mtlscale.report.charts.canvas import save
+    from mtlscale.report.charts.interactive import drawn
+    from mtlscale.report.charts.plots import leaderboard_figure, pictures
+    from mtlscale.report.formats.html import page
+
+    board = Leaderboard.from_records(records) if board is None else board
+    if ledger is not None:
+        records = with_epochs(records, {name: drawn(table) for name, table in board.tables.items()}, ledger)
+
+    learned = "".join(
+        section.to_markdown(dataset if len(board.tables) > 1 else "")
+        for dataset, runs in by_dataset(newest(records)).items()
+        for section in facts(runs, board.known.get(dataset, ()))
+    )
+    study_text = "".join(study.to_markdown() for study in studies(records, board))
+
+    overall = board.overall()
+    overall_text = "" if overall is None else f"{Sheet.across(overall).to_markdown()}\n"
+    description_text = f"{markdown_cell(description)}\n\n" if description else ""
+    texts = {
+        "markdown": (
+            "leaderboard.md",
+            f"# {name}\n\n{description_text}{overall_text}{board.to_markdown()}{learned}{study_text}",
+        ),
+        "csv": ("leaderboard.csv", board.to_csv()),
+        "html": ("leaderboard.html", page(records, board, name, description=description)),
+    }
+
+    files = {kind: folder / file for kind, (file, _) in texts.items()}
+    for kind, (_, text) in texts.items():
+        write_atomically(files[kind], text.encode())
+    files["png"] = save(leaderboard_figure(board), folder / "leaderboard.png")
+    for kind, figure in pictures(records, board):
+        files[kind] = save(figure, folder / "pictures" / f"{kind}.png")
+    for kind, figure in [] if overall is None else overall.pictures(page_looks(newest(records), board.tables.values())):
+        files[kind] = save(figure, folder / "pictures" / f"{kind}.png")
+
+    return files

@@ -1,0 +1,1 @@
+"""Reinforcement learning: environments, soft actor-critic, rollout workers and report parts."""

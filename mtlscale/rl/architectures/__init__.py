@@ -1,0 +1,1 @@
+"""Architectures that act in environments, one file each."""

@@ -1,0 +1,1 @@
+"""Environments with demonstrations, one file per data set."""

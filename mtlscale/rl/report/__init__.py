@@ -1,0 +1,1 @@
+"""Report parts for episodes and sample efficiency."""

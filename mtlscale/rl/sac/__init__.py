@@ -1,0 +1,1 @@
+"""Soft actor-critic: networks, replay buffer and losses."""

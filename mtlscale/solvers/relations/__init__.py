@@ -1,0 +1,1 @@
+"""Relations between tasks: conflicts, groups and transfer."""

@@ -1,0 +1,1 @@
+"""Diagnosis of task relatedness before a sweep."""

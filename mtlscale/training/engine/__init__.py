@@ -1,0 +1,1 @@
+"""The training loop: session, phases, loss sources, batches and checkpoints."""

@@ -1,0 +1,262 @@
+"""Session: everything that changes while a phase trains, and how one step changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mtlscale.architectures import MultiTaskModule, NetworkSource, Source, Turn
+from mtlscale.config import TrainingSpec
+from mtlscale.data import Batch, EpochSampler
+from mtlscale.objectives import ObjectiveModule
+from mtlscale.training.diagnosis.affinity import task_affinity
+from mtlscale.training.diagnosis.replay import random_state, replayed, statistics_kept
+from mtlscale.training.engine.batches import Part
+from mtlscale.training.gradients.update import StepResult, Update
+
+Micros = Sequence[Sequence[Batch]]  # micro-batches of a step, each one batch per stream
+
+
+@dataclass
+class Mover:
+    """Mover of a turn, one of the updates of a step: a source, an update, an optimiser, and the samples it works on.
+
+    Attributes:
+        share: stream -> indices of its samples among all; None for all of them.
+        query: the same for the other half, for balancers that need losses of data the update does not see.
+    """
+
+    turn: Turn
+    settings: TrainingSpec
+    source: Source
+    update: Update
+    optimizer: torch.optim.Optimizer
+    sampler: EpochSampler
+    share: Mapping[str, Tensor] | None = None
+    query: tuple[EpochSampler, Mapping[str, Tensor]] | None = None
+
+    def steps(self, epoch: int) -> Iterator[tuple[dict[str, Tensor], dict[str, Tensor] | None]]:
+        """Yield the indices of each step's samples, and of its query samples."""
+        queries = None if self.query is None else _shared(self.query[0].epoch(epoch), self.query[1])
+        for indices in _shared(self.sampler.epoch(epoch), self.share):
+            yield indices, None if queries is None else next(queries)
+
+    def schedule(self, step: int, total: int) -> None:
+        """Set the learning rate of step `step` (from 0) of `total`."""
+        if self.settings.schedule != "constant":
+            last = self.turn.last_lr
+            for group in self.optimizer.param_groups:
+                group["lr"] = last + (self.settings.lr - last) * schedule_factor(self.settings, step, total)
+
+    def rests(self, epoch: int, epochs: int) -> bool:
+        """Return whether its turn has not begun in epoch `epoch`, from 1, of `epochs`."""
+        return epoch <= round(self.turn.rest * epochs)
+
+    @property
+    def lr(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
+
+
+class Session:
+    """Modules, movers and choices of one phase; its `state_dict` is all that a checkpoint needs of them.
+
+    `main` is the turn whose losses and weights a record keeps; default is the first.
+    """
+
+    def __init__(
+        self, model: MultiTaskModule, objective: ObjectiveModule | None, movers: Sequence[Mover], main: str = ""
+    ) -> None:
+        self.model, self.objective, self.movers = model, objective, list(movers)
+        self.place = [mover.turn.name for mover in movers].index(main) if main else 0  # of the main mover
+        self.best: dict[str, dict[str, Tensor]] = {}  # "" or the task -> the parameters of its best epoch
+
+    @property
+    def main(self) -> Mover:
+        return self.movers[self.place]
+
+    def turns(
+        self, parts: Sequence[Part], epoch: int, epochs: int, step: int, total: int
+    ) -> Iterator[tuple[int, StepResult]]:
+        """Take one step of each mover that does not rest, and yield its position and result.
+
+        `step` counts from 0, of `total` in all epochs.
+        """
+        for position, (mover, part) in enumerate(zip(self.movers, parts, strict=True)):
+            mover.schedule(step, total)
+            if not mover.rests(epoch, epochs):
+                self.show(mover, [mover_part.micros for mover_part in parts])
+                yield position, self.step(mover, part.micros, part.query)
+
+    def show(self, mover: Mover, micros: Sequence[Micros]) -> None:
+        """Show a mover's source the micro-batches and the optimiser of its companion, before the mover's step.
+
+        `micros` are those of every mover in this step.
+        """
+        if mover.turn.beside:
+            companion = [candidate.turn.name for candidate in self.movers].index(mover.turn.beside)
+            assert isinstance(mover.source, NetworkSource)
+            mover.source.look_at(micros[companion], self.movers[companion].optimizer)
+
+    def step(self, mover: Mover, micros: Micros, query: Micros | None = None) -> StepResult:
+        """Take one turn: differentiate, combine, step, and notify network and objective.
+
+        A skipped step moves nothing.
+        """
+        model, update = self.model, mover.update
+        for any_mover in self.movers:
+            # The previous step's gradients would take memory beside this step's activations.
+            any_mover.update.ways.zero()
+
+        objective = self.objective if mover.turn.objective else None
+        if model.affinity_every and mover is self.main and update.count % model.affinity_every == 0:
+            partition, context = update.partition, (update.workers, update.device)
+            model.add_affinity(task_affinity(model, partition, mover.source, micros, mover.lr, *context))
+
+        looks_again = update.balancer.looks_again and not update.partition.independent and len(update.names) > 1
+        rng_states = random_state(update.device) if looks_again else None
+
+        result = update(
+            [mover.source(micro) for micro in micros],
+            sizes=mover.source.sizes(micros) if update.amp == "fp16" else None,
+            scale=self._task_scale(mover),
+            penalty=lambda: _penalty(model, objective),
+            query=None if query is None else [mover.source(micro, terms=False) for micro in query],
+        )
+
+        if result.skipped:
+            model.discard_step()
+            if objective is not None:
+                objective.discard_step()
+            return result
+
+        if objective is not None:
+            objective.reduce(update.workers.sum)
+        mover.optimizer.step()
+        model.after_step(mover.lr, update.workers.sum)
+        if objective is not None:
+            objective.after_step(mover.lr)
+
+        if rng_states is not None:
+            with replayed(rng_states, update.device), statistics_kept(model), torch.no_grad():
+                losses_after = [mover.source(micro, terms=False) for micro in micros]
+                update.look_again(losses_after, self._task_scale(mover))
+
+        return result
+
+    def _task_scale(self, mover: Mover) -> Tensor | None:
+        """Return the factors [T] of a turn's losses, None for ones.
+
+        They are T times the objective's task weights, times the network's.
+        """
+        objective = self.objective if mover.turn.objective else None
+        weights = None if objective is None else objective.task_weights()
+        scale = None if weights is None else weights.to(torch.float64) * len(mover.update.names)
+
+        network_weights = self.model.task_weights() if mover.turn.source == "tasks" else None
+        if network_weights is None:
+            return scale
+        network_weights = network_weights.detach().to(torch.float64)
+        return network_weights if scale is None else network_weights * scale
+
+    def keep(self, groups: Sequence[str]) -> None:
+        """Record the current parameters as the best so far of the whole network (""), or of these tasks."""
+        for group in groups:
+            self.best[group] = self._snapshot(group)
+
+    @contextmanager
+    def chosen(self) -> Iterator[None]:
+        """Load the best recorded parameters into the network inside the context."""
+        final = deepcopy(self.model.state_dict())
+        for state in self.best.values():
+            self.model.load_state_dict(state, strict=False)
+        try:
+            yield
+        finally:
+            self.model.load_state_dict(final)
+
+    def _snapshot(self, group: str) -> dict[str, Tensor]:
+        state = self.model.state_dict()
+        if group:
+            parameter_ids = {id(p) for p in self.model.task_parameters(group)}
+            keys = {key for key, p in self.model.named_parameters() if id(p) in parameter_ids}
+            modules = {key.rpartition(".")[0] for key in keys}
+            keys |= {key for key, _ in self.model.named_buffers() if key.rpartition(".")[0] in modules}
+            state = {key: state[key] for key in keys}
+        return {key: value.detach().clone() for key, value in state.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "model": self.model.state_dict(),
+            "objective": None if self.objective is None else self.objective.state_dict(),
+            "optimizers": {mover.turn.name: mover.optimizer.state_dict() for mover in self.movers},
+            "updates": {mover.turn.name: mover.update.state_dict() for mover in self.movers},
+            "best": self.best,
+            "memory": self.model.memory_state(),
+        }
+
+    def load_state_dict(self, content: Mapping[str, Any]) -> None:
+        """Restore a state that lies on the host: optimisers move to the device what belongs there, and nothing else."""
+        self.model.load_state_dict(content["model"])
+        if self.objective is not None:
+            self.objective.load_state_dict(content["objective"])
+        for mover in self.movers:
+            mover.optimizer.load_state_dict(content["optimizers"][mover.turn.name])
+            mover.update.load_state_dict(content["updates"][mover.turn.name])
+        self.best = dict(content["best"])
+        self.model.load_memory_state(content.get("memory", {}))
+
+
+def _penalty(model: MultiTaskModule, objective: ObjectiveModule | None) -> Tensor | None:
+    """Return the network's and the objective's penalty together."""
+    network_penalty, objective_penalty = model.penalty(), None if objective is None else objective.penalty()
+    return (
+        network_penalty
+        if objective_penalty is None
+        else objective_penalty
+        if network_penalty is None
+        else network_penalty + objective_penalty
+    )
+
+
+def _shared(steps: Iterator[dict[str, Tensor]], share: Mapping[str, Tensor] | None) -> Iterator[dict[str, Tensor]]:
+    """Convert positions within a share to indices among all samples."""
+    for indices in steps:
+        yield indices if share is None else {stream: share[stream][index] for stream, index in indices.items()}
+
+
+def make_optimizer(
+    settings: TrainingSpec, parameters: Sequence[Tensor], betas: tuple[float, float] | None = None
+) -> torch.optim.Optimizer:
+    """Return the optimiser that the settings choose, of the given parameters."""
+    if settings.optimizer in ("sgd", "nesterov"):
+        nesterov = settings.optimizer == "nesterov" and settings.momentum > 0  # without momentum they are the same
+        decay = settings.weight_decay
+        return torch.optim.SGD(
+            parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=decay, nesterov=nesterov
+        )
+    optimizer_class = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.AdamW
+    return optimizer_class(
+        parameters, lr=settings.lr, weight_decay=settings.weight_decay, foreach=True, betas=betas or (0.9, 0.999)
+    )
+
+
+def schedule_factor(settings: TrainingSpec, step: int, total: int) -> float:
+    """Return the learning rate of a step (from 0) of `total`, over `settings.lr`.
+
+    TOMATO's exponential decay has a continuous exponent, and AASPC's is inverse (with steps for its p).
+    """
+    if settings.schedule == "constant":
+        return 1.0
+    if settings.schedule == "exponential":
+        decayed: float = settings.decay_rate ** (step / settings.decay_steps)
+        return decayed
+    if settings.schedule == "inverse":
+        inverse: float = (1 + step / settings.decay_steps) ** -settings.decay_rate
+        return inverse
+    return 0.5 * (1 + torch.cos(torch.tensor(torch.pi * step / total)).item())

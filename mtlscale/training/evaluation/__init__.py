@@ -1,0 +1,1 @@
+"""Evaluation of splits: metrics, epoch selection, bootstrap and robustness."""

@@ -1,0 +1,78 @@
+"""Bootstrap over the items of a split, of one network or of a batch of trials."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from mtlscale.config import TaskSuite
+from mtlscale.data import Workers
+from mtlscale.metrics import item_sums, poisson_weights, read_sums, resampled, sums_per_item, vectorised
+from mtlscale.records import ItemErrors
+from mtlscale.training.engine.seeds import derive_seed
+
+REPLICATES = 100  # a standard error from so many is itself right to 7 %
+
+
+class ItemBootstrap:
+    """Bootstrap replicates of every task's main metric, for every trial.
+
+    Tasks whose main metric is no ratio of sums over items are left out.
+    """
+
+    def __init__(self, suite: TaskSuite, trials: int, device: torch.device) -> None:
+        self._trials = trials
+        self._tasks = {task.name: task for task in suite.tasks if resampled(task)}
+        self._whole = len(self._tasks) == len(suite.tasks) and len({task.metrics[0] for task in suite.tasks}) == 1
+        self._sums = {
+            name: torch.zeros(trials, REPLICATES, sums_per_item(task), dtype=torch.float64, device=device)
+            for name, task in self._tasks.items()
+        }
+
+    def weights(self, stream: str, index: Tensor, device: torch.device) -> Tensor:
+        """Return the bootstrap weights [n, replicates] of the items at the indices `index` of a stream."""
+        return poisson_weights(derive_seed("items", stream), index.to(device), REPLICATES)
+
+    @torch.no_grad()
+    def add(self, name: str, predictions: Tensor, target: Tensor, weights: Tensor) -> None:
+        """Add a task's predictions [trials, n, outputs, ...] with their labels [n, ...]."""
+        task = self._tasks.get(name)
+        if task is None or not len(target):
+            return
+        if vectorised(task):
+            shares = vmap(lambda prediction: item_sums(task, prediction, target))(predictions)
+        else:
+            shares = torch.stack([item_sums(task, prediction, target) for prediction in predictions])
+        self._sums[name] += weights.T @ shares
+
+    def results(self, workers: Workers | None = None) -> list[ItemErrors | None]:
+        """Return what every trial's record keeps, over all workers."""
+        if not self._sums:
+            return [None] * self._trials
+        sizes = [sums.shape[-1] for sums in self._sums.values()]
+        total = (workers or Workers()).sum(torch.cat(list(self._sums.values()), dim=-1)).cpu()
+        parts = zip(self._tasks.items(), total.split(sizes, dim=-1), strict=True)
+        replicates = {name: read_sums(task, sums) for (name, task), sums in parts}  # task -> [trials, replicates]
+        return [
+            self._errors({name: task_replicates[trial] for name, task_replicates in replicates.items()})
+            for trial in range(self._trials)
+        ]
+
+    def _errors(self, found: dict[str, Tensor]) -> ItemErrors:
+        errors = {}
+        filled = []
+        for name, values in found.items():
+            defined = values[~values.isnan()]  # a replicate may leave out all of a task's few items
+            if len(defined) > 1:
+                errors[name] = _short(defined.std().item())
+                filled.append(torch.where(values.isnan(), defined.mean(), values))
+        means = torch.stack(filled).mean(0).tolist() if self._whole and filled else []
+        return ItemErrors(errors=errors, means=[_short(value) for value in means])
+
+
+def _short(value: float) -> float:
+    """Round to six digits: records of many runs lie in memory and in one file."""
+    return float(f"{value:.6g}") if math.isfinite(value) else value

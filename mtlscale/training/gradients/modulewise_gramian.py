@@ -1,0 +1,192 @@
+"""Gradient strategy for balancers that decide module by module.
+
+Task gradients are made at the noticed modules, plain sums elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mtlscale.data import Losses
+from mtlscale.training.gradients.gramian import Gradients, accumulate, combine, gramian
+from mtlscale.training.gradients.per_task import Partition, TaskGradients, collect, dense_everywhere, reduce, values_of
+from mtlscale.training.gradients.step_stats import Means, head_weights
+from mtlscale.training.gradients.strategies import Asked, Draft, Ways
+
+
+@dataclass(frozen=True)
+class _Gathered:
+    """Gradients of a step, summed over workers.
+
+    Attributes:
+        table: sums of losses and counts [2, T].
+        rows: [T] x noticed parameters; times `unscaled` those of the sums of losses.
+        unscaled: factors [T] from what was differentiated to the sums of losses.
+        plain: from the means to what no module decides, in the order of `Partition.all`: the other parameters'
+            gradients, and those of an objective's terms.
+        all: returns every gradient there is.
+    """
+
+    table: Tensor
+    rows: list[Gradients]
+    unscaled: Tensor | float
+    plain: Callable[[Means], Gradients]
+    all: Callable[[], list[Tensor]]
+
+
+def by_modules(ways: Ways, asked: Asked) -> Draft:
+    """Draft the update with one decision for each module.
+
+    Nothing is differentiated task by task where only the tasks' sum is needed, in steps of one micro-batch: the losses
+    weighted by their counts are differentiated once.
+    """
+    partition = ways.partition
+    gathered = _at_once(ways, asked) if len(asked.micros) == 1 else _task_by_task(ways, asked)
+    parts, start = [], 0
+    for indices in partition.modules:
+        parts.append([row[start : start + len(indices)] for row in gathered.rows])
+        start += len(indices)
+
+    size = len(ways.names)
+    k = torch.stack([gramian(part, ways.ones()) for part in parts]) if parts else ways.ones().new_zeros(0, size, size)
+
+    means = ways.means(asked, gathered.table, k, gathered.all)
+    per_sum = means.per_sum * gathered.unscaled
+    weights, state = ways.balance(asked, means, means.gramian(per_sum))
+
+    ways.zero()
+    for parameter, gradient in zip(partition.all, gathered.plain(means), strict=True):
+        parameter.grad = gradient
+
+    unmoved = []
+    for indices, part, row in zip(partition.modules, parts, weights, strict=True):
+        module = [partition.shared[index] for index in indices]
+        if not bool(row.any()):
+            unmoved += module
+            continue
+        for parameter, gradient in zip(module, combine(part, row * per_sum, module), strict=True):
+            if gradient is not None:
+                parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+
+    penalty = asked.penalty()
+    if penalty is not None:
+        penalty.backward(inputs=partition.all if partition.partial else None)
+    ways.densify()
+    return Draft(means.losses, torch.full_like(means.losses, float("nan")), state, still=unmoved)
+
+
+def _noticed(ways: Ways) -> list[int]:
+    """Return the positions of the noticed parameters among the shared ones, module by module."""
+    return [index for indices in ways.partition.modules for index in indices]
+
+
+def _at_once(ways: Ways, asked: Asked) -> _Gathered:
+    partition, workers = ways.partition, ways.workers
+    noticed = [partition.shared[index] for index in _noticed(ways)]
+    g, micro = TaskGradients.empty(partition), []
+    for losses in asked.micros[0]:
+        g.note(losses)
+        micro.append(losses)
+
+    table = workers.sum(ways.table(g))
+    factors, sizes = ways.factors(asked)
+
+    rows: list[Gradients] = [[None] * len(noticed) for _ in ways.names]
+    for losses in micro if noticed else ():
+        for task, total in zip(losses.tasks, losses.sums, strict=True):
+            scaled = total if factors is None else total * factors[task]
+            accumulate(rows[task], torch.autograd.grad(scaled, noticed, retain_graph=True, allow_unused=True))
+
+    per_sum = head_weights(ways.balancer, table[0], table[1] > 0) / table[1].clamp(min=1)
+    per_sum = per_sum if asked.scale is None else per_sum * asked.scale
+    plain = _plain(micro, per_sum * asked.loss_scale, asked.loss_scale, partition, {id(p) for p in noticed})
+    micro.clear()
+
+    if workers.size > 1:
+        everything = dense_everywhere(plain, partition.all)
+        for row in rows:
+            everything += dense_everywhere(row, noticed)
+        workers.sum_many(everything)
+
+    return _Gathered(
+        table,
+        rows,
+        sizes / asked.loss_scale,
+        lambda means: [None if g is None else _dense(g) / asked.loss_scale for g in plain],
+        lambda: values_of([plain, *rows]),
+    )
+
+
+def _plain(
+    micro: Sequence[Losses], factors: Tensor, extra_factor: float, partition: Partition, noticed: set[int]
+) -> Gradients:
+    """Return the gradients of the losses times `factors` [T] and of an objective's terms, if there are any.
+
+    The losses take one backward pass, to the parameters that are not noticed, and the terms another. The gradients are
+    in the order of `Partition.all`.
+    """
+    total: Tensor | None = None
+    extra: Tensor | None = None
+    for losses in micro:
+        for task, loss_sum in zip(losses.tasks, losses.sums, strict=True):
+            part = loss_sum * factors[task].to(loss_sum.dtype)
+            total = part if total is None else total + part
+        if losses.extra is not None and losses.extra.requires_grad:
+            term = losses.extra * extra_factor
+            extra = term if extra is None else extra + term
+
+    everything = partition.all
+    shared, own_end = len(partition.shared), len(everything) - len(partition.extra)
+    unnoticed = [index for index in range(own_end) if id(everything[index]) not in noticed]
+    reached = [*range(shared), *range(own_end, len(everything))]
+
+    gradients: Gradients = [None] * len(everything)
+    for loss, indices, keep in ((total, unnoticed, extra is not None), (extra, reached, False)):
+        if loss is not None and loss.requires_grad and indices:
+            targets = [everything[index] for index in indices]
+            new_gradients = torch.autograd.grad(loss, targets, retain_graph=keep, allow_unused=True)
+            _add(gradients, indices, new_gradients)
+
+    return gradients
+
+
+def _task_by_task(ways: Ways, asked: Asked) -> _Gathered:
+    partition = ways.partition
+    factors, sizes = ways.factors(asked)
+    unscaled = sizes / asked.loss_scale
+    g = collect(asked.micros, partition, factors, asked.loss_scale)
+    table = ways.table(g)
+    reduce(g, table, partition, ways.workers, True)
+    noticed = _noticed(ways)
+    unnoticed = sorted(set(range(len(partition.shared))) - set(noticed))
+
+    def plain(means: Means) -> Gradients:
+        weights = head_weights(ways.balancer, means.losses, means.present) * means.per_sum * unscaled
+        rows = [[row[index] for index in unnoticed] for row in g.shared]
+        gradients: Gradients = [None] * len(partition.shared)
+        _add(gradients, unnoticed, combine(rows, weights, [partition.shared[index] for index in unnoticed]))
+        for row, weight, group in zip(g.own, weights, partition.own, strict=True):
+            gradients += combine([row], weight.reshape(1), group)
+        gradients += [None] * len(partition.extra)
+        terms = [None if term is None else _dense(term) / asked.loss_scale for term in (*g.extra_shared, *g.extra_own)]
+        reached = [*range(len(partition.shared)), *range(len(gradients) - len(partition.extra), len(gradients))]
+        _add(gradients, reached, terms)
+        return gradients
+
+    return _Gathered(table, [[row[index] for index in noticed] for row in g.shared], unscaled, plain, g.all)
+
+
+def _add(total: Gradients, places: Sequence[int], gradients: Sequence[Tensor | None]) -> None:
+    """Add `gradients` to `total` at the positions `places`, where there are any."""
+    for index, gradient in zip(places, gradients, strict=True):
+        if gradient is not None:
+            previous = total[index]
+            total[index] = gradient if previous is None else previous + gradient
+
+
+def _dense(gradient: Tensor) -> Tensor:
+    return gradient.to_dense() if gradient.is_sparse else gradient

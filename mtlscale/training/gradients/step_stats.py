@@ -1,0 +1,140 @@
+"""Step statistics that a balancer gets and what follows from its answer, over any leading dimensions.
+
+The leading dimensions are those of one run, none, or of a batch of trials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mtlscale.balancing import Balancer, State
+from mtlscale.config import UserError
+
+
+class Diverged(Exception):
+    """Loss or gradient that is not a finite number; the message names method, task and step."""
+
+
+@dataclass(frozen=True)
+class Means:
+    """Statistics of one step on the host, float64.
+
+    Attributes:
+        losses: mean losses [..., T], NaN where a task has no label.
+        present: which tasks have a label [..., T].
+        bad: which losses the balancer cannot take [..., T].
+        counts: numbers of labelled entries [..., T].
+        scale: factors of the losses [..., T].
+        k: products of the tasks' gradients as they were differentiated, [..., T, T], of `modules` [M, T, T]; or None.
+    """
+
+    losses: Tensor
+    present: Tensor
+    bad: Tensor
+    counts: Tensor
+    scale: Tensor
+    k: Tensor | None
+
+    @classmethod
+    def of(
+        cls,
+        numbers: Tensor,
+        balancer: Balancer,
+        size: int,
+        *,
+        scaled: bool,
+        gramian: bool,
+        modules: int | None = None,
+    ) -> Means:
+        """Read the statistics off one tensor [..., n]: sums, counts, factors if `scaled`, then products if `gramian`.
+
+        With `modules`, the products are those of so many modules.
+        """
+        sums, counts, remaining = numbers[..., :size], numbers[..., size : 2 * size], numbers[..., 2 * size :]
+
+        scale = torch.ones_like(sums)
+        if scaled:
+            scale, remaining = remaining[..., :size], remaining[..., size:]
+
+        k = None
+        if modules is not None:
+            k = remaining[..., : modules * size * size].reshape(modules, size, size)
+        elif gramian:
+            k = remaining[..., : size * size].unflatten(-1, (size, size))
+
+        return cls(*mean_losses(sums, counts, balancer), counts, scale, k)
+
+    @property
+    def per_sum(self) -> Tensor:
+        """The factors [..., T] from the sum of a task's losses to what is balanced."""
+        return self.scale / self.counts.clamp(min=1)
+
+    def gramian(self, per_sum: Tensor) -> Tensor | None:
+        """Return the products of the gradients times `per_sum` [..., T], as [..., T, T]."""
+        return None if self.k is None else self.k * per_sum.unsqueeze(-1) * per_sum.unsqueeze(-2)
+
+
+def mean_losses(sums: Tensor, counts: Tensor, balancer: Balancer) -> tuple[Tensor, Tensor, Tensor]:
+    """Return mean losses, which tasks are present, and which losses the balancer cannot take.
+
+    All are [..., T] like `sums` and `counts`; mean losses are NaN where a task is absent.
+    """
+    present = counts > 0
+    losses = sums / counts
+    bad = present & ~losses.isfinite()
+    if balancer.positive_losses:
+        bad |= present & (losses < 0)
+    return losses, present, bad
+
+
+def bad_loss(balancer: Balancer, losses: Tensor, bad: Tensor, names: Sequence[str], step: int) -> Exception:
+    """Return the exception for losses [T] of which some are `bad` [T]."""
+    index = int(bad.nonzero()[0])
+    name, value = names[index], float(losses[index])
+    if value == value and abs(value) != float("inf"):
+        return UserError(f"{balancer.name} needs losses ≥ 0, but task {name} has {value:g} in step {step}")
+    return Diverged(f"{balancer.name}: loss of task {name} is {value} in step {step}")
+
+
+def bad_gradient(balancer: Balancer, k: Tensor, names: Sequence[str], step: int) -> Diverged:
+    """Return the exception for products of gradients [..., T, T] that are not finite."""
+    index = int((~k.isfinite()).any(dim=-1).reshape(-1, len(names)).any(dim=0).nonzero()[0])
+    return Diverged(f"{balancer.name}: gradient of task {names[index]} is not finite in step {step}")
+
+
+def bad_weights(balancer: Balancer, weights: Tensor, step: int) -> Diverged:
+    """Return the exception for weights of which some are not finite."""
+    value = float(weights[~weights.isfinite()].reshape(-1)[0])
+    return Diverged(f"{balancer.name}: weights of {balancer.name} are {value} in step {step}")
+
+
+def told(balancer: Balancer, state: State, precision: float, scale: Tensor) -> State:
+    """Return the state with the hints filled in that the balancer asks for.
+
+    The hints are `precision`, the relative rounding error of the gradients, and `task_scale` [..., T], the factors of
+    the losses.
+    """
+    if not balancer.told:
+        return state
+    hints = {"precision": lambda old: torch.full_like(old, precision), "task_scale": lambda old: scale.to(old)}
+    return {**state, **{name: hints[name](state[name]) for name in balancer.told}}
+
+
+def clip_factors(squares: Tensor, limit: Tensor | float) -> Tensor:
+    """Return the factors [...] by which gradients are multiplied so that their norm is at most `limit`.
+
+    `squares` [...] are the sums of their entries' squares.
+    """
+    return (limit / (squares.sqrt() + 1e-6)).clamp(max=1.0)
+
+
+def head_weights(balancer: Balancer, weights: Tensor, present: Tensor) -> Tensor:
+    """Return the factors [..., T] of the tasks' own gradients where parameters are shared."""
+    if balancer.heads == "weighted":
+        return weights
+    value = 1.0 if balancer.heads == "sum" else 1.0 / weights.shape[-1]
+    return present.to(weights.dtype) * value

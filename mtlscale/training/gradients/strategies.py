@@ -1,0 +1,486 @@
+"""Gradient strategies: from the losses of a step to its gradients.
+
+They are one backward pass of weighted losses, one differentiation per task, or the tasks' gradients at a shared
+representation. Two more are in `layers` and `modules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from mtlscale.balancing import Balancer, JacobianBalancer, State, ValidationBalancer, balance, direct
+from mtlscale.config import UserError
+from mtlscale.data import Losses, Workers
+from mtlscale.training.gradients.gramian import Gradients, combine, cross_gramian, dense_jacobian, gramian
+from mtlscale.training.gradients.overlap import Overlap
+from mtlscale.training.gradients.per_task import (
+    Partition,
+    TaskGradients,
+    at_representation,
+    by_task,
+    collect,
+    reduce,
+    scatter,
+)
+from mtlscale.training.gradients.step_stats import (
+    Diverged,
+    Means,
+    bad_gradient,
+    bad_loss,
+    bad_weights,
+    head_weights,
+    told,
+)
+
+Micro = Iterable[Losses]  # the losses of one micro-batch, one per stream; differentiated as they come
+Penalty = Callable[[], Tensor | None]
+Amp = Literal["off", "bf16", "fp16"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Request of a step: its losses and the state it starts from.
+
+    `reused` are weights to keep, None to balance anew.
+    """
+
+    micros: Sequence[Micro]
+    sizes: Sequence[float] | None
+    scale: Tensor | None
+    penalty: Penalty
+    query: Sequence[Micro] | None
+    state: State
+    loss_scale: float
+    reused: Tensor | None
+    step: int
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Draft of an update that has not been accepted yet: its gradients are in place, its state is not.
+
+    `still` are parameters that the step is not to move at all.
+    """
+
+    losses: Tensor
+    weights: Tensor
+    state: State
+    finite: bool = True
+    still: Sequence[nn.Parameter] = ()
+
+
+@dataclass(frozen=True)
+class AtRepresentation:
+    """Representation z that some tasks share, and their gradients there [tasks, *z.shape]."""
+
+    z: Tensor
+    tasks: Sequence[int]
+    grads: Tensor
+
+
+class Overflow(Exception):
+    """Overflow of the gradients of a step, with the losses [T] that it had."""
+
+    def __init__(self, losses: Tensor) -> None:
+        super().__init__("overflow")
+        self.losses = losses
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Gradient strategies for one partition and balancer, which leave the gradients in `.grad`.
+
+    They hold no state but what can be computed anew. `precision` is the relative rounding error of the gradients.
+    """
+
+    names: tuple[str, ...]
+    partition: Partition
+    balancer: Balancer
+    workers: Workers
+    device: torch.device
+    amp: Amp
+    precision: float
+    overlap: Overlap | None = None  # sums gradients over workers while the backward pass of weighted losses goes on
+    dear: set[tuple[int, ...]] = field(default_factory=set)  # tasks and shapes for which layer by layer is no cheaper
+
+    def by_losses(self, asked: Asked) -> Draft:
+        """Draft the update by one backward pass of the weighted losses."""
+        partition = self.partition
+        parts: list[Tensor | None] = [None] * len(self.names)
+        g = TaskGradients([], [], [], [])
+        extra: Tensor | None = None
+        for losses in asked.micros[0]:
+            g.note(losses)
+            for task, total in zip(losses.tasks, losses.sums, strict=True):
+                parts[task] = _plus(parts[task], total)
+            extra = _plus(extra, losses.extra)
+
+        means = self.means(asked, self.workers.sum(self.table(g)))
+        weights, state = self.balance(asked, means, None)
+        per_sum = means.per_sum
+
+        self.zero()
+        penalty = self._shared_penalty(asked)
+        shared_loss = _weighted(parts, weights * per_sum)
+        inputs = partition.all if partition.partial else None
+
+        if partition.independent or self.balancer.heads == "weighted":
+            total_loss = _plus(_plus(shared_loss, extra), penalty)
+            with nullcontext() if self.overlap is None else self.overlap.reducing():
+                if total_loss is not None and total_loss.requires_grad:
+                    (total_loss * asked.loss_scale).backward(inputs=inputs)
+            return Draft(means.losses, weights, state, self._finish(asked, summed=self.overlap is not None))
+
+        head_loss = _weighted(parts, self._head_weights(weights, means.present) * per_sum)
+        own_parameters = [p for group in partition.own for p in group]
+        targets = [*partition.shared, *partition.extra]
+        for loss, parameters, keep in ((head_loss, own_parameters, True), (_plus(shared_loss, extra), targets, False)):
+            if loss is not None and loss.requires_grad and parameters:
+                loss = loss * asked.loss_scale
+                _assign(parameters, torch.autograd.grad(loss, parameters, retain_graph=keep, allow_unused=True))
+
+        if penalty is not None:
+            (penalty * asked.loss_scale).backward(inputs=inputs)
+
+        return Draft(means.losses, weights, state, self._finish(asked))
+
+    def by_gradients(self, asked: Asked) -> Draft:
+        """Draft the update by one differentiation per task, the Gramian of the means, and one combination."""
+        balancer, shared = self.balancer, self.partition.shared
+        g, table, unscaled = self._collect(asked, asked.micros)
+        needs_gramian = asked.reused is None and balancer.needs == "gramian" and bool(shared) and len(self.names) > 1
+        means = self.means(asked, table, gramian(g.shared, self.ones()) if needs_gramian else None, g.all)
+        per_sum = means.per_sum * unscaled
+
+        direction: list[Tensor] | None = None
+        if isinstance(balancer, JacobianBalancer):
+            numbers = torch.stack([per_sum, (means.losses * means.scale).nan_to_num()])
+            factors, losses = numbers.to(self.device, non_blocking=True)
+            jacobian = dense_jacobian(g.shared, factors, shared)
+            if not bool(torch.stack([rows.sum() for rows in jacobian]).isfinite().all()):
+                raise Diverged(f"{balancer.name}: a gradient is not finite in step {asked.step}")
+            direction, state = direct(balancer, jacobian, losses, asked.state, means.present)
+            weights = torch.full_like(means.losses, float("nan"))
+        elif isinstance(balancer, ValidationBalancer) and shared:
+            weights, state = self._by_query(balancer, asked, g, per_sum, means)
+        else:
+            weights, state = self.balance(asked, means, means.gramian(per_sum))
+
+        self.zero()
+        _assign(shared, combine(g.shared, weights * per_sum, shared) if direction is None else direction)
+        self.assign_own(g.own, self._head_weights(weights, means.present) * per_sum)
+        for parameters, gradients in ((shared, g.extra_shared), (self.partition.extra, g.extra_own)):
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                if gradient is not None:
+                    gradient = (gradient.to_dense() if gradient.is_sparse else gradient) / asked.loss_scale
+                    parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+
+        penalty = asked.penalty()
+        if penalty is not None:
+            penalty.backward(inputs=self.partition.all if self.partition.partial else None)
+            self.densify()
+
+        return Draft(means.losses, weights, state)
+
+    def by_representation(self, asked: Asked) -> Draft:
+        """Draft the update by the Gramian at the representation (MGDA-UB) and one backward pass through the trunk.
+
+        Tasks with inputs of their own have representations of different samples, hence orthogonal gradients there.
+        """
+        partition = self.partition
+        g = TaskGradients.empty(partition)
+        at_z: list[AtRepresentation] = []
+        k = torch.zeros(len(self.names), len(self.names), dtype=torch.float64, device=self.device)
+        extra: Tensor | None = None
+        factors, sizes = self.factors(asked)
+
+        for losses in asked.micros[0]:
+            g.note(losses)
+            extra = _plus(extra, losses.extra)
+            if not losses.sums:
+                continue
+            if losses.representation is None or not losses.branches:
+                raise UserError(
+                    f"{self.balancer.name} needs an architecture with one shared representation, such as hps"
+                )
+
+            grads = torch.stack(at_representation(g.own, losses, partition, factors))
+            at_z.append(AtRepresentation(losses.representation, losses.tasks, grads))
+            flat = grads.flatten(1)
+            flat = flat if flat.dtype == torch.float64 else flat.float()  # squares of scaled halves would overflow
+            k += by_task((flat @ flat.T).to(torch.float64), losses.tasks, len(self.names))
+
+        table = self.table(g)
+        self.workers.sum_many([table, k])
+        means = self.means(asked, table, k)
+        per_sum = means.per_sum * sizes
+
+        weights, state = self.balance(asked, means, means.gramian(per_sum / asked.loss_scale))
+        finite = self.through(asked, g, at_z, extra, weights, per_sum, means.present)
+        return Draft(means.losses, weights, state, finite)
+
+    def through(
+        self,
+        asked: Asked,
+        g: TaskGradients,
+        at_z: Sequence[AtRepresentation],
+        extra: Tensor | None,
+        weights: Tensor,
+        per_sum: Tensor,
+        present: Tensor,
+        made: Mapping[int, Sequence[Tensor | None]] = MappingProxyType({}),
+    ) -> bool:
+        """Propagate the weighted losses back from the representation, with an objective's terms, in one backward pass.
+
+        The tasks' own gradients are in `g`; `weights`, `per_sum` and `present` are [T]. `made` are gradients by task
+        that are there already, by their parameters' positions among what is shared. Return whether all gradients are
+        finite.
+        """
+        self.zero()
+        self.assign_own(g.own, self._head_weights(weights, present) * per_sum)
+
+        along = weights * per_sum
+        on_device = along.to(self.device, non_blocking=True)
+
+        outputs, grads = [], []
+        for entry in at_z:
+            first, last = entry.tasks[0], entry.tasks[-1]
+            contiguous = list(entry.tasks) == list(range(first, last + 1))  # as in one stream: nothing more is copied
+            factors = (
+                on_device[first : last + 1] if contiguous else along[list(entry.tasks)].to(on_device, non_blocking=True)
+            )
+            outputs.append(entry.z)
+            wide = entry.grads.flatten(1)
+            wide = wide if wide.dtype == torch.float64 else wide.float()  # weights keep their digits
+            grads.append((factors.to(wide.dtype) @ wide).to(entry.z.dtype).view_as(entry.z))
+
+        if extra is not None and extra.requires_grad:
+            outputs.append(extra * asked.loss_scale)
+            grads.append(torch.ones_like(extra))
+
+        shared = self.partition.shared
+        targets = [*(p for index, p in enumerate(shared) if index not in made), *self.partition.extra]
+        _assign(targets, torch.autograd.grad(outputs, targets, grads, allow_unused=True))
+
+        if made:
+            rows = [list(row) for row in zip(*made.values(), strict=True)]
+            parameters = [shared[index] for index in made]
+            _assign(parameters, combine(rows, along[list(at_z[0].tasks)], parameters))
+
+        penalty = self._shared_penalty(asked)
+        if penalty is not None:
+            (penalty * asked.loss_scale).backward(inputs=self.partition.all if self.partition.partial else None)
+        return self._finish(asked)
+
+    def _by_query(
+        self, balancer: ValidationBalancer, asked: Asked, g: TaskGradients, per_sum: Tensor, means: Means
+    ) -> tuple[Tensor, State]:
+        """Look ahead along the balancer's current weights, differentiate the query losses there, and come back."""
+        assert asked.query is not None, "whoever uses a balancer that needs query losses hands them over"
+        shared, ahead = self.partition.shared, balancer.lookahead(asked.state)
+
+        originals = [p.detach().clone() for p in shared]
+        with torch.no_grad():
+            move = combine(g.shared, ahead.to(per_sum) * per_sum * balancer.eta, shared)
+            for parameter, delta in zip(shared, move, strict=True):
+                if delta is not None:
+                    parameter.sub_(delta)
+
+        try:
+            q, table, unscaled = self._collect(asked, asked.query, terms=False)
+        finally:
+            with torch.no_grad():
+                for parameter, value in zip(shared, originals, strict=True):
+                    parameter.copy_(value)
+
+        query_means = self.means(asked, table, cross_gramian(q.shared, g.shared, self.ones(), self.ones()), q.all)
+        assert query_means.k is not None
+        cross = query_means.k * (query_means.per_sum * unscaled)[:, None] * per_sum[None, :]
+
+        # The balancer gets the query losses as they are: what they were multiplied by concerns their gradients alone.
+        state = told(balancer, asked.state, self.precision, torch.ones_like(means.scale))
+        weights, state = balance(balancer, query_means.losses, cross, state, means.present & query_means.present)
+        # A task without a label among the query data keeps the weight it has.
+        return torch.where(means.present & ~query_means.present, ahead.to(weights), weights), state
+
+    # -- pieces ----------------------------------------------------------------------------------------------------
+
+    def table(self, g: TaskGradients) -> Tensor:
+        """Return the sums of losses and the counts by task, [2, T], on this worker."""
+        return scatter(g.tasks, g.sums, g.counts, len(self.names), self.device)
+
+    def means(
+        self,
+        asked: Asked,
+        table: Tensor,
+        k: Tensor | None = None,
+        gradients: Callable[[], Sequence[Tensor]] | None = None,
+    ) -> Means:
+        """Return what the balancer gets, on the host; here a step waits for the device.
+
+        Args:
+            asked: the step's request.
+            table: sums of losses and counts [2, T].
+            k: products of gradients [T, T], or [M, T, T].
+            gradients: returns those that may have overflowed in fp16.
+
+        Raises:
+            Diverged: If a loss or a product is not a finite number.
+            UserError: If a loss is negative and the balancer cannot take that.
+            Overflow: If gradients overflowed in fp16.
+        """
+        size, scale = len(self.names), asked.scale
+
+        parts = [table.reshape(-1)]
+        if scale is not None:
+            parts.append(scale.to(torch.float64))
+        if k is not None:
+            parts.append(k.reshape(-1))
+
+        checked = gradients is not None and self.amp == "fp16"
+        if checked and gradients is not None:
+            parts.append(_finite(gradients(), self.device).to(torch.float64).reshape(1))
+
+        host = (torch.cat(parts) if len(parts) > 1 else parts[0]).cpu()
+        modules = len(k) if k is not None and k.ndim == 3 else None
+        means = Means.of(host, self.balancer, size, scaled=scale is not None, gramian=k is not None, modules=modules)
+
+        if bool(means.bad.any()):
+            raise bad_loss(self.balancer, means.losses, means.bad, self.names, asked.step)
+        infinite = means.k is not None and not bool(means.k.isfinite().all())
+        if self.amp == "fp16" and (infinite or (checked and not bool(host[-1]))):
+            raise Overflow(means.losses)
+        if infinite and means.k is not None:
+            raise bad_gradient(self.balancer, means.k, self.names, asked.step)
+
+        return means
+
+    def zero(self) -> None:
+        for parameter in self.partition.all:
+            parameter.grad = None
+
+    def _collect(
+        self, asked: Asked, micros: Sequence[Micro], terms: bool = True
+    ) -> tuple[TaskGradients, Tensor, Tensor | float]:
+        """Return a step's gradients and table, summed over workers.
+
+        Return also the factors from what was differentiated to the sums of losses.
+        """
+        factors, sizes = self.factors(asked)
+        g = collect(micros, self.partition, factors, asked.loss_scale)
+        table = self.table(g)
+        reduce(g, table, self.partition, self.workers, terms)
+        return g, table, sizes / asked.loss_scale
+
+    def factors(self, asked: Asked) -> tuple[list[float] | None, Tensor | float]:
+        """Return what the sums of losses are multiplied by before they are differentiated in fp16, and the sizes [T].
+
+        The factors are the loss scale over the sizes, so that the scale means the same for a label and for a map.
+        """
+        if self.amp != "fp16":
+            return None, 1.0
+        sizes = torch.tensor(asked.sizes or [1.0] * len(self.names), dtype=torch.float64)
+        if self.workers.size > 1:  # a worker without a sample knows no size
+            sizes = self.workers.max(sizes.to(self.device)).cpu()
+        return (asked.loss_scale / sizes).tolist(), sizes
+
+    def ones(self) -> Tensor:
+        return torch.ones(len(self.names), dtype=torch.float64, device=self.device)
+
+    def balance(self, asked: Asked, means: Means, k: Tensor | None) -> tuple[Tensor, State]:
+        """Return the weights [T] of the shared update, or [M, T], and the balancer's next state."""
+        if self.partition.independent or len(self.names) == 1:
+            return means.present.to(torch.float64), asked.state
+        if asked.reused is not None:
+            return asked.reused * means.present, asked.state
+
+        state = told(self.balancer, asked.state, self.precision, means.scale)
+        weights, after = balance(self.balancer, means.losses * means.scale, k, state, means.present)
+        if not bool(weights.isfinite().all()):
+            raise bad_weights(self.balancer, weights, asked.step)
+        return weights, after
+
+    def _head_weights(self, weights: Tensor, present: Tensor) -> Tensor:
+        """Return the factors [T] of the tasks' own gradients."""
+        return weights if self.partition.independent else head_weights(self.balancer, weights, present)
+
+    def assign_own(self, own: list[Gradients], factors: Tensor) -> None:
+        """Assign the tasks' own gradients times their factors [T]."""
+        for parameters, gradients, factor in zip(self.partition.own, own, factors.tolist(), strict=True):
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                if gradient is not None:
+                    parameter.grad = (gradient.to_dense() if gradient.is_sparse else gradient) * factor
+
+    def _shared_penalty(self, asked: Asked) -> Tensor | None:
+        """Return this worker's part of a penalty whose gradient will be summed over workers."""
+        penalty = asked.penalty()
+        return None if penalty is None else penalty / self.workers.size
+
+    def _finish(self, asked: Asked, *, summed: bool = False) -> bool:
+        """Sum `.grad` over workers, unless `summed`, and undo the loss scale; return whether all is finite.
+
+        Whether all is finite is checked in fp16 alone.
+        """
+        parameters = self.densify()
+        if self.workers.size > 1 and not summed and parameters:
+            _sum_gradients(parameters, self.workers)
+        if self.amp != "fp16":
+            return True
+        grads = [p.grad for p in parameters if p.grad is not None]
+        torch._foreach_div_(grads, asked.loss_scale)
+        return bool(_finite(grads, self.device))
+
+    def densify(self) -> list[nn.Parameter]:
+        """Make sparse gradients dense, since Adam and its like take no others, and return all parameters."""
+        parameters = self.partition.all
+        for parameter in parameters:
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.to_dense()
+        return parameters
+
+
+def _sum_gradients(parameters: Sequence[nn.Parameter], workers: Workers) -> None:
+    """Sum `.grad` over workers.
+
+    A parameter that has a gradient on no worker has none afterwards: an optimiser with momentum would move it.
+    """
+    missing = [p for p in parameters if p.grad is None]
+    owner_counts = parameters[0].new_tensor([float(p.grad is not None) for p in parameters])
+    for parameter in missing:
+        parameter.grad = torch.zeros_like(parameter)
+    workers.sum_many([*(p.grad for p in parameters if p.grad is not None), owner_counts])
+    if missing:
+        for parameter, count in zip(parameters, owner_counts.tolist(), strict=True):
+            parameter.grad = parameter.grad if count else None
+
+
+def _finite(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
+    """Return whether all numbers are finite, as a tensor on their device."""
+    if not tensors:
+        return torch.ones((), dtype=torch.bool, device=device)
+    return torch.stack(torch._foreach_norm(list(tensors), float("inf"))).isfinite().all()
+
+
+def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    return a if b is None else b if a is None else a + b
+
+
+def _weighted(parts: Sequence[Tensor | None], weights: Tensor) -> Tensor | None:
+    """Return the sum of weights[t] * parts[t] without stacking, so that each part keeps its own graph."""
+    total: Tensor | None = None
+    for part, weight in zip(parts, weights.tolist(), strict=True):
+        if part is not None:
+            total = _plus(total, part * weight)
+    return total
+
+
+def _assign(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient.to_dense() if gradient is not None and gradient.is_sparse else gradient

@@ -1,0 +1,125 @@
+"""Readers for the files of an archive or a folder, one after the other, without unpacking to disk."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from mtlscale.config import UserError
+
+_DAMAGED = (tarfile.ReadError, zipfile.BadZipFile, EOFError, lzma.LZMAError, zlib.error, RuntimeError, OSError)
+_COMPRESSED: tuple[tuple[bytes, Callable[..., Any]], ...] = (
+    (b"\x1f\x8b", gzip.open),
+    (b"\xfd7zXZ\x00", lzma.open),
+    (b"BZh", bz2.open),
+)
+_TAR_BLOCK = 512
+
+
+def read_members(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Yield (name, content) of the wanted files of a tar (any compression), a zip or a folder.
+
+    Names are relative, with forward slashes. A folder is read in the order of names, an archive in its own order. Every
+    member's name is checked, wanted or not.
+
+    Args:
+        source: The archive or the folder.
+        wanted: Predicate on a name: whether to yield that file.
+
+    Raises:
+        UserError: The source does not exist, the archive is damaged, or a member has an absolute name, `..` in its
+            name, or is a link or a device; such an archive is refused as a whole.
+    """
+    if source.is_dir():
+        for path in sorted(source.rglob("*")):
+            name = path.relative_to(source).as_posix()
+            if path.is_file() and wanted(name):
+                yield name, path.read_bytes()
+        return
+
+    if not source.is_file():
+        raise UserError(f"{source} does not exist")
+
+    try:
+        yield from (_zip_members if zipfile.is_zipfile(source) else _tar_members)(source, wanted)
+    except PermissionError:
+        raise
+    except _DAMAGED as error:
+        raise UserError(
+            f"{source} is truncated or is no tar or zip archive ({briefly(error)}); fetch it again"
+        ) from None
+
+
+def _tar_members(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    with _decompressed(source) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        for member in archive:
+            is_plain = member.isfile() or member.isdir()
+            check_name(source, member.name, "" if is_plain else f"a {'device' if member.isdev() else 'link'}")
+            if member.isfile() and wanted(normal_name(member.name)):
+                file = archive.extractfile(member)
+                assert file is not None
+                yield normal_name(member.name), file.read()
+        # tarfile takes a cut inside a header for the end of the archive; reading on lets the decompressor notice it.
+        while stream.read(1 << 20):
+            pass
+
+
+def _decompressed(source: Path) -> IO[bytes]:
+    with source.open("rb") as file:
+        start = file.read(8)
+    for magic, open_compressed in _COMPRESSED:
+        if start.startswith(magic):
+            return open_compressed(source)
+    if source.stat().st_size % _TAR_BLOCK:
+        raise tarfile.ReadError("its size is not that of whole blocks")
+    return source.open("rb")
+
+
+def _zip_members(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(source) as archive:
+        for member in archive.infolist():
+            mode = member.external_attr >> 16  # 0 if the archive was not made on Unix
+            kind = "" if stat.S_IFMT(mode) in (0, stat.S_IFREG, stat.S_IFDIR) else "a link or a device"
+            check_name(source, member.filename, kind)
+            if not member.is_dir() and wanted(normal_name(member.filename)):
+                yield normal_name(member.filename), archive.read(member)
+
+
+def briefly(error: Exception) -> str:
+    """Return an error's text on one line of at most 120 characters, since some texts hold whole file headers."""
+    return " ".join(str(error).split())[:120] or type(error).__name__
+
+
+def normal_name(name: str) -> str:
+    """Return a member's name without `./`, doubled slashes and a slash at its end."""
+    if "./" not in name and "//" not in name and not name.endswith(("/", ".")):  # true for nearly all names
+        return name
+    return PurePosixPath(name).as_posix()
+
+
+def check_name(source: Path, name: str, kind: str) -> None:
+    """Raise `UserError` for a member with an unsafe name or of an unsafe kind.
+
+    Args:
+        source: The archive, for the message.
+        name: The member's name as the archive has it; unsafe if it is absolute or contains `..`.
+        kind: Words for a link or a device, such as "a link"; empty for plain files and folders.
+    """
+    if (
+        not kind and not name.startswith("/") and not any(mark in name for mark in ("..", "\\", ":"))
+    ):  # true for nearly all
+        return
+
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or (path.parts[:1] and path.parts[0].endswith(":")):
+        raise UserError(f"{source} has the unsafe member {name!r}, outside its own folder; do not trust this archive")
+    if kind:
+        raise UserError(f"{source} has the member {name!r}, {kind}; repack it with plain files alone")

@@ -1,0 +1,1 @@
+"""Access to raw files: folders, archives, hubs, URLs."""

@@ -1,0 +1,1 @@
+"""Steps that all pipelines share: blocks, checks, features."""

@@ -1,0 +1,120 @@
+"""Functions mapped over Arrow tables, through Ray Data or in this process, with the same rows either way."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import ray.data
+
+Engine = Literal["ray", "local"]
+TableFunction = Callable[[pa.Table], pa.Table]
+Tell = Callable[[str, int, int], None]  # stage, rows done, rows in all
+
+
+class Blocks(Protocol):
+    """Table in blocks.
+
+    Results come in no particular order and in blocks of no particular size: sort them before writing.
+    """
+
+    def map(self, function: TableFunction, stage: str) -> Blocks:
+        """Apply a function to each block now and return the results as blocks.
+
+        The function must treat rows alike however they fall into blocks, be importable where it runs, and mark a bad
+        row instead of raising.
+
+        Args:
+            function: The function from a block to its result.
+            stage: The name of this step for the progress callback.
+        """
+        ...
+
+    def collect(self) -> pa.Table: ...
+
+
+@dataclass(frozen=True)
+class LocalBlocks:
+    """Blocks that this process works on one after the other."""
+
+    tables: list[pa.Table]
+    progress: Tell
+
+    def map(self, function: TableFunction, stage: str) -> LocalBlocks:
+        """Apply a function to each block in turn, reporting the rows done."""
+        total, rows_done, results = sum(map(len, self.tables)), 0, []
+        for table in self.tables:
+            results.append(function(table))
+            rows_done += len(table)
+            self.progress(stage, rows_done, total)
+        return LocalBlocks(results, self.progress)
+
+    def collect(self) -> pa.Table:
+        """Return all rows as one table."""
+        return pa.concat_tables(self.tables).combine_chunks()
+
+
+@dataclass(frozen=True)
+class RayBlocks:
+    """Blocks of a materialised Ray data set; the caller must have initialised Ray."""
+
+    dataset: ray.data.Dataset
+    progress: Tell
+
+    def map(self, function: TableFunction, stage: str) -> RayBlocks:
+        """Apply a function to each block on the cluster and wait for all results."""
+        ship_plugin(function)
+        lazy = self.dataset.map_batches(function, batch_format="pyarrow", batch_size=None, zero_copy_batch=True)
+        result = lazy.materialize()
+        rows = result.count()
+        self.progress(stage, rows, rows)
+        return RayBlocks(result, self.progress)
+
+    def collect(self) -> pa.Table:
+        """Return all rows as one table in this process."""
+        import ray
+
+        return pa.concat_tables(ray.get(self.dataset.to_arrow_refs())).combine_chunks()
+
+
+def blocks(tables: Iterable[pa.Table], engine: Engine, progress: Tell) -> Blocks:
+    """Return the tables as blocks that the engine can work on."""
+    if engine == "local":
+        return LocalBlocks(list(tables), progress)
+    return RayBlocks(dataset(list(tables)), progress)
+
+
+def dataset(tables: list[pa.Table], *, ordered: bool = False) -> ray.data.Dataset:
+    """Return a Ray data set with one block per table.
+
+    Args:
+        tables: The blocks.
+        ordered: Whether results keep the order of the blocks.
+    """
+    import ray.data
+    from ray.data.context import DataContext
+
+    for handler in logging.getLogger("ray.data").handlers:
+        if isinstance(handler, logging.StreamHandler):  # the console alone: Ray's log file keeps the plan of every step
+            handler.setLevel(logging.ERROR)
+
+    context = DataContext.get_current().copy()
+    context.enable_progress_bars = False  # mtlscale shows its own bar
+    context.execution_options.preserve_order = ordered
+    with DataContext.current(context):  # a data set keeps the context of its creation
+        return ray.data.from_arrow(tables)
+
+
+def ship_plugin(function: Any) -> None:
+    """Register a user's plugin file for pickling by value, since workers cannot import it as a module."""
+    function = getattr(function, "func", function)  # unwrap a partial
+    if function.__module__.startswith("mtlscale_plugin_"):
+        import ray.cloudpickle
+
+        ray.cloudpickle.register_pickle_by_value(sys.modules[function.__module__])

@@ -1,0 +1,209 @@
+"""Texts with labels, one stream per task: their words, splits by content, and tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mtlscale.config import SPLITS, Task, UserError, knob
+from mtlscale.config import named_files as files
+from mtlscale.data.format.texts import SEPARATOR, join_pairs, split_words
+from mtlscale.data.format.tokenizer import check_tokenizer, tokenize
+from mtlscale.data.sampling.splits import carve_validation, hash_split
+from pipelines._steps.word_vectors import VectorPipeline
+from pipelines._texts.text_features import with_features
+from pipelines._texts.token_ids import TextOptions, encode_samples, text_suite
+from pipelines.contract import Prepared, Work
+
+SHARES = {"train": 0.8, "val": 0.1, "test": 0.1}
+_FIELDS = ("id", "split", "stream", "label", "text", "second", "written", "written_second")
+
+
+class TextPipeline(VectorPipeline):
+    """Pipeline of labelled texts, or pairs of them, that become token ids."""
+
+    words: ClassVar[str | None] = "unicode"
+
+    length: int = knob(256, low=1, high=65536, help="words kept of a text, or of a pair with what stands between")
+    vocabulary: int = knob(20000, low=4, high=10_000_000, help="token ids in all, padding and unknown included")
+    min_count: int = knob(1, low=1, high=1e9, help="a rarer word is unknown")
+    tokenizer: str | None = knob(
+        None, file="tokenizer", help="folder of a pretrained model whose tokenizer makes the token ids; none: words"
+    )
+    features: str = knob(
+        "none", choices=("none", "mean", "first"), help="of the tokenizer's model, frozen, in place of token ids"
+    )
+
+    def options(self) -> dict[str, Any]:
+        """Return the knobs; a tokenizer counts by its content, and its model's weights only for features."""
+        if self.tokenizer is None:
+            return super().options()
+        folder = Path(self.tokenizer)
+        check_tokenizer(self.name, folder, weights=self.features != "none")
+        identity = files.identity({"tokenizer": files.known(self.tokenizer)})
+        return super().options() | (
+            {"tokenizer": files.tokenizer_hash(folder)} if self.features == "none" else identity
+        )
+
+    def check_vectors(self) -> None:
+        """Raise `UserError` before anything is read if `features`, `tokenizer` and `vectors` contradict."""
+        super().check_vectors()
+        if self.tokenizer is None and self.features != "none":
+            raise UserError(f"{self.name}: features = {self.features!r} are those of a model; name its `tokenizer`")
+        if self.tokenizer is not None and self.vectors != "none":
+            raise UserError(f"{self.name}: a pretrained model has vectors of its own; drop `vectors` or `tokenizer`")
+
+    def prepared_texts(self, rows: pa.Table, tasks: Sequence[Task], work: Work, notes: dict[str, Any]) -> Prepared:
+        """Return the encoded texts, with notes on texts that were cut, have no word, or occur in two splits.
+
+        Rows are no wider than the longest text needs.
+
+        Args:
+            rows: Rows of `sentences`.
+            tasks: The tasks, named like their streams.
+            work: The settings of the preparation.
+            notes: Notes to extend.
+        """
+        notes = notes | _counted("test_texts_in_train_or_val", rows, _seen(rows))
+        if self.tokenizer is not None:
+            return self._tokenized(rows, tasks, Path(self.tokenizer), work, notes)
+
+        rows = rows.drop_columns(["written", "written_second"])
+        pairs = rows["second"].null_count < len(rows)
+        first_words = (SEPARATOR,) if pairs else ()
+        options = TextOptions(self.length, self.vocabulary, self.min_count, first_words)
+        encoded, words = encode_samples(rows, partial(tokenise, length=self.length), options, work)
+
+        train = tokenise(rows.filter(pc.field("split") == "train"), self.length)["tokens"].combine_chunks()
+        notes |= _counted("texts_cut", encoded, pc.greater(encoded["words"], self.length))
+        notes |= _counted("texts_without_words", encoded, pc.equal(encoded["words"], 0))
+
+        width = max(1, min(self.length, pc.max(encoded["words"]).as_py() or 1))
+        inputs = _narrowed(encoded["input"].combine_chunks(), width)
+        encoded = encoded.set_column(encoded.column_names.index("input"), "input", inputs)
+
+        tables = {split: {task.name: _select(encoded, split, task) for task in tasks} for split in SPLITS}
+        return Prepared(
+            text_suite(self.name, tuple(tasks), words, width),
+            tables,
+            vocabulary=words,
+            extra=self.fit_vectors(train, words, work),
+            notes=notes,
+        )
+
+    def _tokenized(
+        self, rows: pa.Table, tasks: Sequence[Task], folder: Path, work: Work, notes: dict[str, Any]
+    ) -> Prepared:
+        """Return the rows encoded by a pretrained model's tokenizer, texts as written, or by the model's features."""
+        texts, seconds = (rows[name].to_pylist() for name in ("written", "written_second"))
+        tokens = tokenize(self.name, folder, texts, seconds, self.length)
+        inputs = pa.FixedSizeListArray.from_arrays(tokens.ids.ravel(), tokens.ids.shape[1])
+        encoded = rows.select(["id", "split", "stream", "label"]).append_column("input", inputs)
+        if cut := _counted("texts_cut", encoded, pc.greater(pa.array(tokens.counts, pa.int64()), tokens.most)):
+            notes |= cut | {"tokens_kept": tokens.most}
+
+        tokenizer_info = {
+            "sha256": files.tokenizer_hash(folder),
+            "padding": tokens.padding,
+            "separator": tokens.separator,
+        }
+        suite = text_suite(self.name, tuple(tasks), (), tokens.ids.shape[1])
+        suite = replace(suite, vocabulary_size=tokens.size, extras={"tokenizer": tokenizer_info})
+
+        if self.features != "none":
+            encoded, size = with_features(encoded, suite, folder, self.features, work)
+            suite = replace(suite, input_kind="vector", input_shape=(size,), vocabulary_size=None, extras={})
+
+        tables = {split: {task.name: _select(encoded, split, task) for task in tasks} for split in SPLITS}
+        return Prepared(suite, tables, notes=notes)
+
+
+def sentences(
+    stream: str,
+    ids: Sequence[str],
+    splits: Sequence[str],
+    labels: Sequence[float],
+    words: tuple[pa.Array, pa.Array],
+    written: tuple[Sequence[str | None], Sequence[str | None]],
+) -> pa.Table:
+    """Return the rows of one stream for `prepared_texts`.
+
+    Args:
+        stream: The stream's name.
+        ids: The id of each row.
+        splits: The split of each row.
+        labels: The label of each row.
+        words: Texts and second texts, null where there is none, as words between spaces.
+        written: The same texts as they are written.
+    """
+    columns = (pa.array(ids, pa.string()), pa.array(splits, pa.string()), pa.array([stream] * len(ids), pa.string()),
+               pa.array(labels, pa.float64()), *words, *(pa.array(text, pa.string()) for text in written))  # fmt: skip
+
+    return pa.table(dict(zip(_FIELDS, columns, strict=True)))
+
+
+def keys_of(text: pa.Array, second: pa.Array) -> list[str]:
+    """Return the key of each text or pair: its words, so that equal texts have equal keys."""
+    joined = pc.binary_join_element_wise(text, second, f" {SEPARATOR} ", null_handling="skip")
+    return [str(key) for key in joined.to_pylist()]
+
+
+def own_splits(keys: Sequence[str], salt: str) -> list[str]:
+    """Return splits of 80/10/10 by hash: the same text is in the same split, whatever its task."""
+    return [hash_split(key, SHARES, salt) for key in keys]
+
+
+def held_out(keys: Sequence[str], share: float, salt: str) -> list[str]:
+    """Return train or val for each text of a training part."""
+    return [carve_validation(key, share, salt) for key in keys]
+
+
+def tokenise(table: pa.Table, length: int) -> pa.Table:
+    """Convert texts and pairs to lists of words, pairs by `join_pairs`."""
+    text, second = (table[name].combine_chunks() for name in ("text", "second"))
+    tokens = split_words(text)
+    if second.null_count < len(second):
+        seconds = split_words(pc.fill_null(second, ""))
+        tokens = join_pairs(tokens, seconds, second.is_valid().to_pylist(), length)
+    return table.drop_columns(["text", "second"]).append_column("tokens", tokens)
+
+
+def _counted(what: str, rows: pa.Table, chosen: pa.ChunkedArray) -> dict[str, Any]:
+    """Return a note with the number of chosen rows per task; empty if there are none."""
+    counts = Counter(rows["stream"].filter(chosen).to_pylist())
+    return {what: dict(sorted(counts.items()))} if counts else {}
+
+
+def _seen(rows: pa.Table) -> pa.Array:
+    """Return a mask of the test rows whose text also occurs in train or validation of any task."""
+    keys = pa.array(keys_of(rows["text"].combine_chunks(), rows["second"].combine_chunks()), pa.string())
+    test = pc.equal(rows["split"], "test").combine_chunks()
+    return pc.and_(test, pc.is_in(keys, value_set=keys.filter(pc.invert(test))))
+
+
+def _narrowed(inputs: pa.FixedSizeListArray, width: int) -> pa.FixedSizeListArray:
+    matrix = inputs.flatten().to_numpy().reshape(len(inputs), inputs.type.list_size)
+    return pa.FixedSizeListArray.from_arrays(np.ascontiguousarray(matrix[:, :width]).ravel(), width)
+
+
+def _select(encoded: pa.Table, split: str, task: Task) -> pa.Table:
+    rows = encoded.filter((pc.field("split") == split) & (pc.field("stream") == task.name))
+    kind = pa.int16() if task.loss == "cross_entropy" else pa.float32()
+    return pa.table({"id": rows["id"], "input": rows["input"], f"target.{task.name}": rows["label"].cast(kind)})
+
+
+def class_tasks(classes: Mapping[str, Sequence[str]], metrics: Mapping[str, tuple[str, ...]]) -> list[Task]:
+    """Return tasks of classes; a task that `metrics` does not name reports accuracy."""
+    return [
+        Task(name=name, loss="cross_entropy", outputs=len(names), metrics=metrics.get(name, ("accuracy",)),
+             classes=tuple(names))
+        for name, names in classes.items()
+    ]  # fmt: skip

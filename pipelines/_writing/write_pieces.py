@@ -1,0 +1,166 @@
+"""Writer of a set that is computed piece by piece: shards by many tasks, merged in this process.
+
+The bytes depend neither on the writers nor on their number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mtlscale.config import SPLITS, TaskSuite, UserError
+from mtlscale.data.format.manifest import FileEntry
+from pipelines._steps.ray_tasks import each
+from pipelines._writing.shards import Shard, WriteShard, Written, labels
+from pipelines.contract import Pieces, Work
+
+GROUP_BYTES = 8 << 20  # of samples in a row group; the encoder needs the same amount again
+GROUP_ROWS = 8192
+SHARD_BYTES = 64 << 20  # of samples in a shard
+FEW, LEAST = 32, 1 << 20  # a small set is cut into about FEW shards of at least LEAST bytes
+
+
+@dataclass
+class Result:
+    """The written files and the additions to the manifest.
+
+    Attributes:
+        files: The files.
+        types: Column -> type of its numbers.
+        counts: Task -> split -> samples with a label.
+        class_counts: Task -> split -> class -> samples.
+        extras: Additions to the suite's extras.
+        notes: Additions to the notes.
+    """
+
+    files: list[FileEntry]
+    types: dict[str, str]
+    counts: dict[str, dict[str, int]]
+    class_counts: dict[str, dict[str, dict[str, int]]]
+    extras: dict[str, Any]
+    notes: dict[str, Any]
+
+
+def write_pieces(out: Path, name: str, suite: TaskSuite, pieces: Pieces, work: Work) -> Result:
+    """Write `<split>/<stream>/<number>.parquet` below `out`."""
+    shards = list(_cut(name, suite, pieces))
+    for shard in shards:
+        (out / shard.path).parent.mkdir(parents=True, exist_ok=True)
+
+    compute = pieces.compute
+    write = WriteShard(name, str(out), compute, strict=not work.skip_bad, deliver=work.deliver)
+    written = dict[str, Written]()
+    stopped, rows_done, total = False, 0, sum(len(shard.rows) for shard in shards)
+    work.progress("decode", 0, total)
+
+    with closing(
+        each(write, shards, work.engine, lambda: not stopped, plugins=[compute, getattr(compute, "decode", compute)])
+    ) as results:
+        for shard_result in results:
+            if shard_result.wrong is not None:
+                raise UserError(shard_result.wrong)
+            if shard_result.error is not None:
+                raise OSError(*shard_result.error)
+            written[shard_result.shard] = shard_result
+            stopped = stopped or bool(shard_result.problems and not work.skip_bad)
+            if stopped:
+                _stop_at_a_problem(pieces.what, [written.get(shard.path) for shard in shards])
+            rows_done += shard_result.rows
+            work.progress("decode", rows_done, total)
+
+    for leftover in out.glob("*/*/.*"):  # of tasks whose workers died
+        leftover.unlink(missing_ok=True)
+    return _merge(name, suite, pieces, [written[shard.path] for shard in shards])
+
+
+def _stop_at_a_problem(what: str, written: list[Written | None]) -> None:
+    """Raise `UserError` with the first problem in the order of shards, as soon as all shards before it are done.
+
+    The message therefore does not depend on which shard was faster.
+    """
+    for shard in written:
+        if shard is None:
+            return
+        if shard.problems:
+            name, problem = shard.problems[0]
+            raise UserError(f"{what} {name} {problem}; mend it, or pass --skip-bad to leave such {what}s out")
+
+
+def _cut(name: str, suite: TaskSuite, pieces: Pieces) -> Iterator[Shard]:
+    """Yield the shards, cut by the number of rows in the index alone.
+
+    The cut depends neither on the writers nor on which rows turn out to be usable.
+    """
+    group = max(1, min(GROUP_ROWS, GROUP_BYTES // pieces.row_bytes))
+    total = sum(len(pieces.index.get(split, ())) for split in SPLITS)
+    rows = max(1, min(SHARD_BYTES // pieces.row_bytes, max(-(-total // FEW), LEAST // pieces.row_bytes)))
+
+    split_of = dict[str, str]()
+    for split in SPLITS:
+        for stream, index in _streams(suite, pieces.index[split]):
+            _check_ids(name, split, index["id"].to_pylist(), split_of)
+            tasks = tuple(task for task in suite.tasks if task.name in suite.streams[stream])
+            for number, start in enumerate(range(0, max(1, len(index)), rows)):
+                # A copy: a slice would travel with the whole table.
+                part = index.take(pa.array(np.arange(start, min(start + rows, len(index)))))
+                yield Shard(split, f"{split}/{stream}/{number:05d}.parquet", part, min(group, rows), tasks)
+
+
+def _streams(suite: TaskSuite, index: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the rows of each stream sorted by id, without the label columns of other streams' tasks."""
+    for stream, tasks in suite.streams.items():
+        rows = index
+        if "stream" in index.column_names:
+            rows = index.filter(pc.field("stream") == stream).drop_columns(["stream"])
+        unused_targets = {f"target.{task.name}" for task in suite.tasks if task.name not in tasks}
+        yield stream, rows.drop_columns(sorted(unused_targets & set(rows.column_names))).sort_by("id").combine_chunks()
+
+
+def _check_ids(name: str, split: str, ids: list[str], split_of: dict[str, str]) -> None:
+    for previous, id in zip(["", *ids], ids, strict=False):
+        if id == previous:
+            raise UserError(f"{name}: the source has two samples named {id}; remove one")
+        if split_of.setdefault(id, split) != split:
+            raise UserError(f"{name}: sample {id} is in {split_of[id]} and in {split}; each belongs to one split")
+
+
+def _merge(name: str, suite: TaskSuite, pieces: Pieces, written: list[Written]) -> Result:
+    used = Counter[str]()
+    for shard in written:
+        used[shard.split] += shard.entry.rows if shard.entry else 0
+    for split in SPLITS:
+        if not used[split]:
+            raise UserError(f"{name}: no usable {pieces.what} is left in {split}; mend the source or use more of it")
+
+    counts = {task.name: dict.fromkeys(SPLITS, 0) for task in suite.tasks}
+
+    class_totals: dict[str, dict[str, np.ndarray]] = {}
+    for shard in written:
+        for task, count in shard.samples.items():
+            counts[task][shard.split] += count
+        for task, classes in shard.classes.items():
+            by_split = class_totals.setdefault(task, {split: np.zeros(len(classes), np.int64) for split in SPLITS})
+            by_split[shard.split] += classes
+
+    names = {task.name: task.classes or tuple(map(str, range(labels(task)))) for task in suite.tasks}
+    class_counts = {
+        task: {split: dict(zip(names[task], map(int, classes), strict=True)) for split, classes in splits.items()}
+        for task, splits in class_totals.items()
+    }
+
+    problems = [problem for shard in written for problem in shard.problems]
+    extras, notes = pieces.finish(
+        [(shard.split, statistics) for shard in written for statistics in shard.told], problems
+    )
+
+    files = [shard.entry for shard in written if shard.entry is not None]
+    types = {column: kind for shard in written for column, kind in shard.types.items()}
+    return Result(files, types, counts, class_counts, extras, notes)

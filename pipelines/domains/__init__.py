@@ -1,0 +1,1 @@
+"""Domain-adaptation data sets, one file per pipeline."""

@@ -1,0 +1,1 @@
+"""Image data sets, one file per pipeline."""

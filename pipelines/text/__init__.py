@@ -1,0 +1,1 @@
+"""Text data sets, one file per pipeline."""

@@ -1,0 +1,1 @@
+"""Tables and feature vectors, one file per pipeline."""
