@@ -5,7 +5,7 @@ VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test test-all lint docs install clean
+.PHONY: quickstart test test-all test-core lint docs install clean
 
 quickstart: install
 	$(BIN)/mtlscale run quickstart
@@ -15,6 +15,13 @@ test: install
 
 test-all: install
 	$(BIN)/python -m pytest -m ''
+
+# The core alone: a copy without the families of neural architecture search and reinforcement learning.
+test-core: install
+	rm -rf build/core
+	mkdir -p build/core
+	git ls-files | grep -vE '^(mtlscale|tests)/(nas|rl)/' | tar -c -T - | tar -x -C build/core
+	cd build/core && PYTHONPATH=$$PWD $(abspath $(BIN))/python -m pytest
 
 lint: install
 	$(BIN)/ruff check .

@@ -50,7 +50,7 @@ from mtlscale.config.registry import components
 from mtlscale.data import Batch, EpochSampler, Samples
 from mtlscale.encoders import EncoderModule
 from mtlscale.torchvision_ops import declare
-from mtlscale.training import Mover, Session, SupervisedSource, Update, partition_of, sparse_embeddings
+from mtlscale.training import Session, SupervisedSource, Update, Updater, partition_of, sparse_embeddings
 
 OPTIMIZER = "adam"
 SEVEN = ("mgda", "pcgrad", "cagrad", "getmtl")
@@ -155,12 +155,12 @@ def our_step(name: str, balancer: str, device: str) -> Callable[[], None]:
     names, settings = [task.name for task in suite.tasks], TrainingSpec()
     update = Update(names, partition_of(model, suite), built, device=torch.device(device), state=state)
     sampler = EpochSampler({batch.stream: batch.total for batch in batches}, 1, 0)
-    mover = Mover(Turn(), settings, SupervisedSource(model, suite), update, adam(model), sampler)
-    session = Session(model, None, [mover])
+    updater = Updater(Turn(), settings, SupervisedSource(model, suite), update, adam(model), sampler)
+    session = Session(model, None, [updater])
     query = [batches] if built.needs == "validation" else None
 
     def run() -> None:
-        session.step(mover, [batches], query)
+        session.step(updater, [batches], query)
 
     return run
 

@@ -28,8 +28,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import torch  # noqa: E402
 from plain_cells import plain  # noqa: E402
 
-from mtlscale.config import Run, Task, TaskSuite, TrainingSpec
-from mtlscale.config.registry import components
+from mtlscale.config import Run, Task, TaskSuite, TrainingSpec  # noqa: E402
+from mtlscale.config.registry import components  # noqa: E402
 from mtlscale.config.run.run_parts import Parts  # noqa: E402
 from mtlscale.data import Samples, Workers  # noqa: E402
 from mtlscale.data.readers.random_access import DeviceReader  # noqa: E402
@@ -87,22 +87,22 @@ def steps_of(method: str, options: argparse.Namespace) -> Callable[[], None]:
     run = Run.of_parts(parts, **named, seed=0, spec={"dataset": {}, **parts.plain()})
     session = begin(run, suite, parts.architecture.phases()[0], None, batches, device=device, workers=Workers())
     session.model.train()
-    movers = session.movers[1:] if method == WEIGHTS else session.movers
+    updaters = session.updaters[1:] if method == WEIGHTS else session.updaters
 
     def endless() -> Any:
         epoch = 0
         while True:
             epoch += 1
-            yield from batches.steps(zip(*(mover.steps(epoch) for mover in session.movers), strict=True), epoch)
+            yield from batches.steps(zip(*(updater.steps(epoch) for updater in session.updaters), strict=True), epoch)
 
     steps = endless()
 
     def step() -> None:
         made = next(steps)
-        for mover, part in zip(session.movers, made, strict=True):
-            if mover in movers:
-                session.show(mover, [each.micros for each in made])
-                session.step(mover, part.micros)
+        for updater, part in zip(session.updaters, made, strict=True):
+            if updater in updaters:
+                session.show(updater, [each.micros for each in made])
+                session.step(updater, part.micros)
 
     return step
 

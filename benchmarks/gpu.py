@@ -42,8 +42,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from mtlscale.config import Run, Task, TaskSuite, TrainingSpec
-from mtlscale.config.registry import components
+from mtlscale.config import Run, Task, TaskSuite, TrainingSpec  # noqa: E402
+from mtlscale.config.registry import components  # noqa: E402
 from mtlscale.config.run.run_parts import Parts  # noqa: E402
 from mtlscale.data import Samples, Workers  # noqa: E402
 from mtlscale.data.readers.random_access import DeviceReader, HostReader, Reader  # noqa: E402
@@ -162,16 +162,16 @@ class Trial:
 
     def step(self) -> None:
         """The next step of a run."""
-        movers, parts = self.session.movers, next(self._steps, None)
+        updaters, parts = self.session.updaters, next(self._steps, None)
         if parts is None:
             self._epoch += 1
             torch.manual_seed(self._epoch)
-            wanted = zip(*(mover.steps(self._epoch) for mover in movers), strict=True)
+            wanted = zip(*(updater.steps(self._epoch) for updater in updaters), strict=True)
             self._steps = self.batches.steps(wanted, self._epoch)
             parts = next(self._steps)
-        for mover, part in zip(movers, parts, strict=True):
-            self.session.show(mover, [each.micros for each in parts])
-            self.session.step(mover, part.micros, part.query)
+        for updater, part in zip(updaters, parts, strict=True):
+            self.session.show(updater, [each.micros for each in parts])
+            self.session.step(updater, part.micros, part.query)
 
     def wait(self) -> None:
         if self.device.type == "cuda":
@@ -444,7 +444,7 @@ class Drill:
         finite = bool(trial.values().isfinite().all())
         if not finite:
             self.wrong.append(f"{problem.name}, {amp}: not finite")
-        images = sum(problem.batch for _ in trial.session.movers) / took
+        images = sum(problem.batch for _ in trial.session.updaters) / took
         last = "yes" if channels_last else "no"
         self.row(problem.name, problem.batch, amp, last, 1e3 * took, images, peak, "yes" if finite else "NO")
         del trial

@@ -54,7 +54,7 @@ def experiment(name: str, hidden: int, epochs: int, batch: int, count: int) -> E
 
 def seconds(runs: list[Run], data: PreparedData, *, gradients: bool) -> float:
     """CPU seconds of one run, or of several as one batched model."""
-    update.by_layers = (lambda ways, asked: ways.by_gradients(asked)) if gradients else by_layers
+    update.by_layers = (lambda strategy, asked: strategy.by_gradients(asked)) if gradients else by_layers
     started = time.process_time()
     trainer = Trainer(runs[0], data) if len(runs) == 1 else BatchedTrainer(runs, data)
     if gradients and isinstance(trainer, BatchedTrainer):

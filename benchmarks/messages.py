@@ -32,17 +32,17 @@ from mtlscale.architectures import Turn
 from mtlscale.config import TrainingSpec
 from mtlscale.config.registry import components
 from mtlscale.data import Batch, EpochSampler, Samples, Workers
-from mtlscale.training import Mover, Session, SupervisedSource, Update, partition_of, sparse_embeddings
+from mtlscale.training import Session, SupervisedSource, Update, Updater, partition_of, sparse_embeddings
 from mtlscale.training.gradients import update
 from mtlscale.training.gradients.layerwise_gramian import by_layers
-from mtlscale.training.gradients.strategies import Asked, Draft, Ways
+from mtlscale.training.gradients.strategies import Asked, Draft, GradientStrategy
 
 PROBLEMS = "mlp:10x32x784x512,mlp:10x64x784x512,mlp:10x256x784x512,mlp:40x64x1024x1024,mlp:3x64x256x256"
 WAYS = ("with", "without")
 
 
-def by_gradients(ways: Ways, asked: Asked) -> Draft:
-    return ways.by_gradients(asked)
+def by_gradients(strategy: GradientStrategy, asked: Asked) -> Draft:
+    return strategy.by_gradients(asked)
 
 
 def stepper(name: str, balancer: str, workers: Workers) -> Callable[[], None]:
@@ -57,11 +57,11 @@ def stepper(name: str, balancer: str, workers: Workers) -> Callable[[], None]:
     half = slice(workers.rank, None, workers.size)
     part = Samples(whole.inputs[half], {task: target[half] for task, target in whole.targets.items()})
     batch = Batch(batches[0].stream, part, len(whole))
-    mover = Mover(
+    updater = Updater(
         Turn(), TrainingSpec(), SupervisedSource(model, suite), change, adam(model), EpochSampler({"all": 64}, 1, 0)
     )
-    session = Session(model, None, [mover])
-    return lambda: session.step(mover, [[batch]], None)
+    session = Session(model, None, [updater])
+    return lambda: session.step(updater, [[batch]], None)
 
 
 def counted(sent: list[float]) -> None:

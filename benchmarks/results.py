@@ -1,15 +1,16 @@
-"""docs/results.md, made from the records that the commands leave; nothing in it is typed or chosen by hand.
+"""Write results/tables from the records that experiments leave; no number is typed or chosen by hand.
 
     mtlscale run getmtl_newsgroups ...            # any of the experiments, with --home HOME
-    python benchmarks/results.py --home HOME      # all experiments that have runs there, in the order of ORDER
-    python benchmarks/results.py --home HOME getmtl_newsgroups tomato_table3 --output docs/results.md
+    python benchmarks/results.py --home HOME      # all experiments that have runs there
+    python benchmarks/results.py --home HOME getmtl_newsgroups tomato_table3
+    python benchmarks/results.py --page PAGE      # from a page of many suites that an earlier version wrote
 
-For every experiment: its command and what each method was given, the whole leaderboard (every row, seeds, both kinds of
-intervals, floors, failures), which methods are better than the linear floor by the leaderboard's own test, how far the
-weights of balancers were from equal ones, what searches of where to share found and where gradients conflicted, and the
-published numbers with a sentence for every sign that differs. Of experiments on many data sets what these say together.
-What `benchmarks/tomato.py --recovery --home HOME` left
-there is taken in, too.
+Each suite gets a folder `results/tables/<suite>/<version>` with a page and a CSV file per table
+(`benchmarks/result_tables.py`). The page shows the command, the settings of every method, the whole leaderboard (every
+row, seeds, both kinds of intervals, floors, failures), which methods are better than the linear floor by the
+leaderboard's own test, how far the weights of balancers were from equal ones, what searches of where to share found and
+where gradients conflicted, and the published numbers with a sentence for every sign that differs. For experiments on
+many data sets it shows what these say together. It includes what `benchmarks/tomato.py --recovery --home HOME` left.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from pathlib import Path
 
 import adaptation
 import gains
+import result_tables
 import structures
 
 from mtlscale.config import Experiment, UserError, load_experiment
 from mtlscale.config.experiment.loading import shipped
 from mtlscale.execution.planning.plan import records_of
-from mtlscale.records import Home, Ledger, RunRecord, write_atomically
+from mtlscale.records import Home, Ledger, RunRecord
 from mtlscale.report import Leaderboard, read_published
 from mtlscale.report.studies.studies import studies
 from mtlscale.version import __version__
@@ -45,16 +47,6 @@ PAGES = {"tomato_recovery": "python benchmarks/tomato.py --recovery"}  # what le
 PROGRAMS = {
     "heads": ("python benchmarks/heads.py", "Every head of two cells of AASPC, and which of them searches find.")
 }
-HEAD = """\
-# What came out
-
-Made by `python benchmarks/results.py` from the records that the commands below left; nothing in it is typed or chosen
-by hand. Epochs, trials and seeds are fewer than published (the `_full` files have the published ones), so a distance to
-a paper is a distance under our protocol: settings and epochs chosen on validation, never on test, the same budget for
-every method, fresh seeds for what is shown. How to read the tables:
-[methods.md](methods.md#which-differences-are-real). What earlier
-versions gave is in [results_earlier.md](results_earlier.md).
-"""
 
 
 def main() -> int:
@@ -65,42 +57,66 @@ def main() -> int:
     parser.add_argument(
         "--home", type=Path, action="append", help="of the runs, may be given several times; default: outputs"
     )
-    parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "docs" / "results.md")
+    parser.add_argument("--output", type=Path, default=result_tables.TABLES, help="default: results/tables")
+    parser.add_argument("--page", type=Path, help="a page of many suites to take instead of records")
     arguments = parser.parse_args()
-    homes = [Home.at(path) for path in arguments.home or [Path("outputs")]]
-    names = arguments.experiments or sorted(shipped(), key=_place)
-    parts = [HEAD]
-    for name in names:
-        experiment = load_experiment(name)
-        found = next(((records, home) for home in homes if (records := left(experiment, home))), None)
-        pages = [home.experiment(experiment.name) / "page.md" for home in homes]
-        page = next((page for page in pages if page.is_file()), None)
-        if found:
-            parts += section(experiment, *found)
-        elif page:
-            text = "\n".join(line.rstrip() for line in page.read_text(encoding="utf-8").splitlines())
-            parts += [f"## {name}\n", f"{experiment.description}\n", f"```sh\n{PAGES[name]}\n```\n", f"{text}\n"]
-        elif arguments.experiments:
-            raise UserError(f"no runs of {name} in {_told(homes)}; start them with `mtlscale run {name}`")
-    for name, (command, description) in PROGRAMS.items():
-        written = next((page for home in homes if (page := home.experiment(name) / "page.md").is_file()), None)
-        if written is not None:
-            parts += [
-                f"## {name}\n",
-                f"{description}\n",
-                f"```sh\n{command}\n```\n",
-                written.read_text(encoding="utf-8"),
-            ]
-    if len(parts) == 1:
-        raise UserError(f"no runs of a shipped experiment in {_told(homes)}; start one, or name its --home")
-    write_atomically(arguments.output, "\n".join(parts).encode())
-    print(arguments.output)
+
+    pages = _from_page(arguments.page) if arguments.page else _from_records(arguments.home, arguments.experiments)
+    for suite, page in pages:
+        folder = arguments.output / suite / result_tables.version_of(page, __version__)
+        result_tables.write(folder, page)
+        print(folder)
+    (arguments.output / "README.md").write_text(result_tables.index(arguments.output), encoding="utf-8")
     return 0
 
 
+def _from_page(path: Path) -> Iterator[tuple[str, str]]:
+    yield from result_tables.sections(path.read_text(encoding="utf-8"))
+
+
+def _from_records(paths: list[Path] | None, experiments: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield (suite, its page) of all experiments with runs in the home folders.
+
+    Raises:
+        UserError: If there are none, or none of one that was asked for.
+    """
+    homes = [Home.at(path) for path in paths or [Path("outputs")]]
+    parts: list[str] = []
+
+    for name in experiments or sorted(shipped(), key=_place):
+        experiment = load_experiment(name)
+        found = next(((records, home) for home in homes if (records := left(experiment, home))), None)
+        page = _left_page(experiment.name, homes)
+        if found:
+            parts += section(experiment, *found)
+        elif page:
+            parts += [f"## {name}\n", f"{experiment.description}\n", f"```sh\n{PAGES[name]}\n```\n", page]
+        elif experiments:
+            raise UserError(f"no runs of {name} in {_told(homes)}; start them with `mtlscale run {name}`")
+
+    for name, (command, description) in PROGRAMS.items():
+        if page := _left_page(name, homes):
+            parts += [f"## {name}\n", f"{description}\n", f"```sh\n{command}\n```\n", page]
+
+    if not parts:
+        raise UserError(f"no runs of a shipped experiment in {_told(homes)}; start one, or name its --home")
+    yield from result_tables.sections("\n".join(parts))
+
+
+def _left_page(name: str, homes: list[Home]) -> str:
+    """Return the page that a program left in a home folder; "" if there is none."""
+    paths = (home.experiment(name) / "page.md" for home in homes)
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        return ""
+    return "\n".join(line.rstrip() for line in path.read_text(encoding="utf-8").splitlines()) + "\n"
+
+
 def left(experiment: Experiment, home: Home) -> tuple[RunRecord, ...]:
-    """The newest record of every row that the commands left; `given` names the revisions of the code that made them,
-    which later changes of defaults do not take back."""
+    """Return the newest record of every row that the commands left.
+
+    `given` names the revisions of the code that made them; later changes of defaults do not remove them.
+    """
     rows = [
         (dataset.label, method.label, seed)
         for dataset in experiment.datasets
@@ -154,7 +170,7 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
 
 
 def gained(experiment: Experiment, records: tuple[RunRecord, ...]) -> Iterator[str]:
-    """What the methods gain over the reference on average over the data sets, as `benchmarks/gains.py` tells it."""
+    """Yield the mean gain of each method over the reference, over the data sets, as `benchmarks/gains.py` computes it."""
     reference = experiment.reference
     others = [m.label for m in experiment.methods if m.label not in (reference, *gains.FLOORS)]
     yield f"Gain over {reference} in the main metric, test, points; mean over data sets ± 95 % over their gains:\n"
@@ -168,7 +184,7 @@ def gained(experiment: Experiment, records: tuple[RunRecord, ...]) -> Iterator[s
 
 
 def given(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) -> str:
-    """What was run, and what it took."""
+    """Return a sentence on what was run and what it took."""
     seconds, count = sum(record.seconds for record in records), len(records)
     text = f"{count} runs, seeds {', '.join(map(str, sorted({record.seed for record in records})))}"
     if experiment.search is not None:
@@ -189,7 +205,7 @@ def given(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) ->
 
 
 def floors(board: Leaderboard) -> Iterator[str]:
-    """By data set, who is better than the linear floor, by the leaderboard's test with the floor as its reference."""
+    """Yield, by data set, the methods better than the linear floor by the leaderboard's test against it."""
     for dataset, table in board.tables.items():
         if table.reference is None or str(table.reference).lower() != FLOOR:
             continue
@@ -208,7 +224,7 @@ def floors(board: Leaderboard) -> Iterator[str]:
 
 
 def acted(records: tuple[RunRecord, ...]) -> Iterator[str]:
-    """How far from equal the weights of each balancer ever were, and GetMTL's κ."""
+    """Yield a table of how far each balancer's weights ever were from equal ones, with GetMTL's κ."""
     rows = []
     for method in dict.fromkeys(record.method for record in records):
         done = [record for record in records if record.method == method and record.status == "finished"]

@@ -88,7 +88,7 @@ class Side:
         trainer = self.trainer
         while True:
             trainer.model.train()
-            wanted = zip(*(mover.steps(1) for mover in trainer.session.movers), strict=True)
+            wanted = zip(*(updater.steps(1) for updater in trainer.session.updaters), strict=True)
             with closing(trainer.batches.steps(wanted, 1)) as steps:
                 self.parts = next(steps)
             last = trainer.at.place + 1 >= len(trainer.phases)
@@ -101,8 +101,8 @@ class Side:
             trainer._handed_over()
 
     def step(self) -> None:
-        for mover, part in zip(self.trainer.session.movers, self.parts, strict=True):
-            self.trainer.session.step(mover, part.micros, part.query)
+        for updater, part in zip(self.trainer.session.updaters, self.parts, strict=True):
+            self.trainer.session.step(updater, part.micros, part.query)
 
 
 def seconds(run: Callable[[], object]) -> float:

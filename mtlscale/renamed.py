@@ -55,22 +55,39 @@ def install() -> None:
         sys.meta_path.insert(0, _Finder())  # before the folders that an earlier version left
 
 
-def moved_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package for names that have moved to other modules.
+def moved_names(
+    package: str, homes: Mapping[str, Sequence[str]], renamed: Mapping[str, str] | None = None
+) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package for names that have moved to other modules, or have others now.
 
     Args:
         package: The package that had them.
         homes: Module -> the names that it has now.
+        renamed: Old name -> the name that the package has now.
     """
-    module_of = {name: module for module, names in homes.items() for name in names}
+    moved = {name: (module, name) for module, names in homes.items() for name in names}
+    moved |= {old: (package, new) for old, new in (renamed or {}).items()}
 
     def get(name: str) -> Any:
-        if name not in module_of:
+        if name not in moved:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        _warn(f"{package}.{name}", f"{module_of[name]}.{name}")
-        return getattr(importlib.import_module(module_of[name]), name)
+        module, new = moved[name]
+        _warn(f"{package}.{name}", f"{module}.{new}")
+        return getattr(importlib.import_module(module), new)
 
     return get
+
+
+def refuse_old_names(cls: type, names: Mapping[str, str]) -> None:
+    """Raise `ValueError` if a class has an attribute by its old name, which nothing would call.
+
+    Args:
+        cls: The class of a plugin.
+        names: Old name -> new name.
+    """
+    for old, new in names.items():
+        if old in vars(cls):
+            raise ValueError(f"{cls.__name__}: {old} is called {new} now; rename it")
 
 
 def _warn(old: str, new: str) -> None:

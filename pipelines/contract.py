@@ -159,7 +159,7 @@ class Pipeline(Component):
     delta: ClassVar[tuple[str, ...]] = ()
     # Default floors of an experiment that cannot be computed on this set and are left out.
     without_floors: ClassVar[tuple[str, ...]] = ()
-    # Rule of `mtlscale.data.format.texts` that splits texts into words, for users who apply the vocabulary to raw texts.
+    # Rule of `data.format.texts` that splits texts into words, for users who apply the vocabulary to raw texts.
     words: ClassVar[str | None] = None
     hub: ClassVar[bool] = False  # whether it reads sets that the `datasets` library wrote
     # A source of at least this many bytes goes through Ray Data, a smaller one through this process: starting Ray

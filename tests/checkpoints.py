@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mtlscale.config.registry import components
 from mtlscale.torchvision_ops import declare
+
+# Components of `mtlscale.nas` and `mtlscale.rl`, which a core without these families does not have.
+FAMILY_COMPONENTS = {
+    *("aaspc", "cell_network", "darts", "e2rnas", "e2rnas_pcdarts", "e2rnas_pdarts", "pcdarts", "pdarts"),
+    *("darts_cells", "darts_cells_imagenet"),
+    *("sac", "sac_conal", "soft_modules", "random_actions", "scripted_expert", "metaworld"),
+}
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "the", "no", "one", "a", "##s", ".", "!", ":", "##0", "##1"]
 
@@ -21,8 +31,24 @@ needs_transformers = pytest.mark.skipif(
 
 
 def where_installed(names: Iterable[str]) -> list[Any]:
-    """Names of cases as parameters of a test: those of pretrained models are skipped where nothing loads these."""
-    return [pytest.param(name, marks=needs_transformers if "pretrained" in name else ()) for name in names]
+    """Return names of cases as parameters of a test, with a mark that skips those whose parts are not installed.
+
+    These are pretrained models, where no library loads them, and components of a family that is not there.
+    """
+    return [pytest.param(name, marks=_marks(name)) for name in names]
+
+
+def _marks(name: str) -> Any:
+    if "pretrained" in name:
+        return needs_transformers
+    words = set(re.split(r"[^\w]+", name))
+    missing = sorted(words & FAMILY_COMPONENTS - installed())
+    return pytest.mark.skip(f"{missing[0]} is not installed") if missing else ()
+
+
+@functools.cache
+def installed() -> set[str]:
+    return {name for kind in components.PACKAGES for name in components.names(kind, plugins=False)}
 
 
 def write_checkpoint(folder: Path, *, padding: int = 0, seed: int = 0) -> Path:

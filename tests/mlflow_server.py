@@ -57,7 +57,12 @@ class MlflowServer:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env=os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONWARNINGS": "ignore"},
+                env=os.environ
+                | {
+                    "MLFLOW_DISABLE_TELEMETRY": "true",
+                    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eight processes that nobody here needs
+                    "PYTHONWARNINGS": "ignore",
+                },
             )
         deadline = time.monotonic() + 120
         while True:

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+import reference
+
+from mtlscale.config.registry.extensions import POINTS
+from mtlscale.config.registry.installed import GROUP
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import result_tables
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "results" / "tables").rglob("README.md")),
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "RELEASING.md", "results/README.md")),
 ]
+LINKED = [*PAGES, ROOT / "CHANGELOG.md"]  # names of earlier versions stand in the changelog
 FOLDERS = "mtlscale|pipelines|tests|docs|experiments|benchmarks|cluster"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 EXAMPLES = ROOT / "docs" / "examples"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
 EXTENDING = ROOT / "docs" / "extending.md"
 
 
@@ -36,7 +48,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if link.startswith(("http://", "https://")):
@@ -53,7 +65,7 @@ def test_files_and_names_of_the_code_exist(page: Path) -> None:
         for path in re.findall(rf"(?<![\w/.<])(?:{FOLDERS})/[\w./-]*\w", code):
             assert (ROOT / path).exists(), f"{page.name} names {path}"
     text = page.read_text(encoding="utf-8")
-    for name in set(re.findall(r"\bmtlscale(?:\.[a-zA-Z_]\w*)+", text)) - tags():
+    for name in set(re.findall(r"\bmtlscale(?:\.[a-zA-Z_]\w*)+", text)) - tags() - {GROUP}:
         resolve(name)
 
 
@@ -82,6 +94,92 @@ def test_picture_and_page_show_every_package() -> None:
     assert [name for name in shown if name != "pipelines"] == packages  # from top to bottom
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     assert all(f"`mtlscale/{name}" in page for layer in layers for name in layer.split(" | "))
+
+
+@pytest.mark.parametrize("page", reference.pages(), ids=lambda page: page.stem)
+def test_the_reference_is_what_the_code_says(page: Path) -> None:
+    written = page.read_text(encoding="utf-8") == reference.current(page)
+    assert written, f"{page.name} is not current: run `{reference.COMMAND}`"
+
+
+@pytest.mark.parametrize("page", result_tables.pages(), ids=lambda page: f"{page.parents[1].name}-{page.parent.name}")
+def test_csv_files_are_the_tables_of_their_page(page: Path, tmp_path: Path) -> None:
+    result_tables.write(tmp_path, page.read_text(encoding="utf-8"))
+    written = {path.name: path.read_text(encoding="utf-8") for path in page.parent.iterdir()}
+    assert written == {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}, page.parent
+
+
+def test_the_index_of_tables_lists_every_suite() -> None:
+    index = (result_tables.TABLES / "README.md").read_text(encoding="utf-8")
+    assert index == result_tables.index(), "run `python benchmarks/result_tables.py`"
+
+
+def test_tables_are_cut_as_they_are_shown() -> None:
+    page = """# suite
+
+One sentence.
+
+## wine
+
+| method | average | runs |
+| --- | ---: | ---: |
+| stl | **1.50 ± 0.10** | 3/3 |
+
+| method | a |
+| --- | ---: |
+| stl | −2 \\| 3 |
+
+### Beside TOMATO, table 3
+
+| method | published as |
+| --- | --- |
+| stl | STL |
+"""
+    tables = {table.name: table.rows for table in result_tables.cut(page)}
+    assert tables == {
+        "wine_leaderboard": (("method", "average", "runs"), ("stl", "1.50 ± 0.10", "3/3")),
+        "wine_tasks": (("method", "a"), ("stl", "−2 | 3")),
+        "wine_published_table_3": (("method", "published as"), ("stl", "STL")),
+    }
+    linked = result_tables.with_links(page)
+    assert linked.count(".csv](wine_") == 3 and result_tables.with_links(linked) == linked
+
+
+def test_contracts_shown_are_those_of_the_code() -> None:
+    shown = [re.match(r"# (\S+/\S+\.py)\n", block) for block in blocks(ARCHITECTURE)]
+    files = [match[1] for match in shown if match]
+    assert len(files) > 10
+    for match in filter(None, shown):
+        code = members((ROOT / match[1]).read_text(encoding="utf-8"))
+        for member, declaration in members(match.string).items():
+            assert code.get(member) == declaration, f"architecture.md shows {member} of {match[1]}"
+
+
+def members(source: str) -> dict[str, str]:
+    """Return class.member -> its declaration, without bodies: annotated attributes and the signatures of methods."""
+    found: dict[str, str] = {}
+    for cls in ast.walk(ast.parse(source)):
+        for node in cls.body if isinstance(cls, ast.ClassDef) else []:
+            if isinstance(node, ast.AnnAssign):
+                found[f"{cls.name}.{ast.unparse(node.target)}"] = ast.unparse(node)
+            elif isinstance(node, ast.FunctionDef):
+                returns = "" if node.returns is None else ast.unparse(node.returns)
+                found[f"{cls.name}.{node.name}"] = f"({ast.unparse(node.args)}) -> {returns}"
+    return found
+
+
+def test_extension_points_listed_are_those_of_the_code() -> None:
+    page = ARCHITECTURE.read_text(encoding="utf-8").partition("### Extension points")[2].partition("### ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| `(.*)` \| (.*) \|$", page, re.M)
+    signatures = {point: text.split(": ") for point, text in POINTS.items()}
+    assert {point: [signature, what] for point, signature, what in rows} == signatures
+
+
+def test_the_glossary_is_in_order_and_says_each_word_once() -> None:
+    words = re.findall(r"^\| ([^|]+?) \|", ARCHITECTURE.read_text(encoding="utf-8").partition("## Glossary")[2], re.M)
+    words = [word.partition(" (")[0] for word in words[2:]]  # below the head
+    assert len(words) > 40
+    assert words == sorted(set(words), key=str.lower)
 
 
 def test_the_experiment_with_an_example_runs_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -73,9 +74,15 @@ phases.make_optimizer = make
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_it_says_so_and_ends_well() -> None:
-    done = drill()
-    assert done.returncode == 0 and done.stdout.startswith("No GPU here") and len(done.stdout.splitlines()) == 1
+def test_without_a_gpu_it_says_so_and_ends_well(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the program adds its own checkout
+    monkeypatch.setattr(sys, "argv", [str(PROGRAM)])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(PROGRAM), run_name="__main__")
+    said = capsys.readouterr().out
+    assert end.value.code == 0 and said.startswith("No GPU here") and len(said.splitlines()) == 1
 
 
 def test_what_is_missing_is_said_in_one_line() -> None:

@@ -13,6 +13,7 @@ import mtlscale
 from mtlscale.cli import app
 
 README = Path(__file__).parents[1] / "README.md"
+ONE_WORKER = ("resources.cpus_per_worker=4",)  # of `local_ray`: four of them import torch four times
 EXAMPLES = README.parent / "docs" / "examples"
 
 
@@ -36,7 +37,7 @@ def test_the_examples_run(
     write_examples(tmp_path)
     shutil.copy(EXAMPLES / "tuned.yaml", tmp_path)
     assert mtlscale.load_experiment(tmp_path / name).training.epochs > 1  # as printed
-    experiment = mtlscale.load_experiment(tmp_path / name, ("tracking.enabled=false", *fewer))
+    experiment = mtlscale.load_experiment(tmp_path / name, ("tracking.enabled=false", *ONE_WORKER, *fewer))
     results = mtlscale.run(experiment, home=tmp_path / "home")
     assert {r.method for r in results.records} == methods | {"constant", "linear"}
     assert {r.status for r in results.records} == {"finished"}, [r.error for r in results.records]

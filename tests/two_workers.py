@@ -5,7 +5,6 @@ They stay as a task leaves them: one that changes a module has to change it back
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import tempfile
@@ -15,6 +14,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+import forked
 import torch
 
 from mtlscale.config import load_plugin
@@ -45,7 +45,7 @@ class _Group:
     """They take seconds to start, and so wait for the next task until this process ends."""
 
     def __init__(self, count: int) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = forked.context()
         self.folder = tempfile.TemporaryDirectory()
         self.ends: list[Connection] = []
         self.processes = []

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from mtlscale.architectures import Architecture, MultiTaskModule, Phase, Turn, encoder_head
+from mtlscale.architectures import Architecture, MultiTaskModule, OptimizerSpec, Phase, Turn, encoder_head
 from mtlscale.balancing.losses.equal import Equal
 from mtlscale.config import TaskSuite, knob
 from mtlscale.data import Batch, Outputs
@@ -58,12 +58,13 @@ class Gated(Architecture):
     gate_lr: float = knob(3e-2, low=0.0, open_low=True, help="learning rate of the gates' Adam")
 
     def phases(self) -> tuple[Phase, ...]:
-        gates = {"optimizer": "adam", "lr": self.gate_lr, "weight_decay": 0.0, "schedule": "constant"}
+        training = {"optimizer": "adam", "lr": self.gate_lr, "weight_decay": 0.0, "schedule": "constant"}
+        adam = OptimizerSpec(training=training)
         return (
             Phase(
                 turns=(
                     Turn(name="weights", share="first", groups=("weights",)),
-                    Turn(name="gates", share="second", groups=("gates",), training=gates, balancer=Equal()),
+                    Turn(name="gates", share="second", groups=("gates",), balancer=Equal(), optimizer=adam),
                 )
             ),
         )

@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from mtlscale.architectures import Architecture, Found, MultiTaskModule, Phase, Turn, encoder_head
+from mtlscale.architectures import Architecture, MultiTaskModule, Phase, PhaseOutput, Turn, encoder_head
 from mtlscale.balancing.losses.equal import Equal
 from mtlscale.config import TaskSuite, knob
 from mtlscale.data import Batch, Outputs
@@ -46,7 +46,7 @@ class MixtureModule(MultiTaskModule):
         place = self.names.index(task)
         return [self.alpha[place], *self.private[place].parameters(), *self.heads[place].parameters()]
 
-    def hand_over(self) -> Found:
+    def phase_output(self) -> PhaseOutput:
         return {"alone": [name for name, a in zip(self.names, self.alpha, strict=True) if a.item() > 0]}
 
 
@@ -91,6 +91,6 @@ class SearchedSharing(Architecture):
         return MixtureModule(suite, encoder, dropout)
 
     def build_next(
-        self, phase: str, found: Found, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
+        self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         return PartlySharedModule(suite, found["alone"], encoder, dropout)

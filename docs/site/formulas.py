@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers draw themselves: no program has to be fetched for them."""
+"""Turn formulas into MathML, which browsers draw without a fetched program."""
 
 from __future__ import annotations
 
@@ -20,11 +20,16 @@ ALPHABETS = {"double-struck": "DOUBLE-STRUCK", "script": "SCRIPT", "bold": "BOLD
 
 
 def to_mathml(page: str) -> str:
+    """Return a page whose formulas are MathML."""
     return FORMULA.sub(lambda found: mathml(html.unescape(found[3]), display=found[2] == "["), page)
 
 
 def mathml(formula: str, *, display: bool) -> str:
-    """`ValueError` where a command of the formula is none that is known."""
+    """Return a formula as MathML.
+
+    Raises:
+        ValueError: If the formula has an unknown command.
+    """
     known = formula
     for pattern, written in WRITTEN:
         known = pattern.sub(written, known)
@@ -37,7 +42,7 @@ def mathml(formula: str, *, display: bool) -> str:
 
 
 def _of_its_alphabet(found: re.Match[str]) -> str:
-    """Browsers know one value of `mathvariant`, "normal"; other alphabets are characters of their own."""
+    """Return a letter as the character of its alphabet; browsers know only one value of `mathvariant`, "normal"."""
     tag, variant, letter = found.groups()
     if variant not in ALPHABETS:
         return found[0]

@@ -1,8 +1,18 @@
-"""The keys of an experiment file and the settings of all components, as pages have them: read from the code."""
+"""Write the reference of experiment files and components into docs, from the code.
+
+    python docs/site/reference.py            # name the pages that are not current
+    python docs/site/reference.py --write    # bring them up to date
+
+The text stands between `<!-- keys -->` and `<!-- /keys -->` in docs/experiment_file.md, and between the like marks in
+docs/components.md. `tests/test_docs.py` fails where it is not current.
+"""
 
 from __future__ import annotations
 
+import argparse
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 from mtlscale.config.experiment.key_reference import Section, key_reference, written
@@ -12,21 +22,58 @@ from mtlscale.metrics import METRICS
 KINDS = {
     "balancers": "How task losses or gradients become one update.",
     "architectures": "Which parameters tasks share, and in which phases they are trained.",
-    "objectives": "What is added to the task losses.",
-    "encoders": "Inputs to features: `model.encoder`.",
-    "datasets": "Data sets: `datasets`, their settings below `options`.",
+    "objectives": "Which terms are added to the task losses.",
+    "encoders": "How inputs become features: `model.encoder`.",
+    "datasets": "Data sets are named under `datasets`; their settings stand below `options`.",
 }
 
 
-def filled(markdown: str) -> str:
-    """`<!-- keys -->` and the like replaced by what the code says."""
-    for mark, made in (("keys", keys), ("components", components)):
-        if f"<!-- {mark} -->" in markdown:
-            markdown = markdown.replace(f"<!-- {mark} -->", made())
-    return markdown
+DOCS = Path(__file__).parents[1]
+COMMAND = "python docs/site/reference.py --write"
+NOTE = f"<!-- Written by `{COMMAND}`. Change the code, not this text. -->"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="bring the pages up to date")
+    write = parser.parse_args().write
+
+    outdated = [page for page in pages() if page.read_text(encoding="utf-8") != current(page)]
+    for page in outdated:
+        if write:
+            page.write_text(current(page), encoding="utf-8")
+        print(f"{page.relative_to(DOCS.parent)} {'written' if write else f'is not current: run {COMMAND}'}")
+    return 1 if outdated and not write else 0
+
+
+def pages() -> list[Path]:
+    """Return the pages with text from the code."""
+    return [DOCS / "experiment_file.md", DOCS / "components.md"]
+
+
+def current(page: Path) -> str:
+    """Return the text that a page should have.
+
+    Raises:
+        ValueError: If its marks are missing.
+    """
+    text = page.read_text(encoding="utf-8")
+    marks = re.findall(r"^<!-- (keys|components) -->$", text, re.MULTILINE)
+    if not marks:
+        raise ValueError(f"{page.name} has no <!-- keys --> or <!-- components -->")
+
+    for mark in marks:
+        before, _, rest = text.partition(f"<!-- {mark} -->\n")
+        _, end, after = rest.partition(f"<!-- /{mark} -->")
+        if not end:
+            raise ValueError(f"{page.name} has no <!-- /{mark} -->")
+        content = keys() if mark == "keys" else components()
+        text = f"{before}<!-- {mark} -->\n{NOTE}\n\n{content}\n\n{end}{after}"
+    return text
 
 
 def keys() -> str:
+    """Return the tables of the experiment file's keys."""
     return "\n\n".join(map(_section, key_reference()))
 
 
@@ -39,7 +86,7 @@ def _section(section: Section) -> str:
 
 
 def _linked(value: str) -> str:
-    """Sections of the file as links to where they are on the page."""
+    """Return a value with links to the sections of the page that it names."""
     return re.sub(r"\[`(.*?)`\]", lambda found: f"{found[0]}(#{re.sub(r'[^a-z_]', '', found[1])})", value)
 
 
@@ -48,7 +95,8 @@ def _cell(text: str) -> str:
 
 
 def components() -> str:
-    parts = [f"## {kind.capitalize()}\n\n{what}\n\n{_named(kind)}" for kind, what in KINDS.items()]
+    """Return the tables of all components and metrics."""
+    parts = [f"## {kind.capitalize()}\n\n{what}\n\n{_index(kind)}\n\n{_named(kind)}" for kind, what in KINDS.items()]
     assert set(KINDS) == set(PACKAGES)
     rows = "\n".join(
         f"| `{name}` | {_cell(info.help)} | {'higher' if info.higher_is_better else 'lower'} | {info.unit} | "
@@ -58,6 +106,11 @@ def components() -> str:
     metrics = "What tasks report; a data set's `metrics` choose among them, and its losses say which are defined."
     head = "| name | what it is | better | unit | for the losses |\n| --- | --- | --- | --- | --- |"
     return "\n\n".join([*parts, f"## Metrics\n\n{metrics}\n\n{head}\n{rows}"])
+
+
+def _index(kind: str) -> str:
+    """Return links to the components of a kind."""
+    return " · ".join(f"[`{name}`](#{name})" for name in names(kind, plugins=False))
 
 
 def _named(kind: str) -> str:
@@ -91,3 +144,7 @@ def _searched(search: tuple[Any, ...]) -> str:
     if len(search) == 3 and search[2] in ("log", "linear"):
         return f"{search[0]:g} to {search[1]:g}, {search[2]}"
     return f"`{written(search)}`" if search else "–"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Links between the files of the repository, as links between the pages of the site."""
+"""Turn links between files of the repository into links between pages of the site."""
 
 from __future__ import annotations
 
@@ -15,17 +15,23 @@ DOCUMENTS = {
     "changelog.md": "CHANGELOG.md",
     "releasing.md": "RELEASING.md",
     "cluster.md": "cluster/README.md",
+    "tables/index.md": "results/tables/README.md",
+    **{
+        f"tables/{page.parent.parent.name}-{page.parent.name}.md": page.relative_to(ROOT).as_posix()
+        for page in sorted((ROOT / "results" / "tables").glob("*/*/README.md"))
+    },
 }
 LINK = re.compile(r"(\]\()([^)\s#:]+)(#[^)\s]*)?(\))")
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".md": "markdown", ".sh": "sh"}
 
 
 def place_of(uri: str) -> str:
-    """The file of the repository that a page of the site is made of."""
+    """Return the file of the repository that a page of the site is made of."""
     return DOCUMENTS.get(uri) or f"docs/{uri}"
 
 
 def source_page(place: str) -> str:
+    """Return the page that lists a source file."""
     return f"{SOURCES}{place}.md"
 
 
@@ -35,13 +41,13 @@ def _targets(text: str, uri: str) -> set[str]:
 
 
 def linked_sources(pages: Mapping[str, str]) -> set[str]:
-    """Files that pages link to and that are no pages themselves."""
+    """Return the files that pages link to and that are no pages themselves."""
     found = set().union(*(_targets(text, uri) for uri, text in pages.items()))
     return {place for place in found if (ROOT / place).is_file() and _page(place) == source_page(place)}
 
 
 def _page(place: str) -> str:
-    """Where the site has a file of the repository."""
+    """Return the page of the site that has a file of the repository."""
     if place in DOCUMENTS.values():
         return next(uri for uri, document in DOCUMENTS.items() if document == place)
     if place.startswith("docs/") and not place.startswith("docs/examples/"):
@@ -50,6 +56,7 @@ def _page(place: str) -> str:
 
 
 def with_links_of_site(text: str, uri: str) -> str:
+    """Return the text of a page with links to pages of the site."""
     here = place_of(uri)
 
     def turned(found: re.Match[str]) -> str:
@@ -62,7 +69,7 @@ def with_links_of_site(text: str, uri: str) -> str:
 
 
 def listing(place: str) -> str:
-    """A page that shows one file and is left out of the search."""
+    """Return a page that shows one file and is left out of the search."""
     text = (ROOT / place).read_text(encoding="utf-8")
     fence = "`" * (2 + max(map(len, re.findall(r"`+", text)), default=1))
     language = LANGUAGES.get(Path(place).suffix, "text")

@@ -3,10 +3,34 @@
 There is one module per architecture, named as in experiment files. Other packages use the names re-exported here.
 """
 
+from mtlscale.architectures.capabilities import (
+    AfterTraining,
+    AllowsNegative,
+    BeginsEpochs,
+    DiscardsSteps,
+    EndsEpochs,
+    ExtraParameters,
+    FitsData,
+    FollowsLosses,
+    JointBackward,
+    KeepsMemory,
+    KnowsEpochs,
+    LabelledData,
+    LossSources,
+    MeasuresAffinity,
+    Penalised,
+    ReadsUnlabelled,
+    SeesCompanion,
+    SelectsByLoss,
+    UpdatesItself,
+    VaryingRepresentation,
+    WeighsTasks,
+    capability,
+    extra_parameters,
+)
 from mtlscale.architectures.contract import (
     Architecture,
     HeadMaker,
-    LabelledData,
     MultiTaskModule,
     encoder_head,
     linear_head,
@@ -16,26 +40,58 @@ from mtlscale.architectures.contract import (
     staged,
 )
 from mtlscale.architectures.memory_layout import channels_last
-from mtlscale.architectures.phases import TURN_SETTINGS, Found, NetworkSource, Phase, Share, Source, Turn
+from mtlscale.architectures.phases import (
+    TURN_SETTINGS,
+    NetworkSource,
+    OptimizerSpec,
+    Phase,
+    PhaseOutput,
+    Share,
+    Source,
+    Turn,
+)
 from mtlscale.architectures.token_rows import of_tokens
 from mtlscale.renamed import moved_names
 from mtlscale.solvers import conflict_mask
 
 __all__ = [
     "TURN_SETTINGS",
+    "AfterTraining",
+    "AllowsNegative",
     "Architecture",
-    "Found",
+    "BeginsEpochs",
+    "DiscardsSteps",
+    "EndsEpochs",
+    "ExtraParameters",
+    "FitsData",
+    "FollowsLosses",
     "HeadMaker",
+    "JointBackward",
+    "KeepsMemory",
+    "KnowsEpochs",
     "LabelledData",
+    "LossSources",
+    "MeasuresAffinity",
     "MultiTaskModule",
     "NetworkSource",
+    "OptimizerSpec",
+    "Penalised",
     "Phase",
+    "PhaseOutput",
+    "ReadsUnlabelled",
+    "SeesCompanion",
+    "SelectsByLoss",
     "Share",
     "Source",
     "Turn",
+    "UpdatesItself",
+    "VaryingRepresentation",
+    "WeighsTasks",
+    "capability",
     "channels_last",
     "conflict_mask",
     "encoder_head",
+    "extra_parameters",
     "linear_head",
     "map_staged",
     "of_tokens",
@@ -44,5 +100,7 @@ __all__ = [
     "staged",
 ]
 
-# The old place of these names, for one release.
-__getattr__ = moved_names(__name__, {"mtlscale.nas": ["Genotype", "darts_flops", "darts_parameters"]})
+# The old places of these names, and old names, for one release.
+__getattr__ = moved_names(
+    __name__, {"mtlscale.nas": ["Genotype", "darts_flops", "darts_parameters"]}, {"Found": "PhaseOutput"}
+)

@@ -26,7 +26,7 @@ class FittedModule(MultiTaskModule):
     def task_parameters(self, task: str) -> list[nn.Parameter]:
         return [self.nothing[self.index(task)]]
 
-    def learned(self) -> int:
+    def extra_parameter_count(self) -> int:
         return sum(buffer.numel() for name, buffer in self.named_buffers() if name.startswith("value"))
 
     def index(self, task: str) -> int:

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from mtlscale.balancing import Balancer
 from mtlscale.data import Batch, Losses, Outputs
 
-if TYPE_CHECKING:
-    import torch
-
 # A share of the training samples; the two halves are disjoint and fixed by the seed.
 Share = Literal["whole", "first", "second"]
-Found = dict[str, Any]  # a phase's output for the next: tensors, numbers, strings, lists and dictionaries of them
+PhaseOutput = dict[str, Any]  # a phase's output for the next: tensors, numbers, strings, lists and dictionaries of them
 
 # Training settings that a turn may have of its own.
 TURN_SETTINGS = ("optimizer", "lr", "weight_decay", "momentum", "schedule", "decay_rate", "decay_steps", "clip")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerSpec:
+    """The settings of a turn's optimiser that differ from the run's.
+
+    Attributes:
+        training: Settings by name, of `TURN_SETTINGS`.
+        lr_factor: Factor of the run's learning rate, if `training` has none.
+        last_lr: Learning rate at which a cosine schedule ends.
+        betas: Betas of its Adam; None: torch's.
+    """
+
+    training: Mapping[str, Any] = field(default_factory=dict)
+    lr_factor: float = 1.0
+    last_lr: float = 0.0
+    betas: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,32 +45,20 @@ class Turn:
         share: Share of the training samples that it uses.
         groups: Names from the network's `groups()`; none: all its parameters. Turns move disjoint parameters.
         source: "tasks", the losses of the suite's tasks, or a name from the network's `sources()`.
-        training: Settings that differ from the run's, of `TURN_SETTINGS`.
-        lr_factor: Factor of the run's learning rate, if `training` has none.
         balancer: Balancer of the losses; None: the run's.
         objective: Whether the run's objective takes part; it is also shown streams without labels.
-        unlabelled: Whether the source looks at streams without labels.
-        last_lr: Learning rate at which a cosine schedule ends.
-        betas: Betas of its Adam; None: torch's.
-        rest: Share of the phase's epochs, from the first on, in which the turn makes no update.
-        beside: A turn of the same step whose batches and optimiser are shown to its source, a `NetworkSource`.
-        signed: Whether its losses may be negative, so that a run's balancer of positive losses weights them equally.
+        optimizer: Settings of its optimiser that differ from the run's.
+        warmup: Share of the phase's epochs, from the first on, in which the turn makes no update.
     """
 
     name: str = "main"
     share: Share = "whole"
     groups: tuple[str, ...] = ()
     source: str = "tasks"
-    training: Mapping[str, Any] = field(default_factory=dict)
-    lr_factor: float = 1.0
     balancer: Balancer | None = None
     objective: bool = True
-    unlabelled: bool = False
-    last_lr: float = 0.0
-    betas: tuple[float, float] | None = None
-    rest: float = 0.0
-    beside: str = ""
-    signed: bool = False
+    optimizer: OptimizerSpec = OptimizerSpec()
+    warmup: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +74,6 @@ class Phase:
         epochs: Number of epochs; default: the run's.
         parts: Number of phases that divide these epochs among them, at least one epoch for each.
         choose: Epoch whose parameters it hands over and is measured by: the best on validation, or the last.
-        patience: Evaluations without a better score after which it stops early; default: the run's.
         seed: Seed of its initialisation and order; default: the run's.
         main: The turn whose losses and weights a record keeps; default: the first.
         batch_size: Batch size; default: the run's.
@@ -83,7 +84,6 @@ class Phase:
     epochs: int | None = None
     parts: int = 1
     choose: Literal["best", "last"] = "best"
-    patience: int | None = None
     seed: int | None = None
     main: str = ""
     batch_size: int | None = None
@@ -97,6 +97,8 @@ class Phase:
 
 class Source(Protocol):
     """The losses that a turn differentiates: batches in, named sums of losses with their graphs out.
+
+    What only some sources need, such as batches without labels, is a capability: see `capabilities`.
 
     Attributes:
         names: Names of the losses.
@@ -142,14 +144,6 @@ class NetworkSource:
     def bind(self, supervised: Supervised, amp: str) -> None:
         """Bind the source to a run before the first step."""
         self.supervised = supervised
-
-    def look_at(self, micros: Sequence[Sequence[Batch]], optimizer: torch.optim.Optimizer) -> None:
-        """Receive the micro-batches and the optimiser of the turn that this turn is `beside`, before each of its steps.
-
-        Args:
-            micros: The other turn's micro-batches of this step.
-            optimizer: The other turn's optimiser.
-        """
 
     def __call__(self, micro: Sequence[Batch], *, terms: bool = True) -> Iterator[Losses]:
         raise NotImplementedError

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mtlscale.architectures.contract import Architecture
-from mtlscale.architectures.phases import Phase, Share, Turn
+from mtlscale.architectures.phases import OptimizerSpec, Phase, Share, Turn
 from mtlscale.balancing import Balancer
 from mtlscale.balancing.losses.equal import Equal
 from mtlscale.config import knob
@@ -38,7 +38,8 @@ class OneLevelSearch(Architecture):
             name: Name of the turn.
         """
         training = {} if self.search_lr is None else {"lr": self.search_lr}
-        return Turn(name=name, share=share, groups=groups, training=training, balancer=balancer, objective=False)
+        optimizer = OptimizerSpec(training=training)
+        return Turn(name=name, share=share, groups=groups, balancer=balancer, objective=False, optimizer=optimizer)
 
     def search_phase(
         self, turns: Sequence[Turn], name: str = "search", epochs: int | None = None, parts: int = 1
@@ -95,8 +96,7 @@ class Search(OneLevelSearch):
             name=CHOICE,
             share=share,
             groups=(CHOICE,),
-            training=training,
-            lr_factor=1.0 if lr is not None else 0.5,
             balancer=Equal(reduction="sum"),
             objective=False,
+            optimizer=OptimizerSpec(training=training, lr_factor=1.0 if lr is not None else 0.5),
         )

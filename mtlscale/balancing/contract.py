@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mtlscale.config import Component, UserError, from_plugin, plugin_error
+from mtlscale.renamed import refuse_old_names
 
 State = dict[str, Tensor]
 Needs = Literal["losses", "gramian", "jacobian", "validation", "modules"]
@@ -20,15 +21,15 @@ class Balancer(Component):
     batched over leading dimensions (losses [..., T], gramian [..., T, T], weights [..., T]), and it gives the same
     answer on every worker. All tensors are float64 except counters and the positions of generators (int64).
 
-    The training loop sets the entries of the state that are named in `told` before each call; `init` gives them neutral
-    values. There are two:
+    The training loop sets the entries of the state that are named in `hints` before each call; `init` gives them
+    neutral values. There are two:
 
     - "precision" [...]: eps of the type in which the gradients were computed (default: float64's).
     - "task_scale" [..., T]: the factors that the losses were multiplied by before the call (default: ones). It is one
       of `per_task`, too.
 
-    A balancer with `looks_again` gets the losses of the same batch once more, after the optimiser's step. Where tasks
-    have no labels in a step, call `balance`, `direct` and `look_again` instead of the methods themselves.
+    A balancer with `needs_post_step_losses` gets the losses of the same batch once more, after the optimiser's step.
+    Where tasks have no labels in a step, call `balance`, `direct` and `look_again` instead of the methods themselves.
     """
 
     kind: ClassVar[str] = "balancers"
@@ -43,8 +44,8 @@ class Balancer(Component):
     per_pair: ClassVar[tuple[str, ...]] = ()  # entries of the state whose last two dimensions are tasks
     counters: ClassVar[tuple[str, ...]] = ()  # entries that count events to report ("failures", "clamps")
     traced: ClassVar[tuple[str, ...]] = ()  # entries that are recorded with every epoch ("kappa"): numbers or vectors
-    told: ClassVar[tuple[str, ...]] = ()  # entries that the loop sets before each call: "precision", "task_scale"
-    looks_again: ClassVar[bool] = False  # whether `after_step` needs the batch's losses after the step
+    hints: ClassVar[tuple[str, ...]] = ()  # entries that the loop sets before each call: "precision", "task_scale"
+    needs_post_step_losses: ClassVar[bool] = False  # whether `after_step` needs the batch's losses after the step
     # Whether trials with this balancer may be trained as one batched model: it needs losses or the Gramian at the
     # parameters, and all its methods work over leading dimensions.
     batchable: ClassVar[bool] = False
@@ -69,7 +70,7 @@ class Balancer(Component):
     def after_step(self, losses: Tensor, state: State) -> State:
         """Return the next state, given the losses of the same batch after the optimiser's step.
 
-        Called only for balancers with `looks_again`, and only if the step was taken.
+        Called only for balancers with `needs_post_step_losses`, and only if the step was taken.
 
         Args:
             losses: Task losses [..., T], computed without gradients and scaled like those of the call.
@@ -102,6 +103,7 @@ class Balancer(Component):
             if getattr(cls, attribute) not in choices:
                 raise ValueError(f"{attribute} = {getattr(cls, attribute)!r} is unknown; choose {', '.join(choices)}")
 
+        refuse_old_names(cls, {"told": "hints", "looks_again": "needs_post_step_losses"})
         base = bases.get(cls.needs)
         if base is not None and not issubclass(cls, base):
             raise ValueError(f"needs = {cls.needs!r}, so it has to derive from {base.__name__}")

@@ -38,7 +38,7 @@ class Special:
 
 
 class BatchedMover:
-    """Mover that takes the steps of B trials."""
+    """Updater that takes the steps of B trials."""
 
     def __init__(
         self, runs: Sequence[Run], layout: Layout, objective: ProximalModule | None, device: torch.device

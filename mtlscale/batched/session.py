@@ -27,7 +27,7 @@ Answer = TypeVar("Answer")
 
 
 class BatchedSession:
-    """Session of the trials that go on, with their parameters (`values`, of the slots), their update and their mover.
+    """Session of the trials that go on, with their parameters (`values`, of the slots), their update and their updater.
 
     Attributes:
         model: one network, whose code serves all.
@@ -62,7 +62,7 @@ class BatchedSession:
         self.network = BatchedNetwork(self.model, suite, self.layout, rates)
 
         self.update = BatchedUpdate(runs, self.network, streams["train"], dtype)
-        self.mover = BatchedMover(runs, self.layout, objective, device)
+        self.updater = BatchedMover(runs, self.layout, objective, device)
         places = dropout_places(self.model, self.layout, train)
         self.steps = Steps(self.layout, sizes, settings, places, device)
         self.evaluate = BatchedEvaluation(self.network, streams, settings.eval_batch_size)
@@ -89,8 +89,8 @@ class BatchedSession:
             return
         result, gradients = answer
         self.tally.add(result)
-        self.mover(self.values, gradients, count, self.total)
-        if self.update.looks_again:
+        self.updater(self.values, gradients, count, self.total)
+        if self.update.needs_post_step_losses:
             self._without_diverging(parts, lambda parts: self.update.look_again(self.values, parts, number), leave)
 
     def _without_diverging(
@@ -114,6 +114,6 @@ class BatchedSession:
         self.runs, self.values = [self.runs[position] for position in places], [value[index] for value in self.values]
         self.tally = self.tally.of(index.cpu())
         self.network.keep(index)
-        self.mover.keep(index)
+        self.updater.keep(index)
         self.update.keep(places)
         return index

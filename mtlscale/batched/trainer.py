@@ -1,7 +1,7 @@
 """Training of many small trials as one batched model in one process.
 
-Trials of one method on one data set whose specs differ only in numbers (`mtlscale.batched.eligibility.planning`) take their steps
-together: every parameter is a tensor [B, ...] of B trials, the network runs under vmap, and losses, Gramians,
+Trials of one method on one data set whose specs differ only in numbers (`batched.eligibility.planning`) take their
+steps together: every parameter is a tensor [B, ...] of B trials, the network runs under vmap, and losses, Gramians,
 balancers, optimisers, clipping, proximal steps, random numbers, validation and early stopping keep to their trial. A
 trial ends with what it would end with alone, up to the order of sums.
 
@@ -119,7 +119,7 @@ class BatchedTrainer:
             self._choose(vals)
 
         stopped = [self.spec.patience is not None and s.since_best >= self.spec.patience for s in self.selections]
-        special = session.mover.special
+        special = session.updater.special
         theta = None if special is None else special.of(self.values)
         share = 1.0 / len(self.runs)  # share of the time of all
 

@@ -21,8 +21,8 @@ from mtlscale.batched.network import BatchedNetwork
 from mtlscale.batched.streams import Streams
 from mtlscale.config import Run
 from mtlscale.training import (
-    Means,
     StepResult,
+    StepStats,
     bad_gradient,
     bad_loss,
     bad_weights,
@@ -30,8 +30,8 @@ from mtlscale.training import (
     derive_seed,
     first_state,
     head_weights,
-    told,
     traced,
+    with_hints,
 )
 
 
@@ -71,8 +71,8 @@ class BatchedUpdate:
         return not self.layout.independent and len(self.names) > 1
 
     @property
-    def looks_again(self) -> bool:
-        return self._one.looks_again and self._balances
+    def needs_post_step_losses(self) -> bool:
+        return self._one.needs_post_step_losses and self._balances
 
     def __call__(self, values: Sequence[Tensor], parts: Sequence[Part], step: int) -> tuple[StepResult, Gradients]:
         """Return losses and weights [B, T] on the host, and the gradients of the slots.
@@ -88,11 +88,11 @@ class BatchedUpdate:
 
         if tapped is not None:
             graph, rows, k = tapped
-            means = self._means(graph, step, k)
-            per_sum = means.per_sum
-            weights = self._balance(means, means.gramian(per_sum), step)
-            own_factors = head_weights(self._one, weights, means.present) * per_sum
-            return StepResult(means.losses, weights), differentiate.joined(
+            stats = self._stats(graph, step, k)
+            per_sum = stats.per_sum
+            weights = self._balance(stats, stats.gramian(per_sum), step)
+            own_factors = head_weights(self._one, weights, stats.present) * per_sum
+            return StepResult(stats.losses, weights), differentiate.joined(
                 graph, layout, rows, weights * per_sum, own_factors
             )
 
@@ -100,19 +100,19 @@ class BatchedUpdate:
         graph = differentiate.forward(self.network, self.train, values, parts, expanded=expanded)
 
         if by_losses:
-            means = self._means(graph, step)
-            weights = self._balance(means, None, step)
-            per_sum, of_heads = means.per_sum, None
+            stats = self._stats(graph, step)
+            weights = self._balance(stats, None, step)
+            per_sum, of_heads = stats.per_sum, None
             if self._one.heads != "weighted" and not layout.independent:
-                of_heads = head_weights(self._one, weights, means.present) * per_sum
-            return StepResult(means.losses, weights), differentiate.weighted(graph, layout, weights * per_sum, of_heads)
+                of_heads = head_weights(self._one, weights, stats.present) * per_sum
+            return StepResult(stats.losses, weights), differentiate.weighted(graph, layout, weights * per_sum, of_heads)
 
         rows = differentiate.by_task(graph, layout)
-        means = self._means(graph, step, differentiate.gramian(rows, layout, graph.sums))
-        per_sum = means.per_sum
-        weights = self._balance(means, means.gramian(per_sum), step)
-        own_factors = head_weights(self._one, weights, means.present) * per_sum
-        return StepResult(means.losses, weights), differentiate.combine(rows, layout, weights * per_sum, own_factors)
+        stats = self._stats(graph, step, differentiate.gramian(rows, layout, graph.sums))
+        per_sum = stats.per_sum
+        weights = self._balance(stats, stats.gramian(per_sum), step)
+        own_factors = head_weights(self._one, weights, stats.present) * per_sum
+        return StepResult(stats.losses, weights), differentiate.combine(rows, layout, weights * per_sum, own_factors)
 
     def _tapped(
         self, values: Sequence[Tensor], parts: Sequence[Part], step: int
@@ -133,8 +133,8 @@ class BatchedUpdate:
         Raises:
             Leaving: If a trial's losses are not finite.
         """
-        means = self._means(differentiate.forward(self.network, self.train, values, parts), step)
-        self.state = self.balancer.look_again(means.losses * means.scale, self.state, means.present)
+        stats = self._stats(differentiate.forward(self.network, self.train, values, parts), step)
+        self.state = self.balancer.look_again(stats.losses * stats.scale, self.state, stats.present)
 
     def on_epoch_end(self, losses: Tensor) -> None:
         """Tell the balancers the training losses [B, T] averaged over the epoch."""
@@ -155,35 +155,35 @@ class BatchedUpdate:
         if self.balancers:
             self.balancer = BatchedBalancer(self.balancers)
 
-    def _means(self, graph: differentiate.Graph, step: int, k: Tensor | None = None) -> Means:
+    def _stats(self, graph: differentiate.Graph, step: int, k: Tensor | None = None) -> StepStats:
         """Return what the balancers get, on the host: here alone, a step waits for the device."""
         numbers = [graph.sums.detach(), graph.counts, *([] if k is None else [k.flatten(1)])]
         host = torch.cat([n.to(torch.float64) for n in numbers], dim=1).cpu()
-        means = Means.of(host, self._one, len(self.names), scaled=False, gramian=k is not None)
+        stats = StepStats.of(host, self._one, len(self.names), scaled=False, gramian=k is not None)
 
         causes: dict[int, Exception] = {}
-        if means.k is not None and not bool(means.k.isfinite().all()):
-            for b in (~means.k.isfinite()).flatten(1).any(1).nonzero().flatten().tolist():
-                causes[b] = bad_gradient(self.balancers[b], means.k[b], self.names, step)
-        if bool(means.bad.any()):
-            for b in means.bad.any(1).nonzero().flatten().tolist():
-                causes[b] = bad_loss(self.balancers[b], means.losses[b], means.bad[b], self.names, step)
+        if stats.k is not None and not bool(stats.k.isfinite().all()):
+            for b in (~stats.k.isfinite()).flatten(1).any(1).nonzero().flatten().tolist():
+                causes[b] = bad_gradient(self.balancers[b], stats.k[b], self.names, step)
+        if bool(stats.bad.any()):
+            for b in stats.bad.any(1).nonzero().flatten().tolist():
+                causes[b] = bad_loss(self.balancers[b], stats.losses[b], stats.bad[b], self.names, step)
 
         if causes:
             raise Leaving(causes)
 
-        return means
+        return stats
 
-    def _balance(self, means: Means, k: Tensor | None, step: int) -> Tensor:
+    def _balance(self, stats: StepStats, k: Tensor | None, step: int) -> Tensor:
         """Return the weights [B, T] of the shared updates.
 
         Raises:
             Leaving: If a trial's weights are not finite.
         """
         if not self._balances:
-            return means.present.to(torch.float64)
-        state = told(self._one, self.state, self.precision, means.scale)
-        weights, after = self.balancer.balance(means.losses * means.scale, k, state, means.present)
+            return stats.present.to(torch.float64)
+        state = with_hints(self._one, self.state, self.precision, stats.scale)
+        weights, after = self.balancer.balance(stats.losses * stats.scale, k, state, stats.present)
         if not bool(weights.isfinite().all()):
             invalid = (~weights.isfinite()).any(1).nonzero().flatten().tolist()
             raise Leaving({b: bad_weights(self.balancers[b], weights[b], step) for b in invalid})

@@ -1,4 +1,4 @@
-"""The options that commands share, and what they stand for."""
+"""Command-line arguments and options that commands share."""
 
 from __future__ import annotations
 

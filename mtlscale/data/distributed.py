@@ -1,4 +1,4 @@
-"""The few collective operations that training needs, the same with one process or many."""
+"""Reductions over the workers of a run (allreduce, gather), the same with one process or many."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from mtlscale.lazy import lazily
 
 if TYPE_CHECKING:
-    from mtlscale.inference.export.description import MODEL, Description, read_description
-    from mtlscale.inference.export.write import export
+    from mtlscale.inference.exporting.description import MODEL, Description, read_description
+    from mtlscale.inference.exporting.write import export
     from mtlscale.inference.model import ExportedModel, load_model
     from mtlscale.inference.predictions import Prediction
 
@@ -25,9 +25,9 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "mtlscale.inference.export.description": ["MODEL", "Description", "read_description"],
+        "mtlscale.inference.exporting.description": ["MODEL", "Description", "read_description"],
         "mtlscale.inference.model": ["ExportedModel", "load_model"],
         "mtlscale.inference.predictions": ["Prediction"],
-        "mtlscale.inference.export.write": ["export"],
+        "mtlscale.inference.exporting.write": ["export"],
     },
 )

@@ -14,7 +14,7 @@ from mtlscale.config import TaskSuite, UserError
 from mtlscale.data import Batch, Outputs, PreparedData, Workers, load_prepared
 from mtlscale.data.readers.random_access import open_reader
 from mtlscale.data.sampling.views import viewed
-from mtlscale.inference.export.description import Description
+from mtlscale.inference.exporting.description import Description
 from mtlscale.inference.inputs.inputs import Reader
 from mtlscale.records import Metrics
 from mtlscale.training.engine.batches import Batches

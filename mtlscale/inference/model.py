@@ -14,8 +14,8 @@ from mtlscale.config import Task, TaskSuite, UserError, load_plugin, nearest, sa
 from mtlscale.config.registry.components import component
 from mtlscale.data import Batch, Samples
 from mtlscale.data.readers.random_access import placed
-from mtlscale.inference.export import nested
-from mtlscale.inference.export.description import (
+from mtlscale.inference.exporting import nested
+from mtlscale.inference.exporting.description import (
     FOUND,
     MODEL,
     TOKENIZER,

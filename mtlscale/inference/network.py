@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtlscale.architectures import Architecture, Found, MultiTaskModule, channels_last, of_tokens
+from mtlscale.architectures import Architecture, MultiTaskModule, PhaseOutput, channels_last, of_tokens
 from mtlscale.config import TaskSuite, UserError, build
 from mtlscale.config.run.run_parts import IDENTITY
 from mtlscale.encoders import Encoder
@@ -37,7 +37,7 @@ def network(
     spec: Mapping[str, Any],
     suite: TaskSuite,
     phase: str,
-    found: Found | None,
+    found: PhaseOutput | None,
     state: Mapping[str, Tensor],
     tokenizer: Path | None,
 ) -> MultiTaskModule:

@@ -1,4 +1,4 @@
-"""Accumulators of pixel metrics: confusion, depth errors, angles of normals, F over thresholds.
+"""Metrics of dense prediction: mean IoU of segmentation, depth errors, angles of normals, F over thresholds.
 
 Each is fed with the rows of `mtlscale.metrics.tasks` (one per pixel), holds sums or counts over the whole split, and
 adds them up over workers when it is read, so a metric depends neither on the batch size nor on the number of workers.

@@ -1,4 +1,4 @@
-"""Measures over a whole suite (Δ_I, η, …), on plain numbers. Definitions: docs/methods.md#metrics."""
+"""Suite-level metrics: relative improvement over the single-task baseline (Δ_I), η. docs/methods.md#metrics."""
 
 from __future__ import annotations
 

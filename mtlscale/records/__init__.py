@@ -2,7 +2,11 @@
 
 from mtlscale.records.diagnosis import Diagnosis, Matrix
 from mtlscale.records.files import clear_temporaries, is_full, no_space, write_atomically
-from mtlscale.records.find_run import (
+from mtlscale.records.home import Home, check_folder, new_folders
+from mtlscale.records.lease import Holder, Lease, holder_of, take
+from mtlscale.records.ledger import Ledger, Outcome
+from mtlscale.records.record import Epoch, ItemErrors, Metrics, PhaseCost, RunRecord, read_record
+from mtlscale.records.run_lookup import (
     FoundRun,
     best_run,
     experiments_with_runs,
@@ -10,10 +14,6 @@ from mtlscale.records.find_run import (
     no_such_run,
     runs_of_experiment,
 )
-from mtlscale.records.home import Home, check_folder, new_folders
-from mtlscale.records.lease import Holder, Lease, holder_of, take
-from mtlscale.records.ledger import Ledger, Outcome
-from mtlscale.records.record import Epoch, ItemErrors, Metrics, PhaseCost, RunRecord, read_record
 from mtlscale.records.scores import Score, best, best_so_far, score, score_of
 from mtlscale.records.storage import Storage, restore
 from mtlscale.records.storage_lease import StorageLease

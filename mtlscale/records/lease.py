@@ -1,4 +1,4 @@
-"""The lease of an experiment's driver: one process at a time, known by a file with a heartbeat.
+"""The lock file (lease) of an experiment's driver: one process at a time, with a heartbeat.
 
     lease.json   host and process of the driver; touched every few seconds, removed at its end
     claim.json   the runs it means to train itself, for drivers of other experiments that share some of them

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from mtlscale.lazy import lazily
 
 if TYPE_CHECKING:
+    from mtlscale.report.report_files import write_report
     from mtlscale.report.results import Results
     from mtlscale.report.sweeps.sweeps import Sweep
     from mtlscale.report.tables.leaderboard import Leaderboard
     from mtlscale.report.tables.published import Published, PublishedTable, read_published
     from mtlscale.report.tables.published_comparison import Comparison, compare
     from mtlscale.report.tables.table import Table
-    from mtlscale.report.write_report import write_report
 
 __all__ = [
     "Comparison",
@@ -40,6 +40,6 @@ __getattr__ = lazily(
         "mtlscale.report.results": ["Results"],
         "mtlscale.report.sweeps.sweeps": ["Sweep"],
         "mtlscale.report.tables.table": ["Table"],
-        "mtlscale.report.write_report": ["write_report"],
+        "mtlscale.report.report_files": ["write_report"],
     },
 )

@@ -112,7 +112,7 @@ class Results:
 
         Existing files are kept where nothing that shapes them has changed.
         """
-        from mtlscale.report.write_report import write_report
+        from mtlscale.report.report_files import write_report
 
         mark = self.folder / "report.json"
         state = self.state()

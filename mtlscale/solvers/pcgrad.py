@@ -1,4 +1,4 @@
-"""Projections of PCGrad, on the Gramian (Yu et al., NeurIPS 2020)."""
+"""Gradient surgery (PCGrad, Yu et al., NeurIPS 2020): projections of conflicting gradients, on the Gramian."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The writer of an experiment to MLflow: one parent run, one child per run, and which MLflow runs are ours."""
+"""Log of params and metrics to MLflow: one parent run, one child per run, and which MLflow runs are ours."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mtlscale.training.engine.phases import begin, first_state, partition_of
     from mtlscale.training.engine.record import counters, now, run_record, traced
     from mtlscale.training.engine.seeds import derive_seed
-    from mtlscale.training.engine.session import Mover, Session, schedule_factor
+    from mtlscale.training.engine.session import Session, Updater, schedule_factor
     from mtlscale.training.engine.sources import SupervisedSource, sparse_embeddings
     from mtlscale.training.engine.tally import Tally, furthest
     from mtlscale.training.evaluation.evaluate import TaskTable, as_asked, evaluate, tables
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from mtlscale.training.gradients.per_task import Partition
     from mtlscale.training.gradients.step_stats import (
         Diverged,
-        Means,
+        StepStats,
         bad_gradient,
         bad_loss,
         bad_weights,
         clip_factors,
         head_weights,
         mean_losses,
-        told,
+        with_hints,
     )
     from mtlscale.training.gradients.update import StepResult, Update
 
@@ -52,14 +52,14 @@ _HOMES = {
     "mtlscale.training.engine.losses": ["task_loss"],
     "mtlscale.training.gradients.step_stats": [
         "Diverged",
-        "Means",
+        "StepStats",
         "bad_gradient",
         "bad_loss",
         "bad_weights",
         "clip_factors",
         "head_weights",
         "mean_losses",
-        "told",
+        "with_hints",
     ],
     "mtlscale.training.engine.building": ["build_model", "phase_id"],
     "mtlscale.training.engine.phases": ["begin", "first_state", "partition_of"],
@@ -68,7 +68,7 @@ _HOMES = {
     "mtlscale.training.gradients.per_task": ["Partition"],
     "mtlscale.training.engine.seeds": ["derive_seed"],
     "mtlscale.training.evaluation.select": ["Selection"],
-    "mtlscale.training.engine.session": ["Mover", "Session", "schedule_factor"],
+    "mtlscale.training.engine.session": ["Updater", "Session", "schedule_factor"],
     "mtlscale.training.engine.sources": ["SupervisedSource", "sparse_embeddings"],
     "mtlscale.training.gradients.update": ["StepResult", "Update"],
 }
@@ -78,19 +78,19 @@ __all__ = [
     "Batches",
     "Diverged",
     "ItemBootstrap",
-    "Means",
-    "Mover",
     "Partition",
     "Pictures",
     "Progress",
     "Selection",
     "Session",
     "StepResult",
+    "StepStats",
     "SupervisedSource",
     "Tally",
     "TaskTable",
     "Trainer",
     "Update",
+    "Updater",
     "as_asked",
     "bad_gradient",
     "bad_loss",
@@ -119,10 +119,10 @@ __all__ = [
     "tables",
     "task_affinity",
     "task_loss",
-    "told",
     "traced",
     "train",
     "uses",
+    "with_hints",
 ]
 
 __getattr__ = lazily(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""Sources that are not on this machine: a name on the hub, or an archive at a URL that fsspec supports."""
+"""Download of a dataset: a name on the hub, or an archive at a URL that fsspec supports."""
 
 from __future__ import annotations
 

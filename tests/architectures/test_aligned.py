@@ -55,7 +55,7 @@ def test_the_second_phase_moves_alignments_and_heads_alone(encoder: str) -> None
     recipe, of = components.build("encoders", encoder, ENCODERS[encoder]), suite(encoder)
     architecture = components.build("architectures", "aligned")
     first, given = build("aligned", encoder), batch(encoder)
-    model = architecture.build_next("alignment", first.hand_over(), of, lambda: recipe.build(of), 0.0)
+    model = architecture.build_next("alignment", first.phase_output(), of, lambda: recipe.build(of), 0.0)
     for task, expected in first.eval()(given).predictions.items():
         torch.testing.assert_close(model.eval()(given).predictions[task], expected)
     sum(p.sum() for p in model.train()(given).predictions.values()).backward()
@@ -68,7 +68,7 @@ def test_the_second_phase_drops_nothing_of_what_stays_as_it_is() -> None:
     recipe, of = components.build("encoders", "mlp", {"hidden": [5], "dropout": 0.5}), suite("mlp")
     architecture = components.build("architectures", "aligned")
     first, given = architecture.build(of, recipe_of := lambda: recipe.build(of), 0.0), batch("mlp")
-    model = architecture.build_next("alignment", first.hand_over(), of, recipe_of, 0.0)
+    model = architecture.build_next("alignment", first.phase_output(), of, recipe_of, 0.0)
     for task, expected in model.eval()(given).predictions.items():
         assert torch.equal(model.train()(given).predictions[task], expected)
 
@@ -120,7 +120,7 @@ def test_it_measures_how_alike_embeddings_are_before_and_after(encoder: str) -> 
 
     def measured() -> dict[str, torch.Tensor]:
         with torch.no_grad():
-            model.look_back(iter(batches), lambda tensor: tensor)
+            model.after_training(iter(batches), lambda tensor: tensor)
         found = model.structure()["covariance_similarity"]
         return {when: torch.tensor(rows, dtype=torch.float64) for when, rows in found.items()}
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from staged import ENCODERS, TASKS, batch, suite
 from torch import Tensor
 
-from mtlscale.architectures import Found
+from mtlscale.architectures import PhaseOutput
 from mtlscale.architectures.branching.conal_pro import CoNALPro, RoundModule, tree_of_rounds
 from mtlscale.architectures.trees import tree_of_points
 from mtlscale.config import Task, TaskSuite
@@ -27,7 +27,7 @@ def _exactly() -> Any:
     torch.set_default_dtype(torch.float32)
 
 
-def of_round(encoder: str, round: int = 1, found: Found | None = None) -> RoundModule:
+def of_round(encoder: str, round: int = 1, found: PhaseOutput | None = None) -> RoundModule:
     torch.manual_seed(round)
     recipe, of = components.build("encoders", encoder, ENCODERS[encoder]), suite(encoder)
     model = RoundModule(of, lambda: recipe.build(of), 0.0, "conal_pro", round, found)
@@ -38,12 +38,12 @@ def of_round(encoder: str, round: int = 1, found: Found | None = None) -> RoundM
     return model.eval()
 
 
-def decide(model: RoundModule, **shares: float) -> Found:
+def decide(model: RoundModule, **shares: float) -> PhaseOutput:
     """What the model hands over with these logits of the shared option; of the others 0."""
     with torch.no_grad():
         for place in model.active:
             model.logits(place).copy_(torch.tensor([shares.get(model.names[place], 0.0), 0.0]))
-    return model.hand_over()
+    return model.phase_output()
 
 
 def predictions(model: RoundModule, given: Batch) -> dict[str, Tensor]:
@@ -150,7 +150,7 @@ def test_a_round_without_tasks_is_left_out() -> None:
     assert CoNALPro().wants("stage 2", found) and CoNALPro().wants("retrain", found)
     last = of_round("mlp", 3, decide(of_round("mlp", 2, found), c=-1.0))
     assert not CoNALPro().wants("stage 4", decide(last, c=-1.0))
-    assert last.hand_over()["tree"] == tree_of_points([4, 4, 1], 3)
+    assert last.phase_output()["tree"] == tree_of_points([4, 4, 1], 3)
 
 
 def test_epochs_are_divided_among_rounds() -> None:

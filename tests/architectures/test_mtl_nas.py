@@ -126,9 +126,9 @@ def test_the_entropy_term_is_that_of_coins_and_grows_with_the_epochs() -> None:
 
 def test_edges_above_a_half_are_handed_over() -> None:
     model = build("mtl_nas")
-    assert model.hand_over() == {"edges": []}
+    assert model.phase_output() == {"edges": []}
     model.logits["1_2"].data[3] = 0.7
-    [found] = model.hand_over()["edges"]
+    [found] = model.phase_output()["edges"]
     assert found == pytest.approx([*model.into[1, 2][3], torch.tensor(0.7).sigmoid().item()])
     assert model.traces()["kept_edges"] == 1
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from mtlscale.architectures import extra_parameters
 from mtlscale.config import SHIPPED, Task, TaskSuite, load_experiment
 from mtlscale.config.registry import components
 from mtlscale.report import read_published
@@ -109,12 +110,23 @@ def millions(dataset: str, label: str) -> float:
         model = recipe.build(suite, lambda: encoder.build(suite), 0.0)
         if name in LATER:
             points = {task.name: p for task, p in zip(tasks, POINTS.get((name, dataset), ()), strict=False)}
-            found = {"points": points, "weights": points} if points else model.hand_over()
+            found = {"points": points, "weights": points} if points else model.phase_output()
             model = recipe.build_next("", found, suite, lambda: encoder.build(suite), 0.0)
-    return float(sum(parameter.numel() for parameter in model.parameters()) + model.learned()) / 1e6
+    return float(sum(parameter.numel() for parameter in model.parameters()) + extra_parameters(model)) / 1e6
 
 
-@pytest.mark.parametrize(("number", "label"), CASES, ids=[f"{number}-{label}" for number, label in CASES])
+def marks_of(dataset: str) -> list[pytest.MarkDecorator]:
+    """Five tasks on the encoder that Pascal Context has: the same lines, and seconds of all."""
+    return [pytest.mark.slow] if dataset == "taskonomy" else []
+
+
+@pytest.mark.parametrize(
+    ("number", "label"),
+    [
+        pytest.param(number, label, id=f"{number}-{label}", marks=marks_of(dataset))
+        for (number, label), (dataset, _) in CASES.items()
+    ],
+)
 def test_parameters_are_as_printed(number: str, label: str) -> None:
     dataset, printed = CASES[number, label]
     found = millions(dataset, label)

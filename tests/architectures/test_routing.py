@@ -302,7 +302,7 @@ def test_in_the_warm_up_every_task_has_a_network_of_its_own() -> None:
     loss.backward()
     assert [any(p.grad is not None for p in node.parameters()) for node in model.nodes] == [False, True, False]
     assert model.independent and not model.shared_parameters() and not any(model.shared_modules())
-    assert model.penalty() is None and set(model.hand_over()) == {"network"}
+    assert model.penalty() is None and set(model.phase_output()) == {"network"}
 
 
 def test_bmtas_cools_linearly_after_the_warm_up() -> None:

@@ -82,7 +82,7 @@ def test_affinities_are_means_of_what_was_measured() -> None:
     model.add_affinity(torch.tensor([[0.0, 0.7, -0.2], [math.inf, 1.0, -math.inf], [0.4, 0.2, 0.5]]))
     other = build("tag", "mlp")
     other.load_state_dict(model.state_dict())  # as after a resume
-    found = other.hand_over()["affinity"]
+    found = other.phase_output()["affinity"]
     assert found[0] == pytest.approx([0.5, 0.6, -0.2]) and found[2] == pytest.approx([0.4, 0.2, 0.5])
     assert found[1] == [pytest.approx(0.1), 1.0, None]
 

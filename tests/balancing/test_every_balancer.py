@@ -143,7 +143,9 @@ def test_tasks_without_labels_keep_their_state_and_weigh_nothing(name: str) -> N
     again = look_again(balancer, 0.9 * losses_of(gramian), after, present)
     for key in balancer.per_task:
         assert torch.equal(again[key][1], state[key][1])
-    assert not balancer.looks_again or any(not torch.equal(again[key], after[key]) for key in balancer.per_task)
+    assert not balancer.needs_post_step_losses or any(
+        not torch.equal(again[key], after[key]) for key in balancer.per_task
+    )
     assert look_again(balancer, losses_of(gramian), again, torch.zeros(4, dtype=torch.bool)) is again
 
 
@@ -271,7 +273,7 @@ def test_declares_itself(name: str) -> None:
     assert cls.summary().endswith(".")
     assert cls.needs in ("losses", "gramian", "jacobian", "validation", "modules")
     assert cls.batchable == (cls.needs in ("losses", "gramian") and cls.at == "parameters")
-    assert cls.looks_again == (cls.after_step is not Balancer.after_step)
+    assert cls.needs_post_step_losses == (cls.after_step is not Balancer.after_step)
     for default, knob in cls.knobs().values():
         assert default in ((), None) or knob.admits(default)
         assert knob.help
@@ -280,6 +282,6 @@ def test_declares_itself(name: str) -> None:
     if name != "svd_reweighting":
         state = make(name, 3).init(3)
         assert {*cls.per_task, *cls.per_pair, *cls.counters} <= set(state)
-        assert set(cls.told) == {"precision", "task_scale"} & set(state)
+        assert set(cls.hints) == {"precision", "task_scale"} & set(state)
         sized = {key for key, value in state.items() if value.shape[-1:] == (3,)}
         assert sized == {*cls.per_task, *cls.per_pair}

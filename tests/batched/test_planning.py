@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.architectures import Phase, Turn
+from mtlscale.architectures import OptimizerSpec, Phase, Turn
 from mtlscale.architectures.hard.hps import HPS
 from mtlscale.batched.eligibility import planning
 from mtlscale.config import load_experiment, trials
@@ -44,7 +44,7 @@ def test_what_cannot_be_batched_is_named(experiment_file: File, digits: Prepared
     [
         (Phase(name="search"), Phase(name="retrain")),
         (Phase(turns=(Turn(), Turn(name="other", share="second"))),),
-        (Phase(turns=(Turn(training={"lr": 0.1}),)),),
+        (Phase(turns=(Turn(optimizer=OptimizerSpec(training={"lr": 0.1})),)),),
         (Phase(epochs=3),),
     ],
 )

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,11 +20,11 @@ from mtlscale.report.diagnosis_trial import experiment
 UNEVEN = Path(__file__).parents[1] / "plugins" / "uneven.py"
 
 
-def test_digits_from_nothing_to_a_page(tmp_path: Path) -> None:
-    arguments = [sys.executable, "-m", "mtlscale.cli", "diagnose", "digits", "--home", "home", "--output", "found"]
-    environment = {**os.environ, "COLUMNS": "80"}
-    done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=240)
-    assert done.returncode == 0, done.stderr
+def test_digits_from_nothing_to_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    done = mtlscale("diagnose", "digits", "--home", "home", "--output", "found", "--samples", "100")
+    assert done.code == 0, done.stderr
     assert "suggested groups" in done.stdout and "covariance similarity" in done.stdout
     tables = done.stdout.split("no labels:")[0].splitlines()[1:]  # four, of a title, a header and ten rows
     assert len(tables) == 4 * 12 and max(map(len, tables)) <= 80

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from command import mtlscale, refused
 from rich.cells import cell_len
-from tracked import record_of, runs_of
+from tracked import give_database, record_of, runs_of
 
 import mtlscale as package
 from mtlscale.config import Experiment
@@ -143,7 +143,7 @@ def test_places_are_homes_experiments_and_their_folders(home: Home, monkeypatch:
 def test_the_format_follows_the_suffix(home: Home, tmp_path: Path) -> None:
     for suffix, begins in ((".md", "## "), (".csv", "dataset,"), (".json", "{"), (".tex", "% "), (".html", "<!")):
         output = tmp_path / f"board{suffix}"
-        assert mtlscale("leaderboard", home.root, "--output", output).code == 0
+        assert mtlscale("leaderboard", f"{home.root}:first", "--output", output).code == 0
         assert output.read_text(encoding="utf-8").lower().startswith(begins), suffix
     assert "choose terminal, markdown" in refused("leaderboard", home.root, "--format", "xml")
     assert "no format ends in '.xyz'" in refused("leaderboard", home.root, "--output", tmp_path / "a.xyz")
@@ -191,7 +191,8 @@ def test_an_mlflow_that_does_not_answer_is_waited_for_as_long_as_is_set(monkeypa
 def test_the_leaderboard_from_mlflow_alone_is_that_of_the_ledger(
     small: Callable[..., Experiment], tmp_path: Path
 ) -> None:
-    experiment, home = small(seeds="[0, 1, 2]"), Home(tmp_path / "home")
+    experiment, home = small(seeds="[0, 1]"), Home(tmp_path / "home")
+    give_database(home.root)
     tracker = Tracker(experiment, home)
     for number, run in enumerate(reversed(runs_of(experiment))):  # as they may end
         metrics = {task: {"accuracy": 50.1 + number / 7 + run.seed / 3} for task in ("a", "b")}
@@ -268,7 +269,7 @@ def in_a_terminal() -> Iterator[Draw]:
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
-@pytest.mark.parametrize("width", [80, 100, 160])
+@pytest.mark.parametrize("width", [80, *(pytest.param(n, marks=pytest.mark.slow) for n in (100, 160))])
 def test_nothing_is_cut_off_in_a_terminal(width: int, home: Home, in_a_terminal: Draw) -> None:
     drawn = in_a_terminal(width, "leaderboard", home.root, "--wide", "--pairwise")
     assert "\x1b[1m" in drawn

@@ -43,7 +43,7 @@ class Mine(Balancer):
 '''
 
 
-@pytest.mark.parametrize("columns", [80, 100, 160])
+@pytest.mark.parametrize("columns", [80, *(pytest.param(n, marks=pytest.mark.slow) for n in (100, 160))])  # one is cut
 @pytest.mark.parametrize("what", ["methods", "encoders", "metrics", "datasets", "experiments"])
 def test_nothing_is_cut(what: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))

@@ -33,9 +33,9 @@ def audit(case: Case) -> Result:
         def step() -> tuple[int, int]:
             place = trainer.at.place
             if place not in turns:
-                balancers = [mover.update.balancer for mover in trainer.session.movers]
-                turns[place] = [(balancer.needs, balancer.looks_again) for balancer in balancers]
-                measured[place] = len(data.suite.tasks) if trainer.model.affinity_every else 0
+                balancers = [updater.update.balancer for updater in trainer.session.updaters]
+                turns[place] = [(balancer.needs, balancer.needs_post_step_losses) for balancer in balancers]
+                measured[place] = len(data.suite.tasks) if getattr(trainer.model, "affinity_every", 0) else 0
             return place, trainer.at.step
 
         watch.step = step
@@ -79,14 +79,14 @@ def _misplaced(trainer: Trainer) -> Iterator[str]:
         for key, tensor in () if module is None else (*module.named_parameters(), *module.named_buffers()):
             if not isinstance(tensor, OnDevice):
                 yield f"{name}.{key} is on the host"
-    for mover in trainer.session.movers:
-        for state in mover.optimizer.state.values():
+    for updater in trainer.session.updaters:
+        for state in updater.optimizer.state.values():
             for key, value in state.items():
                 if isinstance(value, torch.Tensor) and isinstance(value, OnDevice) == (key == "step"):
                     yield f"{key} of the optimiser is on {value.device}"
-        for key, value in mover.update.state.items():
-            if value.device.type != mover.update.place_of(key).type:
-                yield f"{key} of {mover.update.balancer.name} is on {value.device}"
+        for key, value in updater.update.state.items():
+            if value.device.type != updater.update.place_of(key).type:
+                yield f"{key} of {updater.update.balancer.name} is on {value.device}"
 
 
 def difference(a: RunRecord, b: RunRecord) -> str:

@@ -18,22 +18,37 @@ COSTLY = ("balancer/", "balancer, shared", "architecture, images", "architecture
 
 # What the default suite leaves to `slow`, since another case there makes the same kind of step: a balancer of gradients
 # is told them by `large/`, a kind of balancer has shared inputs once, a structure search of stages runs once, and a
-# setting or encoder is met once unless it changes what a step asks for.
+# setting or encoder is met once unless it changes what a step asks for. So is an architecture: with vectors where these
+# go through all of its steps, else with labels of images.
 SELDOM = re.compile(
     rf"balancer/({'|'.join(BY_GRADIENTS)})"
     rf"|balancer, shared inputs/(?!(equal|famo|uncertainty|mgda|mgda_ub|graddrop|meta_weighting|gradnorm)$).*"
-    r"|architecture, images/(bmtas|branched|cgc|conal|dsmtl_il|dsmtl_jl|hps|ltb|mmoe|ple|stl)"
-    r"|architecture, maps/(hps|nddr_cnn)"
-    r"|architecture and balancer/(cgc upgrad|mmoe mgda|shared_bottom graddrop)"
+    r"|architecture, images/(bmtas|branched|cgc|conal|conal_plus|cross_stitch|dsmtl_al|dsmtl_il|dsmtl_jl|hps|ltb|mmoe"
+    r"|ple|stl)"
+    r"|architecture, maps/.*|architecture, cells/(e2rnas_)?(pdarts|pcdarts)"
+    r"|architecture and balancer/(cgc upgrad|cross_stitch cagrad|mmoe mgda|ple pcgrad|shared_bottom graddrop"
+    r"|tomato getmtl)"
     r"|objective/(aamtrl with uncertainty|(inter_task_l2|mrn) with mgda|tomato_e[lx])"
     r"|encoder/textcnn (equal|mgda)|encoder/textcnn, (stl|aamtrl|fast, equal)|encoder/lstm mgda"
     r"|encoder/bilstm, shared inputs, equal|encoder/resnet18, (stem of imagenet|inputs per task)"
+    r"|encoder/deeplab_resnet50|encoder/pretrained(_layers)? mgda"
     r"|training/(adam, weight decay|sgd, weight decay|selection .*|evaluate every 2|small evaluation batches"
     r"|steps per epoch|steps per epoch, many|another seed|own epochs of tasks|patience|clip, stl|gramian every 3, .*"
-    r"|gramian every 2, mgda|accumulate 2, (cagrad|uncertainty|meta_weighting)|accumulate 3, .*"
+    r"|gramian every 2, mgda|accumulate 2, (cagrad|uncertainty|meta_weighting)"
+    r"|accumulate 2, images|accumulate 3, .*|flip, maps"
     r"|one task, (equal|uncertainty|amtrl))"
     r"|bf16/(famo|mgda_ub|graddrop|meta_weighting)|wide/getmtl|resume/graddrop"
 )
+
+# Components that only `slow` cases have, and the default case that makes the same kind of step.
+LIKE = {
+    "conal_plus": "architecture/conal",  # the same search, with blocks for stages
+    "pcdarts": "architecture, cells/e2rnas",  # some of the channels through the same mixtures
+    "pdarts": "architecture, cells/darts",  # the same search three times, with fewer operations each time
+    "e2rnas_pcdarts": "architecture, cells/e2rnas",
+    "e2rnas_pdarts": "architecture, cells/e2rnas",
+    "deeplab_resnet50": "encoder/deeplab_resnet18 mgda_ub",  # its head, over the blocks of encoder/resnet50
+}
 
 
 def usual() -> list[str]:

@@ -40,7 +40,7 @@ EXPERIMENTS = {
             "datasets": "[{name: amazon, options: {domains: [books, dvd], keep_unlabelled: false, length: 32}}]",
             "methods": "[{architecture: stl}]",
             "model": "{encoder: {name: textcnn, dimensions: 16, filters: 8}}",
-            "training": "{epochs: 2, batch_size: 64, steps_per_epoch: 12, lr: 1e-3}",
+            "training": "{epochs: 2, batch_size: 64, steps_per_epoch: 3, lr: 1e-3}",
         },
     ),
     "image": (
@@ -49,7 +49,7 @@ EXPERIMENTS = {
             "datasets": "[{name: celeba, options: {size: 16, limit: 300, split: own}}]",
             "methods": "[{architecture: cross_stitch, balancer: mgda}]",
             "model": "{encoder: {name: resnet18, width: 8}}",
-            "training": "{epochs: 2, batch_size: 32, steps_per_epoch: 6, lr: 1e-3}",
+            "training": "{epochs: 2, batch_size: 32, steps_per_epoch: 1, lr: 1e-3}",
         },
     ),
     "table": (
@@ -58,7 +58,7 @@ EXPERIMENTS = {
             "datasets": "[{name: multilabel, options: {set: yeast}}]",
             "methods": "[{architecture: mmoe}]",
             "model": "{encoder: {name: mlp, hidden: [16]}}",
-            "training": "{epochs: 3, batch_size: 64, lr: 1e-2}",
+            "training": "{epochs: 2, batch_size: 64, steps_per_epoch: 3, lr: 1e-2}",
         },
     ),
 }

@@ -558,7 +558,9 @@ def digits_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write(tmp_path / "my" / "mnist", {"train": digit_columns(*digits())}, features, "parquet")
 
 
-@pytest.mark.parametrize("source", ["hf:my/mnist", Path("hf:my/mnist"), "hf:my/mnist:default"])
+@pytest.mark.parametrize(
+    "source", [pytest.param("hf:my/mnist", marks=pytest.mark.slow), Path("hf:my/mnist"), "hf:my/mnist:default"]
+)
 def test_a_name_goes_through_the_library(
     digits_on_the_hub: Path, tmp_path: Path, source: Path | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

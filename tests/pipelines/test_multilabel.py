@@ -178,7 +178,7 @@ def test_a_set_that_is_not_there(source: Path, tmp_path: Path) -> None:
     [
         ({}, (103,), 14, (1500, 917)),
         ({"set": "emotions"}, (72,), 6, (391, 202)),
-        ({"set": "medical", "rare": "drop"}, (1449,), 20, (333, 645)),
+        pytest.param({"set": "medical", "rare": "drop"}, (1449,), 20, (333, 645), marks=pytest.mark.slow),
     ],
 )
 def test_the_sets_themselves(

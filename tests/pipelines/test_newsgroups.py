@@ -37,7 +37,14 @@ def ids_by_split(folder: Path) -> dict[str, set[str]]:
     return {split: {id for topic in TOPICS for id in read_ids(folder, split, topic)} for split in SPLITS}
 
 
-@pytest.mark.parametrize(("split", "strip"), [("random", []), ("bydate", ["headers", "footers", "quotes"])])
+@pytest.mark.parametrize(
+    ("split", "strip"),
+    [
+        ("random", []),
+        # Both options are tested on messages of a few words, below.
+        pytest.param("bydate", ["headers", "footers", "quotes"], marks=pytest.mark.slow),
+    ],
+)
 def test_real_messages(shared_data: Path, tmp_path: Path, split: str, strip: list[str]) -> None:
     source = shared_data / "20newsgroups"
     if not source.is_dir():
@@ -129,6 +136,17 @@ def test_stripping_leaves_headers_out(newsgroups_folder: Path, tmp_path: Path) -
     ]
     assert "café" in words
     assert not {"subject", "from"} & set(words)
+
+
+@pytest.mark.parametrize("part", ["headers", "footers", "quotes"])
+def test_each_part_is_stripped_by_itself(newsgroups_folder: Path, tmp_path: Path, part: str) -> None:
+    said = b"From: headerword\nSubject: x\n\nShe writes:\n> quotedword\nkeptword\n\n--\nfooterword\n"
+    for path in (newsgroups_folder / PARTS[0] / "sci.med").iterdir():
+        path.write_bytes(said)
+    folder = prepare("newsgroups", {"strip": [part]}, newsgroups_folder, tmp_path)
+    words = load_prepared(folder).suite.extras["vocabulary"]
+    of_part = {"headers": "headerword", "footers": "footerword", "quotes": "quotedword"}
+    assert {word for word in (*of_part.values(), "keptword") if word not in words} == {of_part[part]}
 
 
 def test_messages_without_words_are_dropped_and_counted(newsgroups_folder: Path, tmp_path: Path) -> None:

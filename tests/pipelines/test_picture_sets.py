@@ -333,6 +333,7 @@ def test_nothing_of_a_pickle_is_run(tmp_path: Path) -> None:
             read_plain(content)
 
 
+@pytest.mark.slow  # 12,000 pictures; the layouts are read above, of a few
 @pytest.mark.skipif(not Path(os.environ.get("MTLSCALE_DATA", "/"), "cifar10").is_dir(), reason="needs CIFAR-10")
 def test_the_real_subset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MTLSCALE_DATA", REAL)

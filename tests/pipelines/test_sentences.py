@@ -129,7 +129,7 @@ def test_an_archive_with_unsafe_members_is_refused(tmp_path: Path) -> None:
         prepare("sentences", {}, tmp_path, tmp_path / "home")
 
 
-@pytest.mark.parametrize("split", ["own", "official"])
+@pytest.mark.parametrize("split", [pytest.param("own", marks=pytest.mark.slow), "official"])
 def test_the_sets_themselves(shared_data: Path, tmp_path: Path, split: str) -> None:
     source = shared_data / "sentence_tasks"
     if not source.is_dir():

@@ -157,9 +157,9 @@ def test_the_share_of_validation_is_one_of_what_test_leaves() -> None:
 @pytest.mark.parametrize(
     ("name", "inside"),
     [
-        ("{building}_{domain}.tar", "{domain}"),
+        pytest.param("{building}_{domain}.tar", "{domain}", marks=pytest.mark.slow),
         ("{building}_{domain}.tar", ""),
-        ("{domain}__taskonomy__{building}.tar", ""),
+        pytest.param("{domain}__taskonomy__{building}.tar", "", marks=pytest.mark.slow),
         ("{domain}__taskonomy__{building}.tar", "{domain}/taskonomy/{building}"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures import Architecture, MultiTaskModule, Phase, Turn
+from mtlscale.architectures import Architecture, MultiTaskModule, OptimizerSpec, Phase, Turn
 from mtlscale.balancing.jacobian.conflict_noticed import ConflictNoticed
 from mtlscale.balancing.losses.equal import Equal
 from mtlscale.config import TaskSuite, knob
@@ -91,12 +91,12 @@ class LayeredTurns(Layered):
     keep: str = knob("layers", help="the turn whose losses a record keeps")
 
     def phases(self) -> tuple[Phase, ...]:
-        lr = {"lr": 0.1, "optimizer": "sgd", "momentum": 0.0}
+        sgd = OptimizerSpec(training={"lr": 0.1, "optimizer": "sgd", "momentum": 0.0})
         return (
             Phase(
                 main=self.keep,
                 turns=(
-                    Turn(name="logits", groups=("logits",), share="second", training=lr, balancer=Equal()),
+                    Turn(name="logits", groups=("logits",), share="second", balancer=Equal(), optimizer=sgd),
                     Turn(name="heads", groups=("heads",), share="first", balancer=ConflictNoticed(conflict="none")),
                     Turn(name="layers", groups=("layers",), share="first"),
                 ),

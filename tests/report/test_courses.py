@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from mtlscale.report.studies.data_settings import Course, course_figure, course_
 from mtlscale.report.tables.leaderboard import Leaderboard
 
 Make = Callable[..., RunRecord]
+WithoutEpochs = Callable[[Iterable[RunRecord]], list[RunRecord]]
 SIZES = (1000, 30, 300)
 
 
@@ -23,7 +24,7 @@ def gain(kind: str, size: int) -> float:
     return {"same": 1.0, "other": -1.0}[kind] * SIZES.index(size)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def runs(record: Make) -> list[RunRecord]:
     """Three sizes, two kinds, two links that go together with an activation, two seeds whose data is another."""
     found = []
@@ -44,8 +45,20 @@ def drawn(runs: list[RunRecord], **fields: Any) -> list[Course]:
     return list(courses(runs, Leaderboard.from_records(runs, **fields).tables))
 
 
-def test_the_number_is_the_axis_methods_and_kinds_are_lines_and_the_last_option_panels(runs: list[RunRecord]) -> None:
-    (course,) = drawn(runs)
+@pytest.fixture(scope="module")
+def course(runs: list[RunRecord]) -> Course:
+    """Draw the one course of all of them, which tests only read."""
+    (only,) = drawn(runs)
+    return only
+
+
+@pytest.fixture
+def few(runs: list[RunRecord]) -> list[RunRecord]:
+    """Copy the runs of one link and one kind: they are a course, too, and a table takes time for each data set."""
+    return [run.model_copy(deep=True) for run in runs if run.dataset.startswith("linear same")]
+
+
+def test_the_number_is_the_axis_methods_and_kinds_are_lines_and_the_last_option_panels(course: Course) -> None:
     assert (course.over, course.baseline, course.pipeline) == ("size", "stl", "made") and course.logarithmic
     assert list(course.panels) == ["link: linear", "link: bent"]
     for lines in course.panels.values():
@@ -58,8 +71,7 @@ def test_the_number_is_the_axis_methods_and_kinds_are_lines_and_the_last_option_
             assert (rows["ci"] > 0).all()
 
 
-def test_shares_that_are_far_apart_have_a_logarithmic_axis_and_0_has_none(runs: list[RunRecord]) -> None:
-    (course,) = drawn(runs)
+def test_shares_that_are_far_apart_have_a_logarithmic_axis_and_0_has_none(course: Course) -> None:
     for share, logarithmic in ((lambda x: x / 1000, True), (lambda x: x - 30, False)):
         panels = {
             panel: {line: rows.assign(x=share(rows["x"])) for line, rows in lines.items()}
@@ -68,8 +80,8 @@ def test_shares_that_are_far_apart_have_a_logarithmic_axis_and_0_has_none(runs: 
         assert replace(course, panels=panels).logarithmic == logarithmic
 
 
-def test_the_table_has_a_row_for_each_line_and_a_column_for_each_value(runs: list[RunRecord]) -> None:
-    table = course_table(drawn(runs)[0])
+def test_the_table_has_a_row_for_each_line_and_a_column_for_each_value(course: Course) -> None:
+    table = course_table(course)
     assert table.header == ("size", "30", "300", "1000") and len(table.rows) == 4
     assert table.rows[0][0] == "equal, kind: same, link: linear" and table.rows[0][1].startswith("+3.0 ± ")
 
@@ -85,14 +97,14 @@ def test_it_says_where_intervals_lie_on_one_side_of_zero() -> None:
     ]
 
 
-def test_pictures_and_page_show_every_line_once(runs: list[RunRecord], tmp_path: Path) -> None:
-    (course,) = drawn(runs)
+def test_pictures_and_page_show_every_line_once(
+    course: Course, few: list[RunRecord], without_epochs: WithoutEpochs, tmp_path: Path
+) -> None:
     figure = course_figure(course)
     assert len(figure.axes) == 2 and figure.axes[0].get_xscale() == "log"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["equal, kind: same", "equal, kind: other"]
     assert sum(bool(trace.showlegend) for trace in course_plot(course).data) == 2
-    few = [run for run in runs if run.dataset.startswith("linear same")]  # a page takes time for each data set
-    files = write_report(few, tmp_path, "made")
+    files = write_report(without_epochs(few), tmp_path, "made")
     assert files["by_size_made"] == tmp_path / "pictures" / "by_size_made.png" and files["by_size_made"].exists()
     text = files["markdown"].read_text()
     assert "## Δ over stl, %, by size" in text and "- equal: no interval lies on one side of 0.\n" in text
@@ -118,19 +130,20 @@ def test_the_width_of_the_encoder_is_such_a_number(record: Make) -> None:
 
 
 @pytest.mark.parametrize("without", ["third value", "baseline", "numbers", "options"])
-def test_there_is_none_without(without: str, runs: list[RunRecord]) -> None:
+def test_there_is_none_without(without: str, few: list[RunRecord]) -> None:
     if without == "third value":
-        runs = [run for run in runs if run.spec["dataset"]["size"] != 300]
+        few = [run for run in few if run.spec["dataset"]["size"] != 300]
     elif without == "baseline":
-        runs = [run for run in runs if run.method != "stl"]
+        few = [run for run in few if run.method != "stl"]
     else:
-        for run in runs:
+        for run in few:
             options = run.spec["dataset"]
             run.spec["dataset"] = {} if without == "options" else {**options, "size": f"size {options['size']}"}
-    assert not drawn(runs)
+    assert not drawn(few)
 
 
-def test_draws_of_the_same_data_are_no_course(runs: list[RunRecord]) -> None:
-    for run in runs:
+def test_draws_of_the_same_data_are_no_course(few: list[RunRecord]) -> None:
+    assert len(drawn(few)) == 1
+    for run in few:
         run.spec["dataset"]["seed"] = run.spec["dataset"].pop("size")
-    assert not drawn(runs)
+    assert not drawn(few)

@@ -1,4 +1,4 @@
-"""Fronts of several objectives, the volume runs cover, and cells as pictures."""
+"""Fronts of several objectives and the volume that runs cover."""
 
 from __future__ import annotations
 
@@ -6,17 +6,11 @@ import numpy as np
 import pytest
 from moocore import hypervolume as reference_hypervolume
 
-from mtlscale.nas.report.cell_graphs import cell_figure, cell_plot, drawable
 from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard
 from mtlscale.report.charts.colors import looks
 from mtlscale.report.charts.front import dominated, front_figure, front_of, front_plot, hypervolume
 from mtlscale.report.structures.searched import searched_figures, searched_pictures
-
-CELLS = {
-    "normal": [[["sep3", 0], ["skip", 1]], [["max3", 2], ["sep5", 0]]],
-    "reduce": [[["avg3", 0], ["avg3", 1]], [["dil3", 1], ["skip", 2]]],
-}
 
 
 def record(method: str, seed: int, accuracy: float, pgd: float, flops: float) -> RunRecord:
@@ -35,7 +29,6 @@ def record(method: str, seed: int, accuracy: float, pgd: float, flops: float) ->
         metrics={"val": metrics, "test": metrics},
         last={"val": metrics, "test": metrics},
         figures={"test": {"pgd_accuracy": pgd}, "network": {"flops": flops}},
-        structure={"cells": CELLS} if method == "large" else {},
         parameters=int(1000 * flops),
         seconds=1.0,
     )
@@ -71,9 +64,9 @@ def test_the_front_of_all_objectives() -> None:
     assert volumes["worse"] < volumes["small"] <= front.whole <= 100 and front.whole >= volumes["large"]
     shown = looks(["large", "small", "worse"], "small")
     names = {name for name, _ in searched_pictures(table, RECORDS, shown)}
-    assert {"front", "cells_large"} <= names
+    assert {"front", "parameters"} <= names
     titles = [title for title, _, _ in searched_figures(table, RECORDS, shown)]
-    assert "Pareto front" in titles and "Cells, large" in titles
+    assert "Pareto front" in titles
     assert len(front_figure(table, front, shown).axes) == len(front.objectives) - 1
     assert len(front_plot(table, front, shown).data) == len(front.objectives) - 1
 
@@ -82,16 +75,3 @@ def test_without_an_evaluation_there_is_no_front() -> None:
     plain = [one.model_copy(update={"figures": {}}) for one in RECORDS]
     (table,) = Leaderboard.from_records(plain, baseline="small", reference="small").tables.values()
     assert front_of(table) is None
-
-
-def test_cells_have_every_edge_and_node() -> None:
-    (cells,) = drawable(RECORDS).values()
-    texts = [text.get_text() for panel in cell_figure(cells, "large").axes for text in panel.texts]
-    assert sorted(text for text in texts if text in ("sep3", "max3", "sep5", "dil3")) == [
-        "dil3",
-        "max3",
-        "sep3",
-        "sep5",
-    ]
-    assert [texts.count(name) for name in ("k−2", "k−1", "0", "1")] == [2, 2, 2, 2]
-    assert len(cell_plot(cells).data) == 2 * (4 + 1)

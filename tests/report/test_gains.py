@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import subprocess
+import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -79,10 +79,14 @@ def test_sides_with_and_without_noise_are_apart(record: Record) -> None:
     }
 
 
-def test_the_picture_is_drawn_and_a_home_without_runs_is_said(record: Record, tmp_path: Path) -> None:
+def test_the_picture_is_drawn_and_a_home_without_runs_is_said(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = program.gains(runs(record), "mine", "equal", "accuracy", lambda dataset, task: True)
     assert program.picture(found, "mine over equal", tmp_path / "gains.png").stat().st_size > 5_000
-    command = [sys.executable, str(program.__file__), "svd_noise_yeast_cpu", "--home", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert "has finished runs of svd_reweighting and equal" in done.stderr and not done.stdout
+    monkeypatch.setattr(sys, "argv", ["gains.py", "svd_noise_yeast_cpu", "--home", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(program.__file__), run_name="__main__")  # as a process does, without its imports
+    done = capsys.readouterr()
+    assert ended.value.code == 2 and done.err.count("\n") == 1
+    assert "has finished runs of svd_reweighting and equal" in done.err and not done.out

@@ -215,7 +215,7 @@ def noisy(record, methods=tuple(range(5)), datasets=tuple(range(6)), shift=0.0):
     return Leaderboard.from_records(runs).overall()
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=1, deadline=None)  # beside the one given; each is a leaderboard of six data sets
 @given(st.permutations(range(5)), st.permutations(range(6)), st.floats(-20, 15))
 @example([3, 0, 4, 2, 1], [5, 2, 0, 3, 1, 4], 7.5)
 def test_order_and_a_constant_change_nothing(record, methods, datasets, shift):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from mtlscale.report import Leaderboard, write_report
 from mtlscale.report.studies.method_settings import sentences, setting_figure, setting_plot, settings
 
 Make = Callable[..., RunRecord]
+WithoutEpochs = Callable[[Iterable[RunRecord]], list[RunRecord]]
 
 
 @pytest.fixture
@@ -67,7 +68,8 @@ def test_methods_that_differ_in_more_than_a_number_make_no_curve(runs: list[RunR
     assert list(settings(some, "none")) == []
 
 
-def test_pictures_and_the_report(runs: list[RunRecord], tmp_path: Path) -> None:
+def test_pictures_and_the_report(runs: list[RunRecord], without_epochs: WithoutEpochs, tmp_path: Path) -> None:
+    runs = without_epochs(runs)
     strength, _ = settings(runs, "none")
     assert len(setting_figure(strength).axes[0].containers) == 2
     assert [trace.name for trace in setting_plot(strength).data] == ["PC", "MMD", "none"]

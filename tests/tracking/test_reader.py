@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from mlflow_server import MlflowServer
-from tracked import record_of, runs_of
+from tracked import give_database, record_of, runs_of
 
 from mtlscale.config import Experiment, UserError
 from mtlscale.records import Home, Ledger, RunRecord, write_atomically
@@ -21,7 +21,7 @@ from mtlscale.tracking.sync import sync
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
     folder = tmp_path_factory.mktemp("server")
-    with MlflowServer(folder, f"sqlite:///{folder / 'mlflow.db'}") as started:
+    with MlflowServer(folder, give_database(folder)) as started:
         yield started
 
 
@@ -52,13 +52,14 @@ def ledger_of(experiment: Experiment, home: Home) -> list[RunRecord]:
 
 @pytest.mark.parametrize("store", ["sqlite", "server"])
 def test_the_leaderboard_is_that_of_the_ledger(
-    store: str, small: Callable[..., Experiment], tmp_path: Path, server: MlflowServer
+    store: str, small: Callable[..., Experiment], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     import mlflow
 
-    uri = server.uri if store == "server" else f"sqlite:///{tmp_path / 'home' / 'mlflow.db'}"
+    # The server is asked for where it is wanted: no other test of this file waits for it.
+    uri = request.getfixturevalue("server").uri if store == "server" else give_database(tmp_path / "home")
     home = Home(tmp_path / "home")
-    experiment = small(tracking=f"{{uri: '{uri}'}}", seeds="[0, 1, 2]")
+    experiment = small(tracking=f"{{uri: '{uri}'}}", seeds="[0, 1]")
     expected = ledger_of(experiment, home)
     mlflow.MlflowClient(tracking_uri=uri).create_experiment("theirs")
     told: list[str] = []
@@ -92,6 +93,7 @@ def test_the_leaderboard_is_that_of_the_ledger(
 
 
 def test_a_home_that_was_moved_is_read_where_it_is(small: Callable[..., Experiment], tmp_path: Path) -> None:
+    give_database(tmp_path / "home")
     home, experiment = Home(tmp_path / "home"), small()
     expected = ledger_of(experiment, home)
     assert sync(experiment, home) == (0, len(expected))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tracked import EPOCHS, epoch_of, record_of, runs_of
+from tracked import EPOCHS, epoch_of, give_database, record_of, runs_of
 
 from mtlscale.config import Experiment
 from mtlscale.execution.summary_rows import rows_of
@@ -22,6 +22,13 @@ from mtlscale.tracking.entries import Entry, knobs_of
 from mtlscale.tracking.link import methods_link
 from mtlscale.tracking.sync import sync
 from mtlscale.tracking.values import MOST, end_metrics, epoch_metrics
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """Give a home with an MLflow database whose tables are there."""
+    give_database(tmp_path / "home")
+    return Home(tmp_path / "home")
 
 
 def found_in(home: Home) -> dict[str, list[Any]]:
@@ -47,8 +54,8 @@ def written(experiment: Experiment, home: Home) -> list[RunRecord]:
     return records
 
 
-def test_rows_say_what_the_leaderboard_says(small: Callable[..., Experiment], tmp_path: Path) -> None:
-    home, experiment = Home(tmp_path / "home"), small(seeds="[0, 1, 2]")
+def test_rows_say_what_the_leaderboard_says(small: Callable[..., Experiment], home: Home) -> None:
+    experiment = small(seeds="[0, 1, 2]")
     results = Results(experiment, tuple(written(experiment, home)), home.experiment("small"))
     told: list[str] = []
     assert sync(experiment, home, lambda: rows_of(results), told.append) == (9, 0)
@@ -86,13 +93,13 @@ def test_rows_say_what_the_leaderboard_says(small: Callable[..., Experiment], tm
 
 
 def test_rows_follow_while_runs_go_on(
-    small: Callable[..., Experiment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Callable[..., Experiment], home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that was left in the middle is taken up by the next driver, and not made again."""
     from mtlscale.tracking import tracker as module
 
     monkeypatch.setattr(module, "ROWS", 0.0)
-    home, experiment = Home(tmp_path / "home"), small(seeds="[0, 1]", methods="[equal]")
+    experiment = small(seeds="[0, 1]", methods="[equal]")
     ended: list[RunRecord] = []
     results = Results(experiment, (), home.experiment("small"))
 
@@ -111,11 +118,11 @@ def test_rows_follow_while_runs_go_on(
         assert row.data.metrics["test.mean"] == 50.0 + number / 2
 
 
-def test_runs_of_an_earlier_version_are_put_below_rows(small: Callable[..., Experiment], tmp_path: Path) -> None:
+def test_runs_of_an_earlier_version_are_put_below_rows(small: Callable[..., Experiment], home: Home) -> None:
     """They lay flat below the experiment's own run, without labels among their parameters."""
     import mlflow
 
-    home, experiment = Home(tmp_path / "home"), small(seeds="[0, 1]")
+    experiment = small(seeds="[0, 1]")
     records = written(experiment, home)
     writer = Writer(experiment, home)
     writer.connect()

@@ -15,7 +15,7 @@ from typing import Any
 import mlflow_server
 import pytest
 from mlflow_server import MlflowServer, postgres
-from tracked import EPOCHS, epoch_of, record_of, runs_of
+from tracked import EPOCHS, epoch_of, give_database, record_of, runs_of
 
 from mtlscale.config import Experiment, Run, load_plugin
 from mtlscale.records import Home, Ledger, PhaseCost, write_atomically
@@ -46,7 +46,7 @@ def until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end
-        time.sleep(0.2)
+        time.sleep(0.05)
 
 
 def begun(home: Home) -> int:
@@ -57,6 +57,13 @@ def begun(home: Home) -> int:
 
 def expected(runs: list[Run]) -> dict[str, tuple[str, str, list[int], float]]:
     return {r.run_id: (r.method, "FINISHED", list(range(1, EPOCHS + 1)), 50.0 + r.seed) for r in runs}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """Give a home with an MLflow database whose tables are there."""
+    give_database(tmp_path / "home")
+    return Home(tmp_path / "home")
 
 
 @pytest.mark.slow  # an MLflow server starts three times
@@ -106,7 +113,7 @@ def test_runs_that_a_driver_began_as_it_died_are_not_written_twice(
     """It had told MLflow, and not yet its own book: the next one goes on in them, `sync` removes what is left over."""
     import mlflow
 
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    uri = give_database(tmp_path)
     experiment, home = small(tracking=f"{{uri: '{uri}'}}"), Home(tmp_path / "home")
     runs, client = runs_of(experiment), mlflow.MlflowClient(tracking_uri=uri)
     Tracker(experiment, home).close([])
@@ -169,13 +176,11 @@ def _eight(uri: str, experiment_file: Callable[..., Path], load: Callable[..., E
         assert written(uri, experiment.name) == expected(runs_of(experiment))
 
 
-def test_the_epochs_of_all_phases_are_written_one_after_the_other(
-    small: Callable[..., Experiment], tmp_path: Path
-) -> None:
+def test_the_epochs_of_all_phases_are_written_one_after_the_other(small: Callable[..., Experiment], home: Home) -> None:
     """Each phase counts its own from one; charts go on."""
     load_plugin(Path(__file__).parents[2] / "docs" / "examples" / "two_phases.py")
     method = "{architecture: {name: searched_sharing, search_epochs: 2}, balancer: equal}"
-    experiment, home = small(methods=f"[{method}]"), Home(tmp_path / "home")
+    experiment = small(methods=f"[{method}]")
     (run,) = runs_of(experiment)
     places = [("search", 1), ("search", 2), ("retrain", 1), ("retrain", 2), ("retrain", 3)]
     epochs = [epoch_of(number).model_copy(update={"phase": phase}) for phase, number in places]
@@ -188,9 +193,9 @@ def test_the_epochs_of_all_phases_are_written_one_after_the_other(
     assert written(home.tracking_uri, "small")[run.run_id][2] == [1, 2, 3, 4, 5]
 
 
-def test_what_a_search_took_and_found_is_written(small: Callable[..., Experiment], tmp_path: Path) -> None:
+def test_what_a_search_took_and_found_is_written(small: Callable[..., Experiment], home: Home) -> None:
     """Numbers of traces by task, too; lists and matrices are left to the record."""
-    experiment, home = small(seeds="[0, 1]", tracking="{detail: full}"), Home(tmp_path / "home")
+    experiment = small(seeds="[0, 1]", tracking="{detail: full}")
     first, second, *_ = runs_of(experiment)
     traces = {
         "tau": 0.5,
@@ -267,6 +272,7 @@ def test_tables_and_client_write_the_same(small: Callable[..., Experiment], tmp_
     shown = []
     for lane in (lanes.ClientLane, lanes.DatabaseLane):
         home = Home(tmp_path / lane.__name__)
+        give_database(home.root)
         experiment = small(seeds="[0, 1]")
         writer = Writer(experiment, home)
         writer.connect()
@@ -312,9 +318,9 @@ def test_tables_and_client_write_the_same(small: Callable[..., Experiment], tmp_
 
 
 def test_closing_in_haste_ends_what_was_begun_and_the_rest_goes_on_later(
-    small: Callable[..., Experiment], tmp_path: Path
+    small: Callable[..., Experiment], home: Home
 ) -> None:
-    home, experiment, told = Home(tmp_path / "home"), small(), list[str]()
+    experiment, told = small(), list[str]()
     runs = runs_of(experiment)
     tracker = Tracker(experiment, home, told.append)
     for number, run in enumerate(runs):

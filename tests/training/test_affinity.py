@@ -141,6 +141,6 @@ def test_a_resumed_run_looks_at_the_same_steps(job: Callable[..., Job], tmp_path
 @pytest.mark.parametrize(("method", "message"), [("stl", "shares no parameters")])
 def test_a_network_without_shared_parameters_is_refused(method: str, message: str, job: Callable[..., Job]) -> None:
     session = Trainer(*job(method)).session
-    mover = session.main
+    updater = session.main
     with pytest.raises(UserError, match=message):
-        task_affinity(session.model, mover.update.partition, mover.source, [], 0.1, Workers(), torch.device("cpu"))
+        task_affinity(session.model, updater.update.partition, updater.source, [], 0.1, Workers(), torch.device("cpu"))

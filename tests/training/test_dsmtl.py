@@ -12,6 +12,7 @@ from frozen.cases import Case
 from frozen.compute import in_memory, run_of
 from torch import Tensor
 
+from mtlscale.architectures import WeighsTasks, capability
 from mtlscale.config import Task, TaskSuite, UserError
 from mtlscale.data import PreparedData, Samples, Workers
 from mtlscale.records import RunRecord
@@ -202,7 +203,7 @@ def choosing() -> Trainer:
 
 def test_the_weights_learn_on_the_second_half_by_the_gradient_of_the_weighted_losses() -> None:
     trainer = choosing()
-    choice, weights = trainer.session.movers
+    choice, weights = trainer.session.updaters
     assert (choice.turn.share, weights.turn.share) == ("second", "first")
     assert trainer.session.main is weights
     model = trainer.model
@@ -211,9 +212,9 @@ def test_the_weights_learn_on_the_second_half_by_the_gradient_of_the_weighted_lo
     (indices, _), *_ = weights.steps(1)
     micros = trainer.batches.micros(indices, 1)
 
-    def moved(mover: Any) -> set[str]:
+    def moved(updater: Any) -> set[str]:
         before = {key: p.detach().clone() for key, p in model.named_parameters()}
-        trainer.session.step(mover, micros)
+        trainer.session.step(updater, micros)
         return {key.split(".")[0] for key, p in model.named_parameters() if not torch.equal(p, before[key])}
 
     assert moved(weights) == {"shared", "private", "heads"}
@@ -235,7 +236,7 @@ def test_searched_weights_run_to_the_task_of_the_smallest_loss() -> None:
 
 def test_equal_task_weights_leave_the_losses_alone() -> None:
     trainer, record = trained(case("dsmtl_al", task_weights="equal", search_epochs=1))
-    assert trainer.model.task_weights() is None
+    assert capability(trainer.model, WeighsTasks) is None
     assert not any("task_weights" in epoch.traces for epoch in record.epochs)
 
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 import torch
+from forked import call
 from torch import Tensor
 from two_workers import PLUGINS, two_workers
 
-from mtlscale.architectures import Phase, Turn
+from mtlscale.architectures import OptimizerSpec, Phase, Turn
 from mtlscale.config import Experiment, Run, UserError, component, load_experiment, load_plugin
 from mtlscale.data import PreparedData, Workers, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
@@ -120,7 +121,7 @@ def test_a_run_killed_in_any_phase_ends_as_undisturbed(
 ) -> None:
     one = job(name)
     with pytest.raises(torch.multiprocessing.ProcessExitedException, match="SIGKILL"):
-        torch.multiprocessing.spawn(_until_killed, (one, tmp_path / "run", epochs))
+        call(_until_killed, (one, tmp_path / "run", epochs))
     assert (tmp_path / "run" / "checkpoint.pt").exists()
     resumed = Trainer(*one, folder=tmp_path / "run")
     left = resumed.train()
@@ -158,7 +159,7 @@ def test_a_search_is_done_once_for_runs_that_differ_in_what_it_does_not_see(
 
 def test_the_two_halves_are_disjoint_and_each_update_sees_its_own(job: Callable[..., Job]) -> None:
     trainer = Trainer(*job("bilevel"))
-    weights, gates = trainer.session.movers
+    weights, gates = trainer.session.updaters
     assert weights.share is not None and gates.share is not None
     for stream, size in trainer.batches.sizes.items():
         first, second = set(weights.share[stream].tolist()), set(gates.share[stream].tolist())
@@ -192,7 +193,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "unknown group": ({"groups": ("nobody",)}, "moves a group 'nobody'; the network has: weights, gates, none"),
     "unknown source": ({"source": "dreams"}, "asks for a source 'dreams'; there are: tasks, foreign"),
     "foreign source": ({"source": "foreign"}, "a loss 'z', but uneven has no such task; its tasks are: a, b, c"),
-    "not a turn's setting": ({"training": {"epochs": 3}}, "cannot set epochs"),
+    "not a turn's setting": ({"optimizer": OptimizerSpec(training={"epochs": 3})}, "cannot set epochs"),
     "both halves": ({"share": "first"}, "meta_weighting needs both halves"),
 }
 

@@ -22,7 +22,7 @@ from mtlscale.training.gradients import layerwise_gramian as layers
 from mtlscale.training.gradients import update
 from mtlscale.training.gradients.graph import read_layers
 from mtlscale.training.gradients.layerwise_gramian import by_layers
-from mtlscale.training.gradients.strategies import Asked, Draft, Ways
+from mtlscale.training.gradients.strategies import Asked, Draft, GradientStrategy
 
 WIDTH, TASKS = 6, 4
 GRAMIANS = [
@@ -263,8 +263,8 @@ def step(
     return found | ({"gramian": Noting.seen[0]} if isinstance(built, Noting) else {})
 
 
-def by_gradients(ways: Ways, asked: Asked) -> Draft:
-    return ways.by_gradients(asked)
+def by_gradients(strategy: GradientStrategy, asked: Asked) -> Draft:
+    return strategy.by_gradients(asked)
 
 
 def always(monkeypatch: pytest.MonkeyPatch) -> None:

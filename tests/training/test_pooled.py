@@ -26,18 +26,18 @@ def test_the_steps_of_an_epoch_add_up_to_a_tasks_mean_loss(small: Small, uneven:
     data = uneven()
     trainer = Trainer(run_of(small(methods="[{name: equal, reduction: sum}]", training=POOLED % ""), data), data)
     sizes = {name: len(samples) for name, samples in data.splits["train"].items()}
-    total, mover, shared = sum(sizes.values()), trainer.session.main, trainer.model.shared_parameters()
+    total, updater, shared = sum(sizes.values()), trainer.session.main, trainer.model.shared_parameters()
     found, lacking = [torch.zeros_like(p) for p in shared], 0
-    for indices, _ in mover.steps(1):
-        factors, share = mover.sampler.factors(indices), sum(map(len, indices.values())) / total
+    for indices, _ in updater.steps(1):
+        factors, share = updater.sampler.factors(indices), sum(map(len, indices.values())) / total
         micros = trainer.batches.micros({"b": indices["b"]}, 1, factors=factors)
         if not micros[0]:
             lacking += 1
             continue
-        mover.update([mover.source(micro) for micro in micros])
+        updater.update([updater.source(micro) for micro in micros])
         for gradient, parameter in zip(found, shared, strict=True):
             gradient += share * (parameter.grad if parameter.grad is not None else torch.zeros(()))
-    assert lacking and mover.sampler.steps == -(-total // 4)
+    assert lacking and updater.sampler.steps == -(-total // 4)
     batch = trainer.batches.micros({"b": torch.arange(sizes["b"])}, 1)[0][0]
     loss = nn.functional.cross_entropy(trainer.model(batch).predictions["b"], batch.samples.targets["b"])
     for gradient, expected in zip(found, torch.autograd.grad(loss, shared), strict=True):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from forked import call
 from frozen.cases import DEEP, IMAGES, RESNET, SGD, Case
 from frozen.compute import in_memory, run_of
 from torch import Tensor
@@ -127,7 +128,7 @@ def test_a_process_killed_in_any_phase_is_made_up_for(
 ) -> None:
     one = job(KILLED[name][0])
     with pytest.raises(torch.multiprocessing.ProcessExitedException, match="SIGKILL"):
-        torch.multiprocessing.spawn(_until_killed, (one, tmp_path / "run", epochs))
+        call(_until_killed, (one, tmp_path / "run", epochs))
     resumed = Trainer(*one, folder=tmp_path / "run")
     next(resumed.train())
     assert len(resumed.at.epochs) == epochs + 1  # not from the start
@@ -181,7 +182,7 @@ def test_what_tasks_conflict_about_stays_where_it_is(conflict: str, job: Callabl
     training = TRAINING.replace("}", ", weight_decay: 0.1}").replace("batch_size: 16", "batch_size: 2")
     trainer = Trainer(*job(f"{{architecture: {{name: conal, conflict: {conflict}}}}}", training=training))
     assert isinstance(trainer.model, Supernet)
-    _, weights = trainer.session.movers
+    _, weights = trainer.session.updaters
     seen = set()
     for indices, _ in (found for epoch in range(1, 9) for found in weights.steps(epoch)):
         micros = trainer.batches.micros(indices, 1)
@@ -211,7 +212,7 @@ def test_what_tasks_conflict_about_stays_where_it_is(conflict: str, job: Callabl
 )
 def test_the_ablations_do_what_they_say(knobs: str, job: Callable[..., Job]) -> None:
     trainer = Trainer(*job(f"{{architecture: {{name: conal, {knobs}}}}}"))
-    model, (choice, weights) = trainer.model, trainer.session.movers
+    model, (choice, weights) = trainer.model, trainer.session.updaters
     assert isinstance(model, Supernet)
     assert choice.settings.lr == (0.5 if "arch_lr" in knobs else 0.5e-2) and weights.settings.lr == 1e-2
     assert (choice.share is None and weights.share is None) == (knobs == "levels: single")
@@ -237,7 +238,7 @@ def test_a_search_hands_over_what_its_last_epoch_has_come_to(job: Callable[..., 
 @pytest.mark.parametrize("method", ["conal", "conal_pro", "dsmtl_al"])
 def test_what_chooses_learns_on_other_samples_than_the_weights(method: str, job: Callable[..., Job]) -> None:
     trainer = Trainer(*job(f"{{architecture: {method}}}"))
-    shares = [mover.share for mover in trainer.session.movers]
+    shares = [updater.share for updater in trainer.session.updaters]
     for stream, size in trainer.batches.sizes.items():
         seen = [set(share[stream].tolist()) for share in shares if share is not None]
         assert len(seen) == 2 and not seen[0] & seen[1] and seen[0] | seen[1] == set(range(size))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from forked import context
 from reader_cases import CASES, PLUGINS, assert_same, ended, loader, run_of
 from sharded import sharded
 from torch import Tensor
@@ -54,9 +54,9 @@ def test_a_run_is_that_of_another_reader_in_the_same_order(case: str, load: Load
     one = Trainer(streamed(case), load(case))
     other = Trainer(run_of(case, "memory"), load(case))
     assert one.batches.reader.name == "stream"
-    for mover, model in zip(other.session.movers, one.session.movers, strict=True):
+    for updater, model in zip(other.session.updaters, one.session.updaters, strict=True):
         assert isinstance(model.sampler, WindowSampler)
-        mover.sampler = model.sampler
+        updater.sampler = model.sampler
     found = ended(one)
     assert_same(found, ended(other), case)
     assert found["losses"].isfinite().all()
@@ -124,9 +124,7 @@ def _train_until_stopped(run: Run, folder: Path, checkpoints: Path) -> None:
 def test_a_run_that_was_killed_ends_as_if_it_had_not_been(load: Load, tmp_path: Path) -> None:
     data = load("vectors")
     run = streamed("vectors", epochs=4, checkpoint_seconds=0)
-    process = multiprocessing.get_context("spawn").Process(
-        target=_train_until_stopped, args=(run, data.folder, tmp_path)
-    )
+    process = context().Process(target=_train_until_stopped, args=(run, data.folder, tmp_path))
     process.start()
     limit = time.monotonic() + 120
     while not (tmp_path / "stopped").exists():

@@ -41,7 +41,7 @@ def job(small: Callable[..., Experiment], uneven: Callable[..., PreparedData], r
 def test_the_record_is_that_of_the_main_turn_and_has_everybodys_traces(job: Callable[..., Job]) -> None:
     run, data = job()
     trainer = Trainer(run, data)
-    assert [mover.turn.name for mover in trainer.session.movers] == ["logits", "heads", "layers"]
+    assert [updater.turn.name for updater in trainer.session.updaters] == ["logits", "heads", "layers"]
     main = trainer.session.main
     assert main.turn.name == "layers" and main.update.balancer.name == "conflict_noticed"
     entry = next(trainer.train())
@@ -81,23 +81,23 @@ def test_learned_task_weights_follow_the_gradient_of_the_weighted_losses(
     """All parameters that a turn moves, beside autograd of the sum of weights times mean losses."""
     trainer = Trainer(*job(f"{{name: layered_turns, balancer: {balancer}}}", f", accumulate: {accumulate}"))
     session, model = trainer.session, trainer.model
-    for mover, factor in zip(session.movers, (1 / 3, None, 1.0 if "sum" in balancer else 1 / 3), strict=True):
+    for updater, factor in zip(session.updaters, (1 / 3, None, 1.0 if "sum" in balancer else 1 / 3), strict=True):
         if factor is None:
             continue  # has a balancer of its own
-        indices, _ = next(mover.steps(1))
+        indices, _ = next(updater.steps(1))
         sums, counts = [0.0] * 3, [0.0] * 3
         for micro in trainer.batches.micros(indices, 1):
-            for losses in mover.source(micro):
+            for losses in updater.source(micro):
                 for task, total, count in zip(losses.tasks, losses.sums, losses.counts, strict=True):
                     sums[task], counts[task] = sums[task] + total, counts[task] + count
         plain = torch.stack([s / c for s, c in zip(sums, counts, strict=True)])  # type: ignore[arg-type]
         weights = model.task_weights()
         assert weights is not None
-        moved = mover.update.partition.all
+        moved = updater.update.partition.all
         expected = torch.autograd.grad(factor * (weights * plain).sum(), moved, retain_graph=True, allow_unused=True)
-        if mover.turn.name == "logits":  # the source's losses lead there, too
+        if updater.turn.name == "logits":  # the source's losses lead there, too
             expected = torch.autograd.grad(factor * (weights * plain.detach()).sum(), moved)
-        result = session.step(mover, trainer.batches.micros(indices, 1))
+        result = session.step(updater, trainer.batches.micros(indices, 1))
         assert result.losses.tolist() == pytest.approx(plain.tolist(), rel=1e-12)
         for parameter, wanted in zip(moved, expected, strict=True):
             assert parameter.grad is not None and wanted is not None
@@ -107,21 +107,21 @@ def test_learned_task_weights_follow_the_gradient_of_the_weighted_losses(
 @pytest.mark.parametrize("balancer", ["mgda", "{name: conflict_noticed, conflict: none}"])
 def test_gradient_balancers_see_weighted_losses(balancer: str, job: Callable[..., Job]) -> None:
     trainer = Trainer(*job(f"{{name: layered_turns, balancer: {balancer}}}"))
-    session, model, mover = trainer.session, trainer.model, trainer.session.main
+    session, model, updater = trainer.session, trainer.model, trainer.session.main
     weights = model.task_weights()
     assert weights is not None
     weights = weights.detach()
     assert float(weights.mean()) == pytest.approx(1.0) and float(weights.std()) > 0.1
-    indices, _ = next(mover.steps(1))
-    ((losses,),) = [list(mover.source(micro)) for micro in trainer.batches.micros(indices, 1)]
+    indices, _ = next(updater.steps(1))
+    ((losses,),) = [list(updater.source(micro)) for micro in trainer.batches.micros(indices, 1)]
     rows = []
     for task, (total, count) in enumerate(zip(losses.sums, losses.counts, strict=True)):
-        grads = torch.autograd.grad(total / count, mover.update.partition.shared, retain_graph=True)
+        grads = torch.autograd.grad(total / count, updater.update.partition.shared, retain_graph=True)
         rows.append(torch.cat([g.reshape(-1) for g in grads]) * weights[task])
     jacobian = torch.stack(rows)
     expected = (min_norm_weights(jacobian @ jacobian.T) if balancer == "mgda" else torch.ones(3).double()) @ jacobian
-    session.step(mover, trainer.batches.micros(indices, 1))
-    found = torch.cat([p.grad.reshape(-1) for p in mover.update.partition.shared if p.grad is not None])
+    session.step(updater, trainer.batches.micros(indices, 1))
+    found = torch.cat([p.grad.reshape(-1) for p in updater.update.partition.shared if p.grad is not None])
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale.architectures.contract import MultiTaskModule, encoder_head, staged
-from mtlscale.architectures.phases import Found
+from mtlscale.architectures.phases import PhaseOutput
 from mtlscale.architectures.structure_search import CHOICE, WEIGHTS
 from mtlscale.architectures.trees import Tree
 from mtlscale.config import TaskSuite, UserError
@@ -131,7 +131,7 @@ class RoutedModule(MultiTaskModule):
     def groups(self) -> dict[str, list[nn.Parameter]]:
         return {WEIGHTS: [*self.nodes.parameters(), *self.heads.parameters()], CHOICE: list(self.logits)}
 
-    def hand_over(self) -> Found:
+    def phase_output(self) -> PhaseOutput:
         return {"network": dict(self.state_dict())} if self.warming else {"tree": self.tree()}
 
     def traces(self) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def warm_epochs(share: float, epochs: int) -> int:
     return min(math.ceil(round(share * epochs, 9)), epochs - 1)
 
 
-def tree_in(found: Found, name: str) -> Tree:
+def tree_in(found: PhaseOutput, name: str) -> Tree:
     """Return the tree that a search handed over; raise `UserError` if it is a warm-up's network."""
     if "tree" not in found:
         raise UserError(f"{name}: found is the result of a warm-up; name the file of the search that followed it")

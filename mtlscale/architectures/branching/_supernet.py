@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mtlscale.architectures.branching._paths import Path, passed
 from mtlscale.architectures.contract import MultiTaskModule, encoder_head, staged
-from mtlscale.architectures.phases import Found
+from mtlscale.architectures.phases import PhaseOutput
 from mtlscale.architectures.structure_search import CHOICE, WEIGHTS
 from mtlscale.config import TaskSuite
 from mtlscale.data import Batch, Outputs
@@ -137,7 +137,7 @@ class Supernet(MultiTaskModule):
             likeliest_points[name] = self.points[last - int(self.alpha[index].detach().flip(0).argmax())]
         return likeliest_points
 
-    def hand_over(self) -> Found:
+    def phase_output(self) -> PhaseOutput:
         return {"points": self.found_points()}
 
     @torch.no_grad()

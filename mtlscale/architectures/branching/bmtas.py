@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from mtlscale.architectures.branching._costs import expected_groups, shares, stage_flops
 from mtlscale.architectures.branching._routing import RoutedModule, likeliest, mixed, tree_in, warm_epochs
-from mtlscale.architectures.contract import LabelledData, MultiTaskModule
-from mtlscale.architectures.phases import Found, Phase
+from mtlscale.architectures.capabilities import LabelledData
+from mtlscale.architectures.contract import MultiTaskModule
+from mtlscale.architectures.phases import Phase, PhaseOutput
 from mtlscale.architectures.structure_search import Search
 from mtlscale.architectures.trees import BranchedModule, Tree, checked
 from mtlscale.balancing.losses.equal import Equal
@@ -141,7 +142,7 @@ class BMTAS(Search):
         return self._search(suite, encoder, dropout, warming=self._warm > 0)
 
     def build_next(
-        self, phase: str, found: Found, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
+        self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         if phase == "search":
             searched = self._search(suite, encoder, dropout, warming=False)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mtlscale.architectures.branching._paths import passed
 from mtlscale.architectures.branching._supernet import SHARED, Supernet, mean, path_of
 from mtlscale.architectures.contract import MultiTaskModule
-from mtlscale.architectures.phases import Found, Phase, Share
+from mtlscale.architectures.phases import Phase, PhaseOutput, Share
 from mtlscale.architectures.structure_search import CHOICE, WEIGHTS, Search
 from mtlscale.architectures.trees import BranchedModule, Tree, checked, stages_of, tree_of_points
 from mtlscale.balancing.jacobian.conflict_noticed import ConflictNoticed
@@ -73,8 +73,8 @@ class PartialSupernet(Supernet):
             ]
         )
 
-    def hand_over(self) -> Found:
-        return {**super().hand_over(), "tree": self.found_tree()}
+    def phase_output(self) -> PhaseOutput:
+        return {**super().phase_output(), "tree": self.found_tree()}
 
     @torch.no_grad()
     def traces(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class CoNAL(Search):
         return kind(suite, encoder, dropout, self.name, points)
 
     def build_next(
-        self, phase: str, found: Found, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
+        self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         tree: Tree | None = found.get("tree")
         if tree is None:

@@ -1,10 +1,12 @@
+"""CoNAL+: CoNAL with residual blocks after the last stage, to be as large as single-task networks."""
+
 from collections.abc import Callable
 from typing import ClassVar
 
 from mtlscale.architectures.branching.conal import CoNAL
 from mtlscale.architectures.contract import MultiTaskModule
 from mtlscale.architectures.extra_blocks import deeper
-from mtlscale.architectures.phases import Found
+from mtlscale.architectures.phases import PhaseOutput
 from mtlscale.config import TaskSuite, knob
 from mtlscale.encoders import EncoderModule
 
@@ -25,6 +27,6 @@ class CoNALPlus(CoNAL):
         return super().build(suite, deeper(encoder, self.blocks, self.name), dropout)
 
     def build_next(
-        self, phase: str, found: Found, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
+        self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         return super().build_next(phase, found, suite, deeper(encoder, self.blocks, self.name), dropout)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mtlscale.architectures.branching._paths import Path, passed
 from mtlscale.architectures.branching._supernet import mean
 from mtlscale.architectures.contract import MultiTaskModule, encoder_head, staged
-from mtlscale.architectures.phases import Found, Phase
+from mtlscale.architectures.phases import Phase, PhaseOutput
 from mtlscale.architectures.structure_search import CHOICE, WEIGHTS, Search
 from mtlscale.architectures.trees import BranchedModule, Tree, checked
 from mtlscale.balancing.jacobian.conflict_noticed import ConflictNoticed
@@ -50,7 +50,7 @@ class RoundModule(MultiTaskModule):
         dropout: float,
         name: str,
         round: int = 1,
-        found: Found | None = None,
+        found: PhaseOutput | None = None,
     ) -> None:
         super().__init__()
         self.names = tuple(task.name for task in suite.tasks)
@@ -156,7 +156,7 @@ class RoundModule(MultiTaskModule):
         return {WEIGHTS: [*self.encoders.parameters(), *self.heads.parameters()], CHOICE: list(self.alpha)}
 
     @torch.no_grad()
-    def hand_over(self) -> Found:
+    def phase_output(self) -> PhaseOutput:
         """Return the decisions of the rounds so far, and the weights if another round follows.
 
         `left` maps a task to the round it left in; a task leaves if its shared option is at least as likely. `tree` is
@@ -165,7 +165,7 @@ class RoundModule(MultiTaskModule):
         """
         leaving = {self.names[p]: self.round for p in self.active if bool(self.logits(p)[0] >= self.logits(p)[1])}
         left_rounds = {**self.left, **leaving}
-        output: Found = {
+        output: PhaseOutput = {
             "left": left_rounds,
             "tree": tree_of_rounds([left_rounds.get(name) for name in self.names], self.stages),
         }
@@ -235,14 +235,14 @@ class CoNALPro(Search):
         phases = [self.search_phase(turns, f"{_PHASE}{number + 1}", parts=rounds) for number in range(rounds)]
         return self.and_retrain(*phases)
 
-    def wants(self, phase: str, found: Found) -> bool:
+    def wants(self, phase: str, found: PhaseOutput) -> bool:
         return not phase.startswith(_PHASE) or "weights" in found
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         return RoundModule(suite, encoder, dropout, self.name)
 
     def build_next(
-        self, phase: str, found: Found, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
+        self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         if phase.startswith(_PHASE):
             number = int(phase.removeprefix(_PHASE))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mtlscale.architectures.branching._dsmtl import DSMTLModule
 from mtlscale.architectures.branching._supernet import Supernet
 from mtlscale.architectures.contract import MultiTaskModule
-from mtlscale.architectures.phases import Found, Phase
+from mtlscale.architectures.phases import Phase, PhaseOutput
 from mtlscale.architectures.structure_search import CHOICE, WEIGHTS, Search
 from mtlscale.balancing.losses.equal import Equal
 from mtlscale.config import TaskSuite, UserError, knob
@@ -37,8 +37,8 @@ class WeighingSupernet(Supernet):
         weights = [p for p in groups[WEIGHTS] if p is not self.importance]
         return {WEIGHTS: weights, CHOICE: [*groups[CHOICE], self.importance]}
 
-    def hand_over(self) -> Found:
-        return {**super().hand_over(), "weights": self.found_weights()}
+    def phase_output(self) -> PhaseOutput:
+        return {**super().phase_output(), "weights": self.found_weights()}
 
     def found_weights(self) -> dict[str, float]:
         """Return the weight w of each task."""
@@ -105,7 +105,7 @@ class DSMTLSearched(Search):
         return kind(suite, encoder, dropout, self.name)
 
     def build_next(
-        self, phase: str, found: Found, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
+        self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         points = [found["points"][task.name] for task in suite.tasks]
         if self.task_weights == "equal":

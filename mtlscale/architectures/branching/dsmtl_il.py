@@ -10,7 +10,7 @@ from torch import nn
 
 from mtlscale.architectures.branching._dsmtl import DSMTLModule
 from mtlscale.architectures.contract import Architecture, MultiTaskModule
-from mtlscale.architectures.phases import Found, Phase, Turn
+from mtlscale.architectures.phases import Phase, PhaseOutput, Turn
 from mtlscale.balancing.losses.equal import Equal
 from mtlscale.config import TaskSuite, knob
 from mtlscale.encoders import EncoderModule
@@ -21,7 +21,7 @@ _SPLITS = {"both": ("train", "val"), "train": ("train",), "val": ("val",), "none
 class PrivateModule(DSMTLModule):
     """The network of the first phase: gates of 0, hence single-task learning, for the next phase to take over."""
 
-    def hand_over(self) -> Found:
+    def phase_output(self) -> PhaseOutput:
         return {"private": {key: value.detach().clone() for key, value in self.state_dict().items()}}
 
 
@@ -70,7 +70,7 @@ class PublicModule(DSMTLModule):
     def open(self, place: int) -> bool:
         return super().open(place) and (self.training or bool(self.kept[place]))
 
-    def settle(self, losses: Callable[[str], Mapping[str, float]]) -> None:
+    def select_by_loss(self, losses: Callable[[str], Mapping[str, float]]) -> None:
         """Close the gates that make their task's loss larger than its private network's, on any of the splits."""
         if not self.splits:
             return
@@ -129,7 +129,7 @@ class DSMTLIndividual(Architecture):
         return PrivateModule(suite, encoder, dropout, alpha=0.0, after=self.after)
 
     def build_next(
-        self, phase: str, found: Found, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
+        self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         splits = _SPLITS[self.fallback]
         return PublicModule(suite, encoder, dropout, found["private"], splits, alpha=self.alpha, after=self.after)

@@ -9,7 +9,7 @@ from torch import nn
 
 from mtlscale.architectures.branching._routing import RoutedModule, likeliest, mixed, tree_in, warm_epochs
 from mtlscale.architectures.contract import MultiTaskModule
-from mtlscale.architectures.phases import Found, Phase
+from mtlscale.architectures.phases import Phase, PhaseOutput
 from mtlscale.architectures.structure_search import CHOICE, WEIGHTS, OneLevelSearch
 from mtlscale.architectures.trees import BranchedModule, Tree, checked
 from mtlscale.balancing.jacobian.conflict_noticed import ConflictNoticed
@@ -78,7 +78,7 @@ class LTB(OneLevelSearch):
         return LTBModule(suite, encoder, dropout, self.name, self._temperature, warming)
 
     def build_next(
-        self, phase: str, found: Found, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
+        self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         if phase == "search":
             searched = LTBModule(suite, encoder, dropout, self.name, self._temperature, False)

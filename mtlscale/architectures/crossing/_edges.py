@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mtlscale.architectures.contract import MultiTaskModule, encoder_head
-from mtlscale.architectures.phases import Found
+from mtlscale.architectures.phases import PhaseOutput
 from mtlscale.architectures.structure_search import CHOICE, WEIGHTS
 from mtlscale.config import TaskSuite
 from mtlscale.data import Batch, Outputs
@@ -213,7 +213,7 @@ class SearchedModule(JoinedModule):
         logits = self._all_logits().detach()
         return {"kept_edges": int((logits > 0).sum()), "edge_entropy": entropy(logits).mean().item()}
 
-    def hand_over(self) -> Found:
+    def phase_output(self) -> PhaseOutput:
         weighted = zip(self.edges, self.edge_weights(), strict=True)
         return {"edges": [[*edge, weight] for edge, weight in weighted if weight > 0.5]}
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from mtlscale.architectures.contract import MultiTaskModule, map_staged
 from mtlscale.architectures.crossing._edges import Edge, JoinedModule, SearchedModule
-from mtlscale.architectures.phases import Found, Phase
+from mtlscale.architectures.phases import Phase, PhaseOutput
 from mtlscale.architectures.structure_search import Search
 from mtlscale.balancing.losses.equal import Equal
 from mtlscale.config import TaskSuite, UserError, knob
@@ -38,7 +38,7 @@ class MTLNAS(Search):
         return SearchedModule(suite, self._encoders(suite, encoder), self.own, self.entropy, dropout)
 
     def build_next(
-        self, phase: str, found: Found, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
+        self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         edges = [Edge(*ends) for *ends, _ in found["edges"]]
         weights = [weight for *_, weight in found["edges"]]

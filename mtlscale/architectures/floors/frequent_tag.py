@@ -8,7 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures.contract import Architecture, LabelledData, MultiTaskModule
+from mtlscale.architectures.capabilities import LabelledData
+from mtlscale.architectures.contract import Architecture, MultiTaskModule
 from mtlscale.architectures.fitted import FittedModule
 from mtlscale.architectures.phases import Phase
 from mtlscale.config import MISSING_CLASS, TaskSuite, UserError

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mtlscale.architectures.contract import Architecture, LabelledData, MultiTaskModule
+from mtlscale.architectures.capabilities import LabelledData
+from mtlscale.architectures.contract import Architecture, MultiTaskModule
 from mtlscale.architectures.fitted import FittedModule
 from mtlscale.architectures.floors._regressions import Examples, fit
 from mtlscale.architectures.phases import Phase

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mtlscale.architectures.contract import Architecture, MultiTaskModule
 from mtlscale.architectures.hard.hps import HPSModule
-from mtlscale.architectures.phases import Found, Phase
+from mtlscale.architectures.phases import Phase, PhaseOutput
 from mtlscale.config import TaskSuite, UserError, knob, nearest
 from mtlscale.data import Batch, Outputs, labelled
 from mtlscale.encoders import EncoderModule
@@ -59,7 +59,7 @@ class AlignedModule(HPSModule):
     def task_parameters(self, task: str) -> list[nn.Parameter]:
         return [self.alignments[self.names.index(task)], *super().task_parameters(task)]
 
-    def look_back(self, train: Iterator[Batch], sum: Callable[[Tensor], Tensor]) -> None:
+    def after_training(self, train: Iterator[Batch], sum: Callable[[Tensor], Tensor]) -> None:
         covariances = [torch.zeros_like(alignment, dtype=torch.float64) for alignment in self.alignments]
 
         for batch in train:
@@ -123,7 +123,7 @@ class _SharedModule(HPSModule):
         # Detached features pass no gradient on.
         return Outputs({task: self.head(task)(task_features[task]) for task in batch.tasks})
 
-    def hand_over(self) -> Found:
+    def phase_output(self) -> PhaseOutput:
         return {"state": {key: value.detach().clone() for key, value in self.state_dict().items()}}
 
 
@@ -166,7 +166,7 @@ class Aligned(Architecture):
         return AlignedModule(suite, encoder(), dropout, frozen=False, turning=self.turning)
 
     def build_next(
-        self, phase: str, found: Found, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
+        self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         model = AlignedModule(suite, encoder(), dropout, frozen=True, turning=self.turning)
         model.load_state_dict(found["state"], strict=False)

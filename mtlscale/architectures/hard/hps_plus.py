@@ -1,3 +1,5 @@
+"""HPS+: hard parameter sharing with residual blocks after the last stage, to be as large as a branched network."""
+
 from collections.abc import Callable
 from typing import ClassVar
 

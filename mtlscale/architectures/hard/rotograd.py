@@ -68,7 +68,7 @@ class RotoGradModule(MultiTaskModule):
     def discard_step(self) -> None:
         self.gathered = self.norms = None
 
-    def learned(self) -> int:
+    def extra_parameter_count(self) -> int:
         """Return the number of the rotations' entries, [T, d, d]."""
         return self.rotations.numel()
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mtlscale.architectures.contract import Architecture, MultiTaskModule
 from mtlscale.architectures.hard.hps import HPSModule
-from mtlscale.architectures.phases import Found, Phase, Turn
+from mtlscale.architectures.phases import OptimizerSpec, Phase, PhaseOutput, Turn
 from mtlscale.architectures.trees import BranchedModule, in_stages, stages_of, tree_of_groups
 from mtlscale.balancing.losses.equal import Equal
 from mtlscale.config import TaskSuite, UserError, knob
@@ -45,7 +45,7 @@ class AffinityModule(HPSModule):
     def traces(self) -> dict[str, Any]:
         return {"affinity": self.affinity()}
 
-    def hand_over(self) -> Found:
+    def phase_output(self) -> PhaseOutput:
         return {"affinity": self.affinity()}
 
 
@@ -71,7 +71,8 @@ class TAG(Architecture):
 
     def phases(self) -> tuple[Phase, ...]:
         training = {} if self.search_lr is None else {"lr": self.search_lr}
-        turn = Turn(training=training, balancer=Equal(reduction="mean"), objective=False)
+        optimizer = OptimizerSpec(training=training)
+        turn = Turn(balancer=Equal(reduction="mean"), objective=False, optimizer=optimizer)
         affinity = Phase(
             name="affinity", turns=(turn,), epochs=self.search_epochs, choose="last", seed=self.search_seed
         )
@@ -82,7 +83,7 @@ class TAG(Architecture):
         return AffinityModule(suite, encoder(), self.every, dropout)
 
     def build_next(
-        self, phase: str, found: Found, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
+        self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         self._check(suite)
         table = [[float("nan") if value is None else value for value in row] for row in found["affinity"]]

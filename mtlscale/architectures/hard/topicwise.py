@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from mtlscale.architectures.capabilities import EndsEpochs, capability
 from mtlscale.architectures.contract import Architecture, MultiTaskModule, of_vectors
 from mtlscale.config import TaskSuite, UserError, knob
 from mtlscale.config.registry import components
@@ -54,7 +55,9 @@ class TopicwiseModule(MultiTaskModule):
 
     def on_epoch_end(self, epoch: int) -> None:
         for module in self.within:
-            module.on_epoch_end(epoch)  # type: ignore[operator]
+            ending = capability(module, EndsEpochs)
+            if ending is not None:
+                ending.on_epoch_end(epoch)
 
     def shared_parameters(self) -> list[nn.Parameter]:
         within = [p for module in self.within for p in module.shared_parameters()]  # type: ignore[operator]

@@ -1,8 +1,10 @@
+"""AlignedMTL."""
+
 from typing import ClassVar
 
 from torch import Tensor
 
-from mtlscale.balancing import hints as _told
+from mtlscale.balancing import hints as _hints
 from mtlscale.balancing.contract import Balancer, Needs, State
 from mtlscale.config import knob
 from mtlscale.solvers import aligned_weights
@@ -20,14 +22,14 @@ class AlignedMTL(Balancer):
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
-    told: ClassVar[tuple[str, ...]] = ("precision",)
+    hints: ClassVar[tuple[str, ...]] = ("precision",)
     results_version: ClassVar[int] = 2  # rank by the gradients' precision
     batchable: ClassVar[bool] = True
 
     scale: str = knob("min", choices=("min", "median", "rmse"), help="which eigenvalue gives the common length")
 
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
-        return _told.precision(batch)
+        return _hints.precision(batch)
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         assert gramian is not None

@@ -1,3 +1,5 @@
+"""CAGrad: the direction near the average gradient that helps the worst-off task most."""
+
 from typing import ClassVar
 
 from torch import Tensor

@@ -1,8 +1,10 @@
+"""FairGrad: the α-fair weights: the w > 0 with K w = w^(-1/α)."""
+
 from typing import ClassVar
 
 from torch import Tensor
 
-from mtlscale.balancing import hints as _told
+from mtlscale.balancing import hints as _hints
 from mtlscale.balancing.contract import Balancer, Needs, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.config import knob
@@ -25,14 +27,14 @@ class FairGrad(Balancer):
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
-    told: ClassVar[tuple[str, ...]] = ("precision",)
+    hints: ClassVar[tuple[str, ...]] = ("precision",)
     results_version: ClassVar[int] = 2  # stationary by the gradients' precision
     batchable: ClassVar[bool] = True
 
     alpha: float = knob(2.0, low=0, open_low=True, search=(0.5, 10.0, "log"), help="fairness; large: max-min")
 
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
-        return {**_told.precision(batch), **counters(batch, "failures")}
+        return {**_hints.precision(batch), **counters(batch, "failures")}
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         assert gramian is not None

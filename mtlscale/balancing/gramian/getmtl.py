@@ -1,3 +1,5 @@
+"""GetMTL: the solution of CAGrad's problem on gradients that MGDA has rescaled."""
+
 from typing import ClassVar, Literal
 
 import torch

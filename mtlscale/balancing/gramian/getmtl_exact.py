@@ -1,3 +1,5 @@
+"""GetMTLExact: the solution of GetMTL's problem as printed (its eq. 10), with the constraint ‖d - g₀‖ <= ε⟨g₀, d⟩."""
+
 from typing import ClassVar
 
 from mtlscale.balancing.gramian.getmtl import GetMTL

@@ -1,3 +1,5 @@
+"""GetMTLReleased: the rule in the code of GetMTL's authors, which differs from their paper's."""
+
 from typing import ClassVar
 
 import torch

@@ -1,9 +1,11 @@
+"""GradNorm: weights learned so that weighted gradient norms agree, larger for tasks that train more slowly."""
+
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from mtlscale.balancing import hints as _told
+from mtlscale.balancing import hints as _hints
 from mtlscale.balancing.contract import Balancer, Needs, State
 from mtlscale.config import knob
 
@@ -23,7 +25,7 @@ class GradNorm(Balancer):
     positive_losses: ClassVar[bool] = True
     results_version: ClassVar[int] = 2  # rates of the unscaled losses
     per_task: ClassVar[tuple[str, ...]] = ("logits", "initial_losses", "task_scale")
-    told: ClassVar[tuple[str, ...]] = ("task_scale",)
+    hints: ClassVar[tuple[str, ...]] = ("task_scale",)
     batchable: ClassVar[bool] = True
 
     alpha: float = knob(1.5, low=0, search=(0.1, 2.0, "linear"), help="how strongly slow tasks are favoured")
@@ -33,7 +35,7 @@ class GradNorm(Balancer):
         return {
             "logits": torch.zeros(*batch, tasks, dtype=torch.float64),
             "initial_losses": torch.full((*batch, tasks), torch.nan, dtype=torch.float64),
-            **_told.task_scale(tasks, batch),
+            **_hints.task_scale(tasks, batch),
         }
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:

@@ -1,3 +1,5 @@
+"""GradVac."""
+
 from typing import ClassVar
 
 import torch

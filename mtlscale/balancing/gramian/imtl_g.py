@@ -1,8 +1,10 @@
+"""IMTLG: the direction whose projections on all task gradients are equal."""
+
 from typing import ClassVar
 
 from torch import Tensor
 
-from mtlscale.balancing import hints as _told
+from mtlscale.balancing import hints as _hints
 from mtlscale.balancing.contract import Balancer, Needs, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.solvers import imtl_g_weights
@@ -22,12 +24,12 @@ class IMTLG(Balancer):
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
-    told: ClassVar[tuple[str, ...]] = ("precision",)
+    hints: ClassVar[tuple[str, ...]] = ("precision",)
     results_version: ClassVar[int] = 2  # rank by the gradients' precision
     batchable: ClassVar[bool] = True
 
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
-        return {**_told.precision(batch), **counters(batch, "failures")}
+        return {**_hints.precision(batch), **counters(batch, "failures")}
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         assert gramian is not None

@@ -1,3 +1,5 @@
+"""MGDA: the shortest vector in the convex hull of the task gradients."""
+
 from typing import ClassVar
 
 import torch

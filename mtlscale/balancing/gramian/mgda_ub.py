@@ -1,3 +1,5 @@
+"""MGDAUB: the MGDA solution for the gradients at the shared representation."""
+
 from typing import ClassVar, Literal
 
 from mtlscale.balancing.gramian.mgda import MGDA

@@ -1,3 +1,5 @@
+"""MoCo: the MGDA direction of tracked gradients: Y follows the batch's Jacobian, λ descends ‖Yᵀλ‖², d = Yᵀλ."""
+
 from typing import ClassVar
 
 import torch

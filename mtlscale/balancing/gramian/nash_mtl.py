@@ -1,9 +1,11 @@
+"""NashMTL: the Nash bargaining solution among tasks: the w > 0 with K w = 1/w."""
+
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from mtlscale.balancing import hints as _told
+from mtlscale.balancing import hints as _hints
 from mtlscale.balancing.contract import Balancer, Needs, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.config import knob
@@ -24,14 +26,14 @@ class NashMTL(Balancer):
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
-    told: ClassVar[tuple[str, ...]] = ("precision",)
+    hints: ClassVar[tuple[str, ...]] = ("precision",)
     results_version: ClassVar[int] = 2  # stationary by the gradients' precision
     batchable: ClassVar[bool] = True
 
     max_norm: float = knob(1.0, low=0, search=(0.1, 10.0, "log"), help="largest norm of the direction; 0: no limit")
 
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
-        return {**_told.precision(batch), **counters(batch, "failures")}
+        return {**_hints.precision(batch), **counters(batch, "failures")}
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         assert gramian is not None

@@ -1,3 +1,5 @@
+"""PCGrad: the sum of the gradients after each lost its component against every conflicting one, in random order."""
+
 from typing import ClassVar
 
 from torch import Tensor

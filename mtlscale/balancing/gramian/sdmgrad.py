@@ -1,3 +1,5 @@
+"""SDMGrad: the MGDA direction pulled toward the average gradient: (g_w + λ g₀)/(1 + λ)."""
+
 from typing import ClassVar
 
 from torch import Tensor

@@ -1,3 +1,5 @@
+"""UPGrad: the mean of all task gradients, each first projected onto the directions that no task loses by."""
+
 from typing import ClassVar
 
 from torch import Tensor

@@ -1,3 +1,5 @@
+"""AutoLambda: weights learned to lower the primary tasks' validation losses after a look-ahead step."""
+
 from typing import ClassVar
 
 import torch

@@ -1,3 +1,5 @@
+"""ConflictNoticed: the sum of the task gradients in each module."""
+
 from typing import ClassVar
 
 import torch

@@ -1,3 +1,5 @@
+"""GradDrop: the sum of only the positive or only the negative gradients per coordinate, drawn by which outweigh."""
+
 from typing import ClassVar
 
 import torch

@@ -1,3 +1,5 @@
+"""MetaWeighting: weights that lower all query losses after a look-ahead step, by MGDA in the space of weights."""
+
 from typing import ClassVar
 
 import torch

@@ -1,3 +1,5 @@
+"""Bandit: weights that an adversary moves toward large losses."""
+
 import math
 from typing import ClassVar
 

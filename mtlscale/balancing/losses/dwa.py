@@ -1,3 +1,5 @@
+"""DWA: Dynamic weight average: ω = T softmax(r/τ), r_t the ratio of task t's mean losses in the last two epochs."""
+
 from typing import ClassVar
 
 import torch

@@ -1,3 +1,5 @@
+"""Equal: the mean of the task losses, or their sum: every task weighs the same."""
+
 from typing import ClassVar
 
 import torch

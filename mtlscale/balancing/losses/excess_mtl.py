@@ -1,3 +1,5 @@
+"""ExcessMTL: weights that grow exponentially with each task's estimated excess risk."""
+
 from typing import ClassVar
 
 import torch

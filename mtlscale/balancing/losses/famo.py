@@ -1,3 +1,5 @@
+"""FAMO: weights under which all losses fall at the same rate, judged by each logarithm's change over a step."""
+
 from typing import ClassVar
 
 import torch
@@ -24,7 +26,7 @@ class FAMO(Balancer):
     results_version: ClassVar[int] = 2  # judged by the same batch, no longer by the next one
     cost: ClassVar[str] = "1 backward + 1 forward"
     per_task: ClassVar[tuple[str, ...]] = ("logits", "log_losses", *_adam.PER_TASK)
-    looks_again: ClassVar[bool] = True
+    needs_post_step_losses: ClassVar[bool] = True
     batchable: ClassVar[bool] = True
 
     lr: float = knob(0.025, low=0, open_low=True, search=(1e-3, 1e-1, "log"), help="step size of the logits")

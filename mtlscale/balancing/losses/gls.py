@@ -1,3 +1,5 @@
+"""GLS: the gradient of the losses' geometric mean: ω_t = (Π ℓ)^(1/T) / (T ℓ_t)."""
+
 from typing import ClassVar
 
 from torch import Tensor

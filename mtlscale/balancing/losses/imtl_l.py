@@ -1,3 +1,5 @@
+"""IMTLL: Learned scales that bring all losses to the same size: ω_t = exp(s_t), s minimising Σ exp(s_t) ℓ_t - s_t."""
+
 from typing import ClassVar
 
 import torch

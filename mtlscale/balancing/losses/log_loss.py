@@ -1,3 +1,5 @@
+"""LogLoss: the gradient of the mean of log ℓ_t, which no rescaling of a loss changes: ω_t = 1/(T ℓ_t)."""
+
 from typing import ClassVar
 
 import torch

@@ -1,3 +1,5 @@
+"""RandomStatic: fixed weights drawn once per run, uniformly from the simplex (Dirichlet with all parameters 1)."""
+
 from typing import ClassVar
 
 import torch

@@ -1,3 +1,5 @@
+"""RLW: random weights drawn anew in every step, summing to 1."""
+
 from typing import ClassVar
 
 import torch

@@ -1,3 +1,5 @@
+"""Static: fixed task weights that the user sets; one task weighs 1."""
+
 from typing import ClassVar
 
 import torch

@@ -1,3 +1,5 @@
+"""STCH: Smooth Tchebycheff: the gradient of μ log Σ exp(λ_t (ℓ_t - z_t)/μ); `smoothing` is μ."""
+
 from typing import ClassVar
 
 from mtlscale.balancing.losses.tchebycheff import Tchebycheff

@@ -1,3 +1,5 @@
+"""SVDReweighting: fixed weights from the data."""
+
 import math
 from collections.abc import Mapping
 from typing import ClassVar

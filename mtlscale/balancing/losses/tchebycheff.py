@@ -1,3 +1,5 @@
+"""Tchebycheff: the gradient of the worst weighted distance to the ideal losses, max_t c_t (ℓ_t - z_t)."""
+
 from typing import ClassVar
 
 import torch

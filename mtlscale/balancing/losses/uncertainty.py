@@ -1,3 +1,5 @@
+"""Uncertainty: loss weights from learned log-variances s_t: ω_t = ½ exp(-s_t)."""
+
 from typing import ClassVar
 
 import torch

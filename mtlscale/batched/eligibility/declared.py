@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mtlscale.architectures import EndsEpochs, capability, extra_parameters
 from mtlscale.batched.session import BatchedSession, Causes
 from mtlscale.config import Run, UserError, from_plugin
 from mtlscale.data import PreparedData, Workers
@@ -88,17 +89,19 @@ def _alone(run: Run, data: PreparedData, device: torch.device) -> tuple[Session,
     reader = DeviceReader(data.splits, device, torch.float64)
     batches = Batches(reader, data.suite, device=device, dtype=torch.float64, workers=workers)
     session = begin(run, data.suite, phase, None, batches, device=device, workers=workers)
-    mover = session.main
+    updater = session.main
 
     torch.manual_seed(derive_seed("epoch", run.seed, 1, 0))
     session.model.train()
-    mover.schedule(0, run.training.epochs * mover.sampler.steps)
+    updater.schedule(0, run.training.epochs * updater.sampler.steps)
 
-    indices, _ = next(mover.steps(1))
-    result = session.step(mover, batches.micros(indices, 1, factors=mover.sampler.factors(indices)))
+    indices, _ = next(updater.steps(1))
+    result = session.step(updater, batches.micros(indices, 1, factors=updater.sampler.factors(indices)))
 
-    mover.update.on_epoch_end(result.losses)
-    session.model.on_epoch_end(1)
+    updater.update.on_epoch_end(result.losses)
+    ending = capability(session.model, EndsEpochs)
+    if ending is not None:
+        ending.on_epoch_end(1)
     return session, result
 
 
@@ -149,7 +152,8 @@ def _more_than_parameters(run: Run, data: PreparedData, alone: Session) -> Diffe
     A batch of trials has one network, so other changes would be lost.
     """
     before = dict(build_model(run, data.suite)[0].named_buffers())
-    if not _all_same(before, dict(alone.model.named_buffers())) or alone.model.traces() or alone.model.learned():
+    buffers_moved = not _all_same(before, dict(alone.model.named_buffers()))
+    if buffers_moved or alone.model.traces() or extra_parameters(alone.model):
         return Difference("what it keeps besides parameters would be lost", _NETWORK)
     return None
 

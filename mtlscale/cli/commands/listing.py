@@ -61,7 +61,7 @@ def list_(
     kinds = _OF.get(what, (what,))
     if what not in ("experiments", "metrics", "keys") and kinds[0] not in components.PACKAGES:
         choices = ["methods", "experiments", "metrics", "keys", *components.PACKAGES]
-        raise UserError(f"mtlscale list {what}: {components.nearest(what, choices)}")
+        raise UserError(f"mtlscale list {what}: {nearest(what, choices)}")
 
     console = console_of()
     if json:

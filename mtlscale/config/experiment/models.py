@@ -1,4 +1,4 @@
-"""The sections of an experiment file: data sets, methods, model, training, resources, tracking."""
+"""The schema of the experiment file: config sections of the YAML and their validation."""
 
 from __future__ import annotations
 

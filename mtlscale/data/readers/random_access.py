@@ -5,9 +5,9 @@ samples in the same order to the last bit; they differ in what they keep in memo
 stored; `placed` puts them on the device in the run's precision.
 
 * `device`: every split on the device in the run's precision, once per process.
-* `memory`: one copy per node, as it is stored: the mapped columns of `mtlscale.data.readers.cache`, read from end to end before
-  the first step, so that the page cache of the node holds them for all its processes, and no memory stays allocated
-  when they end. Data without files are used as they are.
+* `memory`: one copy per node, as it is stored: the mapped columns of `mtlscale.data.readers.cache`, read from end to
+  end before the first step, so that the page cache of the node holds them for all its processes, and no memory stays
+  allocated when they end. Data without files are used as they are.
 * `mapped`: the same columns, of which the page cache holds as much as it can.
 * `stream` (`mtlscale.data.readers.stream`): no copy; the shards pass by, in an order of their own.
 """

@@ -1,4 +1,4 @@
-"""Samplers: the samples of each step are a function of the seed and the epoch, for any number of workers."""
+"""Samplers (task sampling, mixing of tasks in a batch): a function of seed and epoch, for any workers."""
 
 from __future__ import annotations
 

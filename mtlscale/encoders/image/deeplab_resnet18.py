@@ -1,3 +1,5 @@
+"""DeepLabResNet18: DeepLab v3 with a dilated ResNet-18: maps for dense prediction."""
+
 from typing import ClassVar
 
 from mtlscale.encoders.image._deeplab import DeepLab

@@ -1,3 +1,5 @@
+"""DeepLabResNet50: DeepLab v3 with a dilated ResNet-50: maps for dense prediction."""
+
 from typing import ClassVar
 
 from mtlscale.encoders.image._deeplab import DeepLab

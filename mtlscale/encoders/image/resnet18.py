@@ -1,3 +1,5 @@
+"""ResNet18: ResNet-18 with global average pooling, for one label per image (faces, digits)."""
+
 from typing import ClassVar
 
 from mtlscale.config import TaskSuite, UserError, knob

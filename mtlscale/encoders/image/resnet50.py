@@ -1,3 +1,5 @@
+"""ResNet50: ResNet-50 with global average pooling, for one label per image."""
+
 from typing import ClassVar
 
 from torch import nn

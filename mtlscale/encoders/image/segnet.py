@@ -1,3 +1,5 @@
+"""SegNet as in MTAN: convolutions and pooling at five resolutions, then unpooling by the remembered maxima."""
+
 import itertools
 from typing import ClassVar
 

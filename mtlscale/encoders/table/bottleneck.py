@@ -1,3 +1,5 @@
+"""Bottleneck: fully connected layer, batch normalisation, ReLU, dropout."""
+
 from __future__ import annotations
 
 import math

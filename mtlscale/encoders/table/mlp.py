@@ -1,3 +1,5 @@
+"""MLP: fully connected layers over the flattened input."""
+
 import itertools
 import math
 from collections.abc import Sequence

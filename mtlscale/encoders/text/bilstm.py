@@ -1,3 +1,5 @@
+"""BiLSTM: two bidirectional LSTM layers of 32 units over word vectors, maximum over time."""
+
 from typing import ClassVar
 
 from mtlscale.config import knob

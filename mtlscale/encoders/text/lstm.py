@@ -1,3 +1,5 @@
+"""LSTM: the final state of an LSTM layer of 200 units over word vectors."""
+
 from typing import ClassVar
 
 from mtlscale.encoders.text._recurrent import Recurrent

@@ -1,3 +1,5 @@
+"""TextCNN: parallel 1-D convolutions over word embeddings, ReLU, maximum over time, concatenated."""
+
 from typing import ClassVar
 
 import torch

@@ -43,6 +43,7 @@ def parameters(run: Run, folder: Path) -> int | None:
     """
     import torch
 
+    from mtlscale.architectures import extra_parameters
     from mtlscale.training import build_model
 
     try:
@@ -50,7 +51,7 @@ def parameters(run: Run, folder: Path) -> int | None:
             model, _ = build_model(_without_files(run, False), _suite(folder, run), run.parts.phases[-1])
     except Exception:  # a network that reads its own values, or results of an earlier phase
         return None
-    return sum(parameter.numel() for parameter in model.parameters()) + model.learned()
+    return sum(parameter.numel() for parameter in model.parameters()) + extra_parameters(model)
 
 
 def _suite(folder: Path, run: Run) -> TaskSuite:

@@ -1,4 +1,4 @@
-"""Trials of a search: which there are, which are done, and how the others are run.
+"""Hyperparameter search (a sweep): which trials there are, which are done, how the others are run.
 
 Every trial is an ordinary run with the seed of the search, so it has a run id and a record, is run once, and goes on
 from its checkpoint. Records go to a ledger of their own.

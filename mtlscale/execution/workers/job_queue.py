@@ -1,4 +1,4 @@
-"""Queue from which groups of workers take their runs, and which decides about the run of a group that dies.
+"""The queue of runs that groups of workers share, and the retry of a run when its group fails.
 
 It lies in a process that has not loaded the user's components, so it knows runs by the ids it is given.
 """

@@ -1,4 +1,4 @@
-"""Placement of workers on nodes: how many runs a cluster holds at once, computed before anything starts."""
+"""Placement of workers on nodes: how many concurrent runs a cluster holds in parallel."""
 
 from __future__ import annotations
 

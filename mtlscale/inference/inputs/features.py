@@ -11,7 +11,7 @@ import numpy as np
 
 from mtlscale.config import UserError
 from mtlscale.data.format.categories import UNKNOWN, codes_of
-from mtlscale.inference.export.description import InputDescription
+from mtlscale.inference.exporting.description import InputDescription
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mtlscale.config import UserError
-from mtlscale.inference.export.description import TOKENIZER, VOCABULARY, Description
+from mtlscale.inference.exporting.description import TOKENIZER, VOCABULARY, Description
 from mtlscale.inference.inputs.features import Unfamiliar, listed, read_features, unfamiliar
 
 if TYPE_CHECKING:

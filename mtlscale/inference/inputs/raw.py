@@ -10,8 +10,8 @@ from mtlscale.config import TaskSuite, UserError, checkpoints, component
 from mtlscale.config import named_files as files
 from mtlscale.data.format.columns import ENCODED, RAGGED, kind_of
 from mtlscale.data.format.prepared import SPECIAL_WORDS
-from mtlscale.inference.export.description import InputDescription, Words
-from mtlscale.inference.export.source import Source
+from mtlscale.inference.exporting.description import InputDescription, Words
+from mtlscale.inference.exporting.source import Source
 
 _DTYPES = {"tokens": "int32", "image": "uint8", "vector": "float32"}
 _ROWS = 4096  # rows of a file, at a time

@@ -145,7 +145,7 @@ class AASPCModule(MultiTaskModule):
     def structure(self) -> dict[str, Any]:
         return self.found
 
-    def look_back(self, train: Iterator[Batch], sum: Callable[[Tensor], Tensor]) -> None:
+    def after_training(self, train: Iterator[Batch], sum: Callable[[Tensor], Tensor]) -> None:
         """Describe the selected epoch's head for `structure`.
 
         The description has the head in words and as a number, and how many of the supernet's parameters it has.
@@ -155,7 +155,7 @@ class AASPCModule(MultiTaskModule):
         total, number = int(np.sum(parameters)), number_of(self.choices)
         self.found = {"head": head.words(), "head_number": number, "head_parameters": total}
 
-    def learned(self) -> int:
+    def extra_parameter_count(self) -> int:
         return len(self.theta) if self.recipe.search == "controller" else 0
 
     def _draw(self, epoch: int) -> None:

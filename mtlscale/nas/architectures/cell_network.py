@@ -1,3 +1,5 @@
+"""FixedCells: the network of the genotype that the encoder `darts_cells` names."""
+
 from collections.abc import Callable
 from typing import ClassVar
 

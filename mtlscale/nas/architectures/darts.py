@@ -1,3 +1,5 @@
+"""DARTS: cells are searched by the gradient of the validation loss through mixed operations."""
+
 from typing import ClassVar
 
 from mtlscale.nas.search.settings import CellSearch

@@ -1,3 +1,5 @@
+"""E2RNAS: a cell is searched under five losses at once, which the run's balancer combines."""
+
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

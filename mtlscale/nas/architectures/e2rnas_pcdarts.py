@@ -1,3 +1,5 @@
+"""E2RNASPCDARTS: E2RNAS on PC-DARTS."""
+
 from typing import ClassVar
 
 from mtlscale.config import knob

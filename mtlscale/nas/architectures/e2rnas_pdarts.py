@@ -1,3 +1,5 @@
+"""E2RNASPDARTS: E2RNAS on P-DARTS: its five losses choose in each of the three searches."""
+
 from collections.abc import Callable
 from typing import ClassVar
 

@@ -1,3 +1,5 @@
+"""PC-DARTS: only a part of the channels goes through the mixed operations, and edges have weights of their own."""
+
 from typing import ClassVar
 
 from mtlscale.architectures.phases import Phase
@@ -21,7 +23,7 @@ class PCDARTS(CellSearch):
     rest: float = knob(0.3, low=0.0, high=1.0, open_high=True, help="share of the epochs in which only weights learn")
 
     def phases(self) -> tuple[Phase, ...]:
-        return self.and_retrain(self.cell_phase(rest=self.rest))
+        return self.and_retrain(self.cell_phase(warmup=self.rest))
 
     def size(self) -> Size:
         return Size(cells=self.search_cells, channels=self.search_channels, part=self.part, edges=True)

@@ -1,3 +1,5 @@
+"""P-DARTS: three searches, each deeper than the one before and with fewer operations on every edge."""
+
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
@@ -5,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 
 from mtlscale.architectures.contract import MultiTaskModule
-from mtlscale.architectures.phases import Found, Phase
+from mtlscale.architectures.phases import Phase, PhaseOutput
 from mtlscale.config import TaskSuite, UserError, knob
 from mtlscale.encoders import EncoderModule
 from mtlscale.nas.cells import EDGES, NODES, OPERATIONS, SPACE, Genotype, discretised
@@ -45,14 +47,14 @@ class PDARTS(CellSearch):
             raise UserError("pdarts: operations are three numbers that fall from 8, skip_dropout three rates")
 
     def phases(self) -> tuple[Phase, ...]:
-        return self.and_retrain(*(self.cell_phase(name, parts=len(ROUNDS), rest=self.rest) for name in ROUNDS))
+        return self.and_retrain(*(self.cell_phase(name, parts=len(ROUNDS), warmup=self.rest) for name in ROUNDS))
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         of_cells(encoder(), self.name)
         return self._round(0, [[list(OPERATIONS)] * len(EDGES)] * 2, suite, dropout)
 
     def build_next(
-        self, phase: str, found: Found, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
+        self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         if phase in ROUNDS:
             return self._round(ROUNDS.index(phase), found["kept"], suite, dropout)
@@ -64,11 +66,11 @@ class PDARTS(CellSearch):
         cells = self.search_cells + number * self.deeper
         size = Size(cells=cells, channels=self.search_channels, kept=kept, skip_dropout=self.skip_dropout[number])
         last = number == len(ROUNDS) - 1
-        hand_over = partial(_with_few_skips, self.most_skips) if last else partial(_fewer, self.operations[number + 1])
-        return CellSupernet(suite, size, dropout, self.name, self.sources, hand_over)
+        found = partial(_with_few_skips, self.most_skips) if last else partial(_fewer, self.operations[number + 1])
+        return CellSupernet(suite, size, dropout, self.name, self.sources, found)
 
 
-def _fewer(count: int, model: CellSupernet) -> Found:
+def _fewer(count: int, model: CellSupernet) -> PhaseOutput:
     """Return the `count` likeliest operations of every edge."""
     candidates = []
     for cell in model.strengths():
@@ -80,7 +82,7 @@ def _fewer(count: int, model: CellSupernet) -> Found:
     return {"kept": candidates, "space": SPACE}
 
 
-def _with_few_skips(most: int, model: CellSupernet) -> Found:
+def _with_few_skips(most: int, model: CellSupernet) -> PhaseOutput:
     """Return the genotype with at most `most` identities in the normal cell.
 
     The least likely identities are struck out one after another.

@@ -1,4 +1,4 @@
-"""The search space of DARTS cells: eight operations on the edges between a cell's states, and genotypes.
+"""The architecture search space of DARTS cells: eight operations on the edges between states, and genotypes.
 
 A cell has two inputs, states 0 and 1, and four nodes, states 2 to 5; its output is the nodes side by side. In the
 search every earlier state leads to every node; a genotype keeps two edges into each node, with one operation each.

@@ -64,6 +64,8 @@ class CellNetwork(MultiTaskModule):
     head.
     """
 
+    phase_epochs: int = 0
+
     def __init__(
         self, suite: TaskSuite, encoder: DartsCellsModule, dropout: float, auxiliary: float, name: str
     ) -> None:

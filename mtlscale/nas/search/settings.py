@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from mtlscale.architectures.contract import MultiTaskModule
-from mtlscale.architectures.phases import Found, Phase, Source, Turn
+from mtlscale.architectures.phases import OptimizerSpec, Phase, PhaseOutput, Source, Turn
 from mtlscale.architectures.structure_search import CHOICE, WEIGHTS, OneLevelSearch
 from mtlscale.balancing import Balancer
 from mtlscale.balancing.losses.equal import Equal
@@ -43,13 +43,13 @@ class CellSearch(OneLevelSearch):
     def phases(self) -> tuple[Phase, ...]:
         return self.and_retrain(self.cell_phase())
 
-    def cell_phase(self, name: str = "search", parts: int = 1, rest: float = 0.0) -> Phase:
+    def cell_phase(self, name: str = "search", parts: int = 1, warmup: float = 0.0) -> Phase:
         """Return a search phase.
 
         Args:
             name: Name of the phase.
             parts: Number of search phases that divide the epochs of the search among them.
-            rest: Share of the phase's epochs, from the first on, in which only the weights learn.
+            warmup: Share of the phase's epochs, from the first on, in which only the weights learn.
         """
         training: dict[str, Any] = {"optimizer": "sgd", "momentum": 0.9, "clip": 5.0, "schedule": "cosine"}
         training |= {"lr": self.search_lr, "weight_decay": self.search_weight_decay}
@@ -61,13 +61,10 @@ class CellSearch(OneLevelSearch):
             share="second",
             groups=(CHOICE,),
             source=CHOICE,
-            training=choice_training,
             balancer=self.upper_balancer(),
             objective=False,
-            unlabelled=self.looks_elsewhere(),
-            betas=(0.5, 0.999),
-            rest=rest,
-            beside=WEIGHTS if self.order == "second" else "",
+            optimizer=OptimizerSpec(training=choice_training, betas=(0.5, 0.999)),
+            warmup=warmup,
         )
 
         weights = Turn(
@@ -75,11 +72,9 @@ class CellSearch(OneLevelSearch):
             share="first",
             groups=(WEIGHTS,),
             source=WEIGHTS if self.looks_elsewhere() else "tasks",
-            training=training,
             balancer=Equal(reduction="mean"),
             objective=False,
-            unlabelled=self.looks_elsewhere(),
-            last_lr=min(self.search_last_lr, self.search_lr or 0.0),
+            optimizer=OptimizerSpec(training=training, last_lr=min(self.search_last_lr, self.search_lr or 0.0)),
         )
 
         phase = self.search_phase((choice, weights), name=name, parts=parts)
@@ -112,7 +107,7 @@ class CellSearch(OneLevelSearch):
         return CellSupernet(suite, self.size(), dropout, self.name, self.sources)
 
     def build_next(
-        self, phase: str, found: Found, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
+        self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         if found.get("space") != SPACE:
             raise UserError(f"{self.name}: found is of another space of cells; drop it to search anew")

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mtlscale.architectures.phases import NetworkSource, Supervised
+from mtlscale.architectures.structure_search import WEIGHTS
 from mtlscale.config import MISSING_CLASS, UserError
 from mtlscale.data import Batch, Losses, Samples, Workers
 from mtlscale.nas.cells import expected
@@ -100,6 +101,8 @@ class ChoiceSource(NetworkSource):
 
     def __init__(self, model: CellSupernet, wanted: Wanted) -> None:
         self.model, self.wanted, self.names = model, wanted, wanted.names
+        self.unlabelled = wanted.ood is not None
+        self.companion = WEIGHTS if wanted.second else ""
         self._train: Sequence[Sequence[Batch]] = ()
         self._optimizer: torch.optim.Optimizer | None = None
 
@@ -246,6 +249,7 @@ class WeightsSource(NetworkSource):
     """
 
     of_tasks = True
+    unlabelled = True
 
     def __init__(self, model: CellSupernet, factor: float, over_classes: bool) -> None:
         self.model, self.factor, self.over_classes, self.names = model, factor, over_classes, (model.task,)

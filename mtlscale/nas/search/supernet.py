@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale.architectures.contract import MultiTaskModule, linear_head
-from mtlscale.architectures.phases import Found, Source
+from mtlscale.architectures.phases import PhaseOutput, Source
 from mtlscale.architectures.structure_search import CHOICE, WEIGHTS
 from mtlscale.config import TaskSuite
 from mtlscale.data import Batch, Outputs
@@ -78,7 +78,7 @@ class CellSupernet(MultiTaskModule):
         dropout: float,
         name: str,
         sources: Callable[[CellSupernet], Mapping[str, Source]],
-        found: Callable[[CellSupernet], Found] | None = None,
+        found: Callable[[CellSupernet], PhaseOutput] | None = None,
     ) -> None:
         """Build the search network.
 
@@ -206,7 +206,7 @@ class CellSupernet(MultiTaskModule):
     def sources(self) -> Mapping[str, Source]:
         return self._sources(self)
 
-    def hand_over(self) -> Found:
+    def phase_output(self) -> PhaseOutput:
         return self._found(self) if self._found is not None else {"genotype": self.genotype().text(), "space": SPACE}
 
     def on_epoch_begin(self, epoch: int) -> None:

@@ -1,3 +1,5 @@
+"""AAMTRL: Adaptive adversarial multi-task learning: augmented Lagrangian of A = 0."""
+
 from collections.abc import Callable
 from typing import Any, ClassVar
 

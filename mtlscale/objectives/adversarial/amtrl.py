@@ -1,3 +1,5 @@
+"""AMTRL: Adversarial multi-task learning: the encoder hides the task from a discriminator, with fixed strength λ."""
+
 from typing import Any, ClassVar
 
 from mtlscale.architectures import MultiTaskModule

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures import Architecture, MultiTaskModule
+from mtlscale.architectures import Architecture, MultiTaskModule, VaryingRepresentation, capability
 from mtlscale.config import TaskSuite, UserError, knob, nearest
 from mtlscale.data import Batch, Outputs, Samples, Workers
 from mtlscale.objectives.contract import Objective, ObjectiveModule
@@ -181,7 +181,8 @@ def sizes_of(recipe: Alignment, suite: TaskSuite, model: MultiTaskModule) -> Seq
 
     There are several numbers if it changes from epoch to epoch.
     """
-    if recipe.at == "representation" and (several := model.representation_sizes()):
+    varying = capability(model, VaryingRepresentation)
+    if recipe.at == "representation" and varying is not None and (several := varying.representation_sizes()):
         return several
 
     captured: list[Any] = []

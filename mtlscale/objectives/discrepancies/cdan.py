@@ -1,3 +1,5 @@
+"""CDAN: Conditional adversarial adaptation: the discriminator sees features times class probabilities."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

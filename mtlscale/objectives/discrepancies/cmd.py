@@ -1,3 +1,5 @@
+"""CMD: Central moment discrepancy: means and central moments of two domains' features are pulled together."""
+
 from __future__ import annotations
 
 from typing import ClassVar

@@ -1,3 +1,5 @@
+"""CORAL: Deep CORAL: the covariances of two domains' features are pulled together."""
+
 from __future__ import annotations
 
 from typing import ClassVar

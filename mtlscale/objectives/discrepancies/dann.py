@@ -1,3 +1,5 @@
+"""DANN: Domain-adversarial training: features whose domain a discriminator cannot tell."""
+
 from __future__ import annotations
 
 from typing import ClassVar

@@ -1,3 +1,5 @@
+"""JAN: Joint adaptation: maximum mean discrepancy of features and class probabilities together."""
+
 from __future__ import annotations
 
 from typing import ClassVar

@@ -1,3 +1,5 @@
+"""KL: Kullback-Leibler divergence, in both directions, of two domains' mean softmax of the features."""
+
 from __future__ import annotations
 
 from typing import ClassVar

@@ -1,3 +1,5 @@
+"""MMD: Squared maximum mean discrepancy of two domains' features, with five Gaussian kernels."""
+
 from __future__ import annotations
 
 from typing import ClassVar

@@ -1,3 +1,5 @@
+"""PopulationCorrelation: Population correlation."""
+
 from __future__ import annotations
 
 from typing import ClassVar

@@ -1,3 +1,5 @@
+"""ProxyA: Proxy A-distance 2 (1 - 2 ε), with ε the error of a linear guess of the domain."""
+
 from __future__ import annotations
 
 from typing import Any, ClassVar

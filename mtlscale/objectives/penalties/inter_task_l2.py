@@ -1,3 +1,5 @@
+"""InterTaskL2: Inter-task l2."""
+
 from collections.abc import Sequence
 from typing import ClassVar
 

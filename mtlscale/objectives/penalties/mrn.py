@@ -1,3 +1,5 @@
+"""MRN: Multilinear relationship network: a tensor-normal prior on the tasks' weights."""
+
 from collections.abc import Sequence
 from typing import ClassVar
 

@@ -1,3 +1,5 @@
+"""TOMATO-el: element-wise sparsity, λ Σ_kt ‖θˢ_kt‖, by proximal steps after plain SGD."""
+
 from typing import ClassVar
 
 from torch import Tensor

@@ -1,3 +1,5 @@
+"""TOMATO-ex: exclusive sparsity, λ/2 Σ_k (Σ_t ‖θˢ_kt‖)², by proximal steps after plain SGD."""
+
 from typing import ClassVar
 
 from torch import Tensor

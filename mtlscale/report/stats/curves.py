@@ -12,7 +12,7 @@ from mtlscale.records import Ledger, RunRecord
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.stats.statistics import half_width
 
-# Cumulative numbers that reinforcement learning records; `mtlscale.rl.report.sample_efficiency` draws success over them.
+# Cumulative numbers that reinforcement learning records; `rl.report.sample_efficiency` draws success over them.
 ENVIRONMENT_STEPS, SIMULATION, LEARNING = "environment_steps", "simulation_seconds", "learning_seconds"
 MOST_SEEDS = 10  # seeds of a method that curves are read from: reading epochs costs more than all other work
 

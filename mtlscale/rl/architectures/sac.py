@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from mtlscale.architectures.contract import Architecture, MultiTaskModule
-from mtlscale.architectures.phases import Phase, Turn
+from mtlscale.architectures.phases import OptimizerSpec, Phase, Turn
 from mtlscale.balancing.losses.equal import Equal
 from mtlscale.config import TaskSuite, knob
 from mtlscale.encoders import EncoderModule
@@ -61,14 +61,14 @@ class SAC(Architecture):
 
         turns = (
             Turn(name=CRITICS, groups=(CRITICS,), source=CRITICS, objective=False),
-            Turn(name=ACTOR, groups=(ACTOR,), source=ACTOR, objective=False, signed=True),
+            Turn(name=ACTOR, groups=(ACTOR,), source=ACTOR, objective=False),
             Turn(
                 name=TEMPERATURE,
                 groups=(TEMPERATURE,),
                 source=TEMPERATURE,
                 objective=False,
                 balancer=Equal(reduction="sum"),
-                training=temperature_training,
+                optimizer=OptimizerSpec(training=temperature_training),
             ),
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from mtlscale.architectures.contract import MultiTaskModule
-from mtlscale.architectures.phases import Found, Phase, Turn
+from mtlscale.architectures.phases import OptimizerSpec, Phase, PhaseOutput, Turn
 from mtlscale.balancing.losses.equal import Equal
 from mtlscale.config import TaskSuite, UserError, knob
 from mtlscale.encoders import EncoderModule
@@ -47,10 +47,11 @@ class SACConal(SAC):
     def _choosing(self, name: str) -> Turn:
         training = {"optimizer": "adam", **({} if self.arch_lr is None else {"lr": self.arch_lr})}
         adding = Equal(reduction="sum")
-        return Turn(name=name, groups=(name,), source=name, objective=False, balancer=adding, training=training)
+        optimizer = OptimizerSpec(training=training)
+        return Turn(name=name, groups=(name,), source=name, balancer=adding, objective=False, optimizer=optimizer)
 
     def build_next(
-        self, phase: str, found: Found, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
+        self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         def make(role: Role, inputs: int, outputs: int) -> TaskNetwork:
             return self._branched(encoder(), inputs, outputs, found["points"][role])

@@ -1,4 +1,4 @@
-"""Meta-World's environments: each task as a world that is stepped, with initial positions drawn from a seed."""
+"""RL environments: the tasks of Meta-World, stepped, with positions drawn from a seed."""
 
 from __future__ import annotations
 

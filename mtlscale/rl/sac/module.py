@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mtlscale.architectures.contract import MultiTaskModule
-from mtlscale.architectures.phases import Found, Source
+from mtlscale.architectures.phases import PhaseOutput, Source
 from mtlscale.config import TaskSuite
 from mtlscale.data import Batch, Outputs, Workers
 from mtlscale.rl.environments import (
@@ -174,7 +174,7 @@ class SACModule(MultiTaskModule):
             }
         return sources
 
-    def hand_over(self) -> Found:
+    def phase_output(self) -> PhaseOutput:
         critic = self.critics[0]
         assert isinstance(critic, TaskNetwork)
         return {"points": {"actor": self.actor.points(), "critics": critic.points()}}

@@ -126,6 +126,8 @@ class CriticSource(ReplaySource):
 class ActorSource(ReplaySource):
     """The actor's loss α log π(a|s) − min Q(s, a)."""
 
+    allow_negative = True
+
     def losses(self, batch: Transitions, noise: Tensor) -> Tensor:
         actions, log = sac.squashed(self.model.acted(batch.inputs), noise)
         return sac.actor_loss(self.model.valued(batch.inputs, actions), log, self.model.log_alpha().exp().detach())
@@ -133,6 +135,8 @@ class ActorSource(ReplaySource):
 
 class TemperatureSource(ReplaySource):
     """The temperatures' loss −log α (log π + target entropy)."""
+
+    allow_negative = True
 
     def losses(self, batch: Transitions, noise: Tensor) -> Tensor:
         with torch.no_grad():

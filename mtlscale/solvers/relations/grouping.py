@@ -1,4 +1,4 @@
-"""Groups of tasks to train together, from how much they help each other (Fifty et al., NeurIPS 2021)."""
+"""Task grouping: which tasks to train together, from how much they help each other (Fifty et al., 2021)."""
 
 from __future__ import annotations
 

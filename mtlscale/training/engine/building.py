@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from mtlscale.architectures import Found, MultiTaskModule, Phase, of_tokens
+from mtlscale.architectures import MultiTaskModule, Phase, PhaseOutput, of_tokens
 from mtlscale.balancing import Balancer
 from mtlscale.config import Run, TaskSuite, UserError, no_result
 from mtlscale.config import named_files as files
@@ -21,7 +21,7 @@ PHASES_VERSION = 1  # raise when what a phase hands over changes
 
 
 def build_model(
-    run: Run, suite: TaskSuite, phase: Phase | None = None, found: Found | None = None
+    run: Run, suite: TaskSuite, phase: Phase | None = None, found: PhaseOutput | None = None
 ) -> tuple[MultiTaskModule, ObjectiveModule | None]:
     """Build the network and objective of a run's phase (default: its first), initialised from its seed.
 
@@ -80,7 +80,7 @@ def phase_id(run: Run, phases: Sequence[Phase], place: int) -> str:
     content = []
     for phase in phases[: place + 1]:
         set_by_turns = set.intersection(
-            *(set(turn.training) for turn in phase.turns)
+            *(set(turn.optimizer.training) for turn in phase.turns)
         )  # which the turns' own settings cover
         training = {name: value for name, value in run.spec["training"].items() if name not in set_by_turns}
 
@@ -88,27 +88,28 @@ def phase_id(run: Run, phases: Sequence[Phase], place: int) -> str:
             training.pop("epochs")
         if phase.batch_size is not None:
             training.pop("batch_size")
-        if phase.choose == "last" or phase.patience is not None:
+        if phase.choose == "last":
             training.pop("patience")
         for name in no_result(training):
             training.pop(name, None)
 
         turns: list[Any] = []
         for turn in phase.turns:
-            balancer = run.spec["balancer"] if turn.balancer is None else _told(turn.balancer)
-            turns.append([turn.name, turn.share, turn.groups, turn.source, dict(turn.training), balancer])
+            balancer = run.spec["balancer"] if turn.balancer is None else _balancer_spec(turn.balancer)
+            turns.append([turn.name, turn.share, turn.groups, turn.source, dict(turn.optimizer.training), balancer])
             if turn.objective:
                 turns.append(run.spec["objective"])
 
         seed = run.seed if phase.seed is None else phase.seed
-        content.append([phase.name, turns, phase.epochs, phase.choose, phase.patience, seed, training])
+        # None: the place of a setting that phases had once.
+        content.append([phase.name, turns, phase.epochs, phase.choose, None, seed, training])
 
     common_spec = [run.spec[key] for key in ("dataset", "architecture", "encoder", "dropout")]
     text = json.dumps([content, common_spec, run.fingerprint, PHASES_VERSION], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def following(run: Run, place: int, found: Found) -> int:
+def following(run: Run, place: int, found: PhaseOutput) -> int:
     """Return the position of the next phase that has anything to do.
 
     `place` is the position of the phase that has handed over `found`.
@@ -124,7 +125,7 @@ def found_for(run: Run) -> dict[str, Any]:
     return {"dataset": run.spec["dataset"]["name"], "fingerprint": run.fingerprint, **names}
 
 
-def given_found(run: Run) -> Found | None:
+def given_found(run: Run) -> PhaseOutput | None:
     """Load the output of an earlier phase from the file that the architecture's knob `found` names, if any.
 
     Raises:
@@ -152,7 +153,7 @@ def given_found(run: Run) -> Found | None:
                 f"found: {path} was found for another {subject} ({stored}, here {current}); drop it to search anew"
             )
 
-    phase_output: Found = content["found"]
+    phase_output: PhaseOutput = content["found"]
     return phase_output
 
 
@@ -164,7 +165,7 @@ def _differing(*both: Any) -> list[str]:
     return [json.dumps(entry, default=str)[:80] for entry in both]
 
 
-def _told(balancer: Balancer) -> list[Any]:
+def _balancer_spec(balancer: Balancer) -> list[Any]:
     knobs = {name: getattr(balancer, name) for name in type(balancer).knobs()}
     return [balancer.name, type(balancer).results_version, knobs]
 

@@ -16,21 +16,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtlscale.architectures import Found, MultiTaskModule, Phase
+from mtlscale.architectures import MultiTaskModule, Phase, PhaseOutput
 from mtlscale.config import Run
 from mtlscale.data import Batch, Outputs, PreparedData, Workers
 from mtlscale.data.readers.random_access import open_reader
 from mtlscale.data.readers.stream import Pieces
 from mtlscale.objectives import ObjectiveModule
 from mtlscale.records import Epoch, Metrics, PhaseCost, RunRecord
-from mtlscale.training.engine import checkpoint
+from mtlscale.training.engine import checkpoint, hooks
 from mtlscale.training.engine.augment import Augment
 from mtlscale.training.engine.batches import Batches
 from mtlscale.training.engine.building import following, found_for, phase_id
 from mtlscale.training.engine.phases import begin
 from mtlscale.training.engine.record import counters, now, run_record, traced
 from mtlscale.training.engine.seeds import derive_seed
-from mtlscale.training.engine.session import Mover, Session
+from mtlscale.training.engine.session import Session, Updater
 from mtlscale.training.engine.tally import Tally, furthest
 from mtlscale.training.evaluation.evaluate import as_asked, evaluate, mean_losses
 from mtlscale.training.evaluation.evaluator import evaluator_of
@@ -146,13 +146,14 @@ class Trainer:
         torch.manual_seed(derive_seed("epoch", self.seed, epoch, self.workers.rank, *self._later()))
 
         self.model.train()
-        self.model.on_epoch_begin(epoch)
+        hooks.begin_epoch(self.model, epoch)
         self.batches.waited = 0.0
-        tallies = [Tally(len(mover.update.names)) for mover in session.movers]
+        tallies = [Tally(len(updater.update.names)) for updater in session.updaters]
 
         total = self.epochs * main.sampler.steps
-        step_indices = zip(*(mover.steps(epoch) for mover in session.movers), strict=True)
-        with closing(self.batches.steps(step_indices, epoch, [mover.sampler for mover in session.movers])) as steps:
+        step_indices = zip(*(updater.steps(epoch) for updater in session.updaters), strict=True)
+        samplers = [updater.sampler for updater in session.updaters]
+        with closing(self.batches.steps(step_indices, epoch, samplers)) as steps:
             for parts in steps:
                 for position, result in session.turns(parts, epoch, self.epochs, self.at.step, total):
                     tallies[position].add(result)
@@ -160,12 +161,12 @@ class Trainer:
                 self.at.step += 1
 
         trained = time.perf_counter()
-        for mover, tally in zip(session.movers, tallies, strict=True):
-            mover.update.on_epoch_end(tally.mean_losses)
+        for updater, tally in zip(session.updaters, tallies, strict=True):
+            updater.update.on_epoch_end(tally.mean_losses)
 
         losses = dict(zip(main.update.names, tallies[session.place].mean_losses.tolist(), strict=True))
-        self.model.on_losses(losses, 0.0 if session.objective is None else session.objective.added())
-        self.model.on_epoch_end(epoch)
+        added = 0.0 if session.objective is None else session.objective.added()  # it begins its next count
+        hooks.end_epoch(self.model, epoch, losses, added)
 
         if session.objective is not None:
             self.model.eval()
@@ -175,7 +176,7 @@ class Trainer:
         self.at.epoch = epoch
         val: Metrics = {}
         if epoch % self.spec.evaluate_every == 0 or epoch == self.epochs:
-            self.model.settle(lambda split: mean_losses(self.evaluate(split)))
+            hooks.select_by_loss(self.model, lambda split: mean_losses(self.evaluate(split)))
             val = self.evaluate("val")
             session.keep(self.selection.choose(epoch, val, self.suite, self.rule, self.model.independent))
 
@@ -191,7 +192,7 @@ class Trainer:
             val=val,
             seconds=trained - started,
             weights=tally.mean_weights(main.update.names),
-            traces=self._traces(trained - started) | _of_own(session.movers, tallies),
+            traces=self._traces(trained - started) | _of_own(session.updaters, tallies),
         )
 
         self.at.epochs.append(entry.model_dump())
@@ -205,10 +206,10 @@ class Trainer:
         main = self.session.main
         traces: dict[str, Any] = {**self.model.traces(), **traced(main.update.balancer, main.update.state)}
 
-        for mover in self.session.movers:
-            if mover is not main:
-                added = traced(mover.update.balancer, mover.update.state)
-                traces |= {f"{mover.turn.name}.{name}" if name in traces else name: added[name] for name in added}
+        for updater in self.session.updaters:
+            if updater is not main:
+                added = traced(updater.update.balancer, updater.update.state)
+                traces |= {f"{updater.turn.name}.{name}" if name in traces else name: added[name] for name in added}
 
         objective = self.session.objective
         if objective is not None:
@@ -221,7 +222,7 @@ class Trainer:
         return traces
 
     def _over(self) -> bool:
-        patience = self.phase.patience or self.spec.patience
+        patience = self.spec.patience
         return self.at.epoch >= self.epochs or (patience is not None and self.selection.since_best >= patience)
 
     def evaluate(self, split: str, items: ItemBootstrap | None = None) -> Metrics:
@@ -231,7 +232,7 @@ class Trainer:
 
     # -- phases ----------------------------------------------------------------------------------------------------
 
-    def _begin(self, place: int, found: Found | None) -> None:
+    def _begin(self, place: int, found: PhaseOutput | None) -> None:
         self.phase: Phase = self.phases[place]
         self.found = found
         self.epochs = self.phase.epochs or self.spec.epochs
@@ -280,7 +281,7 @@ class Trainer:
                 if not self._over():
                     return False
                 with self.session.chosen():
-                    phase_output = self.model.hand_over()
+                    phase_output = self.model.phase_output()
 
                 seconds = self.at.seconds - sum(past["seconds"] for past in self.at.phases if not past["reused"])
                 cost = {"epochs": self.at.epoch, "steps": self.at.step, "seconds": seconds}
@@ -306,8 +307,7 @@ class Trainer:
             # An epoch is chosen on validation before test is looked at; test of the choice is computed once.
             metrics = {split: self.evaluate(split, items if split == "test" else None) for split in self.data.splits}
             figures = measured_figures(self.run.evaluation, self.model, self.batches, self.suite, self.workers)
-            with torch.no_grad():
-                self.model.look_back(self.batches.of_split("train"), self.workers.sum)
+            hooks.after_training(self.model, self.batches.of_split("train"), self.workers.sum)
             self.chosen_state = {name: value.clone() for name, value in self.model.state_dict().items()}
 
         self.at.seconds += time.perf_counter() - started
@@ -318,7 +318,7 @@ class Trainer:
         update = self.session.main.update
         counted = counters(update.balancer.counters, update.state)
         if self.spec.amp == "fp16":
-            counted["skipped_steps"] = sum(mover.update.skipped for mover in self.session.movers)
+            counted["skipped_steps"] = sum(updater.update.skipped for updater in self.session.updaters)
         if self.evaluator is not None:
             counted |= self.evaluator.counters()
 
@@ -381,13 +381,13 @@ class Trainer:
         """Continue from another run's checkpoint with the settings of this one, for population-based training."""
         content = checkpoint.load(path)
         assert content is not None, path
-        movers = self.session.movers
+        updaters = self.session.updaters
         own_settings = [
-            [{k: v for k, v in g.items() if k != "params"} for g in m.optimizer.param_groups] for m in movers
+            [{k: v for k, v in g.items() if k != "params"} for g in m.optimizer.param_groups] for m in updaters
         ]
         self._restore(content)
-        for mover, groups in zip(self.session.movers, own_settings, strict=True):
-            for group, settings in zip(mover.optimizer.param_groups, groups, strict=True):
+        for updater, groups in zip(self.session.updaters, own_settings, strict=True):
+            for group, settings in zip(updater.optimizer.param_groups, groups, strict=True):
                 group.update(settings)
 
     def _restore(self, content: dict[str, Any]) -> None:
@@ -399,14 +399,14 @@ class Trainer:
         self.session.load_state_dict(content["session"])
 
 
-def _of_own(movers: Sequence[Mover], tallies: Sequence[Tally]) -> dict[str, Any]:
+def _of_own(updaters: Sequence[Updater], tallies: Sequence[Tally]) -> dict[str, Any]:
     """Return losses and weights of turns whose losses are no tasks', where they made an update in this epoch."""
     traces: dict[str, Any] = {}
-    for mover, tally in zip(movers, tallies, strict=True):
-        names = mover.update.names
-        if not mover.source.of_tasks and bool(tally.seen.any()):
-            traces[f"{mover.turn.name}.losses"] = dict(zip(names, tally.mean_losses.tolist(), strict=True))
-            traces[f"{mover.turn.name}.weights"] = tally.mean_weights(names)
+    for updater, tally in zip(updaters, tallies, strict=True):
+        names = updater.update.names
+        if not updater.source.of_tasks and bool(tally.seen.any()):
+            traces[f"{updater.turn.name}.losses"] = dict(zip(names, tally.mean_losses.tolist(), strict=True))
+            traces[f"{updater.turn.name}.weights"] = tally.mean_weights(names)
     return traces
 
 

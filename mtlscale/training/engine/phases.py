@@ -11,12 +11,19 @@ from torch import Tensor, nn
 
 from mtlscale.architectures import (
     TURN_SETTINGS,
-    Found,
+    AllowsNegative,
+    FitsData,
+    JointBackward,
+    KnowsEpochs,
+    LossSources,
     MultiTaskModule,
     NetworkSource,
     Phase,
+    PhaseOutput,
+    ReadsUnlabelled,
     Source,
     Turn,
+    capability,
     channels_last,
 )
 from mtlscale.balancing import Balancer, State, ValidationBalancer
@@ -30,7 +37,7 @@ from mtlscale.training.diagnosis.features import features
 from mtlscale.training.engine.batches import Batches
 from mtlscale.training.engine.building import build_model
 from mtlscale.training.engine.seeds import derive_seed
-from mtlscale.training.engine.session import Mover, Session, make_optimizer
+from mtlscale.training.engine.session import Session, Updater, make_optimizer
 from mtlscale.training.engine.sources import SupervisedSource, check_names, sparse_embeddings
 from mtlscale.training.gradients.per_task import Partition
 from mtlscale.training.gradients.update import Update
@@ -42,7 +49,7 @@ def begin(
     run: Run,
     suite: TaskSuite,
     phase: Phase,
-    found: Found | None,
+    found: PhaseOutput | None,
     batches: Batches,
     *,
     device: torch.device,
@@ -71,26 +78,26 @@ def begin(
     partitions = [partition_of(model, suite, objective, turn, phase) for turn in phase.turns]
     _check_disjoint(phase, partitions, model, objective)
     batches.together = workers.size > 1 and (
-        needs_every_worker(model) or model.joint_backward or (objective is not None and objective.whole_step)
+        needs_every_worker(model) or _joint_backward(model) or (objective is not None and objective.whole_step)
     )
 
     seed = run.seed if phase.seed is None else phase.seed
-    builder = _MoverBuilder(run, suite, phase, spec, batches, model, objective, seed, device, workers)
-    movers: list[Mover] = []
+    builder = _UpdaterBuilder(run, suite, phase, spec, batches, model, objective, seed, device, workers)
+    updaters: list[Updater] = []
     for turn, partition in zip(phase.turns, partitions, strict=True):
-        movers.append(builder.mover(turn, partition, movers[0] if movers else None))
+        updaters.append(builder.updater(turn, partition, updaters[0] if updaters else None))
 
     if phase.main and phase.main not in {turn.name for turn in phase.turns}:
         turn_names = ", ".join(turn.name for turn in phase.turns)
         raise UserError(f"phase {phase.name}: there is no turn {phase.main!r}, its main one; there are: {turn_names}")
-    return Session(model, objective, movers, phase.main)
+    return Session(model, objective, updaters, phase.main)
 
 
 def _modules(
     run: Run,
     suite: TaskSuite,
     phase: Phase,
-    found: Found | None,
+    found: PhaseOutput | None,
     batches: Batches,
     spec: TrainingSpec,
     device: torch.device,
@@ -98,7 +105,9 @@ def _modules(
     """Return a phase's network and objective on the device, ready to be trained."""
     model, objective = build_model(run, suite, phase, found)
     model = model.to(device)
-    model.phase_epochs = phase.epochs or spec.epochs
+    timed = capability(model, KnowsEpochs)
+    if timed is not None:
+        timed.phase_epochs = phase.epochs or spec.epochs
     if spec.channels_last:
         channels_last(model)
 
@@ -106,15 +115,16 @@ def _modules(
     if objective is not None and objective.whole_step and spec.accumulate > 1:
         raise UserError(f"{run.spec['objective']['name']} looks at a whole step at once: set accumulate to 1")
 
-    if type(model).from_data is not MultiTaskModule.from_data:
-        model.from_data(_View(batches, run.spec["architecture"]["name"]))
+    fitting = capability(model, FitsData)
+    if fitting is not None:
+        fitting.from_data(_View(batches, run.spec["architecture"]["name"]))
     sparse_embeddings(model)
     return model, objective
 
 
 @dataclass(frozen=True)
-class _MoverBuilder:
-    """Builder of the movers of a phase's turns; `spec` are the training settings of the phase."""
+class _UpdaterBuilder:
+    """Builder of the updaters of a phase's turns; `spec` are the training settings of the phase."""
 
     run: Run
     suite: TaskSuite
@@ -127,14 +137,15 @@ class _MoverBuilder:
     device: torch.device
     workers: Workers
 
-    def mover(self, turn: Turn, partition: Partition, first: Mover | None) -> Mover:
-        """Return the mover of a turn; `first` is that of the phase's first turn, None for this turn itself."""
+    def updater(self, turn: Turn, partition: Partition, first: Updater | None) -> Updater:
+        """Return the updater of a turn; `first` is that of the phase's first turn, None for this turn itself."""
         spec, suite, batches, objective = self.spec, self.suite, self.batches, self.objective
         settings = _settings(turn, spec, self.phase)
-        balancer = turn.balancer or self.run.parts.balancer
-        if turn.signed and balancer.positive_losses:
-            balancer = Equal(reduction="mean")
         source = _source(turn, self.model, suite, objective, spec, self.device, self.workers)
+        balancer = turn.balancer or self.run.parts.balancer
+        signed = capability(source, AllowsNegative)
+        if signed is not None and signed.allow_negative and balancer.positive_losses:
+            balancer = Equal(reduction="mean")
         if not source.of_tasks:  # every loss of such a source moves every parameter of the turn
             partition = replace(partition, shared=partition.all, own=[[] for _ in source.names], extra=[])
 
@@ -144,9 +155,10 @@ class _MoverBuilder:
         parameters = partition.all if turn.groups else _all(self.model, objective if turn.objective else None)
         share, query_share = _shares(turn, balancer, suite, batches, self.seed)
         steps = _steps(spec, suite, batches, share) if first is None else first.sampler.steps
-        # Only an objective, or a turn that asks for them, gets streams without labels: anything else that ran them
+        # Only an objective, or a source that asks for them, gets streams without labels: anything else that ran them
         # would see the target domain.
-        unlabelled = turn.unlabelled or (objective is not None and turn.objective)
+        reading = capability(source, ReadsUnlabelled)
+        unlabelled = (reading is not None and reading.unlabelled) or (objective is not None and turn.objective)
         order_seed = derive_seed("order", self.seed, *seed_suffix)
         sampler = _sampler(batches, spec, share, order_seed, steps, () if unlabelled else suite.unlabelled)
 
@@ -156,8 +168,8 @@ class _MoverBuilder:
             query_sampler = _sampler(batches, spec, query_share, query_seed, sampler.steps, suite.unlabelled)
             query = (query_sampler, query_share)
 
-        optimizer = make_optimizer(settings, parameters, turn.betas)
-        return Mover(turn, settings, source, update, optimizer, sampler, share, query)
+        optimizer = make_optimizer(settings, parameters, turn.optimizer.betas)
+        return Updater(turn, settings, source, update, optimizer, sampler, share, query)
 
     def _update(
         self,
@@ -241,7 +253,7 @@ def partition_of(
         extra,
         independent=model.independent,
         vectorised=model.vectorised,
-        joint=model.joint_backward,
+        joint=_joint_backward(model),
         same_inputs=suite.inputs == "shared",
         partial=chosen is not None,
         modules=modules,
@@ -250,6 +262,11 @@ def partition_of(
     if not partition.all:
         raise UserError(f"phase {phase.name}: turn {turn.name} trains nothing; give it a group with parameters")
     return partition
+
+
+def _joint_backward(model: MultiTaskModule) -> bool:
+    joint = capability(model, JointBackward)
+    return joint is not None and joint.joint_backward
 
 
 def _check_disjoint(
@@ -263,10 +280,10 @@ def _check_disjoint(
     if objective is not None:
         names.update({id(p): f"objective.{name}" for name, p in objective.named_parameters()})
 
-    mover: dict[int, str] = {}
+    turn_of: dict[int, str] = {}  # id of a parameter -> the turn that moves it
     for turn, partition in zip(phase.turns, partitions, strict=True):
         for parameter in partition.all:
-            first_turn = mover.setdefault(id(parameter), turn.name)
+            first_turn = turn_of.setdefault(id(parameter), turn.name)
             if first_turn != turn.name:
                 raise UserError(
                     f"phase {phase.name}: {names.get(id(parameter), 'a parameter')} is moved by two optimisers, of the "
@@ -275,14 +292,15 @@ def _check_disjoint(
 
 
 def _settings(turn: Turn, spec: TrainingSpec, phase: Phase) -> TrainingSpec:
-    for name in turn.training:
+    for name in turn.optimizer.training:
         if name not in TURN_SETTINGS:
             raise UserError(
                 f"phase {phase.name}: turn {turn.name} cannot set {name}; it may: {', '.join(TURN_SETTINGS)}"
             )
 
-    overrides = {"lr": turn.lr_factor * spec.lr} if turn.lr_factor != 1.0 else {}
-    overrides.update(turn.training)
+    factor = turn.optimizer.lr_factor
+    overrides = {"lr": factor * spec.lr} if factor != 1.0 else {}
+    overrides.update(turn.optimizer.training)
     return TrainingSpec.model_validate({**spec.model_dump(), **overrides}) if overrides else spec
 
 
@@ -300,7 +318,8 @@ def _source(
             model, suite, objective if turn.objective else None, amp=spec.amp, device=device, workers=workers
         )
 
-    network_sources = model.sources()
+    own_sources = capability(model, LossSources)
+    network_sources = {} if own_sources is None else own_sources.sources()
     if turn.source not in network_sources:
         raise UserError(
             f"turn {turn.name} asks for a source {turn.source!r}; there are: {', '.join(('tasks', *network_sources))}"

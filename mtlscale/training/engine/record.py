@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from mtlscale.architectures import MultiTaskModule
+from mtlscale.architectures import MultiTaskModule, extra_parameters
 from mtlscale.balancing import Balancer
 from mtlscale.config import Run, TaskSuite
 from mtlscale.metrics import higher_is_better, lowest
@@ -104,7 +104,7 @@ def _measures(suite: TaskSuite) -> dict[str, Any]:
 def _network(model: MultiTaskModule) -> dict[str, Any]:
     """Return the record's entries on the network: its size and structure."""
     return {
-        "parameters": sum(p.numel() for p in model.parameters()) + model.learned(),
+        "parameters": sum(p.numel() for p in model.parameters()) + extra_parameters(model),
         "shared_parameters": sum(p.numel() for p in model.shared_parameters()),
         "structure": model.structure(),
     }

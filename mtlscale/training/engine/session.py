@@ -11,7 +11,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtlscale.architectures import MultiTaskModule, NetworkSource, Source, Turn
+from mtlscale.architectures import (
+    DiscardsSteps,
+    KeepsMemory,
+    MeasuresAffinity,
+    MultiTaskModule,
+    Penalised,
+    SeesCompanion,
+    Source,
+    Turn,
+    UpdatesItself,
+    WeighsTasks,
+    capability,
+)
 from mtlscale.config import TrainingSpec
 from mtlscale.data import Batch, EpochSampler
 from mtlscale.objectives import ObjectiveModule
@@ -24,8 +36,8 @@ Micros = Sequence[Sequence[Batch]]  # micro-batches of a step, each one batch pe
 
 
 @dataclass
-class Mover:
-    """Mover of a turn, one of the updates of a step: a source, an update, an optimiser, and the samples it works on.
+class Updater:
+    """Updater of a turn, one of the updates of a step: a source, an update, an optimiser, and the samples it works on.
 
     Attributes:
         share: stream -> indices of its samples among all; None for all of them.
@@ -50,13 +62,13 @@ class Mover:
     def schedule(self, step: int, total: int) -> None:
         """Set the learning rate of step `step` (from 0) of `total`."""
         if self.settings.schedule != "constant":
-            last = self.turn.last_lr
+            last = self.turn.optimizer.last_lr
             for group in self.optimizer.param_groups:
                 group["lr"] = last + (self.settings.lr - last) * schedule_factor(self.settings, step, total)
 
     def rests(self, epoch: int, epochs: int) -> bool:
         """Return whether its turn has not begun in epoch `epoch`, from 1, of `epochs`."""
-        return epoch <= round(self.turn.rest * epochs)
+        return epoch <= round(self.turn.warmup * epochs)
 
     @property
     def lr(self) -> float:
@@ -64,101 +76,107 @@ class Mover:
 
 
 class Session:
-    """Modules, movers and choices of one phase; its `state_dict` is all that a checkpoint needs of them.
+    """Modules, updaters and choices of one phase; its `state_dict` is all that a checkpoint needs of them.
 
     `main` is the turn whose losses and weights a record keeps; default is the first.
     """
 
     def __init__(
-        self, model: MultiTaskModule, objective: ObjectiveModule | None, movers: Sequence[Mover], main: str = ""
+        self, model: MultiTaskModule, objective: ObjectiveModule | None, updaters: Sequence[Updater], main: str = ""
     ) -> None:
-        self.model, self.objective, self.movers = model, objective, list(movers)
-        self.place = [mover.turn.name for mover in movers].index(main) if main else 0  # of the main mover
+        self.model, self.objective, self.updaters = model, objective, list(updaters)
+        self.place = [updater.turn.name for updater in updaters].index(main) if main else 0  # of the main updater
         self.best: dict[str, dict[str, Tensor]] = {}  # "" or the task -> the parameters of its best epoch
 
     @property
-    def main(self) -> Mover:
-        return self.movers[self.place]
+    def main(self) -> Updater:
+        return self.updaters[self.place]
 
     def turns(
         self, parts: Sequence[Part], epoch: int, epochs: int, step: int, total: int
     ) -> Iterator[tuple[int, StepResult]]:
-        """Take one step of each mover that does not rest, and yield its position and result.
+        """Take one step of each updater that does not rest, and yield its position and result.
 
         `step` counts from 0, of `total` in all epochs.
         """
-        for position, (mover, part) in enumerate(zip(self.movers, parts, strict=True)):
-            mover.schedule(step, total)
-            if not mover.rests(epoch, epochs):
-                self.show(mover, [mover_part.micros for mover_part in parts])
-                yield position, self.step(mover, part.micros, part.query)
+        for position, (updater, part) in enumerate(zip(self.updaters, parts, strict=True)):
+            updater.schedule(step, total)
+            if not updater.rests(epoch, epochs):
+                self.show(updater, [updater_part.micros for updater_part in parts])
+                yield position, self.step(updater, part.micros, part.query)
 
-    def show(self, mover: Mover, micros: Sequence[Micros]) -> None:
-        """Show a mover's source the micro-batches and the optimiser of its companion, before the mover's step.
+    def show(self, updater: Updater, micros: Sequence[Micros]) -> None:
+        """Show a updater's source the micro-batches and the optimiser of its companion, before the updater's step.
 
-        `micros` are those of every mover in this step.
+        `micros` are those of every updater in this step.
         """
-        if mover.turn.beside:
-            companion = [candidate.turn.name for candidate in self.movers].index(mover.turn.beside)
-            assert isinstance(mover.source, NetworkSource)
-            mover.source.look_at(micros[companion], self.movers[companion].optimizer)
+        seeing = capability(updater.source, SeesCompanion)
+        if seeing is not None and seeing.companion:
+            companion = [candidate.turn.name for candidate in self.updaters].index(seeing.companion)
+            seeing.look_at(micros[companion], self.updaters[companion].optimizer)
 
-    def step(self, mover: Mover, micros: Micros, query: Micros | None = None) -> StepResult:
+    def step(self, updater: Updater, micros: Micros, query: Micros | None = None) -> StepResult:
         """Take one turn: differentiate, combine, step, and notify network and objective.
 
         A skipped step moves nothing.
         """
-        model, update = self.model, mover.update
-        for any_mover in self.movers:
+        model, update = self.model, updater.update
+        for any_updater in self.updaters:
             # The previous step's gradients would take memory beside this step's activations.
-            any_mover.update.ways.zero()
+            any_updater.update.strategy.zero()
 
-        objective = self.objective if mover.turn.objective else None
-        if model.affinity_every and mover is self.main and update.count % model.affinity_every == 0:
+        objective = self.objective if updater.turn.objective else None
+        measuring = capability(model, MeasuresAffinity) if updater is self.main else None
+        if measuring is not None and measuring.affinity_every and update.count % measuring.affinity_every == 0:
             partition, context = update.partition, (update.workers, update.device)
-            model.add_affinity(task_affinity(model, partition, mover.source, micros, mover.lr, *context))
+            measuring.add_affinity(task_affinity(model, partition, updater.source, micros, updater.lr, *context))
 
-        looks_again = update.balancer.looks_again and not update.partition.independent and len(update.names) > 1
-        rng_states = random_state(update.device) if looks_again else None
+        repeats = update.balancer.needs_post_step_losses and not update.partition.independent and len(update.names) > 1
+        rng_states = random_state(update.device) if repeats else None
 
         result = update(
-            [mover.source(micro) for micro in micros],
-            sizes=mover.source.sizes(micros) if update.amp == "fp16" else None,
-            scale=self._task_scale(mover),
+            [updater.source(micro) for micro in micros],
+            sizes=updater.source.sizes(micros) if update.amp == "fp16" else None,
+            scale=self._task_scale(updater),
             penalty=lambda: _penalty(model, objective),
-            query=None if query is None else [mover.source(micro, terms=False) for micro in query],
+            query=None if query is None else [updater.source(micro, terms=False) for micro in query],
         )
 
         if result.skipped:
-            model.discard_step()
+            discarding = capability(model, DiscardsSteps)
+            if discarding is not None:
+                discarding.discard_step()
             if objective is not None:
                 objective.discard_step()
             return result
 
         if objective is not None:
             objective.reduce(update.workers.sum)
-        mover.optimizer.step()
-        model.after_step(mover.lr, update.workers.sum)
+        updater.optimizer.step()
+        updating = capability(model, UpdatesItself)
+        if updating is not None:
+            updating.after_step(updater.lr, update.workers.sum)
         if objective is not None:
-            objective.after_step(mover.lr)
+            objective.after_step(updater.lr)
 
         if rng_states is not None:
             with replayed(rng_states, update.device), statistics_kept(model), torch.no_grad():
-                losses_after = [mover.source(micro, terms=False) for micro in micros]
-                update.look_again(losses_after, self._task_scale(mover))
+                losses_after = [updater.source(micro, terms=False) for micro in micros]
+                update.look_again(losses_after, self._task_scale(updater))
 
         return result
 
-    def _task_scale(self, mover: Mover) -> Tensor | None:
+    def _task_scale(self, updater: Updater) -> Tensor | None:
         """Return the factors [T] of a turn's losses, None for ones.
 
         They are T times the objective's task weights, times the network's.
         """
-        objective = self.objective if mover.turn.objective else None
+        objective = self.objective if updater.turn.objective else None
         weights = None if objective is None else objective.task_weights()
-        scale = None if weights is None else weights.to(torch.float64) * len(mover.update.names)
+        scale = None if weights is None else weights.to(torch.float64) * len(updater.update.names)
 
-        network_weights = self.model.task_weights() if mover.turn.source == "tasks" else None
+        weighing = capability(self.model, WeighsTasks) if updater.turn.source == "tasks" else None
+        network_weights = None if weighing is None else weighing.task_weights()
         if network_weights is None:
             return scale
         network_weights = network_weights.detach().to(torch.float64)
@@ -191,13 +209,14 @@ class Session:
         return {key: value.detach().clone() for key, value in state.items()}
 
     def state_dict(self) -> dict[str, Any]:
+        keeping = capability(self.model, KeepsMemory)
         return {
             "model": self.model.state_dict(),
             "objective": None if self.objective is None else self.objective.state_dict(),
-            "optimizers": {mover.turn.name: mover.optimizer.state_dict() for mover in self.movers},
-            "updates": {mover.turn.name: mover.update.state_dict() for mover in self.movers},
+            "optimizers": {updater.turn.name: updater.optimizer.state_dict() for updater in self.updaters},
+            "updates": {updater.turn.name: updater.update.state_dict() for updater in self.updaters},
             "best": self.best,
-            "memory": self.model.memory_state(),
+            "memory": {} if keeping is None else keeping.memory_state(),
         }
 
     def load_state_dict(self, content: Mapping[str, Any]) -> None:
@@ -205,16 +224,20 @@ class Session:
         self.model.load_state_dict(content["model"])
         if self.objective is not None:
             self.objective.load_state_dict(content["objective"])
-        for mover in self.movers:
-            mover.optimizer.load_state_dict(content["optimizers"][mover.turn.name])
-            mover.update.load_state_dict(content["updates"][mover.turn.name])
+        for updater in self.updaters:
+            updater.optimizer.load_state_dict(content["optimizers"][updater.turn.name])
+            updater.update.load_state_dict(content["updates"][updater.turn.name])
         self.best = dict(content["best"])
-        self.model.load_memory_state(content.get("memory", {}))
+        keeping = capability(self.model, KeepsMemory)
+        if keeping is not None:
+            keeping.load_memory_state(content.get("memory", {}))
 
 
 def _penalty(model: MultiTaskModule, objective: ObjectiveModule | None) -> Tensor | None:
     """Return the network's and the objective's penalty together."""
-    network_penalty, objective_penalty = model.penalty(), None if objective is None else objective.penalty()
+    penalised = capability(model, Penalised)
+    network_penalty = None if penalised is None else penalised.penalty()
+    objective_penalty = None if objective is None else objective.penalty()
     return (
         network_penalty
         if objective_penalty is None

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures import MultiTaskModule, Source
+from mtlscale.architectures import MultiTaskModule, Source, WeighsTasks, capability
 from mtlscale.config import TaskSuite, UserError
 from mtlscale.data import Batch, Losses, Outputs, Workers
 from mtlscale.objectives import ObjectiveModule
@@ -106,7 +106,8 @@ class SupervisedSource:
     def losses(self, batch: Batch, outputs: Outputs) -> Losses:
         """Return the sums of losses of the batch's tasks; the network's weights of them are in the gradients alone."""
         result = Losses(representation=outputs.representation)
-        unit_weights = _ones(self.model.task_weights())
+        weighing = capability(self.model, WeighsTasks)
+        unit_weights = None if weighing is None else _ones(weighing.task_weights())
 
         for name, target in batch.samples.targets.items():
             index = self._place[name]

@@ -21,7 +21,7 @@ from mtlscale.solvers import embedding_gramian, gramian_cost, layer_gramian
 from mtlscale.training.gradients.gramian import Gradients, gramian
 from mtlscale.training.gradients.graph import Layer, read_layers, targets_of
 from mtlscale.training.gradients.per_task import Partition, TaskGradients, at_representation, by_task, dense_everywhere
-from mtlscale.training.gradients.strategies import Asked, AtRepresentation, Draft, Ways
+from mtlscale.training.gradients.strategies import Asked, AtRepresentation, Draft, GradientStrategy
 
 _MOST_LAYERS = 255  # layers whose numbers of rows workers exchange
 _OVERHEAD = 4_000_000  # multiplications in the time of reading a graph and starting a backward pass
@@ -36,33 +36,33 @@ class _Chosen:
     rows: int
 
 
-def by_layers(ways: Ways, asked: Asked) -> Draft:
+def by_layers(strategy: GradientStrategy, asked: Asked) -> Draft:
     """Draft the update of a step of one micro-batch, layer by layer.
 
     Where the step has several streams, or no layer is known for which this is cheaper, draft it task by task.
     """
-    if not ways.partition.same_inputs:
-        return ways.by_gradients(asked)
+    if not strategy.partition.same_inputs:
+        return strategy.by_gradients(asked)
     stream = iter(asked.micros[0])
     first = next(stream, None)
-    layers = _chosen(first, ways)
+    layers = _chosen(first, strategy)
     second = next(stream, None) if layers else None
 
     if first is None or not layers or second is not None:
         remaining: Iterator[Losses] = itertools.chain(
             (losses for losses in (first, second) if losses is not None), stream
         )
-        return ways.by_gradients(replace(asked, micros=[remaining]))
+        return strategy.by_gradients(replace(asked, micros=[remaining]))
 
-    return _at_once(ways, asked, first, layers)
+    return _at_once(strategy, asked, first, layers)
 
 
-def _at_once(ways: Ways, asked: Asked, losses: Losses, layers: list[_Chosen]) -> Draft:
-    partition, workers = ways.partition, ways.workers
+def _at_once(strategy: GradientStrategy, asked: Asked, losses: Losses, layers: list[_Chosen]) -> Draft:
+    partition, workers = strategy.partition, strategy.workers
     assert losses.representation is not None
     g = TaskGradients.empty(partition)
     g.note(losses)
-    factors, sizes = ways.factors(asked)
+    factors, sizes = strategy.factors(asked)
 
     at_z = torch.stack(at_representation(g.own, losses, partition, factors))
 
@@ -93,13 +93,13 @@ def _at_once(ways: Ways, asked: Asked, losses: Losses, layers: list[_Chosen]) ->
     )
     rows.clear()
 
-    means = ways.means(asked, workers.sum(ways.table(g)), by_task(k, losses.tasks, len(ways.names)))
-    per_sum = means.per_sum * sizes
-    weights, state = ways.balance(asked, means, means.gramian(per_sum / asked.loss_scale))
+    stats = strategy.stats(asked, workers.sum(strategy.table(g)), by_task(k, losses.tasks, len(strategy.names)))
+    per_sum = stats.per_sum * sizes
+    weights, state = strategy.balance(asked, stats, stats.gramian(per_sum / asked.loss_scale))
 
     shared = AtRepresentation(losses.representation, losses.tasks, at_z)
-    finite = ways.through(asked, g, [shared], losses.extra, weights, per_sum, means.present, ready_gradients)
-    return Draft(means.losses, weights, state, finite)
+    finite = strategy.through(asked, g, [shared], losses.extra, weights, per_sum, stats.present, ready_gradients)
+    return Draft(stats.losses, weights, state, finite)
 
 
 def _known(losses: Losses, partition: Partition) -> list[Layer]:
@@ -112,17 +112,17 @@ def _known(losses: Losses, partition: Partition) -> list[Layer]:
     return [layer for layer in layers if not layer.embedding or losses.representation.device.type == "cpu"]
 
 
-def _chosen(losses: Losses | None, ways: Ways) -> list[_Chosen]:
+def _chosen(losses: Losses | None, strategy: GradientStrategy) -> list[_Chosen]:
     """Return the layers for which this strategy is cheaper, the same on every worker."""
-    workers, vectorised = ways.workers, ways.partition.vectorised
-    shape = _shape(losses, ways)
-    if shape in ways.dear:
+    workers, vectorised = strategy.workers, strategy.partition.vectorised
+    shape = _shape(losses, strategy)
+    if shape in strategy.dear:
         return []
 
-    layers, tasks = ([], 0) if losses is None else (_known(losses, ways.partition), len(losses.tasks))
+    layers, tasks = ([], 0) if losses is None else (_known(losses, strategy.partition), len(losses.tasks))
     rows = [layer.rows for layer in layers[:_MOST_LAYERS]]
     if workers.size > 1:
-        rows = _told(rows, workers, ways.device)
+        rows = _rows_of_all(rows, workers, strategy.device)
 
     chosen, with_gradients, without = [], 0, _OVERHEAD
     for layer, count in zip(layers, rows, strict=False):
@@ -138,7 +138,7 @@ def _chosen(losses: Losses | None, ways: Ways) -> list[_Chosen]:
 
     pays = workers.size > 1 or without <= _AS_CHEAP * with_gradients or any(choice.layer.embedding for choice in chosen)
     if not pays and shape is not None:
-        ways.dear.add(shape)
+        strategy.dear.add(shape)
     return chosen if pays else []
 
 
@@ -151,17 +151,22 @@ def _sends_less(layer: Layer, rows: int, tasks: int) -> bool:
     return sent < 2 * tasks * layer.fan_in * layer.fan_out
 
 
-def _shape(losses: Losses | None, ways: Ways) -> tuple[int, ...] | None:
+def _shape(losses: Losses | None, strategy: GradientStrategy) -> tuple[int, ...] | None:
     """Return what the choice depends on where it is known without reading the graph, else None.
 
     It is known for one worker and layers of as many rows as the representation has.
     """
-    if losses is None or losses.representation is None or ways.workers.size > 1 or not ways.partition.vectorised:
+    if (
+        losses is None
+        or losses.representation is None
+        or strategy.workers.size > 1
+        or not strategy.partition.vectorised
+    ):
         return None
     return (len(losses.tasks), *losses.representation.shape)
 
 
-def _told(rows: list[int], workers: Workers, device: torch.device) -> list[int]:
+def _rows_of_all(rows: list[int], workers: Workers, device: torch.device) -> list[int]:
     """Return the rows of each layer on all workers, as if each worker had as many as the one that has most.
 
     Return none where the workers' layers differ, as where one has no sample.

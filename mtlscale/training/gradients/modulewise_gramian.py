@@ -14,8 +14,8 @@ from torch import Tensor
 from mtlscale.data import Losses
 from mtlscale.training.gradients.gramian import Gradients, accumulate, combine, gramian
 from mtlscale.training.gradients.per_task import Partition, TaskGradients, collect, dense_everywhere, reduce, values_of
-from mtlscale.training.gradients.step_stats import Means, head_weights
-from mtlscale.training.gradients.strategies import Asked, Draft, Ways
+from mtlscale.training.gradients.step_stats import StepStats, head_weights
+from mtlscale.training.gradients.strategies import Asked, Draft, GradientStrategy
 
 
 @dataclass(frozen=True)
@@ -34,32 +34,36 @@ class _Gathered:
     table: Tensor
     rows: list[Gradients]
     unscaled: Tensor | float
-    plain: Callable[[Means], Gradients]
+    plain: Callable[[StepStats], Gradients]
     all: Callable[[], list[Tensor]]
 
 
-def by_modules(ways: Ways, asked: Asked) -> Draft:
+def by_modules(strategy: GradientStrategy, asked: Asked) -> Draft:
     """Draft the update with one decision for each module.
 
     Nothing is differentiated task by task where only the tasks' sum is needed, in steps of one micro-batch: the losses
     weighted by their counts are differentiated once.
     """
-    partition = ways.partition
-    gathered = _at_once(ways, asked) if len(asked.micros) == 1 else _task_by_task(ways, asked)
+    partition = strategy.partition
+    gathered = _at_once(strategy, asked) if len(asked.micros) == 1 else _task_by_task(strategy, asked)
     parts, start = [], 0
     for indices in partition.modules:
         parts.append([row[start : start + len(indices)] for row in gathered.rows])
         start += len(indices)
 
-    size = len(ways.names)
-    k = torch.stack([gramian(part, ways.ones()) for part in parts]) if parts else ways.ones().new_zeros(0, size, size)
+    size = len(strategy.names)
+    k = (
+        torch.stack([gramian(part, strategy.ones()) for part in parts])
+        if parts
+        else strategy.ones().new_zeros(0, size, size)
+    )
 
-    means = ways.means(asked, gathered.table, k, gathered.all)
-    per_sum = means.per_sum * gathered.unscaled
-    weights, state = ways.balance(asked, means, means.gramian(per_sum))
+    stats = strategy.stats(asked, gathered.table, k, gathered.all)
+    per_sum = stats.per_sum * gathered.unscaled
+    weights, state = strategy.balance(asked, stats, stats.gramian(per_sum))
 
-    ways.zero()
-    for parameter, gradient in zip(partition.all, gathered.plain(means), strict=True):
+    strategy.zero()
+    for parameter, gradient in zip(partition.all, gathered.plain(stats), strict=True):
         parameter.grad = gradient
 
     unmoved = []
@@ -75,33 +79,33 @@ def by_modules(ways: Ways, asked: Asked) -> Draft:
     penalty = asked.penalty()
     if penalty is not None:
         penalty.backward(inputs=partition.all if partition.partial else None)
-    ways.densify()
-    return Draft(means.losses, torch.full_like(means.losses, float("nan")), state, still=unmoved)
+    strategy.densify()
+    return Draft(stats.losses, torch.full_like(stats.losses, float("nan")), state, still=unmoved)
 
 
-def _noticed(ways: Ways) -> list[int]:
+def _noticed(strategy: GradientStrategy) -> list[int]:
     """Return the positions of the noticed parameters among the shared ones, module by module."""
-    return [index for indices in ways.partition.modules for index in indices]
+    return [index for indices in strategy.partition.modules for index in indices]
 
 
-def _at_once(ways: Ways, asked: Asked) -> _Gathered:
-    partition, workers = ways.partition, ways.workers
-    noticed = [partition.shared[index] for index in _noticed(ways)]
+def _at_once(strategy: GradientStrategy, asked: Asked) -> _Gathered:
+    partition, workers = strategy.partition, strategy.workers
+    noticed = [partition.shared[index] for index in _noticed(strategy)]
     g, micro = TaskGradients.empty(partition), []
     for losses in asked.micros[0]:
         g.note(losses)
         micro.append(losses)
 
-    table = workers.sum(ways.table(g))
-    factors, sizes = ways.factors(asked)
+    table = workers.sum(strategy.table(g))
+    factors, sizes = strategy.factors(asked)
 
-    rows: list[Gradients] = [[None] * len(noticed) for _ in ways.names]
+    rows: list[Gradients] = [[None] * len(noticed) for _ in strategy.names]
     for losses in micro if noticed else ():
         for task, total in zip(losses.tasks, losses.sums, strict=True):
             scaled = total if factors is None else total * factors[task]
             accumulate(rows[task], torch.autograd.grad(scaled, noticed, retain_graph=True, allow_unused=True))
 
-    per_sum = head_weights(ways.balancer, table[0], table[1] > 0) / table[1].clamp(min=1)
+    per_sum = head_weights(strategy.balancer, table[0], table[1] > 0) / table[1].clamp(min=1)
     per_sum = per_sum if asked.scale is None else per_sum * asked.scale
     plain = _plain(micro, per_sum * asked.loss_scale, asked.loss_scale, partition, {id(p) for p in noticed})
     micro.clear()
@@ -116,7 +120,7 @@ def _at_once(ways: Ways, asked: Asked) -> _Gathered:
         table,
         rows,
         sizes / asked.loss_scale,
-        lambda means: [None if g is None else _dense(g) / asked.loss_scale for g in plain],
+        lambda stats: [None if g is None else _dense(g) / asked.loss_scale for g in plain],
         lambda: values_of([plain, *rows]),
     )
 
@@ -154,18 +158,18 @@ def _plain(
     return gradients
 
 
-def _task_by_task(ways: Ways, asked: Asked) -> _Gathered:
-    partition = ways.partition
-    factors, sizes = ways.factors(asked)
+def _task_by_task(strategy: GradientStrategy, asked: Asked) -> _Gathered:
+    partition = strategy.partition
+    factors, sizes = strategy.factors(asked)
     unscaled = sizes / asked.loss_scale
     g = collect(asked.micros, partition, factors, asked.loss_scale)
-    table = ways.table(g)
-    reduce(g, table, partition, ways.workers, True)
-    noticed = _noticed(ways)
+    table = strategy.table(g)
+    reduce(g, table, partition, strategy.workers, True)
+    noticed = _noticed(strategy)
     unnoticed = sorted(set(range(len(partition.shared))) - set(noticed))
 
-    def plain(means: Means) -> Gradients:
-        weights = head_weights(ways.balancer, means.losses, means.present) * means.per_sum * unscaled
+    def plain(stats: StepStats) -> Gradients:
+        weights = head_weights(strategy.balancer, stats.losses, stats.present) * stats.per_sum * unscaled
         rows = [[row[index] for index in unnoticed] for row in g.shared]
         gradients: Gradients = [None] * len(partition.shared)
         _add(gradients, unnoticed, combine(rows, weights, [partition.shared[index] for index in unnoticed]))

@@ -20,7 +20,7 @@ class Diverged(Exception):
 
 
 @dataclass(frozen=True)
-class Means:
+class StepStats:
     """Statistics of one step on the host, float64.
 
     Attributes:
@@ -49,7 +49,7 @@ class Means:
         scaled: bool,
         gramian: bool,
         modules: int | None = None,
-    ) -> Means:
+    ) -> StepStats:
         """Read the statistics off one tensor [..., n]: sums, counts, factors if `scaled`, then products if `gramian`.
 
         With `modules`, the products are those of so many modules.
@@ -112,16 +112,16 @@ def bad_weights(balancer: Balancer, weights: Tensor, step: int) -> Diverged:
     return Diverged(f"{balancer.name}: weights of {balancer.name} are {value} in step {step}")
 
 
-def told(balancer: Balancer, state: State, precision: float, scale: Tensor) -> State:
+def with_hints(balancer: Balancer, state: State, precision: float, scale: Tensor) -> State:
     """Return the state with the hints filled in that the balancer asks for.
 
     The hints are `precision`, the relative rounding error of the gradients, and `task_scale` [..., T], the factors of
     the losses.
     """
-    if not balancer.told:
+    if not balancer.hints:
         return state
     hints = {"precision": lambda old: torch.full_like(old, precision), "task_scale": lambda old: scale.to(old)}
-    return {**state, **{name: hints[name](state[name]) for name in balancer.told}}
+    return {**state, **{name: hints[name](state[name]) for name in balancer.hints}}
 
 
 def clip_factors(squares: Tensor, limit: Tensor | float) -> Tensor:

@@ -31,12 +31,12 @@ from mtlscale.training.gradients.per_task import (
 )
 from mtlscale.training.gradients.step_stats import (
     Diverged,
-    Means,
+    StepStats,
     bad_gradient,
     bad_loss,
     bad_weights,
     head_weights,
-    told,
+    with_hints,
 )
 
 Micro = Iterable[Losses]  # the losses of one micro-batch, one per stream; differentiated as they come
@@ -94,7 +94,7 @@ class Overflow(Exception):
 
 
 @dataclass(frozen=True)
-class Ways:
+class GradientStrategy:
     """Gradient strategies for one partition and balancer, which leave the gradients in `.grad`.
 
     They hold no state but what can be computed anew. `precision` is the relative rounding error of the gradients.
@@ -122,9 +122,9 @@ class Ways:
                 parts[task] = _plus(parts[task], total)
             extra = _plus(extra, losses.extra)
 
-        means = self.means(asked, self.workers.sum(self.table(g)))
-        weights, state = self.balance(asked, means, None)
-        per_sum = means.per_sum
+        stats = self.stats(asked, self.workers.sum(self.table(g)))
+        weights, state = self.balance(asked, stats, None)
+        per_sum = stats.per_sum
 
         self.zero()
         penalty = self._shared_penalty(asked)
@@ -136,9 +136,9 @@ class Ways:
             with nullcontext() if self.overlap is None else self.overlap.reducing():
                 if total_loss is not None and total_loss.requires_grad:
                     (total_loss * asked.loss_scale).backward(inputs=inputs)
-            return Draft(means.losses, weights, state, self._finish(asked, summed=self.overlap is not None))
+            return Draft(stats.losses, weights, state, self._finish(asked, summed=self.overlap is not None))
 
-        head_loss = _weighted(parts, self._head_weights(weights, means.present) * per_sum)
+        head_loss = _weighted(parts, self._head_weights(weights, stats.present) * per_sum)
         own_parameters = [p for group in partition.own for p in group]
         targets = [*partition.shared, *partition.extra]
         for loss, parameters, keep in ((head_loss, own_parameters, True), (_plus(shared_loss, extra), targets, False)):
@@ -149,33 +149,33 @@ class Ways:
         if penalty is not None:
             (penalty * asked.loss_scale).backward(inputs=inputs)
 
-        return Draft(means.losses, weights, state, self._finish(asked))
+        return Draft(stats.losses, weights, state, self._finish(asked))
 
     def by_gradients(self, asked: Asked) -> Draft:
         """Draft the update by one differentiation per task, the Gramian of the means, and one combination."""
         balancer, shared = self.balancer, self.partition.shared
         g, table, unscaled = self._collect(asked, asked.micros)
         needs_gramian = asked.reused is None and balancer.needs == "gramian" and bool(shared) and len(self.names) > 1
-        means = self.means(asked, table, gramian(g.shared, self.ones()) if needs_gramian else None, g.all)
-        per_sum = means.per_sum * unscaled
+        stats = self.stats(asked, table, gramian(g.shared, self.ones()) if needs_gramian else None, g.all)
+        per_sum = stats.per_sum * unscaled
 
         direction: list[Tensor] | None = None
         if isinstance(balancer, JacobianBalancer):
-            numbers = torch.stack([per_sum, (means.losses * means.scale).nan_to_num()])
+            numbers = torch.stack([per_sum, (stats.losses * stats.scale).nan_to_num()])
             factors, losses = numbers.to(self.device, non_blocking=True)
             jacobian = dense_jacobian(g.shared, factors, shared)
             if not bool(torch.stack([rows.sum() for rows in jacobian]).isfinite().all()):
                 raise Diverged(f"{balancer.name}: a gradient is not finite in step {asked.step}")
-            direction, state = direct(balancer, jacobian, losses, asked.state, means.present)
-            weights = torch.full_like(means.losses, float("nan"))
+            direction, state = direct(balancer, jacobian, losses, asked.state, stats.present)
+            weights = torch.full_like(stats.losses, float("nan"))
         elif isinstance(balancer, ValidationBalancer) and shared:
-            weights, state = self._by_query(balancer, asked, g, per_sum, means)
+            weights, state = self._by_query(balancer, asked, g, per_sum, stats)
         else:
-            weights, state = self.balance(asked, means, means.gramian(per_sum))
+            weights, state = self.balance(asked, stats, stats.gramian(per_sum))
 
         self.zero()
         _assign(shared, combine(g.shared, weights * per_sum, shared) if direction is None else direction)
-        self.assign_own(g.own, self._head_weights(weights, means.present) * per_sum)
+        self.assign_own(g.own, self._head_weights(weights, stats.present) * per_sum)
         for parameters, gradients in ((shared, g.extra_shared), (self.partition.extra, g.extra_own)):
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 if gradient is not None:
@@ -187,7 +187,7 @@ class Ways:
             penalty.backward(inputs=self.partition.all if self.partition.partial else None)
             self.densify()
 
-        return Draft(means.losses, weights, state)
+        return Draft(stats.losses, weights, state)
 
     def by_representation(self, asked: Asked) -> Draft:
         """Draft the update by the Gramian at the representation (MGDA-UB) and one backward pass through the trunk.
@@ -219,12 +219,12 @@ class Ways:
 
         table = self.table(g)
         self.workers.sum_many([table, k])
-        means = self.means(asked, table, k)
-        per_sum = means.per_sum * sizes
+        stats = self.stats(asked, table, k)
+        per_sum = stats.per_sum * sizes
 
-        weights, state = self.balance(asked, means, means.gramian(per_sum / asked.loss_scale))
-        finite = self.through(asked, g, at_z, extra, weights, per_sum, means.present)
-        return Draft(means.losses, weights, state, finite)
+        weights, state = self.balance(asked, stats, stats.gramian(per_sum / asked.loss_scale))
+        finite = self.through(asked, g, at_z, extra, weights, per_sum, stats.present)
+        return Draft(stats.losses, weights, state, finite)
 
     def through(
         self,
@@ -280,7 +280,7 @@ class Ways:
         return self._finish(asked)
 
     def _by_query(
-        self, balancer: ValidationBalancer, asked: Asked, g: TaskGradients, per_sum: Tensor, means: Means
+        self, balancer: ValidationBalancer, asked: Asked, g: TaskGradients, per_sum: Tensor, stats: StepStats
     ) -> tuple[Tensor, State]:
         """Look ahead along the balancer's current weights, differentiate the query losses there, and come back."""
         assert asked.query is not None, "whoever uses a balancer that needs query losses hands them over"
@@ -300,15 +300,15 @@ class Ways:
                 for parameter, value in zip(shared, originals, strict=True):
                     parameter.copy_(value)
 
-        query_means = self.means(asked, table, cross_gramian(q.shared, g.shared, self.ones(), self.ones()), q.all)
-        assert query_means.k is not None
-        cross = query_means.k * (query_means.per_sum * unscaled)[:, None] * per_sum[None, :]
+        query_stats = self.stats(asked, table, cross_gramian(q.shared, g.shared, self.ones(), self.ones()), q.all)
+        assert query_stats.k is not None
+        cross = query_stats.k * (query_stats.per_sum * unscaled)[:, None] * per_sum[None, :]
 
         # The balancer gets the query losses as they are: what they were multiplied by concerns their gradients alone.
-        state = told(balancer, asked.state, self.precision, torch.ones_like(means.scale))
-        weights, state = balance(balancer, query_means.losses, cross, state, means.present & query_means.present)
+        state = with_hints(balancer, asked.state, self.precision, torch.ones_like(stats.scale))
+        weights, state = balance(balancer, query_stats.losses, cross, state, stats.present & query_stats.present)
         # A task without a label among the query data keeps the weight it has.
-        return torch.where(means.present & ~query_means.present, ahead.to(weights), weights), state
+        return torch.where(stats.present & ~query_stats.present, ahead.to(weights), weights), state
 
     # -- pieces ----------------------------------------------------------------------------------------------------
 
@@ -316,13 +316,13 @@ class Ways:
         """Return the sums of losses and the counts by task, [2, T], on this worker."""
         return scatter(g.tasks, g.sums, g.counts, len(self.names), self.device)
 
-    def means(
+    def stats(
         self,
         asked: Asked,
         table: Tensor,
         k: Tensor | None = None,
         gradients: Callable[[], Sequence[Tensor]] | None = None,
-    ) -> Means:
+    ) -> StepStats:
         """Return what the balancer gets, on the host; here a step waits for the device.
 
         Args:
@@ -350,17 +350,19 @@ class Ways:
 
         host = (torch.cat(parts) if len(parts) > 1 else parts[0]).cpu()
         modules = len(k) if k is not None and k.ndim == 3 else None
-        means = Means.of(host, self.balancer, size, scaled=scale is not None, gramian=k is not None, modules=modules)
+        stats = StepStats.of(
+            host, self.balancer, size, scaled=scale is not None, gramian=k is not None, modules=modules
+        )
 
-        if bool(means.bad.any()):
-            raise bad_loss(self.balancer, means.losses, means.bad, self.names, asked.step)
-        infinite = means.k is not None and not bool(means.k.isfinite().all())
+        if bool(stats.bad.any()):
+            raise bad_loss(self.balancer, stats.losses, stats.bad, self.names, asked.step)
+        infinite = stats.k is not None and not bool(stats.k.isfinite().all())
         if self.amp == "fp16" and (infinite or (checked and not bool(host[-1]))):
-            raise Overflow(means.losses)
-        if infinite and means.k is not None:
-            raise bad_gradient(self.balancer, means.k, self.names, asked.step)
+            raise Overflow(stats.losses)
+        if infinite and stats.k is not None:
+            raise bad_gradient(self.balancer, stats.k, self.names, asked.step)
 
-        return means
+        return stats
 
     def zero(self) -> None:
         for parameter in self.partition.all:
@@ -394,15 +396,15 @@ class Ways:
     def ones(self) -> Tensor:
         return torch.ones(len(self.names), dtype=torch.float64, device=self.device)
 
-    def balance(self, asked: Asked, means: Means, k: Tensor | None) -> tuple[Tensor, State]:
+    def balance(self, asked: Asked, stats: StepStats, k: Tensor | None) -> tuple[Tensor, State]:
         """Return the weights [T] of the shared update, or [M, T], and the balancer's next state."""
         if self.partition.independent or len(self.names) == 1:
-            return means.present.to(torch.float64), asked.state
+            return stats.present.to(torch.float64), asked.state
         if asked.reused is not None:
-            return asked.reused * means.present, asked.state
+            return asked.reused * stats.present, asked.state
 
-        state = told(self.balancer, asked.state, self.precision, means.scale)
-        weights, after = balance(self.balancer, means.losses * means.scale, k, state, means.present)
+        state = with_hints(self.balancer, asked.state, self.precision, stats.scale)
+        weights, after = balance(self.balancer, stats.losses * stats.scale, k, state, stats.present)
         if not bool(weights.isfinite().all()):
             raise bad_weights(self.balancer, weights, asked.step)
         return weights, after

@@ -1,7 +1,7 @@
 """Update: sums of losses in, gradients out, the same for every source, architecture, balancer and objective.
 
-Everything that happens between a loss and an optimiser happens here and in `ways`, once: reduction over workers, the
-scale of mixed precision, the check that all is finite, steps that are skipped, tasks without labels, accumulation,
+Everything that happens between a loss and an optimiser happens here and in `strategies`, once: reduction over workers,
+the scale of mixed precision, the check that all is finite, steps that are skipped, tasks without labels, accumulation,
 balancing and clipping. It knows no batch and no loss function. Sums and counts are added up over micro-batches and
 workers before anything is divided, so that k workers with batch b compute what one worker with batch k·b computes.
 
@@ -26,7 +26,7 @@ from mtlscale.training.gradients.modulewise_gramian import by_modules
 from mtlscale.training.gradients.overlap import Overlap
 from mtlscale.training.gradients.per_task import Partition, TaskGradients
 from mtlscale.training.gradients.step_stats import clip_factors
-from mtlscale.training.gradients.strategies import Amp, Asked, Draft, Micro, Overflow, Penalty, Ways
+from mtlscale.training.gradients.strategies import Amp, Asked, Draft, GradientStrategy, Micro, Overflow, Penalty
 
 _OF_SHARED = ("gramian", "jacobian", "modules")  # what balancers need that is measured at shared parameters
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -103,7 +103,9 @@ class Update:
         self.clip, self.amp, self.gramian_every, self.everywhere = clip, amp, gramian_every, everywhere
         precision = torch.finfo(_HALF.get(amp, dtype)).eps
         overlaps = Overlap(partition.all, self.workers) if overlap and self.workers.size > 1 else None
-        self.ways = Ways(self.names, partition, balancer, self.workers, device, amp, precision, overlaps)
+        self.strategy = GradientStrategy(
+            self.names, partition, balancer, self.workers, device, amp, precision, overlaps
+        )
 
         self.state = balancer.init(len(self.names), seed=seed) if state is None else state
         self.state = {key: value.to(self.place_of(key)) for key, value in self.state.items()}
@@ -184,17 +186,17 @@ class Update:
     def _draft(self, asked: Asked, due: bool) -> Draft:
         """Draft the update by the cheapest strategy that gives the balancer what it needs."""
         if self.balancer.needs == "modules" and len(self.names) > 1 and not self.partition.independent:
-            return by_modules(self.ways, asked)
+            return by_modules(self.strategy, asked)
         unbalanced = not self.partition.shared or len(self.names) == 1
         if len(asked.micros) == 1 and (self.balancer.needs == "losses" or unbalanced or not due):
-            return self.ways.by_losses(asked)
+            return self.strategy.by_losses(asked)
         if self.balancer.at == "parameters" or unbalanced or not due:
             if self.balancer.needs == "gramian" and due and not unbalanced and len(asked.micros) == 1:
-                return by_layers(self.ways, asked)
-            return self.ways.by_gradients(asked)
+                return by_layers(self.strategy, asked)
+            return self.strategy.by_gradients(asked)
         if len(asked.micros) > 1:
             raise UserError(f"{self.balancer.name} works at the representation: set accumulate to 1")
-        return self.ways.by_representation(asked)
+        return self.strategy.by_representation(asked)
 
     @torch.no_grad()
     def look_again(self, micros: Sequence[Micro], scale: Tensor | None = None) -> None:
@@ -204,8 +206,8 @@ class Update:
             for losses in micro:
                 g.note(losses)
         request = Asked(micros, None, scale, no_penalty, None, self.state, 1.0, None, self.count)
-        means = self.ways.means(request, self.workers.sum(self.ways.table(g)))
-        self.state = look_again(self.balancer, means.losses * means.scale, self.state, means.present)
+        stats = self.strategy.stats(request, self.workers.sum(self.strategy.table(g)))
+        self.state = look_again(self.balancer, stats.losses * stats.scale, self.state, stats.present)
 
     def on_epoch_end(self, losses: Tensor) -> None:
         """Tell the balancer the training losses [T] averaged over the epoch; NaN everywhere where no step was made."""
@@ -230,7 +232,7 @@ class Update:
 
     def _skip(self, losses: Tensor) -> StepResult:
         """Discard this step, and scale losses less from now on."""
-        self.ways.zero()
+        self.strategy.zero()
         self.loss_scale, self.good_steps, self.skipped = self.loss_scale / 2, 0, self.skipped + 1
         return StepResult(losses, torch.full_like(losses, float("nan")), skipped=True)
 

@@ -1,0 +1,59 @@
+"""Hooks of a network around epochs and training, for networks that have these capabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from mtlscale.architectures import (
+    AfterTraining,
+    BeginsEpochs,
+    EndsEpochs,
+    FollowsLosses,
+    MultiTaskModule,
+    SelectsByLoss,
+    capability,
+)
+from mtlscale.data import Batch
+
+
+def begin_epoch(model: MultiTaskModule, epoch: int) -> None:
+    """Tell a network that an epoch begins; epochs count from 1."""
+    network = capability(model, BeginsEpochs)
+    if network is not None:
+        network.on_epoch_begin(epoch)
+
+
+def end_epoch(model: MultiTaskModule, epoch: int, losses: Mapping[str, float], added: float = 0.0) -> None:
+    """Tell a network that the steps of an epoch are over.
+
+    Args:
+        model: The network.
+        epoch: The epoch, from 1.
+        losses: Each task's mean training loss in it.
+        added: The term that an objective added to their sum.
+    """
+    following = capability(model, FollowsLosses)
+    if following is not None:
+        following.on_losses(losses, added)
+
+    network = capability(model, EndsEpochs)
+    if network is not None:
+        network.on_epoch_end(epoch)
+
+
+def select_by_loss(model: MultiTaskModule, losses: Callable[[str], Mapping[str, float]]) -> None:
+    """Have a network decide by the losses of a split what gradients do not decide."""
+    network = capability(model, SelectsByLoss)
+    if network is not None:
+        network.select_by_loss(losses)
+
+
+def after_training(model: MultiTaskModule, train: Iterator[Batch], sum: Callable[[Tensor], Tensor]) -> None:
+    """Show a trained network this worker's share of the training samples."""
+    network = capability(model, AfterTraining)
+    if network is not None:
+        with torch.no_grad():
+            network.after_training(train, sum)

@@ -1,0 +1,118 @@
+"""Packages of components that are installed: found by their entry points, refused in one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BALANCER = '''
+"""A balancer from a package."""
+
+from mtlscale.balancing import Balancer
+from mtlscale.config import knob
+
+
+class Mine(Balancer):
+    """Weight all tasks alike, as a package does."""
+
+    name = "{name}"
+    needs = "losses"
+    strength: float = knob(1.0, low=0.0)
+
+    def __call__(self, losses, gramian, state):
+        return self.strength * losses.new_ones(losses.shape), state
+'''
+
+
+def install(site: Path, package: str, source: str, *, module: str = "") -> None:
+    """Write a package and its metadata as pip does."""
+    folder = site / package
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("from . import methods\n")
+    (folder / "methods.py").write_text(source)
+    info = site / f"{package}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[mtlscale.components]\n{package} = {module or package}\n")
+
+
+def mtlscale(site: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line where these packages are installed."""
+    path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "mtlscale.cli", *words]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+
+
+def test_a_balancer_of_an_installed_package_is_trained_and_counts_by_its_code(tmp_path: Path) -> None:
+    site, home = tmp_path / "site", tmp_path / "home"
+    install(site, "my_methods", BALANCER.format(name="mine"))
+    assert "mine" in mtlscale(site, "list", "balancers").stdout
+
+    words = ["run", "quickstart", "--set", "methods=[equal, mine]", "--set", "seeds=[0]", "--set", "training.epochs=1",
+             "--set", "datasets=[digits]", "--set", "floors=[]", "--home", str(home)]  # fmt: skip
+    done = mtlscale(site, *words)
+    assert done.returncode == 0, done.stderr
+    assert "mine" in done.stdout and "failed" not in done.stdout
+
+    planned = mtlscale(site, *words, "--dry-run").stdout
+    (site / "my_methods" / "methods.py").write_text(BALANCER.format(name="mine").replace("knob(1.0", "knob(2.0"))
+    assert mtlscale(site, *words, "--dry-run").stdout != planned  # other code, another run
+
+
+@pytest.mark.parametrize(
+    ("packages", "said"),
+    [
+        ({"broken": ("1 / 0", "")}, "package broken: its entry point broken = broken cannot be imported: ZeroDivision"),
+        ({"absent": ("", "absent.nowhere")}, "its entry point absent = absent.nowhere cannot be imported"),
+        ({"one": (BALANCER.format(name="mine"), ""), "two": (BALANCER.format(name="mine"), "")},
+         "packages one (one) and two (two) both register the balancer mine; uninstall one"),
+        ({"one": (BALANCER.format(name="mgda"), "")}, "mgda is a shipped balancer; give yours another name"),
+        ({"one": ("EXTENDS = {}", "one.methods"), "two": ("EXTENDS = {'evaluators': []}", "two.methods")},
+         "two.methods: unknown extension point 'evaluators'; did you mean evaluator?"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_package_is_said_in_a_line(
+    packages: dict[str, tuple[str, str]], said: str, tmp_path: Path
+) -> None:
+    for package, (source, module) in packages.items():
+        install(tmp_path, package, source, module=module)
+    program = (
+        "from mtlscale.config import extensions, names, UserError\ntry: names('balancers'), extensions('studies')\n"
+    )
+    program += "except UserError as error: print(error)"
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout and done.stdout.count("\n") == 1
+
+
+def test_old_names_of_packages_work_with_a_warning() -> None:
+    program = (
+        "import warnings\n"
+        "with warnings.catch_warnings(record=True) as seen:\n"
+        "    warnings.simplefilter('always')\n"
+        "    from mtlscale.spec import knob\n"
+        "    from mtlscale.exported import load_model\n"
+        "    from mtlscale.architectures import darts_parameters\n"
+        "import mtlscale.config, mtlscale.spec, mtlscale.nas\n"
+        "assert mtlscale.spec is mtlscale.config and knob is mtlscale.config.knob\n"
+        "assert mtlscale.config.__spec__.name == 'mtlscale.config'\n"
+        "assert darts_parameters is mtlscale.nas.darts_parameters\n"
+        "print(*(f'{one.message}' for one in seen), sep='\\n')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    renamed = {
+        "mtlscale.spec": "mtlscale.config",
+        "mtlscale.exported": "mtlscale.inference",
+        "mtlscale.architectures.darts_parameters": "mtlscale.nas.darts_parameters",
+    }
+    assert list(dict.fromkeys(done.stdout.splitlines())) == [
+        f"{old} is called {new} now; the old name goes with the next release" for old, new in renamed.items()
+    ]
