@@ -17,9 +17,17 @@ import numpy as np
 import torch
 
 from mtlscale.rl.datasets.metaworld import MT10
-from mtlscale.rl.environments import ACTIONS, OBSERVATIONS, Here, Order, Simulated, check_package, episode_seed
-from mtlscale.rl.ray_workers import RayCollectors
-from mtlscale.rl.sac.module import GaussianActing
+from mtlscale.rl.environments import (
+    ACTIONS,
+    OBSERVATIONS,
+    EpisodeRequest,
+    LocalRollouts,
+    Simulated,
+    check_package,
+    episode_seed,
+)
+from mtlscale.rl.ray_workers import RayRolloutWorkers
+from mtlscale.rl.sac.module import GaussianPolicyFactory
 from mtlscale.rl.sac.networks import WithHeads, layers_of
 
 
@@ -57,15 +65,15 @@ def main() -> None:
     torch.manual_seed(0)
     told = described(tuple(asked.tasks), asked.horizon)
     actor = WithHeads(layers_of(told.inputs, (128, 128), torch.nn.ReLU), 128, 2 * ACTIONS, len(told.tasks))
-    acting = GaussianActing(actor, told.tasks, told.horizon, even=False)
+    acting = GaussianPolicyFactory(actor, told.tasks, told.horizon, uniform=False)
     ray.init(include_dashboard=False, num_cpus=max(asked.collectors), _node_ip_address="127.0.0.1", log_to_driver=False)
-    ways: dict[str, Callable[..., list]] = {"this process": Here()}
-    ways |= {f"{count} collector{'s' * (count > 1)}": RayCollectors(count) for count in asked.collectors}
+    ways: dict[str, Callable[..., list]] = {"this process": LocalRollouts()}
+    ways |= {f"{count} collector{'s' * (count > 1)}": RayRolloutWorkers(count) for count in asked.collectors}
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     same = True
     for number in range(asked.rounds + 1):  # the first makes the worlds
         orders = [
-            Order(task, episode_seed("goal", number, episode), episode_seed("chance", number, episode, task))
+            EpisodeRequest(task, episode_seed("goal", number, episode), episode_seed("chance", number, episode, task))
             for episode in range(asked.episodes)
             for task in told.tasks
         ]

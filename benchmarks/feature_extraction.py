@@ -31,7 +31,7 @@ from rich.table import Table
 from mtlscale.config import build
 from mtlscale.config import named_files as files
 from mtlscale.execution.cluster.cluster import session
-from pipelines import Work
+from pipelines import PrepareContext
 from pipelines._images.backbones import BACKBONES, Backbone, framed
 from pipelines._images.image_features import AT_ONCE, picture_features
 from pipelines._sources.file_store import Store, read_file
@@ -52,7 +52,7 @@ def stores(source: Path) -> Store:
     """The pictures of all domains."""
     found = [build("datasets", "office_caltech10", {"features": "images", "domain": a, "target": b})
              for a, b in (DOMAINS[:2], DOMAINS[2:])]  # fmt: skip
-    return Store(source, lambda name: any(pipeline.wanted(name) for pipeline in found))
+    return Store(source, lambda name: any(pipeline.selects(name) for pipeline in found))
 
 
 def plain_loop(store: Store, names: list[str], backbone: Backbone, threads: int, told: Told) -> np.ndarray:
@@ -68,7 +68,7 @@ def plain_loop(store: Store, names: list[str], backbone: Backbone, threads: int,
     return np.concatenate(found)
 
 
-def ours(store: Store, names: list[str], backbone: Backbone, work: Work, threads: int) -> np.ndarray:
+def ours(store: Store, names: list[str], backbone: Backbone, work: PrepareContext, threads: int) -> np.ndarray:
     pictures = [(name, store.files[name]) for name in names]
     return picture_features(store.root, {"all": pictures}, backbone, work, threads)["all"].values
 
@@ -122,7 +122,7 @@ def measured(store: Store, names: list[str], backbone: Backbone, threads: int, r
                 if engine is None:
                     features = plain_loop(store, names, backbone, threads, told)
                 else:
-                    work = Work(engine=engine, progress=lambda stage, done, total, told=told: told(done))
+                    work = PrepareContext(engine=engine, progress=lambda stage, done, total, told=told: told(done))
                     features = ours(store, names, backbone, work, threads)
                 seconds.setdefault(way, []).append(time.perf_counter() - started)
                 starts.setdefault(way, []).append(first[0])
@@ -157,7 +157,7 @@ def main() -> None:
     console = Console(stderr=True)
     store = stores(options.source)
     names = store.names[:: max(1, len(store.names) // options.images)] if options.images else store.names
-    weights = options.weights and files.known(str(Path(options.weights).absolute()))
+    weights = options.weights and files.with_content_hash(str(Path(options.weights).absolute()))
     backbone = Backbone(options.backbone, weights, options.image_size, "crop")
     print(f"load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     measured(store, names, backbone, options.threads, options.repeats, console)

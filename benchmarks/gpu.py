@@ -143,7 +143,7 @@ def prepared(problem: Problem, method: str, device: str, *, ahead: bool = False,
     place, suite = torch.device(device), problem.suite
     dtype = getattr(torch, parts.training.dtype)
     splits = {"train": problem.data()}
-    host = HostReader("memory", splits, place, dtype, held=True)
+    host = HostReader("memory", splits, place, dtype, in_memory=True)
     reader: Reader = host if ahead else DeviceReader(splits, place, dtype)
     batches = Batches(reader, suite, device=place, dtype=dtype, workers=Workers())
     phase = parts.architecture.phases()[0]
@@ -467,7 +467,7 @@ class Drill:
         )
         kinds = (("mse", "mse", ACTIONS),) * tasks
         encoder: Named = ("mlp", {"hidden": [size, size]})
-        extras = {EXTRA: told.told()}
+        extras = {EXTRA: told.as_extra()}
         kinds_of_sharing = (
             ("sac, heads", "sac", {}),
             ("sac, none", "sac", {"sharing": "none"}),

@@ -29,7 +29,7 @@ from scipy import stats
 
 from mtlscale.config import load_experiment
 from mtlscale.execution.planning.plan import records_of
-from mtlscale.nas.search.head_cells import count, decoded, numbered
+from mtlscale.nas.search.head_cells import decoded, head_count, numbered
 from mtlscale.records import Home, RunRecord, write_atomically
 from mtlscale.report.charts.canvas import new_figure, save, style
 
@@ -60,7 +60,7 @@ def experiment(transfers: Sequence[str], seeds: Sequence[int], searches: int) ->
         part = {"name": "aaspc", "cells": CELLS, **knobs}
         return {"label": label, "architecture": part, "objective": "population_correlation"}
 
-    heads = [method(f"head {number}", search="fixed", head=number) for number in range(count(CELLS))]
+    heads = [method(f"head {number}", search="fixed", head=number) for number in range(head_count(CELLS))]
     found = [method(f"controller, {reward}, lr {lr:g}", reward=reward, lr=lr) for reward in REWARDS for lr in RATES]
     found.append(method("by lot", search="random"))
     return (
@@ -103,8 +103,8 @@ class Truth:
             }.items():
                 values[name].setdefault(head, []).append(value)
         heads = sorted(values["score"])
-        if len(heads) < count(CELLS):
-            raise SystemExit(f"heads: {len(heads)} of {count(CELLS)} heads finished; run it again")
+        if len(heads) < head_count(CELLS):
+            raise SystemExit(f"heads: {len(heads)} of {head_count(CELLS)} heads finished; run it again")
         self.of = {name: np.array([np.mean(by[head]) for head in heads]) for name, by in values.items()}
         self.watched = np.array([decoded(numbered(head, CELLS)).watched for head in heads])
 

@@ -39,7 +39,7 @@ import pyarrow as pa
 from mtlscale.config import Experiment, Run, Task, TaskSuite
 from mtlscale.data.format.prepared import SourceInfo, load_prepared, read_manifest
 from mtlscale.data.readers.cache import FOLDER
-from pipelines import Part, Pipeline, Prepared, Work, write_prepared
+from pipelines import ComputedRows, Pipeline, PrepareContext, Prepared, write_prepared
 
 SIDE, TASKS, BATCH = 64, 4, 64
 SAMPLE = 3 * SIDE * SIDE
@@ -52,7 +52,7 @@ class Generated(Pipeline):
 
     name: ClassVar[str] = "generated"
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         raise NotImplementedError
 
 
@@ -66,7 +66,7 @@ class Pieces:
         self.index = {s: pa.table({"id": [f"{s}{row:09d}" for row in range(n)]}) for s, n in counts.items()}
 
     @staticmethod
-    def compute(index: pa.Table) -> Part:
+    def compute(index: pa.Table) -> ComputedRows:
         ids = index["id"].to_pylist()
         rng = np.random.default_rng(list(ids[0].encode()))
         labels = rng.integers(0, 2, (len(ids), TASKS)).astype(np.float32)
@@ -76,7 +76,7 @@ class Pieces:
             corner[labels[:, task] == 1] = 255
         pixels = pa.FixedSizeListArray.from_arrays(images.ravel(), SAMPLE)
         targets = {f"target.corner{task}": labels[:, task] for task in range(TASKS)}
-        return Part(pa.table({"id": ids, "input": pixels, **targets}))
+        return ComputedRows(pa.table({"id": ids, "input": pixels, **targets}))
 
     def finish(self, told: Any, problems: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         return {}, {}

@@ -25,7 +25,7 @@ from mtlscale.config import UserError, load_experiment
 from mtlscale.execution.planning.plan import records_of
 from mtlscale.records import Home, RunRecord
 from mtlscale.report.stats.frames import newest
-from mtlscale.report.studies.similarity import FEWEST, correlation, mean_score, told
+from mtlscale.report.studies.similarity import FEWEST, correlation, format_correlation, mean_score
 
 Tasks = frozenset[str]
 
@@ -69,7 +69,7 @@ def lines(gained: Mapping[str, Mapping[Tasks, float]], diagnosis: Mapping[str, o
             both = [pair for pair in of if pair in known]
             if len(both) >= FEWEST:
                 x, y = [known[pair] for pair in both], [of[pair] for pair in both]
-                found = [told(correlation(kind, x, y)) for kind in ("pearson", "spearman")]
+                found = [format_correlation(correlation(kind, x, y)) for kind in ("pearson", "spearman")]
                 yield f"| {matrix['title']} | {method} | {len(both)} | {' | '.join(found)} |"
 
 

@@ -31,7 +31,7 @@ from mtlscale.config import build
 from mtlscale.data.format.prepared import SPECIAL_WORDS
 from mtlscale.execution.cluster.cluster import session
 from mtlscale.execution.preparing.prepare import prepare
-from pipelines import Engine, TableFunction, Work
+from pipelines import Engine, PrepareContext, TableFunction
 from pipelines._texts.token_ids import UNKNOWN, TextOptions, encode_samples
 from pipelines.text import amazon, newsgroups
 
@@ -57,10 +57,10 @@ def read(name: str, source: Path) -> tuple[pa.Table, TableFunction, Callable[[An
     pipeline = build("datasets", name)
     located = pipeline.locate(source)
     if name == "newsgroups":
-        messages, _ = pipeline.read(located, Work())
+        messages, _ = pipeline.read(located, PrepareContext())
         ours = partial(newsgroups.tokenise, strip=())
         return messages, ours, lambda raw: WORD.findall(raw.decode("latin-1").lower())
-    reviews, _ = pipeline.read(located, Work())
+    reviews, _ = pipeline.read(located, PrepareContext())
     return pipeline.samples(reviews), amazon.tokenise, str.split
 
 
@@ -98,7 +98,7 @@ def with_datasets(
     return dict(zip(encoded["id"], encoded["input"], strict=True))
 
 
-def with_us(samples: pa.Table, tokenise: TableFunction, options: TextOptions, work: Work) -> pa.Table:
+def with_us(samples: pa.Table, tokenise: TableFunction, options: TextOptions, work: PrepareContext) -> pa.Table:
     return encode_samples(samples, tokenise, options, work)[0]
 
 
@@ -115,12 +115,12 @@ def compare(name: str, source: Path, repeats: int) -> None:
 
     theirs: list[float] = []
     ours: dict[Engine, list[float]] = {"local": [], "ray": []}
-    with_us(samples, tokenise, options, Work(engine="ray"))  # workers start and import
+    with_us(samples, tokenise, options, PrepareContext(engine="ray"))  # workers start and import
     for _ in range(repeats):  # one right after the other, so that other load meets all
         seconds, expected = timed(with_datasets, samples, words_of, options)
         theirs.append(seconds)
         for engine, times in ours.items():
-            seconds, encoded = timed(with_us, samples, tokenise, options, Work(engine=engine))
+            seconds, encoded = timed(with_us, samples, tokenise, options, PrepareContext(engine=engine))
             times.append(seconds)
             got = encoded["input"].combine_chunks().flatten().to_numpy().reshape(count, -1)
             assert np.array_equal(got, np.array([expected[id] for id in encoded["id"].to_pylist()]))

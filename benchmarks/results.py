@@ -170,7 +170,7 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
 
 
 def gained(experiment: Experiment, records: tuple[RunRecord, ...]) -> Iterator[str]:
-    """Yield the mean gain of each method over the reference, over the data sets, as `benchmarks/gains.py` computes it."""
+    """Yield the mean gain of each method over the reference, over the data sets (`benchmarks/gains.py`)."""
     reference = experiment.reference
     others = [m.label for m in experiment.methods if m.label not in (reference, *gains.FLOORS)]
     yield f"Gain over {reference} in the main metric, test, points; mean over data sets ± 95 % over their gains:\n"

@@ -196,7 +196,7 @@ def leaderboard(home: Path, runs: int) -> dict[str, Any]:
 def mlflow(home: Path, runs: int, followed: bool) -> dict[str, Any]:
     """A run's whole cost in MLflow, its record's file among it. `followed`: begun, then each epoch, then the end."""
     from mtlscale.records import Home, write_atomically
-    from mtlscale.tracking import Told, Writer
+    from mtlscale.tracking import RunUpdate, Writer
 
     name = "followed" if followed else "at-end"
     experiment, place = experiment_of(100 * DATASETS * SEEDS), Home(home / name)
@@ -205,13 +205,13 @@ def mlflow(home: Path, runs: int, followed: bool) -> dict[str, Any]:
     writer.connect()
     halves, busy = [0.0, 0.0], 0.0
     todo = list(itertools.islice(experiment.runs(data.fingerprints), runs))
-    for start in range(0, runs, writer.together):
+    for start in range(0, runs, writer.batch_size):
         ends, told = [], []
-        for run in todo[start : start + writer.together]:
+        for run in todo[start : start + writer.batch_size]:
             content = record_of(run, rng)
             write_atomically(place.run(run.run_id) / "record.json", content.model_dump_json().encode())
-            ends.append(Told(run, record=content, folder=place.run(run.run_id)))
-            told.append([Told(run, [epoch]) for epoch in content.epochs] if followed else [])
+            ends.append(RunUpdate(run, record=content, folder=place.run(run.run_id)))
+            told.append([RunUpdate(run, [epoch]) for epoch in content.epochs] if followed else [])
         batches = [list(batch) for batch in zip(*told, strict=True)]
         began, cpu = time.perf_counter(), time.process_time()
         for batch in (*batches, ends):

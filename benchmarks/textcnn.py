@@ -28,7 +28,7 @@ from torch import Tensor
 
 from mtlscale.config import TaskSuite, UserError, build
 from mtlscale.encoders.text.textcnn import TextCNNModule
-from pipelines import Work
+from pipelines import PrepareContext
 from pipelines.text.newsgroups import Newsgroups
 
 DIMENSIONS, FILTERS, WIDTHS = 300, 100, (3, 5, 7)
@@ -54,7 +54,7 @@ class Row:
 def token_stream(source: Path) -> tuple[Tensor, TaskSuite]:
     """The training documents of all tasks, [N, 256]."""
     pipeline: Newsgroups = build("datasets", "newsgroups")
-    prepared = pipeline.prepare(pipeline.locate(source), Work())
+    prepared = pipeline.prepare(pipeline.locate(source), PrepareContext())
     rows = [
         table["input"].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
         for table in prepared.tables["train"].values()

@@ -35,7 +35,7 @@ from mtlscale.data import PreparedData
 from mtlscale.data.format.sequences import RaggedSamples
 from mtlscale.execution.cluster.cluster import session
 from mtlscale.training import Trainer, finish
-from pipelines import Prepared, Work
+from pipelines import PrepareContext, Prepared
 from pipelines._texts.token_features import TokenFeatures, with_token_features
 
 ROWS = 256  # of a block
@@ -45,7 +45,7 @@ HIDDEN, BATCH, RATE = (128,) * 5, 32, 2e-3
 def sentences(source: Path, checkpoint: Path, languages: tuple[str, ...], limit: int) -> tuple[TaskSuite, pa.Table]:
     """All sentences of the languages as pieces, in one table."""
     pipeline = build("datasets", "ud", {"languages": languages, "tokenizer": str(checkpoint), "limit": limit})
-    prepared: Prepared = pipeline.prepare(pipeline.locate(source), Work())
+    prepared: Prepared = pipeline.prepare(pipeline.locate(source), PrepareContext())
     tables = [prepared.tables[split][task].rename_columns(["id", "input", "label"])
               for split in SPLITS for task in languages]  # fmt: skip
     return prepared.suite, pa.concat_tables(tables).combine_chunks()
@@ -93,7 +93,7 @@ def measured(
     seconds: dict[str, list[float]] = {"plain loop": [], "Ray Data's actors": []}
     loading: list[float] = []
     found: dict[str, list[bytes]] = {}
-    work = replace(Work(), engine="ray", rows_per_block=ROWS)
+    work = replace(PrepareContext(), engine="ray", rows_per_block=ROWS)
     with session():
         for _ in range(repeats):
             for way, times in seconds.items():

@@ -1,4 +1,4 @@
-"""Old names of packages, which work for one release with a warning that names the new one."""
+"""Old names of packages and of what they export, which work for one release with a warning that names the new one."""
 
 from __future__ import annotations
 
@@ -88,6 +88,28 @@ def refuse_old_names(cls: type, names: Mapping[str, str]) -> None:
     for old, new in names.items():
         if old in vars(cls):
             raise ValueError(f"{cls.__name__}: {old} is called {new} now; rename it")
+
+
+def renamed_names(
+    package: str, new_names: Mapping[str, str], otherwise: Callable[[str], Any] | None = None
+) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package for names that are called differently now.
+
+    Args:
+        package: The package that exports them.
+        new_names: Old name -> new name.
+        otherwise: The `__getattr__` for all other names.
+    """
+
+    def get(name: str) -> Any:
+        if name in new_names:
+            _warn(f"{package}.{name}", f"{package}.{new_names[name]}")
+            return getattr(importlib.import_module(package), new_names[name])
+        if otherwise is not None:
+            return otherwise(name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return get
 
 
 def _warn(old: str, new: str) -> None:

@@ -1,1 +1,3 @@
+"""The version of mtlscale."""
+
 __version__ = "0.1.0"

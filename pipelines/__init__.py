@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mtlscale.lazy import lazily
+from mtlscale.renamed import renamed_names
 from pipelines._steps.blocks import Engine, TableFunction, Tell
-from pipelines.contract import Download, Part, Pieces, Pipeline, Prepared, Work
+from pipelines.contract import ComputedRows, Download, Pipeline, PrepareContext, Prepared, ShardedTable
 
 if TYPE_CHECKING:
     from pipelines._sources.remote import fetch_source, is_remote
@@ -15,16 +16,16 @@ if TYPE_CHECKING:
     from pipelines._writing.write import write_prepared
 
 __all__ = [
+    "ComputedRows",
     "Download",
     "Engine",
-    "Part",
-    "Pieces",
     "Pipeline",
+    "PrepareContext",
     "Prepared",
+    "ShardedTable",
     "TableFunction",
     "Tell",
     "Vectors",
-    "Work",
     "check_prepared",
     "fetch_source",
     "is_remote",
@@ -32,12 +33,16 @@ __all__ = [
     "write_prepared",
 ]
 
-__getattr__ = lazily(
+__getattr__ = renamed_names(
     __name__,
-    {
-        "pipelines._writing.write": ["write_prepared"],
-        "pipelines._sources.remote": ["fetch_source", "is_remote"],
-        "pipelines._steps.features": ["Vectors", "vector_tables"],
-        "pipelines._steps.suite": ["check_prepared"],
-    },
+    {"Part": "ComputedRows", "Pieces": "ShardedTable", "Work": "PrepareContext"},
+    lazily(
+        __name__,
+        {
+            "pipelines._writing.write": ["write_prepared"],
+            "pipelines._sources.remote": ["fetch_source", "is_remote"],
+            "pipelines._steps.features": ["Vectors", "vector_tables"],
+            "pipelines._steps.suite": ["check_prepared"],
+        },
+    ),
 )

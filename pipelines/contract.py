@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from mtlscale.config import Component, TaskSuite, UserError
 from pipelines._formats.hub import HubFolder, is_hub_folder
-from pipelines._steps.actor_map import Holder, held
+from pipelines._steps.actor_map import ActorFunction, actor_map
 from pipelines._steps.blocks import Blocks, Engine, Tell, blocks
 from pipelines._steps.fingerprint import content, folder_fingerprint
 
@@ -30,7 +30,7 @@ Deliver = Callable[[Path, str], None]
 
 
 @dataclass(frozen=True)
-class Work:
+class PrepareContext:
     """The settings of one preparation: engine, handling of unusable rows, progress callback, storage."""
 
     engine: Engine = "local"
@@ -46,14 +46,18 @@ class Work:
         return blocks(parts, self.engine, self.progress)
 
     def held(
-        self, function: type[Holder], arguments: tuple[Any, ...], tables: Sequence[pa.Table], most: int | None = None
+        self,
+        function: type[ActorFunction],
+        arguments: tuple[Any, ...],
+        tables: Sequence[pa.Table],
+        most: int | None = None,
     ) -> Generator[pa.Table]:
         """Yield the results of `function(*arguments)` on each table, in the order of the tables.
 
         The function object is built once on each of `most` actors, or once in this process, which calls it from
         threads.
         """
-        return held(function, arguments, tables, self.engine, most)
+        return actor_map(function, arguments, tables, self.engine, most)
 
     def settle(self, problems: Iterable[tuple[str, str]], what: str) -> dict[str, Any]:
         """Raise `UserError` naming the first unusable row, or return a note on them if `skip_bad` is set.
@@ -71,13 +75,13 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Part:
+class ComputedRows:
     """Some computed rows of a set.
 
     Attributes:
         table: The rows as `Prepared` has them, arrays as fixed-size lists and encoded pictures as large binaries.
         problems: (name, problem) of each row that was left out.
-        told: Statistics of these rows for `Pieces.finish`.
+        told: Statistics of these rows for `ShardedTable.finish`.
     """
 
     table: pa.Table
@@ -85,10 +89,10 @@ class Part:
     told: Any = None
 
 
-Compute = Callable[[pa.Table], Part]
+Compute = Callable[[pa.Table], ComputedRows]
 
 
-class Pieces(Protocol):
+class ShardedTable(Protocol):
     """The rows of a set that is too large for memory: computed and written by many tasks."""
 
     @property
@@ -124,7 +128,7 @@ class Pieces(Protocol):
         """Return the additions to the suite's extras and to the notes.
 
         Args:
-            told: (split, `Part.told`) of all parts.
+            told: (split, `ComputedRows.told`) of all parts.
             problems: (name, problem) of the rows that were left out.
         """
         ...
@@ -143,7 +147,7 @@ class Prepared:
     vocabulary: list[str] | None = None
     extra: dict[str, pa.Table] = field(default_factory=dict)  # file name -> table with an id
     notes: dict[str, Any] = field(default_factory=dict)
-    pieces: Pieces | None = None
+    pieces: ShardedTable | None = None
 
 
 class Pipeline(Component):
@@ -221,7 +225,7 @@ class Pipeline(Component):
             return HubFolder(self.name, located).fingerprint()
         return folder_fingerprint(located)
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         """Read the source that `locate` returned.
 
         The rows must not depend on the engine or on the size of its blocks.

@@ -11,7 +11,7 @@ from PIL import Image
 
 from mtlscale.config import SPLITS, build
 from mtlscale.data.format.prepared import PreparedData, SourceInfo, load_prepared, read_ids
-from pipelines import Work, write_prepared
+from pipelines import PrepareContext, write_prepared
 
 
 def picture(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
@@ -34,7 +34,9 @@ def save(path: Path, pixels: np.ndarray) -> None:
         path.write_bytes(encoded(pixels, "JPEG" if path.suffix == ".jpg" else "PNG"))
 
 
-def prepared_bytes(name: str, options: dict[str, Any], source: Path, out: Path, work: Work) -> dict[str, bytes]:
+def prepared_bytes(
+    name: str, options: dict[str, Any], source: Path, out: Path, work: PrepareContext
+) -> dict[str, bytes]:
     """What preparing writes into the new folder `out`."""
     out.mkdir(parents=True)
     pipeline = build("datasets", name, options)
@@ -43,7 +45,7 @@ def prepared_bytes(name: str, options: dict[str, Any], source: Path, out: Path, 
     return {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 
-def assert_same_bytes(name: str, options: dict[str, Any], source: Path, out: Path, works: list[Work]) -> None:
+def assert_same_bytes(name: str, options: dict[str, Any], source: Path, out: Path, works: list[PrepareContext]) -> None:
     results = [prepared_bytes(name, options, source, out / str(n), work) for n, work in enumerate(works)]
     for split in SPLITS:
         assert f"{split}/all/00000.parquet" in results[0]
@@ -52,8 +54,12 @@ def assert_same_bytes(name: str, options: dict[str, Any], source: Path, out: Pat
         assert result == results[0]
 
 
-IN_PROCESS = [Work(), Work(), Work(rows_per_block=3), Work(rows_per_block=1)]
-WITH_RAY = [Work(), Work(engine="ray", rows_per_block=100_000), Work(engine="ray", rows_per_block=2)]
+IN_PROCESS = [PrepareContext(), PrepareContext(), PrepareContext(rows_per_block=3), PrepareContext(rows_per_block=1)]
+WITH_RAY = [
+    PrepareContext(),
+    PrepareContext(engine="ray", rows_per_block=100_000),
+    PrepareContext(engine="ray", rows_per_block=2),
+]
 
 
 def by_id(folder: Path) -> dict[str, tuple[str, int]]:

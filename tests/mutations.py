@@ -23,7 +23,7 @@ from scipy.io import savemat
 
 from pipelines.image.celeba import NINE
 from pipelines.text.amazon import PRODUCTS
-from pipelines.text.newsgroups import LABELS, PARTS
+from pipelines.text.newsgroups import LABELS, OFFICIAL_SPLITS
 
 Tree = dict[str, bytes]  # name below the source -> content
 
@@ -188,7 +188,7 @@ def _words(rng: np.random.Generator, count: int) -> str:
 
 def newsgroups() -> Tree:
     rng, tree = np.random.default_rng(0), Tree()
-    for start, part in ((10_000, PARTS[0]), (20_000, PARTS[1])):
+    for start, part in ((10_000, OFFICIAL_SPLITS[0]), (20_000, OFFICIAL_SPLITS[1])):
         for group in (*LABELS, "alt.atheism"):
             for number in range(start, start + 7):
                 text = f"From: {_words(rng, 1)}@x.org\nSubject: {group}\n\n{_words(rng, 12)} caf\xe9\n"

@@ -175,11 +175,35 @@ def test_extension_points_listed_are_those_of_the_code() -> None:
     assert {point: [signature, what] for point, signature, what in rows} == signatures
 
 
+def test_capabilities_listed_are_those_of_the_code() -> None:
+    tree = ast.parse((ROOT / "mtlscale" / "architectures" / "capabilities.py").read_text(encoding="utf-8"))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    known = {
+        cls.name: [
+            node.name if isinstance(node, ast.FunctionDef) else ast.unparse(node.target)
+            for node in cls.body
+            if isinstance(node, ast.FunctionDef | ast.AnnAssign)
+        ]
+        for cls in classes
+        if (ast.get_docstring(cls) or "").startswith("Capability")
+    }
+    page = ARCHITECTURE.read_text(encoding="utf-8").partition("### Capabilities")[2].partition("### ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.M)
+    assert {name: re.findall(r"`(\w+)`", listed) for name, listed in rows} == known
+
+
 def test_the_glossary_is_in_order_and_says_each_word_once() -> None:
     words = re.findall(r"^\| ([^|]+?) \|", ARCHITECTURE.read_text(encoding="utf-8").partition("## Glossary")[2], re.M)
     words = [word.partition(" (")[0] for word in words[2:]]  # below the head
     assert len(words) > 40
     assert words == sorted(set(words), key=str.lower)
+
+
+def test_the_page_lists_the_sub_rooms_of_every_room() -> None:
+    lines = ARCHITECTURE.read_text(encoding="utf-8").splitlines()
+    for init in sorted((ROOT / "mtlscale").glob("*/*/__init__.py")):
+        room, name = init.parts[-3:-1]
+        assert any(f"`mtlscale/{room}`" in line and f"`{name}`" in line for line in lines), f"{room}/{name}"
 
 
 def test_the_experiment_with_an_example_runs_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from mtlscale.config import SPLITS, Task, TaskSuite, knob
 from mtlscale.data.sampling.splits import hash_split
-from pipelines import Pipeline, Prepared, Work
+from pipelines import Pipeline, PrepareContext, Prepared
 
 
 class Patches(Pipeline):
@@ -19,7 +19,7 @@ class Patches(Pipeline):
 
     size: int = knob(16, low=4, high=64, help="pixels of height and width")
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, work: PrepareContext) -> Prepared:
         from sklearn.datasets import load_sample_images
 
         ids, patches, photos, heights = [], [], [], []

@@ -19,7 +19,7 @@ from mtlscale.architectures import MultiTaskModule
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError, knob
 from mtlscale.data import Batch, Outputs, Workers
 from mtlscale.objectives import Objective, ObjectiveModule
-from pipelines import Pipeline, Prepared, Work
+from pipelines import Pipeline, PrepareContext, Prepared
 
 FEATURES = 5
 
@@ -64,7 +64,7 @@ class Shifted(Pipeline):
     name: ClassVar[str] = "shifted"
     needs_source: ClassVar[bool] = False
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, work: PrepareContext) -> Prepared:
         rng = np.random.default_rng(0)
         directions = rng.normal(size=(2, FEATURES))
         rows = {"left": 50, "right": 33, "extra": 45}

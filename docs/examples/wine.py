@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from mtlscale.config import SPLITS, Task, TaskSuite
 from mtlscale.data.sampling.splits import hash_split
-from pipelines import Pipeline, Prepared, Work
+from pipelines import Pipeline, PrepareContext, Prepared
 
 
 class Wine(Pipeline):
@@ -15,7 +15,7 @@ class Wine(Pipeline):
     name: ClassVar[str] = "wine"
     needs_source: ClassVar[bool] = False
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, work: PrepareContext) -> Prepared:
         from sklearn.datasets import load_wine
 
         features, grower = load_wine(return_X_y=True)

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mtlscale.config.experiment.key_reference import Section, key_reference, written
+from mtlscale.config.experiment.key_reference import Section, format_value, key_reference
 from mtlscale.config.registry.components import PACKAGES, Knob, component, names
 from mtlscale.metrics import METRICS
 
@@ -137,13 +137,13 @@ def _range(spec: Knob) -> str:
 
 
 def _shown(default: Any) -> str:
-    return "–" if default is None or default in ("", (), [], {}) else f"`{written(default)}`"
+    return "–" if default is None or default in ("", (), [], {}) else f"`{format_value(default)}`"
 
 
 def _searched(search: tuple[Any, ...]) -> str:
     if len(search) == 3 and search[2] in ("log", "linear"):
         return f"{search[0]:g} to {search[1]:g}, {search[2]}"
-    return f"`{written(search)}`" if search else "–"
+    return f"`{format_value(search)}`" if search else "–"
 
 
 if __name__ == "__main__":

@@ -5,20 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mtlscale.lazy import lazily
+from mtlscale.renamed import renamed_names
 
 if TYPE_CHECKING:
-    from mtlscale.batched.eligibility.planning import Estimate
+    from mtlscale.batched.eligibility.planning import CostEstimate
     from mtlscale.batched.trainer import BatchedTrainer
 
 __all__ = [
     "BatchedTrainer",
-    "Estimate",
+    "CostEstimate",
 ]
 
-__getattr__ = lazily(
+__getattr__ = renamed_names(
     __name__,
-    {
-        "mtlscale.batched.eligibility.planning": ["Estimate"],
-        "mtlscale.batched.trainer": ["BatchedTrainer"],
-    },
+    {"Estimate": "CostEstimate"},
+    lazily(
+        __name__,
+        {
+            "mtlscale.batched.eligibility.planning": ["CostEstimate"],
+            "mtlscale.batched.trainer": ["BatchedTrainer"],
+        },
+    ),
 )

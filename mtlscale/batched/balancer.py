@@ -27,13 +27,13 @@ class BatchedBalancer:
     """
 
     def __init__(self, balancers: Sequence[Balancer]) -> None:
-        self._all = list(balancers)
-        self._one = self._all[0]
-        names = [field.name for field in fields(self._one)]
-        differing = [name for name in names if len({getattr(b, name) for b in self._all}) > 1]
-        columns = [[getattr(b, name) for b in self._all] for name in differing]
+        self._balancers = list(balancers)
+        self._first = self._balancers[0]
+        names = [field.name for field in fields(self._first)]
+        differing = [name for name in names if len({getattr(b, name) for b in self._balancers}) > 1]
+        columns = [[getattr(b, name) for b in self._balancers] for name in differing]
         self._alike = not differing
-        self._vectorised = self._one.needs == "losses" and all(isinstance(v, float) for c in columns for v in c)
+        self._vectorised = self._first.needs == "losses" and all(isinstance(v, float) for c in columns for v in c)
         self._knobs = (
             {name: torch.tensor(column, dtype=torch.float64) for name, column in zip(differing, columns, strict=True)}
             if self._vectorised
@@ -43,38 +43,38 @@ class BatchedBalancer:
 
     def balance(self, losses: Tensor, gramian: Tensor | None, state: State, present: Tensor) -> tuple[Tensor, State]:
         """Return the weights [B, T] and the next states."""
-        return self._over(balance, losses, gramian, state, present)
+        return self._for_all(balance, losses, gramian, state, present)
 
     def look_again(self, losses: Tensor, state: State, present: Tensor) -> State:
         """Return the states after the same batch's losses [B, T] after the step."""
-        return self._over(_look_again, losses, None, state, present)[1]
+        return self._for_all(_look_again, losses, None, state, present)[1]
 
     def on_epoch_end(self, losses: Tensor, state: State) -> State:
         """Return the states after an epoch; `losses` [B, T] are training losses averaged over it."""
-        return self._over(_on_epoch_end, losses, None, state, torch.ones_like(losses, dtype=torch.bool))[1]
+        return self._for_all(_on_epoch_end, losses, None, state, torch.ones_like(losses, dtype=torch.bool))[1]
 
-    def _over(
+    def _for_all(
         self, call: Call, losses: Tensor, gramian: Tensor | None, state: State, present: Tensor
     ) -> tuple[Tensor, State]:
         if not bool((present == present[0]).all()):
-            return self._each(call, losses, gramian, state, present)
+            return self._one_by_one(call, losses, gramian, state, present)
 
         if self._alike:
-            return call(self._one, losses, gramian, state, present[0])
+            return call(self._first, losses, gramian, state, present[0])
 
         if self._vectorised and call not in self._stubborn:
             knobs = {name: value.to(losses.device) for name, value in self._knobs.items()}
             try:
                 answer: tuple[Tensor, State] = vmap(
-                    lambda knobs, losses, state: call(_with(self._one, knobs), losses, None, state, present[0])
+                    lambda knobs, losses, state: call(_with(self._first, knobs), losses, None, state, present[0])
                 )(knobs, losses, state)
                 return answer
             except (RuntimeError, TypeError):  # the balancer branches on a knob, or leaves torch
                 self._stubborn.add(call)
 
-        return self._each(call, losses, gramian, state, present)
+        return self._one_by_one(call, losses, gramian, state, present)
 
-    def _each(
+    def _one_by_one(
         self, call: Call, losses: Tensor, gramian: Tensor | None, state: State, present: Tensor
     ) -> tuple[Tensor, State]:
         answers = [
@@ -85,7 +85,7 @@ class BatchedBalancer:
                 {key: value[trial] for key, value in state.items()},
                 present[trial],
             )
-            for trial, balancer in enumerate(self._all)
+            for trial, balancer in enumerate(self._balancers)
         ]
 
         states = {key: torch.stack([after[key] for _, after in answers]) for key in answers[0][1]}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from mtlscale.batched.dropout import Place
+from mtlscale.batched.dropout import DropoutSite
 from mtlscale.batched.parameter_layout import Layout
 from mtlscale.config import TrainingSpec
 from mtlscale.data import SAMPLERS, EpochSampler
@@ -16,7 +16,7 @@ from mtlscale.training import derive_seed
 
 
 @dataclass(frozen=True)
-class Part:
+class StreamBatch:
     """Batch of one pass: one stream, or a group of streams side by side.
 
     Attributes:
@@ -33,7 +33,7 @@ class Part:
     per_trial: bool = False
     factors: Tensor | None = None
 
-    def keep(self, trials: Tensor) -> Part:
+    def keep(self, trials: Tensor) -> StreamBatch:
         """Restrict the part to the given trials."""
         if not self.per_trial:
             return self
@@ -41,22 +41,22 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class StepDraw:
     """Draw of one step: the parts of each seed, and how many samples a trial sees."""
 
-    of_seed: Mapping[int, Sequence[Part]]
+    of_seed: Mapping[int, Sequence[StreamBatch]]
     samples: int
 
-    def parts(self, seeds: Sequence[int]) -> list[Part]:
+    def parts(self, seeds: Sequence[int]) -> list[StreamBatch]:
         """Return the step's passes for trials with these seeds."""
         if len(set(seeds)) == 1:
             return list(self.of_seed[seeds[0]])
         return [_of_trials(parts) for parts in zip(*(self.of_seed[seed] for seed in seeds), strict=True)]
 
 
-def _of_trials(parts: Sequence[Part]) -> Part:
+def _of_trials(parts: Sequence[StreamBatch]) -> StreamBatch:
     uniform = tuple(torch.stack(drawn) for drawn in zip(*(part.uniform for part in parts), strict=True))
-    return Part(parts[0].stream, torch.stack([part.indices for part in parts]), uniform, True)
+    return StreamBatch(parts[0].stream, torch.stack([part.indices for part in parts]), uniform, True)
 
 
 class Steps:
@@ -70,7 +70,7 @@ class Steps:
         layout: Layout,
         sizes: Mapping[str, int],
         settings: TrainingSpec,
-        places: Mapping[str | int, Sequence[Place]],
+        places: Mapping[str | int, Sequence[DropoutSite]],
         device: torch.device,
     ) -> None:
         self.layout, self.places = layout, places
@@ -78,7 +78,7 @@ class Steps:
         self._sizes, self._settings = dict(sizes), settings
         self.per_epoch = self._sampler(0).steps
 
-    def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Drawn]:
+    def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[StepDraw]:
         """Yield what trials with these seeds draw, step by step; each seed draws once."""
         seeds = list(dict.fromkeys(seeds))
         samplers = {seed: self._sampler(seed) for seed in seeds}
@@ -93,7 +93,7 @@ class Steps:
                 seed: self._parts(indices[seed], samplers[seed].factors(indices[seed]), generators[seed])
                 for seed in seeds
             }
-            yield Drawn(parts, sum(len(index) for index in indices[seeds[0]].values()))
+            yield StepDraw(parts, sum(len(index) for index in indices[seeds[0]].values()))
 
     def _sampler(self, seed: int) -> EpochSampler:
         settings, order = self._settings, derive_seed("order", seed)
@@ -102,8 +102,8 @@ class Steps:
 
     def _parts(
         self, indices: Mapping[str, Tensor], factors: Mapping[str, float], generator: torch.Generator
-    ) -> list[Part]:
-        def numbers(place: Place, samples: int) -> Tensor:
+    ) -> list[StreamBatch]:
+        def numbers(place: DropoutSite, samples: int) -> Tensor:
             return torch.rand(place.of(samples), generator=generator, dtype=self.dtype, device=self.device)
 
         def of(names: Sequence[str]) -> Tensor | None:
@@ -111,11 +111,13 @@ class Steps:
 
         if not self.layout.joined:
             return [
-                Part(s, index.to(self.device), tuple(numbers(p, len(index)) for p in self.places[s]), factors=of([s]))
+                StreamBatch(
+                    s, index.to(self.device), tuple(numbers(p, len(index)) for p in self.places[s]), factors=of([s])
+                )
                 for s, index in indices.items()
             ]
         places = self.places[0]
-        uniform = {name: [numbers(place, len(index)) for place in places] for name, index in indices.items()}
+        uniform = {name: [numbers(site, len(index)) for site in places] for name, index in indices.items()}
         groups = [[self.layout.names[task] for task in group] for group in self.layout.groups]
         return [self._group(n, names, indices, uniform, of(names)) for n, names in enumerate(groups)]
 
@@ -126,7 +128,7 @@ class Steps:
         indices: Mapping[str, Tensor],
         uniform: Mapping[str, Sequence[Tensor]],
         factors: Tensor | None,
-    ) -> Part:
+    ) -> StreamBatch:
         """Return the streams of a group side by side, each filled up to the longest."""
         places = self.places[number]
         longest = max(1, *(len(indices[name]) for name in names))
@@ -138,4 +140,4 @@ class Steps:
             for dropout_place, target, drawn in zip(places, filled, uniform[name], strict=True):
                 target[row].narrow(dropout_place.axis, 0, len(indices[name])).copy_(drawn)
 
-        return Part(number, side_by_side.to(self.device), tuple(filled), factors=factors)
+        return StreamBatch(number, side_by_side.to(self.device), tuple(filled), factors=factors)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mtlscale.batched.batch_plan import Part
+from mtlscale.batched.batch_plan import StreamBatch
 from mtlscale.batched.linear_hooks import Taps
 from mtlscale.batched.network import BatchedNetwork
 from mtlscale.batched.parameter_layout import Layout
@@ -36,7 +36,12 @@ class Graph:
 
 
 def forward(
-    network: BatchedNetwork, train: Streams, values: Sequence[Tensor], parts: Sequence[Part], *, expanded: bool = False
+    network: BatchedNetwork,
+    train: Streams,
+    values: Sequence[Tensor],
+    parts: Sequence[StreamBatch],
+    *,
+    expanded: bool = False,
 ) -> Graph:
     """Compute the losses of all tasks of a step."""
     layout, size = network.layout, len(network.layout.names)
@@ -65,7 +70,7 @@ def forward(
 
 
 def tapped(
-    network: BatchedNetwork, train: Streams, values: Sequence[Tensor], part: Part, taps: Taps, *, check: bool
+    network: BatchedNetwork, train: Streams, values: Sequence[Tensor], part: StreamBatch, taps: Taps, *, check: bool
 ) -> tuple[Graph, Gradients, Tensor] | None:
     """Return losses, own gradients and Gramians of a step without making any task's gradient of what is shared.
 
@@ -101,11 +106,13 @@ def tapped(
     return Graph(leaves, False, torch.stack(sums, 1), counts), result, k
 
 
-def joined(graph: Graph, layout: Layout, own: Gradients, along: Tensor, of_own: Tensor) -> Gradients:
+def joined(graph: Graph, layout: Layout, task_gradients: Gradients, along: Tensor, of_own: Tensor) -> Gradients:
     """Return shared gradients by one backward pass of the sums times `along` [B, T], own ones times `of_own` [B, T]."""
     total = (graph.sums * along.to(graph.sums, non_blocking=True)).sum()
     trunk = torch.autograd.grad(total, [graph.leaves[i] for i in layout.shared], allow_unused=True)
-    result = [None if g is None else g * fit(s.of_task(of_own), g) for s, g in zip(layout.slots, own, strict=True)]
+    result = [
+        None if g is None else g * fit(s.of_task(of_own), g) for s, g in zip(layout.slots, task_gradients, strict=True)
+    ]
     for i, gradient in zip(layout.shared, trunk, strict=True):
         result[i] = gradient
     return result
@@ -149,9 +156,9 @@ def by_task(graph: Graph, layout: Layout) -> Gradients:
     return result
 
 
-def gramian(rows: Gradients, layout: Layout, like: Tensor) -> Tensor:
-    """Return the inner products [B, T, T] float64 of the tasks' gradients of what is shared. `like` is [B, T]."""
-    k = like.new_zeros(*like.shape, like.shape[-1], dtype=torch.float64)
+def gramian(rows: Gradients, layout: Layout, example: Tensor) -> Tensor:
+    """Return the inner products [B, T, T] float64 of the tasks' gradients of what is shared. `example` is [B, T]."""
+    k = example.new_zeros(*example.shape, example.shape[-1], dtype=torch.float64)
     for i in layout.shared:
         row = rows[i]
         if row is not None:
@@ -160,19 +167,19 @@ def gramian(rows: Gradients, layout: Layout, like: Tensor) -> Tensor:
     return k
 
 
-def combine(rows: Gradients, layout: Layout, along: Tensor, own: Tensor) -> Gradients:
-    """Sum gradients by task times `along` [B, T] over tasks, and multiply the tasks' own by `own` [B, T]."""
+def combine(rows: Gradients, layout: Layout, along: Tensor, task_weights: Tensor) -> Gradients:
+    """Sum gradients by task times `along` [B, T] over tasks, and multiply the tasks' own by `task_weights` [B, T]."""
     result, example = list(rows), next(row for row in rows if row is not None)
-    along, own = torch.stack([along, own]).to(example, non_blocking=True)  # one copy to the device
+    along, task_weights = torch.stack([along, task_weights]).to(example, non_blocking=True)  # one copy to the device
     for i, (slot, row) in enumerate(zip(layout.slots, rows, strict=True)):
         if row is not None and slot.shared:
             flat = along.unsqueeze(1) @ row.reshape(*row.shape[:2], -1)
             result[i] = flat.reshape(len(row), *row.shape[2:])
         elif row is not None:
-            result[i] = row * fit(slot.of_task(own), row)
+            result[i] = row * fit(slot.of_task(task_weights), row)
     return result
 
 
-def fit(numbers: Tensor, like: Tensor) -> Tensor:
+def fit(numbers: Tensor, example: Tensor) -> Tensor:
     """Reshape [B] or [B, T] such that it broadcasts against [B, ...] or [B, T, ...]."""
-    return numbers.to(like).reshape(*numbers.shape, *[1] * (like.ndim - numbers.ndim))
+    return numbers.to(example).reshape(*numbers.shape, *[1] * (example.ndim - numbers.ndim))

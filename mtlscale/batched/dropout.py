@@ -18,7 +18,7 @@ from mtlscale.training import build_model
 
 
 @dataclass(frozen=True)
-class Place:
+class DropoutSite:
     """Position of a dropout module in a stream's forward pass.
 
     It is known by the shape of the module's input for one sample, and by the axis of samples.
@@ -54,7 +54,7 @@ def dropout_rates(
 
 def dropout_places(
     model: MultiTaskModule, layout: Layout, train: Mapping[str, Samples]
-) -> dict[str | int, list[Place]]:
+) -> dict[str | int, list[DropoutSite]]:
     """Return, for every pass, the active dropout modules in the order they run.
 
     The keys are the name of the pass's stream or the position of its group.
@@ -63,7 +63,7 @@ def dropout_places(
     return {key: _places(model, name, train[name]) for key, name in (first or {n: n for n in train}).items()}
 
 
-def _places(model: MultiTaskModule, stream: str, samples: Samples) -> list[Place]:
+def _places(model: MultiTaskModule, stream: str, samples: Samples) -> list[DropoutSite]:
     """Find the dropout modules' positions by a forward pass with two samples and one with three."""
     modules = [module for module in model.modules() if isinstance(module, Dropout) and module.active]
     if not modules:
@@ -88,6 +88,6 @@ def _places(model: MultiTaskModule, stream: str, samples: Samples) -> list[Place
         shapes.append(input_shapes)
 
     return [
-        Place(tuple(two), next(axis for axis in range(len(two)) if two[axis] != three[axis]))
+        DropoutSite(tuple(two), next(axis for axis in range(len(two)) if two[axis] != three[axis]))
         for two, three in zip(*shapes, strict=True)
     ]

@@ -19,10 +19,10 @@ _EVALUATED = 1 << 18  # samples x trials in one evaluation pass
 
 
 class BatchedEvaluation:
-    """Evaluation of trials with given values of the slots; `most` is the number of samples in an evaluation batch."""
+    """Evaluation of trials with given values of the slots; `batch_limit` is the batch size."""
 
-    def __init__(self, network: BatchedNetwork, splits: Mapping[str, Streams], most: int) -> None:
-        self.network, self.splits, self.most = network, splits, most
+    def __init__(self, network: BatchedNetwork, splits: Mapping[str, Streams], batch_limit: int) -> None:
+        self.network, self.splits, self.batch_limit = network, splits, batch_limit
 
     @torch.no_grad()
     def __call__(self, split: str, values: Sequence[Tensor], items: ItemBootstrap | None = None) -> list[Metrics]:
@@ -40,13 +40,13 @@ class BatchedEvaluation:
             for group, group_values, data in zip(
                 layout.groups, values_of_groups, self.splits[split].groups, strict=True
             ):
-                for piece in self._pieces(data.longest, trials * len(group)):
+                for piece in self._slices(data.longest, trials * len(group)):
                     samples = data.inputs[:, piece], data.targets[:, piece]
                     self._side_by_side([task_tables[task] for task in group], group_values, samples, items, piece)
         else:
             table_of = dict(zip(layout.names, task_tables, strict=True))
             for stream, stream_samples in self.splits[split].by_name.items():
-                for piece in self._pieces(len(stream_samples), trials):
+                for piece in self._slices(len(stream_samples), trials):
                     targets = {name: target[piece] for name, target in stream_samples.targets.items()}
                     self._stream(table_of, stream, values, Samples(stream_samples.inputs[piece], targets), items, piece)
 
@@ -57,27 +57,27 @@ class BatchedEvaluation:
             for b in range(trials)
         ]
 
-    def _pieces(self, samples: int, copies: int) -> Iterator[slice]:
-        size = max(1, min(self.most, _EVALUATED // copies))
+    def _slices(self, samples: int, copies: int) -> Iterator[slice]:
+        size = max(1, min(self.batch_limit, _EVALUATED // copies))
         return (slice(start, min(start + size, samples)) for start in range(0, samples, size))
 
     def _stream(
         self,
-        found: Mapping[str, TaskTable],
+        tables: Mapping[str, TaskTable],
         stream: str,
         values: Sequence[Tensor],
         samples: Samples,
         items: ItemBootstrap | None,
-        piece: slice,
+        rows: slice,
     ) -> None:
         predictions = self.network.predict_stream(stream, values, samples)
         if items is not None:
-            weights = items.weights(stream, torch.arange(piece.start, piece.stop), values[0].device)
+            weights = items.weights(stream, torch.arange(rows.start, rows.stop), values[0].device)
             for name, target in samples.targets.items():
                 items.add(name, predictions[name], target, weights)
 
         for name, target in samples.targets.items():
-            table, prediction = found[name], predictions[name]
+            table, prediction = tables[name], predictions[name]
             task = table.task
             table.add_loss(*vmap(lambda p, task=task, target=target: task_loss(task.loss, p, target))(prediction))
             if table.by_sums:
@@ -87,25 +87,25 @@ class BatchedEvaluation:
 
     def _side_by_side(
         self,
-        found: Sequence[TaskTable],
+        tables: Sequence[TaskTable],
         values: Sequence[Tensor],
         samples: tuple[Tensor, Tensor],
         items: ItemBootstrap | None,
-        piece: slice,
+        rows: slice,
     ) -> None:
         inputs, targets = samples
         with_predictions = items is not None
         (totals, counts), predictions, sums = self.network.measure_group(
-            values, inputs, targets, whole=with_predictions
+            values, inputs, targets, single_batch=with_predictions
         )
 
         if items is not None and predictions is not None:
-            item_indices = torch.arange(piece.start, piece.stop)
-            for index, table in enumerate(found):
+            item_indices = torch.arange(rows.start, rows.stop)
+            for index, table in enumerate(tables):
                 weights = items.weights(table.task.name, item_indices, inputs.device)
                 items.add(table.task.name, predictions[:, index], targets[index], weights)
 
-        for index, table in enumerate(found):
+        for index, table in enumerate(tables):
             table.add_loss(totals[:, index], counts[:, index])
             if sums is not None:
                 table.add_sums({name: total[:, index] for name, total in sums[0].items()}, sums[1][:, index])

@@ -58,7 +58,7 @@ class Taps:
 
             return self.layers[place].register_forward_hook(hook)
 
-        handles = [tap(place) for place in range(len(self.layers))]
+        handles = [tap(position) for position in range(len(self.layers))]
         try:
             yield layer_inputs
         finally:

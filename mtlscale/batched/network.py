@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 from mtlscale.architectures import MultiTaskModule
-from mtlscale.batched.batch_plan import Part
+from mtlscale.batched.batch_plan import StreamBatch
 from mtlscale.batched.linear_hooks import Taps
 from mtlscale.batched.parameter_layout import Layout
 from mtlscale.batched.streams import Streams
 from mtlscale.config import TaskSuite
 from mtlscale.data import Batch, Samples
-from mtlscale.encoders import drawn
+from mtlscale.encoders import fixed_draws
 from mtlscale.metrics import pooled, pooled_sums
 from mtlscale.training import task_loss
 
@@ -51,18 +51,18 @@ class BatchedNetwork:
         """Return one trial's predictions of one stream, with `values` for the parameters `names`; runs under vmap."""
         named = dict(zip(names, values, strict=True)) | dict(rates)
 
-        with drawn(iter(uniform)):
+        with fixed_draws(iter(uniform)):
             outputs = functional_call(self.model, named, (Batch(stream, samples, len(samples)),), tie_weights=False)
         predictions: dict[str, Tensor] = outputs.predictions
         return predictions
 
-    def losses_of_stream(self, part: Part, train: Streams, values: Sequence[Tensor]) -> Loss:
+    def losses_of_stream(self, part: StreamBatch, train: Streams, values: Sequence[Tensor]) -> Loss:
         """Return sums and counts [B, tasks] of the losses of a stream's tasks. `values` are those of all slots."""
         sums, counts, _ = self.tapped_losses(part, train, values, None, ())
         return torch.stack(sums, 1), counts
 
     def tapped_losses(
-        self, part: Part, train: Streams, values: Sequence[Tensor], taps: Taps | None, zeros: Sequence[Tensor]
+        self, part: StreamBatch, train: Streams, values: Sequence[Tensor], taps: Taps | None, zeros: Sequence[Tensor]
     ) -> tuple[list[Tensor], Tensor, list[Tensor]]:
         """Return sums and counts of the losses of a stream's tasks, and the inputs of the tapped layers.
 
@@ -94,7 +94,7 @@ class BatchedNetwork:
             layer_inputs,
         )
 
-    def losses_of_group(self, part: Part, train: Streams, values: Sequence[Tensor], expanded: bool) -> Loss:
+    def losses_of_group(self, part: StreamBatch, train: Streams, values: Sequence[Tensor], expanded: bool) -> Loss:
         """Return sums and counts [B, tasks] of the losses of a group's tasks.
 
         `values` are those of the slots, cut to these tasks. With `expanded`, what is shared has a copy for each task,
@@ -126,12 +126,12 @@ class BatchedNetwork:
         return predictions
 
     def measure_group(
-        self, values: Sequence[Tensor], inputs: Tensor, targets: Tensor, *, whole: bool = False
+        self, values: Sequence[Tensor], inputs: Tensor, targets: Tensor, *, single_batch: bool = False
     ) -> tuple[Loss, Tensor | None, tuple[dict[str, Tensor], Tensor] | None]:
         """Return the losses [B, t] of a group's tasks, nothing dropped, and what their metrics come from.
 
         That is predictions [B, t, n, ...] or, where sums will do, these and their counts [B, t]. `values` are those of
-        the slots, cut to the tasks; with `whole`, predictions come in any case.
+        the slots, cut to the tasks; with `single_batch`, predictions come in any case.
         """
         names, first = [slot.names[0] for slot in self.layout.slots], self.suite.tasks[0]
         over_tasks = [None if slot.shared else 0 for slot in self.layout.slots]
@@ -140,8 +140,8 @@ class BatchedNetwork:
         def one(values: Any, inputs: Tensor, target: Tensor) -> tuple[Any, Any]:
             prediction = self.predict(names, values, {}, first.name, Samples(inputs, {first.name: target}))[first.name]
             sums = pooled_sums(first, prediction, target) if by_sums else ()
-            return task_loss(first.loss, prediction, target), (sums, prediction if whole or not by_sums else ())
+            return task_loss(first.loss, prediction, target), (sums, prediction if single_batch or not by_sums else ())
 
         tasks = vmap(one, in_dims=(over_tasks, 0, 0))
         losses, (sums, predictions) = vmap(tasks, in_dims=(0, None, None))(list(values), inputs, targets)
-        return losses, predictions if whole or not by_sums else None, sums if by_sums else None
+        return losses, predictions if single_batch or not by_sums else None, sums if by_sums else None

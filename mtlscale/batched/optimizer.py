@@ -39,9 +39,9 @@ class BatchedOptimizer:
             if gradient is None:
                 continue
             if self._decays and self.kind == "adamw":
-                parameter.mul_(_like(1.0 - lr * self.weight_decay, parameter))
+                parameter.mul_(_broadcastable(1.0 - lr * self.weight_decay, parameter))
             elif self._decays:
-                gradient = torch.addcmul(gradient, parameter, _like(self.weight_decay, parameter))
+                gradient = torch.addcmul(gradient, parameter, _broadcastable(self.weight_decay, parameter))
             if self.kind in ("sgd", "nesterov"):
                 self._sgd(position, parameter, gradient, lr)
             else:
@@ -53,10 +53,12 @@ class BatchedOptimizer:
             if previous is None:
                 self.first[position] = gradient.clone()
             else:
-                previous.mul_(_like(self.momentum, parameter)).add_(gradient)
+                previous.mul_(_broadcastable(self.momentum, parameter)).add_(gradient)
             velocity = self.first[position]
-            gradient = velocity if self.kind == "sgd" else gradient + _like(self.momentum, parameter) * velocity
-        parameter.addcmul_(gradient, _like(lr, parameter), value=-1.0)
+            gradient = (
+                velocity if self.kind == "sgd" else gradient + _broadcastable(self.momentum, parameter) * velocity
+            )
+        parameter.addcmul_(gradient, _broadcastable(lr, parameter), value=-1.0)
 
     def _adam(self, position: int, parameter: Tensor, gradient: Tensor, lr: Tensor) -> None:
         if position not in self.first:
@@ -67,7 +69,7 @@ class BatchedOptimizer:
         square.mul_(BETA2).addcmul_(gradient, gradient, value=1.0 - BETA2)
         size = lr / (1.0 - BETA1**self.steps)
         spread = square.sqrt().div_((1.0 - BETA2**self.steps) ** 0.5).add_(EPS)
-        parameter.sub_(_like(size, parameter) * mean.div(spread))
+        parameter.sub_(_broadcastable(size, parameter) * mean.div(spread))
 
     def keep(self, trials: Tensor) -> None:
         """Keep only the trials at the indices `trials` [B']."""
@@ -77,6 +79,6 @@ class BatchedOptimizer:
                 state[position] = state[position][trials]
 
 
-def _like(setting: Tensor, parameter: Tensor) -> Tensor:
+def _broadcastable(setting: Tensor, parameter: Tensor) -> Tensor:
     """Reshape a setting [B] such that it broadcasts against a parameter [B, ...]."""
     return setting.to(parameter.dtype).reshape(-1, *[1] * (parameter.ndim - 1))

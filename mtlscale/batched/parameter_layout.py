@@ -93,15 +93,15 @@ class Layout:
         """Return the slots that a pass for these tasks reads."""
         return [i for i, slot in enumerate(self.slots) if slot.task is None or self.names[slot.task] in tasks]
 
-    def of_groups(self, values: Sequence[Tensor], apart: Sequence[bool]) -> list[list[Tensor]]:
-        """Return, for each group, the values of the slots, cut to its tasks where a slot is `apart`: [B, T, ...]."""
+    def of_groups(self, values: Sequence[Tensor], separate: Sequence[bool]) -> list[list[Tensor]]:
+        """Return, for each group, the values of the slots, cut to its tasks where a slot is `separate`: [B, T, ...]."""
         sizes = [len(group) for group in self.groups]
         if len(sizes) == 1:
             return [list(values)]
         self._order = self._order.to(values[0].device)
         columns = [
             value.index_select(1, self._order).split(sizes, dim=1) if cut else [value] * len(sizes)
-            for value, cut in zip(values, apart, strict=True)
+            for value, cut in zip(values, separate, strict=True)
         ]
         return [list(group) for group in zip(*columns, strict=True)]
 

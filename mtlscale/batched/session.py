@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from mtlscale.batched.batch_plan import Drawn, Part, Steps
+from mtlscale.batched.batch_plan import StepDraw, Steps, StreamBatch
 from mtlscale.batched.dropout import dropout_places, dropout_rates
 from mtlscale.batched.evaluate import BatchedEvaluation
 from mtlscale.batched.network import BatchedNetwork
@@ -78,12 +78,12 @@ class BatchedSession:
         self.model.train()
         self.tally = Tally(len(self.runs), len(self.layout.names))
 
-    def step(self, drawn: Drawn, count: int, leave: Callable[[Causes], Tensor]) -> None:
+    def step(self, draw: StepDraw, count: int, leave: Callable[[Causes], Tensor]) -> None:
         """Take one step of all trials, after `count` steps.
 
         Those that diverge in it are handed to `leave`, which keeps the others and returns their positions.
         """
-        parts, number = drawn.parts(self.seeds), count + 1
+        parts, number = draw.parts(self.seeds), count + 1
         answer, parts = self._without_diverging(parts, lambda parts: self.update(self.values, parts, number), leave)
         if answer is None:
             return
@@ -94,15 +94,18 @@ class BatchedSession:
             self._without_diverging(parts, lambda parts: self.update.look_again(self.values, parts, number), leave)
 
     def _without_diverging(
-        self, parts: list[Part], work: Callable[[list[Part]], Answer], leave: Callable[[Causes], Tensor]
-    ) -> tuple[Answer | None, list[Part]]:
-        """Return the result of `work` for the trials that do not diverge in it, and their parts.
+        self,
+        parts: list[StreamBatch],
+        compute: Callable[[list[StreamBatch]], Answer],
+        leave: Callable[[Causes], Tensor],
+    ) -> tuple[Answer | None, list[StreamBatch]]:
+        """Return the result of `compute` for the trials that do not diverge in it, and their parts.
 
         The result is None where no trial is left.
         """
         while self.runs:
             try:
-                return work(parts), parts
+                return compute(parts), parts
             except Leaving as leaving:
                 remaining = leave(leaving.causes)
                 parts = [part.keep(remaining) for part in parts]

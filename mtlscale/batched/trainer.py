@@ -208,20 +208,20 @@ class BatchedTrainer:
 
     def _record(
         self,
-        place: int,
+        trial: int,
         *,
         error: str | None = None,
         metrics: Mapping[str, Metrics] | None = None,
         last: Mapping[str, Metrics] | None = None,
         items: ItemErrors | None = None,
     ) -> RunRecord:
-        at = self.at[place]
+        at = self.at[trial]
 
         return run_record(
-            self.runs[place],
+            self.runs[trial],
             self.suite,
             self.session.model,
-            self.selections[place],
+            self.selections[trial],
             "finished" if error is None else "diverged",
             error,
             metrics=metrics or {},
@@ -234,7 +234,7 @@ class BatchedTrainer:
             samples=at.samples,
             started=at.started,
             departure=at.departure,
-            counters=self.session.update.counters(place),
+            counters=self.session.update.counters(trial),
             workers=1,
             device=self.device,
         )

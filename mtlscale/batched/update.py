@@ -15,7 +15,7 @@ from torch import Tensor
 from mtlscale.balancing import Balancer, State
 from mtlscale.batched import differentiate
 from mtlscale.batched.balancer import BatchedBalancer
-from mtlscale.batched.batch_plan import Part
+from mtlscale.batched.batch_plan import StreamBatch
 from mtlscale.batched.differentiate import Gradients
 from mtlscale.batched.network import BatchedNetwork
 from mtlscale.batched.streams import Streams
@@ -61,7 +61,7 @@ class BatchedUpdate:
         self.state: State = {key: torch.stack([state[key] for state in states]).cpu() for key in states[0]}
 
     @property
-    def _one(self) -> Balancer:
+    def _first_balancer(self) -> Balancer:
         """The balancer that is asked for what those of all trials have in common."""
         return self.balancers[0]
 
@@ -72,9 +72,11 @@ class BatchedUpdate:
 
     @property
     def needs_post_step_losses(self) -> bool:
-        return self._one.needs_post_step_losses and self._balances
+        return self._first_balancer.needs_post_step_losses and self._balances
 
-    def __call__(self, values: Sequence[Tensor], parts: Sequence[Part], step: int) -> tuple[StepResult, Gradients]:
+    def __call__(
+        self, values: Sequence[Tensor], parts: Sequence[StreamBatch], step: int
+    ) -> tuple[StepResult, Gradients]:
         """Return losses and weights [B, T] on the host, and the gradients of the slots.
 
         `step` is the number of the step, from 1.
@@ -83,15 +85,15 @@ class BatchedUpdate:
             Leaving: If a trial has diverged; nothing has moved then.
         """
         layout = self.layout
-        by_losses = self._one.needs == "losses" or not layout.shared or len(self.names) == 1
+        by_losses = self._first_balancer.needs == "losses" or not layout.shared or len(self.names) == 1
         tapped = None if by_losses else self._tapped(values, parts, step)
 
         if tapped is not None:
             graph, rows, k = tapped
-            stats = self._stats(graph, step, k)
+            stats = self._step_stats(graph, step, k)
             per_sum = stats.per_sum
             weights = self._balance(stats, stats.gramian(per_sum), step)
-            own_factors = head_weights(self._one, weights, stats.present) * per_sum
+            own_factors = head_weights(self._first_balancer, weights, stats.present) * per_sum
             return StepResult(stats.losses, weights), differentiate.joined(
                 graph, layout, rows, weights * per_sum, own_factors
             )
@@ -100,22 +102,22 @@ class BatchedUpdate:
         graph = differentiate.forward(self.network, self.train, values, parts, expanded=expanded)
 
         if by_losses:
-            stats = self._stats(graph, step)
+            stats = self._step_stats(graph, step)
             weights = self._balance(stats, None, step)
             per_sum, of_heads = stats.per_sum, None
-            if self._one.heads != "weighted" and not layout.independent:
-                of_heads = head_weights(self._one, weights, stats.present) * per_sum
+            if self._first_balancer.heads != "weighted" and not layout.independent:
+                of_heads = head_weights(self._first_balancer, weights, stats.present) * per_sum
             return StepResult(stats.losses, weights), differentiate.weighted(graph, layout, weights * per_sum, of_heads)
 
         rows = differentiate.by_task(graph, layout)
-        stats = self._stats(graph, step, differentiate.gramian(rows, layout, graph.sums))
+        stats = self._step_stats(graph, step, differentiate.gramian(rows, layout, graph.sums))
         per_sum = stats.per_sum
         weights = self._balance(stats, stats.gramian(per_sum), step)
-        own_factors = head_weights(self._one, weights, stats.present) * per_sum
+        own_factors = head_weights(self._first_balancer, weights, stats.present) * per_sum
         return StepResult(stats.losses, weights), differentiate.combine(rows, layout, weights * per_sum, own_factors)
 
     def _tapped(
-        self, values: Sequence[Tensor], parts: Sequence[Part], step: int
+        self, values: Sequence[Tensor], parts: Sequence[StreamBatch], step: int
     ) -> tuple[differentiate.Graph, Gradients, Tensor] | None:
         """Return losses, own gradients and the products of the shared ones, where they come without these."""
         taps = self.network.taps
@@ -127,26 +129,26 @@ class BatchedUpdate:
         return result
 
     @torch.no_grad()
-    def look_again(self, values: Sequence[Tensor], parts: Sequence[Part], step: int) -> None:
+    def look_again(self, values: Sequence[Tensor], parts: Sequence[StreamBatch], step: int) -> None:
         """Tell the balancers the losses of the same parts after the optimisers' step, computed without gradients.
 
         Raises:
             Leaving: If a trial's losses are not finite.
         """
-        stats = self._stats(differentiate.forward(self.network, self.train, values, parts), step)
+        stats = self._step_stats(differentiate.forward(self.network, self.train, values, parts), step)
         self.state = self.balancer.look_again(stats.losses * stats.scale, self.state, stats.present)
 
     def on_epoch_end(self, losses: Tensor) -> None:
         """Tell the balancers the training losses [B, T] averaged over the epoch."""
         self.state = self.balancer.on_epoch_end(losses, self.state)
 
-    def counters(self, place: int) -> dict[str, int]:
+    def counters(self, trial: int) -> dict[str, int]:
         """Return what a trial's balancer counted."""
-        return counters(self.balancers[place].counters, {key: value[place] for key, value in self.state.items()})
+        return counters(self.balancers[trial].counters, {key: value[trial] for key, value in self.state.items()})
 
-    def traces(self, place: int) -> dict[str, Any]:
+    def traces(self, trial: int) -> dict[str, Any]:
         """Return what a trial's balancer wants noted with each epoch."""
-        return dict(traced(self.balancers[place], {key: value[place] for key, value in self.state.items()}))
+        return dict(traced(self.balancers[trial], {key: value[trial] for key, value in self.state.items()}))
 
     def keep(self, trials: Sequence[int]) -> None:
         """Keep only the trials at these positions."""
@@ -155,11 +157,11 @@ class BatchedUpdate:
         if self.balancers:
             self.balancer = BatchedBalancer(self.balancers)
 
-    def _stats(self, graph: differentiate.Graph, step: int, k: Tensor | None = None) -> StepStats:
+    def _step_stats(self, graph: differentiate.Graph, step: int, k: Tensor | None = None) -> StepStats:
         """Return what the balancers get, on the host: here alone, a step waits for the device."""
         numbers = [graph.sums.detach(), graph.counts, *([] if k is None else [k.flatten(1)])]
         host = torch.cat([n.to(torch.float64) for n in numbers], dim=1).cpu()
-        stats = StepStats.of(host, self._one, len(self.names), scaled=False, gramian=k is not None)
+        stats = StepStats.of(host, self._first_balancer, len(self.names), scaled=False, gramian=k is not None)
 
         causes: dict[int, Exception] = {}
         if stats.k is not None and not bool(stats.k.isfinite().all()):
@@ -182,7 +184,7 @@ class BatchedUpdate:
         """
         if not self._balances:
             return stats.present.to(torch.float64)
-        state = with_hints(self._one, self.state, self.precision, stats.scale)
+        state = with_hints(self._first_balancer, self.state, self.precision, stats.scale)
         weights, after = self.balancer.balance(stats.losses * stats.scale, k, state, stats.present)
         if not bool(weights.isfinite().all()):
             invalid = (~weights.isfinite()).any(1).nonzero().flatten().tolist()

@@ -29,8 +29,8 @@ for commands in (listing, data, diagnosis, runs, show, reports, watching, models
     commands.register(app)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         print(f"mtlscale {__version__}")
         raise typer.Exit
 
@@ -51,7 +51,7 @@ def main() -> None:
         print(f"mtlscale: {error}", file=sys.stderr)
         sys.exit(2)
     except usage.ClickException as error:
-        usage.tell(error)
+        usage.print_mistake(error)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         print("mtlscale: interrupted; the same command resumes", file=sys.stderr)

@@ -1,3 +1,5 @@
+"""Run the command line as `python -m mtlscale.cli`."""
+
 from mtlscale.cli import main
 
 main()

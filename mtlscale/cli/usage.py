@@ -11,7 +11,7 @@ import typer
 ClickException: Any = typer.BadParameter.__mro__[2]
 
 
-def tell(error: Any) -> None:
+def print_mistake(error: Any) -> None:
     """Print the one line of a mistake, or the help if a command was given nothing at all."""
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()

@@ -27,7 +27,7 @@ class Named:
     def name(self) -> str:
         return str(self.options[self.key])
 
-    def found(self, folder: Path) -> Path:
+    def resolve(self, folder: Path) -> Path:
         """Return the file or folder, relative to the experiment's folder or else to the working directory."""
         expected = "file" if self.kind is True else "folder"
         for path in (folder / self.name, Path(self.name)):
@@ -80,7 +80,7 @@ def _components(data: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, A
             yield f"{where}.encoder", "encoders", encoder
 
 
-def known(value: Any) -> Any:
+def with_content_hash(value: Any) -> Any:
     """Return a setting that names a file together with the hash of its content, as a run's spec keeps it."""
     return {"file": value, "sha256": _content_hash(value)} if isinstance(value, str) else value
 

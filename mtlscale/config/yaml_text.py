@@ -13,7 +13,7 @@ from mtlscale.config.errors import UserError
 MOST_BYTES = 1 << 20  # size of a file; experiments have a few thousand bytes
 MOST_VALUES = 100_000  # in a text, with every `*alias` written out
 
-Place = str | Path
+KeyPath = str | Path
 
 
 class _Loader(yaml.SafeLoader):
@@ -44,12 +44,12 @@ def read_text(file: Path) -> str:
         raise UserError(f"{file}:{line}: byte 0x{byte:02x} is no UTF-8 text; save the file as UTF-8") from None
 
 
-def parse(text: str, place: Place) -> tuple[Any, yaml.Node | None]:
+def parse(text: str, file: KeyPath) -> tuple[Any, yaml.Node | None]:
     """Return the content of a YAML text, and its root node, which has the lines.
 
     Args:
         text: The YAML text.
-        place: The text's file or flag, for messages.
+        file: The text's file or flag, for messages.
 
     Raises:
         UserError: If the text is no YAML, a key is written twice, or values contain themselves or are too many.
@@ -60,7 +60,7 @@ def parse(text: str, place: Place) -> tuple[Any, yaml.Node | None]:
             root = loader.get_single_node()
             if root is None:
                 return None, None
-            _check(root, place)
+            _check(root, file)
             return loader.construct_document(root), root
         finally:
             loader.dispose()
@@ -68,12 +68,12 @@ def parse(text: str, place: Place) -> tuple[Any, yaml.Node | None]:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
         line_suffix = f":{mark.line + 1}" if mark else ""
-        raise UserError(f"{place}{line_suffix}: not valid YAML: {problem}; mend it here or just above") from None
+        raise UserError(f"{file}{line_suffix}: not valid YAML: {problem}; mend it here or just above") from None
     except RecursionError:
-        raise UserError(f"{place}: not valid YAML: brackets are nested too deep; close them") from None
+        raise UserError(f"{file}: not valid YAML: brackets are nested too deep; close them") from None
     except (ValueError, OverflowError, TypeError, KeyError, AttributeError) as error:
         # PyYAML's own readers of dates, numbers and tagged values let these through.
-        raise UserError(f"{place}: a value cannot be read ({str(error).splitlines()[0]}); write it in quotes") from None
+        raise UserError(f"{file}: a value cannot be read ({str(error).splitlines()[0]}); write it in quotes") from None
 
 
 def line_of(root: yaml.Node | None, location: tuple[int | str, ...]) -> int | None:
@@ -97,7 +97,7 @@ def line_of(root: yaml.Node | None, location: tuple[int | str, ...]) -> int | No
     return line
 
 
-def _check(root: yaml.Node, place: Place) -> None:
+def _check(root: yaml.Node, place: KeyPath) -> None:
     """Raise `UserError` for duplicate keys, of which the last would win, and for aliases that never end."""
     sizes: dict[int, int] = {}
     ancestors: set[int] = set()
@@ -131,7 +131,7 @@ def _check(root: yaml.Node, place: Place) -> None:
     size(root)
 
 
-def _check_keys(node: yaml.MappingNode, place: Place) -> None:
+def _check_keys(node: yaml.MappingNode, place: KeyPath) -> None:
     lines: dict[tuple[str, str], int] = {}
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":

@@ -6,9 +6,10 @@ here also serve architectures.
 
 from mtlscale.encoders.batch_norm import BatchNorm2d, conv_block, needs_every_worker, residual_block, resize
 from mtlscale.encoders.contract import Encoder, EncoderModule, MapStagedModule, Memory, StagedModule
-from mtlscale.encoders.dropout import Dropout, drawn
+from mtlscale.encoders.dropout import Dropout, fixed_draws
 from mtlscale.encoders.heads import MapHead, linear_head
 from mtlscale.encoders.pixels import add_pixels, normalised
+from mtlscale.renamed import renamed_names
 
 __all__ = [
     "BatchNorm2d",
@@ -21,10 +22,12 @@ __all__ = [
     "StagedModule",
     "add_pixels",
     "conv_block",
-    "drawn",
+    "fixed_draws",
     "linear_head",
     "needs_every_worker",
     "normalised",
     "residual_block",
     "resize",
 ]
+
+__getattr__ = renamed_names(__name__, {"drawn": "fixed_draws"})

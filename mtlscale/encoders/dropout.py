@@ -18,7 +18,7 @@ _DRAWS: ContextVar[Iterator[Tensor] | None] = ContextVar("draws", default=None)
 
 
 @contextmanager
-def drawn(numbers: Iterator[Tensor]) -> Iterator[None]:
+def fixed_draws(numbers: Iterator[Tensor]) -> Iterator[None]:
     """Take the uniform numbers of all active dropout modules in the block from `numbers`, each of its input's shape."""
     token = _DRAWS.set(numbers)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mtlscale.lazy import lazily
+from mtlscale.renamed import renamed_names
 
 if TYPE_CHECKING:
     from mtlscale.execution.cluster.local_cluster import LocalCluster
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from mtlscale.execution.job_progress import JobProgress
     from mtlscale.execution.observer import Observer, Silent
     from mtlscale.execution.planning.plan import Datasets, Plan, PlannedRun, make_plan, records_of
-    from mtlscale.execution.planning.status import Standing, standings
+    from mtlscale.execution.planning.status import ExperimentStatus, experiment_statuses
     from mtlscale.execution.runner import Recorder, run
     from mtlscale.execution.stopping import Interrupted
     from mtlscale.execution.tuning.sweep import SweepPlan
@@ -29,7 +30,7 @@ _HOMES = {
     "mtlscale.execution.planning.plan": ["Datasets", "Plan", "PlannedRun", "make_plan", "records_of"],
     "mtlscale.execution.workers.pool": ["execute_pool"],
     "mtlscale.execution.runner": ["Recorder", "run"],
-    "mtlscale.execution.planning.status": ["Standing", "standings"],
+    "mtlscale.execution.planning.status": ["ExperimentStatus", "experiment_statuses"],
     "mtlscale.execution.stopping": ["Interrupted"],
     "mtlscale.execution.tuning.sweep": ["SweepPlan"],
     "mtlscale.execution.workers.trial": ["Trial", "execute", "execute_batched", "read_data"],
@@ -41,6 +42,7 @@ __all__ = [
     "Datasets",
     "EpochEnded",
     "Event",
+    "ExperimentStatus",
     "Interrupted",
     "Job",
     "JobProgress",
@@ -53,17 +55,18 @@ __all__ = [
     "Recorder",
     "RunEnded",
     "Silent",
-    "Standing",
     "SweepPlan",
     "Trial",
     "execute",
     "execute_batched",
     "execute_pool",
+    "experiment_statuses",
     "make_plan",
     "read_data",
     "records_of",
     "run",
-    "standings",
 ]
 
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = renamed_names(
+    __name__, {"Standing": "ExperimentStatus", "standings": "experiment_statuses"}, lazily(__name__, _HOMES)
+)

@@ -37,7 +37,7 @@ _FIELDS = (
 )
 
 
-class _Lines(logging.Formatter):
+class _JsonFormatter(logging.Formatter):
     """Formatter of one JSON object a line: time, level, event, and what is known of the run."""
 
     def __init__(self, experiment: str) -> None:
@@ -71,7 +71,7 @@ def structured_log(home: Home, experiment: str) -> Iterator[None]:
     file = folder / f"{experiment}.jsonl"
 
     handler = _File(file, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8", delay=True)
-    handler.setFormatter(_Lines(experiment))
+    handler.setFormatter(_JsonFormatter(experiment))
     log.addHandler(handler)
     log.setLevel(logging.INFO)
 

@@ -16,7 +16,7 @@ from mtlscale.config import UserError
 from mtlscale.execution.events import Event, RunEnded
 from mtlscale.execution.observer import Observer
 from mtlscale.execution.planning.plan import labelled
-from mtlscale.execution.planning.status import standing
+from mtlscale.execution.planning.status import experiment_status
 from mtlscale.execution.stopping import Interrupted, Stop, stopping
 from mtlscale.execution.workers.jobs import Batched, Job
 from mtlscale.records import (
@@ -42,11 +42,11 @@ class Counts:
 
     records: Mapping[str, RunRecord] = field(default_factory=dict)
     total: int = 0
-    what: str = "runs"
+    noun: str = "runs"
 
     def __str__(self) -> str:
         done_count = sum(record.status != "failed" for record in self.records.values())
-        return f": {done_count} of {self.total} {self.what} are done" if self.total else ""
+        return f": {done_count} of {self.total} {self.noun} are done" if self.total else ""
 
 
 class Owner:
@@ -63,7 +63,7 @@ class Owner:
             name, holder = self._lease.holder.experiment, self._lease.lost
             raise UserError(f"{name} was taken over by {holder}, because this process stood still; it goes on there")
 
-    def share(
+    def claimed_jobs(
         self, jobs: Sequence[Job | Batched], execute: Callable[[Sequence[Job | Batched]], Iterator[Event]]
     ) -> Iterator[Event]:
         """Work through the jobs, except for runs that another live driver claimed first.
@@ -116,7 +116,7 @@ def driving(experiment: str, home: Home, observer: Observer, *, wait: bool) -> I
     owner = None
     with stopping() as stop:
         try:
-            lease = _take(experiment, home, observer, wait)
+            lease = _take_lease(experiment, home, observer, wait)
 
             try:
                 storage_lease = None if home.storage is None else _take_in_storage(lease, home, observer, wait)
@@ -144,7 +144,7 @@ def driving(experiment: str, home: Home, observer: Observer, *, wait: bool) -> I
             raise UserError(no_space(error, str(home.root))) from None
 
 
-def _take(experiment: str, home: Home, observer: Observer, wait: bool) -> Lease:
+def _take_lease(experiment: str, home: Home, observer: Observer, wait: bool) -> Lease:
     """Return the lease of the home folder, once nobody else has it."""
     folder = home.experiment(experiment)
     previous_holder, pause = None, 0.05
@@ -178,7 +178,7 @@ def _take(experiment: str, home: Home, observer: Observer, wait: bool) -> Lease:
                 )
                 previous_holder = holder
                 began = time.monotonic()
-                observer.watching(standing(home, experiment))
+                observer.watching(experiment_status(home, experiment))
                 pause = max(LOOK_SECONDS, 10 * (time.monotonic() - began))  # a long ledger takes a while to read
             time.sleep(pause)
     except KeyboardInterrupt:
@@ -187,13 +187,13 @@ def _take(experiment: str, home: Home, observer: Observer, wait: bool) -> Lease:
         raise Interrupted(f"{experiment} goes on in {previous_holder}") from None
 
 
-def _meet(experiment: str, holder: object, observer: Observer, wait: bool, known: bool) -> None:
+def _meet(experiment: str, holder: object, observer: Observer, wait: bool, is_known: bool) -> None:
     """Note who drives the experiment, once; raise `UserError` if the caller does not want to wait."""
     clock = getattr(holder, "clock", "")
     description = f"{experiment} is being run by {holder} since {clock}"
     if not wait:
         raise UserError(f"{description}; without --no-wait this command watches it and goes on with what is left")
-    if not known:
+    if not is_known:
         observer.note(f"{description}; watching it, Ctrl-C leaves it alone")
 
 

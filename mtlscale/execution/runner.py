@@ -85,7 +85,7 @@ def run(
     download: bool = True,
     observer: Observer | None = None,
     wait: bool = True,
-    whole: Experiment | None = None,
+    full_experiment: Experiment | None = None,
 ) -> Results:
     """Run what is not done yet and return all results; with a search, tune first and train the winners.
 
@@ -100,7 +100,7 @@ def run(
         download: Fetch raw data that are not found.
         observer: Whoever watches.
         wait: Where another process runs the experiment in this home, watch it and go on with what it leaves.
-        whole: The experiment that this one is some rows of, whose other finished runs belong to the results, too.
+        full_experiment: The experiment that this one is a part of; its other finished runs belong to the results, too.
 
     Raises:
         UserError: For what can be known before anything starts, including another process if `wait` is False.
@@ -113,17 +113,21 @@ def run(
     with new_folders(home.root / "experiments"), driving(experiment.name, home, observer, wait=wait) as owner:
         data = _prepare(experiment, home, source, download, observer)
         with _Services(experiment, home, address, observer, owner) as services:
-            return _run(experiment, home, data, services, whole or experiment)
+            return _run(experiment, home, data, services, full_experiment or experiment)
 
 
-def _run(experiment: Experiment, home: Home, data: Datasets, services: _Services, whole: Experiment) -> Results:
+def _run(
+    experiment: Experiment, home: Home, data: Datasets, services: _Services, full_experiment: Experiment
+) -> Results:
     search_result = None if experiment.search is None else _search(experiment, home, data, services)
-    runs = list(experiment.runs(data.fingerprints, {} if search_result is None else search_result.chosen()))
+    runs = list(experiment.runs(data.fingerprints, {} if search_result is None else search_result.winners()))
 
     the_plan = _plan_runs(experiment, runs, home, data)
     # A search for some rows alone does not say which runs the other rows have.
-    planned_runs = runs if whole is experiment or search_result is not None else whole.runs(data.fingerprints)
-    _note_plan(the_plan, planned_runs, home, whole, services.observer)
+    planned_runs = (
+        runs if full_experiment is experiment or search_result is not None else full_experiment.runs(data.fingerprints)
+    )
+    _note_plan(the_plan, planned_runs, home, full_experiment, services.observer)
 
     ledger = Ledger(home.ledger(experiment.name))
     run_of = {planned.record_id: planned.run for planned in the_plan.runs if planned.state != "same"}
@@ -149,8 +153,8 @@ def _run(experiment: Experiment, home: Home, data: Datasets, services: _Services
 
     # Every planned run has its record by now.
     results = Results(
-        whole,
-        ended() if whole is experiment else records_of(whole, home),
+        full_experiment,
+        ended() if full_experiment is experiment else records_of(full_experiment, home),
         home.experiment(experiment.name),
         search_result,
     )
@@ -160,23 +164,28 @@ def _run(experiment: Experiment, home: Home, data: Datasets, services: _Services
     return results
 
 
-def _note_plan(the_plan: Plan, runs: Iterable[Run], home: Home, whole: Experiment, observer: Observer) -> None:
+def _note_plan(
+    the_plan: Plan, runs: Iterable[Run], home: Home, full_experiment: Experiment, observer: Observer
+) -> None:
     """Write down which runs the experiment consists of now, including rows of the file that are not run this time."""
     record_ids = {planned.run.run_id: planned.record_id for planned in the_plan.runs if planned.state != "same"}
     entries = [PlanEntry(run.run_id, run.dataset, run.method, run.seed) for run in runs]
     entries = [replace(entry, run_id=record_ids.get(entry.run_id, entry.run_id)) for entry in entries]
     rows = {(entry.dataset, entry.method) for entry in entries}
-    other_rows = {(dataset.label, method.label) for dataset in whole.datasets for method in whole.methods} - rows
-    entries += [entry for entry in read_plan(home, whole.name) if (entry.dataset, entry.method) in other_rows]
+    other_rows = {
+        (dataset.label, method.label) for dataset in full_experiment.datasets for method in full_experiment.methods
+    } - rows
+    entries += [entry for entry in read_plan(home, full_experiment.name) if (entry.dataset, entry.method) in other_rows]
 
-    listed = {run_id for run_id, _, _ in Ledger(home.ledger(whole.name)).outcomes()}
+    listed = {run_id for run_id, _, _ in Ledger(home.ledger(full_experiment.name)).outcomes()}
     if listed and listed.isdisjoint(entry.run_id for entry in entries):
         observer.note(
-            f"{whole.name} has {len(listed)} run{'' if len(listed) == 1 else 's'} of other settings in {home.root}: "
+            f"{full_experiment.name} has {len(listed)} run{'' if len(listed) == 1 else 's'} of other settings "
+            f"in {home.root}: "
             "of an earlier version of its file, "
             "or of another experiment of that name, which needs another `name`; reports leave them out"
         )
-    write_plan(home, whole.name, entries, whole.plugins)
+    write_plan(home, full_experiment.name, entries, full_experiment.plugins)
 
 
 def sweep(
@@ -279,7 +288,7 @@ class _Services:
         if self._home.storage is None or (search is not None and search.adaptive):  # Tune's own files need the home
             check_shared(self._home.root)
 
-    def all(self, events: Iterator[T]) -> Iterator[T]:
+    def checked(self, events: Iterator[T]) -> Iterator[T]:
         """Yield the workers' events as long as this process should go on; their generator ends with it."""
         with contextlib.closing(events):  # type: ignore[type-var]
             for event in events:
@@ -313,8 +322,8 @@ def _search(experiment: Experiment, home: Home, data: Datasets, services: _Servi
         services.start()
         slots = cluster.slots(experiment.resources, the_plan.jobs)
         services.observer.searching(the_plan, slots)
-        events = execute_sweep(the_plan, home, slots, services.owner.share)
-        for run, event in services.all(events):
+        events = execute_sweep(the_plan, home, slots, services.owner.claimed_jobs)
+        for run, event in services.checked(events):
             match event:
                 case EpochEnded(_, epoch):
                     services.observer.advanced(run, run.epochs_behind(epoch.phase, epoch.epoch))
@@ -345,12 +354,12 @@ def _execute(
     ledger: Ledger,
     records: dict[str, RunRecord],
     services: _Services,
-    found: Sweep | None,
+    sweep: Sweep | None,
 ) -> None:
     """Run what is to do, and put every record where it belongs as it comes."""
     experiment, observer, tracker = the_plan.experiment, services.observer, services.tracker
     todo = {planned.run.run_id: planned for planned in the_plan.todo}
-    hopeless = {} if found is None else found.hopeless()
+    hopeless = {} if sweep is None else sweep.hopeless()
     jobs = [job_of(p, the_plan, home) for p in todo.values() if (p.run.dataset, p.run.method) not in hopeless]
 
     options = Options(
@@ -372,9 +381,9 @@ def _execute(
     def execute(some: Sequence[Job | Batched]) -> Iterator[Event]:
         return execute_jobs(some, slots, options, home)
 
-    for event in services.all(_untrained(the_plan.todo, hopeless)):
+    for event in services.checked(_untrained(the_plan.todo, hopeless)):
         recorder.take(event)
-    for event in services.all(services.owner.share(jobs, execute)):
+    for event in services.checked(services.owner.claimed_jobs(jobs, execute)):
         recorder.take(event)
 
 
@@ -397,29 +406,29 @@ class Recorder:
         self._todo, self._home, self._ledger, self._records = todo, home, ledger, records
         self._observer, self._tracker, self._meters = observer, tracker, meters
 
-        self._seen: set[str] = set()
+        self._started_ids: set[str] = set()
 
     def take(self, event: Event) -> None:
         match event:
             case Advanced(run_ids, epoch):
-                for run in map(self._begun, run_ids):
+                for run in map(self._started_run, run_ids):
                     self._observer.advanced(run, epoch)
             case Noted(run_id, text):
-                _note(self._begun(run_id), text, self._observer)
+                _note(self._started_run(run_id), text, self._observer)
             case EpochEnded(run_id, epoch):
-                run = self._begun(run_id)
+                run = self._started_run(run_id)
                 self._observer.epoch(run, epoch)
                 if self._tracker is not None:
                     self._tracker.epoch(run, epoch)
             case RunEnded(run_id, record):
-                self._ended(self._begun(run_id), record)
+                self._ended(self._started_run(run_id), record)
 
-    def _begun(self, run_id: str) -> Run:
+    def _started_run(self, run_id: str) -> Run:
         """Return the run; tell MLflow of it the first time it is heard of."""
         run = self._todo[run_id].run
-        if self._tracker is not None and run_id not in self._seen:
+        if self._tracker is not None and run_id not in self._started_ids:
             self._tracker.started(run)
-        self._seen.add(run_id)
+        self._started_ids.add(run_id)
         return run
 
     def _ended(self, run: Run, record: RunRecord) -> None:

@@ -32,11 +32,13 @@ def rows_of(results: Results) -> list[Row]:
         groups.setdefault((record.dataset, record.method), []).append(record)
     planned = len(results.experiment.seeds)
     return [
-        row for table in results.leaderboard(explained=False).tables.values() for row in _rows(table, groups, planned)
+        row
+        for table in results.leaderboard(explained=False).tables.values()
+        for row in _table_rows(table, groups, planned)
     ]
 
 
-def _rows(table: Table, groups: dict[tuple[str, str], list[RunRecord]], planned: int) -> list[Row]:
+def _table_rows(table: Table, groups: dict[tuple[str, str], list[RunRecord]], planned: int) -> list[Row]:
     entries = []
     for rank, (method, values) in enumerate(table.rows.iterrows(), start=1):
         label = str(method)

@@ -15,12 +15,12 @@ from mtlscale.data import Batch, Outputs, PreparedData, Workers, load_prepared
 from mtlscale.data.readers.random_access import open_reader
 from mtlscale.data.sampling.views import viewed
 from mtlscale.inference.exporting.description import Description
-from mtlscale.inference.inputs.inputs import Reader
+from mtlscale.inference.inputs.inputs import InputReader
 from mtlscale.records import Metrics
 from mtlscale.training.engine.batches import Batches
 from mtlscale.training.evaluation.evaluate import evaluate
 
-Tell = Callable[[Batch, dict[str, Tensor]], None]  # a batch, and task -> scores on the host
+PredictionCallback = Callable[[Batch, dict[str, Tensor]], None]  # a batch, and task -> scores on the host
 
 
 def measure(
@@ -31,7 +31,7 @@ def measure(
     device: torch.device,
     dtype: torch.dtype,
     batch_size: int,
-    tell: Tell | None = None,
+    tell: PredictionCallback | None = None,
 ) -> Metrics:
     """Return task -> metric -> value on a split, "loss" included, measured as training does.
 
@@ -39,24 +39,24 @@ def measure(
     """
     reader, _ = open_reader(data, "auto", device=device, dtype=dtype)
     batches = Batches(reader, data.suite, device=device, dtype=dtype, workers=Workers(), eval_batch_size=batch_size)
-    model = module if tell is None else _Heard(module, tell)
+    model = module if tell is None else _PredictionTap(module, tell)
     return evaluate(model, batches.of_split(split), data.suite, device, Workers())
 
 
-class _Heard(MultiTaskModule):
+class _PredictionTap(MultiTaskModule):
     """Wrapper of a network that passes the predictions of every batch on."""
 
-    def __init__(self, module: nn.Module, tell: Tell) -> None:
+    def __init__(self, module: nn.Module, tell: PredictionCallback) -> None:
         super().__init__()
-        self.module, self.tell = module, tell
+        self.module, self.callback = module, tell
 
     def forward(self, batch: Batch) -> Outputs:
         outputs: Outputs = self.module(batch)
-        self.tell(batch, {name: outputs.predictions[name].cpu() for name in batch.tasks})
+        self.callback(batch, {name: outputs.predictions[name].cpu() for name in batch.tasks})
         return outputs
 
 
-def as_exported(folder: Path, split: str, description: Description, reader: Reader) -> PreparedData:
+def as_exported(folder: Path, split: str, description: Description, reader: InputReader) -> PreparedData:
     """Load the prepared set in a folder, with the model's tasks and metrics.
 
     Raises:
@@ -84,11 +84,11 @@ def as_exported(folder: Path, split: str, description: Description, reader: Read
     return replace(viewed(data, [task.name for task in suite.tasks], None), suite=suite)
 
 
-def _check_inputs(folder: Path, found: TaskSuite, wanted: TaskSuite) -> None:
+def _check_inputs(folder: Path, data_suite: TaskSuite, model_suite: TaskSuite) -> None:
     for label, actual, expected in (
-        ("inputs of the kind", found.input_kind, wanted.input_kind),
-        ("inputs of shape", list(found.input_shape), list(wanted.input_shape)),
-        ("inputs", found.inputs, wanted.inputs),
+        ("inputs of the kind", data_suite.input_kind, model_suite.input_kind),
+        ("inputs of shape", list(data_suite.input_shape), list(model_suite.input_shape)),
+        ("inputs", data_suite.inputs, model_suite.inputs),
     ):
         if actual != expected:
             raise UserError(
@@ -97,7 +97,7 @@ def _check_inputs(folder: Path, found: TaskSuite, wanted: TaskSuite) -> None:
             )
 
 
-def _check_words(folder: Path, data: PreparedData, description: Description, reader: Reader) -> None:
+def _check_words(folder: Path, data: PreparedData, description: Description, reader: InputReader) -> None:
     """Raise `UserError` if the set's token ids belong to another vocabulary."""
     if data.suite.input_kind != "tokens" or data.manifest.fingerprint == description.run.fingerprint.partition("+")[0]:
         return

@@ -22,8 +22,8 @@ from mtlscale.inference.exporting.description import (
     Description,
     read_description,
 )
-from mtlscale.inference.inputs.inputs import Reader
-from mtlscale.inference.measure import Tell, as_exported, measure
+from mtlscale.inference.inputs.inputs import InputReader
+from mtlscale.inference.measure import PredictionCallback, as_exported, measure
 from mtlscale.inference.network import network
 from mtlscale.inference.predictions import Prediction, prediction_of
 from mtlscale.records import Metrics
@@ -38,7 +38,7 @@ class ExportedModel:
         self.suite: TaskSuite = description.suite
         self.dtype: torch.dtype = getattr(torch, description.spec["training"]["dtype"])
         self.batch_size: int = description.spec["training"]["eval_batch_size"]  # samples that are predicted at a time
-        self.reader = Reader(folder, description)
+        self.reader = InputReader(folder, description)
 
     def __repr__(self) -> str:
         run = self.description.run
@@ -103,7 +103,7 @@ class ExportedModel:
                 raise UserError(f"the model has no task {name!r}: {nearest(str(name), all_names)}")
         return names
 
-    def evaluate(self, folder: Path | str, split: str = "test", *, tell: Tell | None = None) -> Metrics:
+    def evaluate(self, folder: Path | str, split: str = "test", *, tell: PredictionCallback | None = None) -> Metrics:
         """Return task -> metric -> value on a split of a prepared set, "loss" included, measured as training does.
 
         On the set that the model was trained on, the values equal those of the run's record to the last digit, given as

@@ -37,7 +37,7 @@ def network(
     spec: Mapping[str, Any],
     suite: TaskSuite,
     phase: str,
-    found: PhaseOutput | None,
+    phase_input: PhaseOutput | None,
     state: Mapping[str, Tensor],
     tokenizer: Path | None,
 ) -> MultiTaskModule:
@@ -51,10 +51,12 @@ def network(
     torch.set_default_dtype(getattr(torch, spec["training"]["dtype"]))
     try:
         with torch.random.fork_rng(devices=[]):
-            if found is None:
+            if phase_input is None:
                 model = architecture.build(suite, lambda: encoder.build(suite), spec["dropout"])
             else:
-                model = architecture.build_next(phase, found, suite, lambda: encoder.build(suite), spec["dropout"])
+                model = architecture.build_next(
+                    phase, phase_input, suite, lambda: encoder.build(suite), spec["dropout"]
+                )
         of_tokens(model, suite)
     finally:
         torch.set_default_dtype(dtype)

@@ -27,7 +27,7 @@ _LOOKED = 3  # samples of the example input
 
 
 @dataclass(frozen=True)
-class Written:
+class OnnxExport:
     """The ONNX file, and in words how its predictions compare with the network's."""
 
     path: Path
@@ -50,7 +50,7 @@ class Predicting(nn.Module):
         return tuple(predictions[name] for tasks in self.streams.values() for name in tasks)
 
 
-def write_onnx(model: ExportedModel, path: Path | None = None) -> Written:
+def write_onnx(model: ExportedModel, path: Path | None = None) -> OnnxExport:
     """Write `model.onnx` into the model's folder, or to `path`.
 
     Its input is `input`, with any number of samples, and each task is an output under its name. The file is compared
@@ -80,7 +80,7 @@ def write_onnx(model: ExportedModel, path: Path | None = None) -> Written:
     finally:
         temporary.unlink(missing_ok=True)
 
-    return Written(path, comparison)
+    return OnnxExport(path, comparison)
 
 
 def _export(network: nn.Module, example: Tensor, names: Sequence[str], path: Path) -> None:

@@ -13,7 +13,7 @@ from mtlscale.config import Task, UserError
 from mtlscale.data import Batch, read_manifest
 from mtlscale.data.format.prepared import read_ids
 from mtlscale.inference.inputs.features import Unfamiliar
-from mtlscale.inference.inputs.files import parts
+from mtlscale.inference.inputs.files import input_chunks
 from mtlscale.inference.model import ExportedModel
 from mtlscale.inference.predictions import Prediction, prediction_of
 from mtlscale.inference.results import Sink, columns_of
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Told:
+class PredictionSummary:
     """Summary of a prediction: number of predicted inputs, the skipped ones, and those unlike the training data."""
 
-    count: int = 0
+    predicted: int = 0
     skipped: list[str] = field(default_factory=list)
     unfamiliar: Unfamiliar = field(default_factory=Unfamiliar)
 
@@ -40,37 +40,37 @@ def predict_files(
     task: Sequence[str] | None = None,
     skip_bad: bool = False,
     probabilities: bool = False,
-) -> Told:
+) -> PredictionSummary:
     """Predict raw inputs, and write a row for each with its number or path.
 
     A row has the columns of `results.columns_of` for each task, `<task>` and `<task>.…`. If a table names the task of
     each row, it has `task`, `label`, `score` instead.
     """
-    summary = Told()
+    summary = PredictionSummary()
     by_task = model.suite.inputs == "per_task" and not task
     kind = model.description.input.kind
 
-    for part in parts(inputs, kind, by_task=by_task, batch=model.batch_size):
+    for part in input_chunks(inputs, kind, by_task=by_task, batch=model.batch_size):
         names = model.named(part.task or (list(task) if task else None))
-        converted = model.reader.some(part.inputs, skip_bad=skip_bad, rows=part.names)
+        converted = model.reader.convert(part.inputs, skip_bad=skip_bad, rows=part.names)
         summary.skipped += converted.skipped
         summary.unfamiliar.add(converted.unfamiliar)
-        if not converted.kept:
+        if not converted.positions:
             continue
 
         predictions = model.predict(converted.inputs, names)
-        columns: dict[str, Any] = {part.column: [part.names[index] for index in converted.kept]}
+        columns: dict[str, Any] = {part.column: [part.names[index] for index in converted.positions]}
         if part.task is None:
             for name, prediction in predictions.items():
                 columns |= columns_of(prediction, name, f"{name}.", probabilities=probabilities)
         else:
-            columns["task"] = [part.task] * len(converted.kept)
+            columns["task"] = [part.task] * len(converted.positions)
             columns |= _long(predictions[part.task], model.tasks, probabilities)
 
         out.write(_table(columns))
-        summary.count += len(converted.kept)
+        summary.predicted += len(converted.positions)
 
-    if not summary.count:
+    if not summary.predicted:
         raise UserError(f"there is nothing to predict{f': {summary.skipped[0]}' if summary.skipped else ''}")
     return summary
 
@@ -99,13 +99,13 @@ class _SetWriter:
     """Callback that writes the predictions of a prepared set's batches as they come."""
 
     def __init__(
-        self, model: ExportedModel, folder: Path, split: str, out: Sink, wanted: Sequence[str], probabilities: bool
+        self, model: ExportedModel, folder: Path, split: str, out: Sink, columns: Sequence[str], probabilities: bool
     ) -> None:
-        self._model, self._out, self._wanted, self._probabilities = model, out, wanted, probabilities
+        self._model, self._out, self._columns, self._probabilities = model, out, columns, probabilities
         self._folder, self._split = folder, split
         self._ids: dict[str, list[str]] = {}
         self._seen: dict[str, int] = {}
-        self._whole = read_manifest(folder).suite.inputs == "shared"
+        self._whole_set = read_manifest(folder).suite.inputs == "shared"
 
     def __call__(self, batch: Batch, scores: dict[str, Tensor]) -> None:
         first = self._seen.get(batch.stream, 0)
@@ -116,19 +116,19 @@ class _SetWriter:
 
         tasks = self._model.tasks
         columns: dict[str, Any] = {"id": ids}
-        for name in self._wanted:
+        for name in self._columns:
             if name not in scores:
                 continue
             prediction = prediction_of(tasks[name], scores[name])
             truth = _truth(tasks[name], batch.samples.targets[name].cpu())
-            if self._whole:
+            if self._whole_set:
                 columns |= columns_of(prediction, name, f"{name}.", probabilities=self._probabilities)
                 columns[f"{name}.truth"] = truth
             else:
                 rows = {"id": ids, "task": [name] * len(ids), **_long(prediction, tasks, self._probabilities)}
                 self._out.write(_table({**rows, "truth": _as_text(truth) if _mixed(tasks) else truth}))
 
-        if self._whole and len(columns) > 1:
+        if self._whole_set and len(columns) > 1:
             self._out.write(_table(columns))
 
 

@@ -68,7 +68,7 @@ def sink(output: str) -> Iterator[Sink]:
     `-` is standard output, in lines of JSON.
     """
     if output == STDOUT:
-        yield _Lines(sys.stdout)
+        yield _JsonLinesWriter(sys.stdout)
         return
 
     path = Path(output).absolute()
@@ -92,13 +92,13 @@ def sink(output: str) -> Iterator[Sink]:
         Path(name).unlink(missing_ok=True)
 
 
-def _writer(suffix: str, file: IO[bytes]) -> _Lines | _Arrow:
+def _writer(suffix: str, file: IO[bytes]) -> _JsonLinesWriter | _Arrow:
     if suffix == ".jsonl":
-        return _Lines(io.TextIOWrapper(file, encoding="utf-8", write_through=True))
+        return _JsonLinesWriter(io.TextIOWrapper(file, encoding="utf-8", write_through=True))
     return _Parquet(file) if suffix == ".parquet" else _Csv(file)
 
 
-class _Lines:
+class _JsonLinesWriter:
     """Writer of one JSON object per line."""
 
     def __init__(self, file: Any) -> None:
@@ -120,26 +120,26 @@ class _Arrow:
 
     def write(self, table: pa.Table) -> None:
         if self._writer is None:
-            self._writer = self._begun(table)
+            self._writer = self._open_writer(table)
         self._writer.write_table(table.cast(self._writer.schema))
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
 
-    def _begun(self, table: pa.Table) -> Any:
+    def _open_writer(self, table: pa.Table) -> Any:
         raise NotImplementedError
 
 
 class _Parquet(_Arrow):
-    def _begun(self, table: pa.Table) -> Any:
+    def _open_writer(self, table: pa.Table) -> Any:
         import pyarrow.parquet as pq
 
         return pq.ParquetWriter(self._file, table.schema)
 
 
 class _Csv(_Arrow):
-    def _begun(self, table: pa.Table) -> Any:
+    def _open_writer(self, table: pa.Table) -> Any:
         import pyarrow as pa
         import pyarrow.csv as csv
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mtlscale.lazy import lazily
-from mtlscale.metrics.extra_measures import FIGURES, NETWORK, Figure
+from mtlscale.metrics.extra_measures import FIGURES, NETWORK, ExtraMeasure
 from mtlscale.metrics.names import (
     METRICS,
     Metric,
@@ -30,9 +30,10 @@ from mtlscale.metrics.suite import (
     taskwise_improvement,
     total_error,
 )
+from mtlscale.renamed import renamed_names
 
 if TYPE_CHECKING:
-    from mtlscale.metrics.accumulators import Accumulator, Gathered, SumsAccumulator, over_workers
+    from mtlscale.metrics.accumulators import Accumulator, GatheredScores, SumsAccumulator, over_workers
     from mtlscale.metrics.bootstrap import (
         item_sums,
         poisson_weights,
@@ -49,8 +50,8 @@ __all__ = [
     "NETWORK",
     "Accumulator",
     "Directions",
-    "Figure",
-    "Gathered",
+    "ExtraMeasure",
+    "GatheredScores",
     "Metric",
     "MetricInfo",
     "SumsAccumulator",
@@ -84,18 +85,22 @@ __all__ = [
     "vectorised",
 ]
 
-__getattr__ = lazily(
+__getattr__ = renamed_names(
     __name__,
-    {
-        "mtlscale.metrics.accumulators": ["Accumulator", "Gathered", "SumsAccumulator", "over_workers"],
-        "mtlscale.metrics.bootstrap": [
-            "item_sums",
-            "poisson_weights",
-            "read_sums",
-            "resampled",
-            "sums_per_item",
-            "vectorised",
-        ],
-        "mtlscale.metrics.tasks": ["TaskMetrics", "pooled", "pooled_metrics", "pooled_sums", "task_metrics"],
-    },
+    {"Figure": "ExtraMeasure", "Gathered": "GatheredScores"},
+    lazily(
+        __name__,
+        {
+            "mtlscale.metrics.accumulators": ["Accumulator", "GatheredScores", "SumsAccumulator", "over_workers"],
+            "mtlscale.metrics.bootstrap": [
+                "item_sums",
+                "poisson_weights",
+                "read_sums",
+                "resampled",
+                "sums_per_item",
+                "vectorised",
+            ],
+            "mtlscale.metrics.tasks": ["TaskMetrics", "pooled", "pooled_metrics", "pooled_sums", "task_metrics"],
+        },
+    ),
 )

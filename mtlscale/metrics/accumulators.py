@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Protocol
 
 import torch
@@ -61,7 +62,7 @@ class SumsAccumulator:
         raise NotImplementedError
 
 
-class Gathered(torchmetrics.Metric):
+class GatheredScores(torchmetrics.Metric):
     """Base of accumulators that gather all scores and labels of the split from all workers.
 
     For metrics that no sum determines, such as ranks.
@@ -70,6 +71,13 @@ class Gathered(torchmetrics.Metric):
     full_state_update = False
     scores: list[Tensor]  # [n, ...] float64
     labels: list[Tensor]  # [n, ...]
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if "figure" in cls.__dict__ and "value" not in cls.__dict__:
+            text = f"{cls.__name__}.figure is called value now; the old name goes with the next release"
+            warnings.warn(text, FutureWarning, stacklevel=2)
+            cls.value = cls.__dict__["figure"]  # type: ignore[method-assign]
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,9 +95,9 @@ class Gathered(torchmetrics.Metric):
         self.labels.append(target)
 
     def compute(self) -> float:
-        return self.figure(dim_zero_cat(self.scores), dim_zero_cat(self.labels))
+        return self.value(dim_zero_cat(self.scores), dim_zero_cat(self.labels))
 
-    def figure(self, scores: Tensor, labels: Tensor) -> float:
+    def value(self, scores: Tensor, labels: Tensor) -> float:
         """Return the metric of the whole split; NaN if it is not defined."""
         raise NotImplementedError
 

@@ -58,15 +58,17 @@ def moments(x: Tensor, y: Tensor) -> Tensor:
     return torch.stack([x.new_tensor(float(len(x))), mean_x, mean_y, (dx * dx).sum(), (dy * dy).sum(), (dx * dy).sum()])
 
 
-def merged(one: Tensor, other: Tensor) -> Tensor:
+def merged(first: Tensor, second: Tensor) -> Tensor:
     """Return the moments [..., 6] of the union of two sets of samples."""
-    n, m = one[..., 0], other[..., 0]
+    n, m = first[..., 0], second[..., 0]
     total = n + m
     share = m / total.clamp(min=1.0)
 
-    dx, dy = other[..., 1] - one[..., 1], other[..., 2] - one[..., 2]
-    squares = one[..., 3:] + other[..., 3:] + torch.stack([dx * dx, dy * dy, dx * dy], -1) * (n * share).unsqueeze(-1)
-    means = one[..., 1:3] + torch.stack([dx, dy], -1) * share.unsqueeze(-1)
+    dx, dy = second[..., 1] - first[..., 1], second[..., 2] - first[..., 2]
+    squares = (
+        first[..., 3:] + second[..., 3:] + torch.stack([dx * dx, dy * dy, dx * dy], -1) * (n * share).unsqueeze(-1)
+    )
+    means = first[..., 1:3] + torch.stack([dx, dy], -1) * share.unsqueeze(-1)
     return torch.cat([total.unsqueeze(-1), means, squares], -1)
 
 

@@ -67,17 +67,17 @@ def entity_counts(classes: Sequence[str], prediction: Tensor, target: Tensor) ->
     return torch.stack([right.sum(1), predicted.sum(1), true.sum(1)], 1)
 
 
-def _entities(classes: Sequence[str], tags: Tensor, there: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _entities(classes: Sequence[str], tags: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return whether an entity ended before each position [B, L + 1], its first token, and its type.
 
     Args:
         classes: The tags of the classes.
         tags: [B, L] classes.
-        there: [B, L] mask of the tokens with a label.
+        mask: [B, L] mask of the tokens with a label.
     """
     # The last code is that of O, which is added before and behind a sequence.
     letters, types, starts, ends = (table.to(tags.device) for table in _tables((*classes, "O")))
-    tags = torch.where(there, tags, len(classes))
+    tags = torch.where(mask, tags, len(classes))
     tags = torch.nn.functional.pad(tags, (1, 1), value=len(classes))
 
     before, current = tags[:, :-1], tags[:, 1:]

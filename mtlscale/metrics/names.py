@@ -261,17 +261,17 @@ def check_task(task: Task) -> None:
         raise UserError(f"task {task.name!r} names metric {duplicates[0]!r} twice; drop one")
 
 
-def measured(suite: TaskSuite, chosen: Sequence[str] | Mapping[str, Sequence[str]]) -> TaskSuite:
+def measured(suite: TaskSuite, selection: Sequence[str] | Mapping[str, Sequence[str]]) -> TaskSuite:
     """Return the suite with other metrics.
 
     Args:
         suite: The suite.
-        chosen: Task -> metrics, or a list of which every task takes the metrics that are defined for it.
+        selection: Task -> metrics, or a list of which every task takes the metrics that are defined for it.
 
     Raises:
         UserError: For unknown tasks and metrics, and for tasks that would be left without any metric.
     """
-    by_task = chosen if isinstance(chosen, Mapping) else None
+    by_task = selection if isinstance(selection, Mapping) else None
     if by_task is not None:
         task_names = [task.name for task in suite.tasks]
         for name in by_task:
@@ -283,21 +283,21 @@ def measured(suite: TaskSuite, chosen: Sequence[str] | Mapping[str, Sequence[str
         if by_task is not None:
             task_metrics = tuple(by_task.get(task.name, task.metrics))
         else:
-            task_metrics = tuple(name for name in chosen if metric_info(name) and not _misfit(name, task))
-            if chosen and not task_metrics:
-                raise UserError(_none_fits(tuple(chosen), task))
+            task_metrics = tuple(name for name in selection if metric_info(name) and not _misfit(name, task))
+            if selection and not task_metrics:
+                raise UserError(_none_fits(tuple(selection), task))
         tasks.append(replace(task, metrics=task_metrics))
         check_task(tasks[-1])
 
-    for name in chosen if by_task is None else ():
+    for name in selection if by_task is None else ():
         if not any(name in task.metrics for task in tasks):
             raise UserError(f"metrics: {name} is not defined for any task of {suite.name}; drop it")
     return replace(suite, tasks=tuple(tasks))
 
 
-def _none_fits(chosen: Sequence[str], task: Task) -> str:
+def _none_fits(selection: Sequence[str], task: Task) -> str:
     """Return the reason why a task can report none of the metrics."""
-    reasons = "; ".join(f"metric {name!r} {_misfit(name, task)}" for name in chosen)
+    reasons = "; ".join(f"metric {name!r} {_misfit(name, task)}" for name in selection)
     return f"metrics: task {task.name!r}: {reasons}; use one of {', '.join(_fitting(task))}"
 
 

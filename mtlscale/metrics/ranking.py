@@ -10,13 +10,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from mtlscale.config import MISSING_CLASS, Task
-from mtlscale.metrics.accumulators import Gathered
+from mtlscale.metrics.accumulators import GatheredScores
 from mtlscale.metrics.correlation import correlation
 
 from torchmetrics.functional.classification import binary_auroc  # isort: skip
 
 
-class AgainstRest(Gathered):
+class AgainstRest(GatheredScores):
     """Base of metrics of each class or label against the rest, mean over those with both kinds of samples.
 
     labels: [n, classes] int8, `MISSING_CLASS` where absent.
@@ -46,7 +46,7 @@ class AgainstRest(Gathered):
         # No sigmoid: it gives equal logits probabilities that differ in the last bit, by their position in the tensor.
         return prediction.softmax(-1) if classes else prediction
 
-    def figure(self, scores: Tensor, labels: Tensor) -> float:
+    def value(self, scores: Tensor, labels: Tensor) -> float:
         areas = []
         for column, truth in zip(scores.T, labels.T, strict=True):
             if (truth == 0).any() and (truth == 1).any():
@@ -112,13 +112,13 @@ def average_precision(scores: Tensor, truth: Tensor) -> float:
     return ((precision * right).sum() / hits[-1]).item()
 
 
-class Spearman(Gathered):
+class Spearman(GatheredScores):
     """Correlation of ranks, mean over outputs that vary in both."""
 
     def __init__(self, task: Task) -> None:
         super().__init__()
 
-    def figure(self, scores: Tensor, labels: Tensor) -> float:
+    def value(self, scores: Tensor, labels: Tensor) -> float:
         coefficients = []
         for predicted, truth in zip(scores.T, labels.T, strict=True):
             present = ~truth.isnan()
@@ -134,7 +134,7 @@ def ranks(values: Tensor) -> Tensor:
     return mean_ranks[level]
 
 
-class Ndcg(Gathered):
+class Ndcg(GatheredScores):
     """Normalised discounted cumulative gain over all samples, ordered by score.
 
     Σ gain / log2(1 + rank), ties sharing their ranks, divided by the same sum for samples ordered by gain. Gains are
@@ -154,7 +154,7 @@ class Ndcg(Gathered):
         self.scores.append(score)
         self.labels.append(gain)
 
-    def figure(self, scores: Tensor, labels: Tensor) -> float:
+    def value(self, scores: Tensor, labels: Tensor) -> float:
         if not len(labels) or labels.min() < 0 or labels.max() <= 0:
             return math.nan
 

@@ -85,7 +85,7 @@ class TaskMetrics:
         """Return metric -> value over all samples that all workers have seen since their last `reset`."""
         if not self._means.update_called:
             # A worker without a batch takes part in the exchange with empty states of the right types.
-            self.update(*_nothing(self.task, self._means.device))
+            self.update(*_empty_batch(self.task, self._means.device))
 
         count, means = self._means.compute()
         computed = {key: metric.compute() for key, metric in self._others.items()}
@@ -332,7 +332,7 @@ def present_rows(task: Task, target: Tensor) -> Tensor:
     return ~target.isnan()
 
 
-def _nothing(task: Task, device: torch.device) -> tuple[Tensor, Tensor]:
+def _empty_batch(task: Task, device: torch.device) -> tuple[Tensor, Tensor]:
     prediction = torch.zeros(0, task.outputs, device=device)
     if task.loss == "cross_entropy":
         return prediction, torch.zeros(0, dtype=torch.int64, device=device)

@@ -28,7 +28,7 @@ class Exhausted(Exception):
 class Evolution:
     """The settings of a search by NSGA-II, in the order in which they are to be tried."""
 
-    def __init__(self, space: Mapping[str, Dimension], whole: Mapping[str, bool], search: SearchSpec) -> None:
+    def __init__(self, space: Mapping[str, Dimension], integer_knobs: Mapping[str, bool], search: SearchSpec) -> None:
         from pymoo.algorithms.moo.nsga2 import NSGA2, binary_tournament
         from pymoo.core.mixed import (
             MixedVariableDuplicateElimination,
@@ -38,7 +38,7 @@ class Evolution:
         from pymoo.core.problem import Problem
         from pymoo.operators.selection.tournament import TournamentSelection
 
-        self._space, self._whole, self._objectives = dict(space), dict(whole), len(search.objectives)
+        self._space, self._integer_knobs, self._objectives = dict(space), dict(integer_knobs), len(search.objectives)
         self._problem = Problem(vars=self._variables(), n_obj=self._objectives)
 
         twins = MixedVariableDuplicateElimination()
@@ -54,10 +54,10 @@ class Evolution:
         )
 
         self._algorithm.setup(self._problem, termination=("n_gen", 10**9), seed=search.seed, verbose=False)
-        self._known: dict[str, list[float]] = {}
+        self._evaluated: dict[str, list[float]] = {}
         self._begin()
 
-    def next(self) -> Knobs | None:
+    def ask(self) -> Knobs | None:
         """Return settings that nobody has begun, or None if the next ones depend on some that have not ended.
 
         Raises:
@@ -65,17 +65,17 @@ class Evolution:
         """
         for _ in range(_NOTHING_NEW):
             for key, knobs in self._generation:
-                if key not in self._known and key not in self._begun:
+                if key not in self._evaluated and key not in self._begun:
                     self._begun.add(key)
                     return knobs
-            if any(key not in self._known for key, _ in self._generation):
+            if any(key not in self._evaluated for key, _ in self._generation):
                 return None
             self._end()
         raise Exhausted
 
     def tell(self, knobs: Knobs, values: list[float]) -> None:
         """Record the objective values of settings that have ended; lower is better."""
-        self._known[_key(knobs)] = [value if math.isfinite(value) else WORST for value in values]
+        self._evaluated[_key(knobs)] = [value if math.isfinite(value) else WORST for value in values]
 
     def _begin(self) -> None:
         self._asked = self._algorithm.ask()
@@ -89,7 +89,7 @@ class Evolution:
         from pymoo.core.evaluator import Evaluator
         from pymoo.problems.static import StaticProblem
 
-        values = np.array([self._known[key] for key, _ in self._generation], dtype=float)
+        values = np.array([self._evaluated[key] for key, _ in self._generation], dtype=float)
         Evaluator().eval(StaticProblem(self._problem, F=values), self._asked)
         self._algorithm.tell(infills=self._asked)
         self._begin()
@@ -104,23 +104,23 @@ class Evolution:
                     variables[f"{path}#{position}"] = Choice(options=list(range(count)))
             elif dimension.choices is not None:
                 variables[path] = Choice(options=list(range(len(dimension.choices))))
-            elif self._whole[path] and dimension.scale == "linear":
+            elif self._integer_knobs[path] and dimension.scale == "linear":
                 variables[path] = Integer(bounds=(round(dimension.low), round(dimension.high)))
             else:
                 variables[path] = Real(bounds=(0.0, 1.0))
         return variables
 
-    def _knobs(self, drawn: Mapping[str, Any]) -> Knobs:
+    def _knobs(self, sample: Mapping[str, Any]) -> Knobs:
         knobs: Knobs = {}
         for path, dimension in self._space.items():
             if dimension.numbers is not None:
-                knobs[path] = " ".join(str(int(drawn[f"{path}#{n}"])) for n in range(len(dimension.numbers)))
+                knobs[path] = " ".join(str(int(sample[f"{path}#{n}"])) for n in range(len(dimension.numbers)))
             elif dimension.choices is not None:
-                knobs[path] = dimension.choices[int(drawn[path])]
-            elif self._whole[path] and dimension.scale == "linear":
-                knobs[path] = int(drawn[path])
+                knobs[path] = dimension.choices[int(sample[path])]
+            elif self._integer_knobs[path] and dimension.scale == "linear":
+                knobs[path] = int(sample[path])
             else:
-                knobs[path] = dimension.at(min(float(drawn[path]), 1.0), self._whole[path])
+                knobs[path] = dimension.at(min(float(sample[path]), 1.0), self._integer_knobs[path])
         return knobs
 
 
@@ -145,7 +145,7 @@ def searcher(evolution: Evolution, shared: Any, search: SearchSpec) -> Any:
 
         def suggest(self, trial_id: str) -> Any:
             try:
-                knobs = evolution.next()
+                knobs = evolution.ask()
             except Exhausted:
                 return Searcher.FINISHED
             if knobs is None:
@@ -175,7 +175,7 @@ def nsga2(search: SearchSpec, setup: Any, records: Sequence[RunRecord]) -> Any:
     """
     if search.algorithm != "nsga2":
         return None
-    evolution = Evolution(setup.space, setup.whole, search)
+    evolution = Evolution(setup.space, setup.integer_knobs, search)
     for record in records:
         evolution.tell(record.trial, values_of(record, search))
     return searcher(evolution, setup, search)

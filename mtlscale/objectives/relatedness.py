@@ -66,10 +66,10 @@ def adversarial_from_sums(scores: Tensor, counts: Tensor, form: str) -> Tensor:
         counts: Number of each task's samples, [T].
         form: "prob" or "xent".
     """
-    return (scores / counts.clamp(min=1)).mean() - chance(form, len(counts))
+    return (scores / counts.clamp(min=1)).mean() - chance_score(form, len(counts))
 
 
-def chance(form: str, tasks: int) -> float:
+def chance_score(form: str, tasks: int) -> float:
     """Return the score of outputs that are 1/T for every task."""
     return 1.0 / tasks if form == "prob" else -math.log(tasks)
 

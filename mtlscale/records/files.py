@@ -19,14 +19,14 @@ def is_full(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno in _FULL
 
 
-def no_space(error: OSError, place: str) -> str:
+def no_space(error: OSError, location: str) -> str:
     """Return one line on a full disk and its remedy.
 
     Args:
         error: The error of the write.
-        place: The target of the write, if the error does not name it.
+        location: The target of the write, if the error does not name it.
     """
-    folder = str(Path(error.filename).parent) if isinstance(error.filename, str) else place
+    folder = str(Path(error.filename).parent) if isinstance(error.filename, str) else location
     reason = error.strerror or type(error).__name__
     return f"no space left below {folder} on {socket.gethostname()} ({reason}); free some, the same command resumes"
 

@@ -92,24 +92,24 @@ class Lease:
     def __init__(self, folder: Path, holder: Holder) -> None:
         self.folder, self.holder = folder, holder
         self.lost: Holder | None = None  # the driver that took it over after this one stood still too long
-        self._over = threading.Event()
+        self._stop_event = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
         self._thread.start()
 
     def _beat(self) -> None:
-        while not self._over.wait(BEAT_SECONDS):
+        while not self._stop_event.wait(BEAT_SECONDS):
             with contextlib.suppress(OSError):  # a network share may be away for a moment
-                holder, _ = _read(self.folder)
+                holder, _ = _read_lease(self.folder)
                 if holder is not None and holder.token != self.holder.token:
                     self.lost = holder
                     return
                 os.utime(self.folder / LEASE)
 
     def release(self) -> None:
-        self._over.set()
+        self._stop_event.set()
         self._thread.join()
         with contextlib.suppress(OSError):
-            holder, _ = _read(self.folder)
+            holder, _ = _read_lease(self.folder)
             if holder is not None and holder.token == self.holder.token:
                 (self.folder / CLAIM).unlink(missing_ok=True)
                 (self.folder / LEASE).unlink(missing_ok=True)
@@ -138,7 +138,7 @@ class Lease:
             if path.parent == self.folder:
                 continue
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                holder, silent = _look(path.parent)
+                holder, silent = _holder_and_age(path.parent)
                 if holder is None or holder.dead(silent) is not None:
                     continue
 
@@ -158,17 +158,17 @@ def take(folder: Path, experiment: str) -> tuple[Lease | None, Holder | None, st
             neither a lease nor a driver, try again.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    holder, silent = _look(folder)
+    holder, silent = _holder_and_age(folder)
     reason = None if holder is None else holder.dead(silent)
     if holder is not None and reason is None:
         return None, holder, None
 
-    with _written(folder, experiment) as (me, temporary):
+    with _temporary_lease(folder, experiment) as (me, temporary):
         if holder is None:
             try:
                 _link(temporary, folder / LEASE)
             except FileExistsError:
-                current, silent = _look(folder)
+                current, silent = _holder_and_age(folder)
                 if current is None and silent > LOST_SECONDS:  # unreadable, and nobody is writing it
                     (folder / LEASE).unlink(missing_ok=True)
                 return None, current, None
@@ -183,7 +183,7 @@ def take(folder: Path, experiment: str) -> tuple[Lease | None, Holder | None, st
                     mark.unlink()
             return None, None, None
         try:
-            latest, _ = _look(folder)
+            latest, _ = _holder_and_age(folder)
             if latest is None or latest.token != holder.token:
                 return None, latest, None
             temporary.replace(folder / LEASE)
@@ -195,13 +195,13 @@ def take(folder: Path, experiment: str) -> tuple[Lease | None, Holder | None, st
 def holder_of(folder: Path) -> Holder | None:
     """Return the live driver of the experiment whose folder this is."""
     with contextlib.suppress(OSError):
-        holder, silent = _look(folder)
+        holder, silent = _holder_and_age(folder)
         if holder is not None and holder.dead(silent) is None:
             return holder
     return None
 
 
-def _read(folder: Path) -> tuple[Holder | None, int]:
+def _read_lease(folder: Path) -> tuple[Holder | None, int]:
     """Return the lease's holder and the time it was touched; the holder is None if the file cannot be read.
 
     Raises:
@@ -211,17 +211,17 @@ def _read(folder: Path) -> tuple[Holder | None, int]:
         return Holder.read(file.read()), os.fstat(file.fileno()).st_mtime_ns
 
 
-def _look(folder: Path) -> tuple[Holder | None, float]:
+def _holder_and_age(folder: Path) -> tuple[Holder | None, float]:
     """Return the lease's holder and the seconds since its last heartbeat; (None, 0.0) without a lease."""
     try:
-        holder, touched = _read(folder)
+        holder, touched = _read_lease(folder)
     except FileNotFoundError:
         return None, 0.0
     return holder, (file_time(folder) - touched) / 1e9
 
 
 @contextlib.contextmanager
-def _written(folder: Path, experiment: str) -> Iterator[tuple[Holder, Path]]:
+def _temporary_lease(folder: Path, experiment: str) -> Iterator[tuple[Holder, Path]]:
     """Write a lease of this process under a temporary name, and remove it afterwards."""
     temporary = folder / f".{LEASE}.{uuid.uuid4().hex}"
     try:

@@ -25,7 +25,7 @@ class Outcome:
     run_id: str
     status: str
     when: str
-    place: int
+    offset: int
 
 
 class Ledger:
@@ -79,7 +79,7 @@ class Ledger:
             ValueError: If its line is damaged.
         """
         with self.path.open("rb") as file:
-            file.seek(outcome.place)
+            file.seek(outcome.offset)
             return _record(file.readline(), epochs)
 
     def _lines(self) -> Iterator[Outcome]:
@@ -109,7 +109,7 @@ _BEGINS = re.compile(rb'\{"run_id":"([^"\\]*)",.*?"status":"(finished|failed|div
 _ENDS = b',"started":"'
 
 
-def _outcome(line: bytes, place: int) -> Outcome | None:
+def _outcome(line: bytes, offset: int) -> Outcome | None:
     """Return the outcome in a ledger line; None if the line is incomplete.
 
     Only the two ends of the line are parsed if they are as `append` writes them.
@@ -119,10 +119,10 @@ def _outcome(line: bytes, place: int) -> Outcome | None:
         if begins is not None and ends >= 0:
             with contextlib.suppress(ValueError):  # the line was cut off within its end
                 when = json.loads(b"{" + line[ends + 1 :])["finished"]
-                return Outcome(begins[1].decode(), begins[2].decode(), when, place)
+                return Outcome(begins[1].decode(), begins[2].decode(), when, offset)
 
         content = json.loads(line)
-        return Outcome(content["run_id"], content["status"], content.get("finished", ""), place)
+        return Outcome(content["run_id"], content["status"], content.get("finished", ""), offset)
     return None
 
 

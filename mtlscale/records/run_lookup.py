@@ -43,7 +43,7 @@ def find_run(home: Home, text: str) -> FoundRun:
         if folders.is_dir()
         else {*ledger_entries}
     )
-    run_id = _chosen(text, sorted(run_ids), home)
+    run_id = _matching_run(text, sorted(run_ids), home)
 
     entries = ledger_entries.get(run_id, [])
     record = read_record(home.run(run_id))
@@ -55,10 +55,10 @@ def find_run(home: Home, text: str) -> FoundRun:
     return FoundRun(run_id, record, tuple(dict.fromkeys(experiment_names)), home.run(run_id))
 
 
-def _chosen(text: str, known: list[str], home: Home) -> str:
-    if text in known:
+def _matching_run(text: str, run_ids: list[str], home: Home) -> str:
+    if text in run_ids:
         return text
-    matches = [run_id for run_id in known if run_id.startswith(text)]
+    matches = [run_id for run_id in run_ids if run_id.startswith(text)]
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -102,10 +102,11 @@ def best_run(home: Home, name: str, method: str, dataset: str | None = None) -> 
     candidates = [record for record in finished if record.method == method]
     if not candidates:
         raise UserError(
-            f"--method {method}: {name} has no finished run of it; {nearest(method, _each(finished, 'method'))}"
+            f"--method {method}: {name} has no finished run of it; "
+            f"{nearest(method, _distinct_values(finished, 'method'))}"
         )
 
-    datasets = _each(candidates, "dataset")
+    datasets = _distinct_values(candidates, "dataset")
     if dataset is None and len(datasets) > 1:
         raise UserError(f"{method} of {name} has runs on {', '.join(datasets)}; add --dataset {datasets[0]}, say")
     if dataset is not None and dataset not in datasets:
@@ -124,5 +125,5 @@ def _settings(record: RunRecord) -> dict[str, Any]:
     return {key: value for key, value in record.spec.items() if key not in ("seed", "dataset")}
 
 
-def _each(records: list[RunRecord], field: str) -> list[str]:
+def _distinct_values(records: list[RunRecord], field: str) -> list[str]:
     return list(dict.fromkeys(getattr(record, field) for record in records))

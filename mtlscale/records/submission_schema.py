@@ -99,7 +99,7 @@ def read_lines(folder: Path) -> tuple[list[tuple[int, RunRecord]], list[Problem]
         try:
             record = RunRecord.model_validate_json(line)
         except ValidationError as error:
-            problems.append(Problem(RECORDS, number, _first(error)))
+            problems.append(Problem(RECORDS, number, _first_problem(error)))
             continue
 
         first_line = line_of_run.setdefault(record.run_id, number)
@@ -123,7 +123,7 @@ def read_provenance(folder: Path) -> Provenance | Problem:
     try:
         return Provenance.model_validate_json(content)
     except ValidationError as error:
-        return Problem(RESULTS, _line_of(content, error), _first(error))
+        return Problem(RESULTS, _line_of(content, error), _first_problem(error))
 
 
 def records_hash(content: bytes) -> str:
@@ -180,7 +180,7 @@ def _bytes(path: Path) -> bytes:
         ) from None
 
 
-def _first(error: ValidationError) -> str:
+def _first_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
     where = ".".join(str(part) for part in problem["loc"])
     return f"{where}: {problem['msg']}" if where else str(problem["msg"])

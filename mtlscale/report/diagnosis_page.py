@@ -24,11 +24,11 @@ LONGEST = 26  # letters of a task's name
 EXTREME = 99  # percentile of the pairs that has the darkest colour, as have all beyond it
 
 
-def write_diagnosis(found: Diagnosis, folder: Path, trial: str | None = None) -> dict[str, Path]:
+def write_diagnosis(diagnosis: Diagnosis, folder: Path, trial: str | None = None) -> dict[str, Path]:
     """Write `diagnosis.json`, `diagnosis.html` and, where groups are to be tried, the experiment `groups.yaml`."""
     files = {name: folder / f"diagnosis.{name}" for name in ("json", "html")}
-    write_atomically(files["json"], found.to_json().encode())
-    write_atomically(files["html"], page(found, trial).encode())
+    write_atomically(files["json"], diagnosis.to_json().encode())
+    write_atomically(files["html"], page(diagnosis, trial).encode())
 
     (folder / "groups.yaml").unlink(missing_ok=True)  # of an earlier diagnosis
     if trial is not None:
@@ -38,43 +38,43 @@ def write_diagnosis(found: Diagnosis, folder: Path, trial: str | None = None) ->
     return files
 
 
-def page(found: Diagnosis, trial: str | None = None) -> str:
+def page(diagnosis: Diagnosis, trial: str | None = None) -> str:
     """Return the HTML of the page, which needs no other file."""
-    order, summary = leaves(found), found.matrices[found.summary]
+    order, summary = leaves(diagnosis), diagnosis.matrices[diagnosis.summary]
     about = f"average linkage of {summary.title}, mean of both directions; joined where it is above 0"
-    drawn = [("Dendrogram", f"{about}.", dendrogram_plot(found))]
-    ordered_matrices = [summary, *(matrix for matrix in found.matrices.values() if matrix is not summary)]
-    drawn += [(matrix.title, f"{matrix.about}.", heat_plot(found, matrix, order)) for matrix in ordered_matrices]
+    drawn = [("Dendrogram", f"{about}.", dendrogram_plot(diagnosis))]
+    ordered_matrices = [summary, *(matrix for matrix in diagnosis.matrices.values() if matrix is not summary)]
+    drawn += [(matrix.title, f"{matrix.about}.", heat_plot(diagnosis, matrix, order)) for matrix in ordered_matrices]
 
     return rendered(
         "diagnosis.html",
-        title=f"{found.dataset}: which tasks belong together · mtlscale",
-        dataset=found.dataset,
-        chips=[f"{len(found.tasks)} tasks", f"encoder {found.settings.get('encoder', {}).get('name', '')}"],
-        sentence=found.sentence,
-        verdict=found.verdict,
-        groups=[", ".join(group) for group in found.named(found.groups)],
-        two_groups=two_groups(found),
+        title=f"{diagnosis.dataset}: which tasks belong together · mtlscale",
+        dataset=diagnosis.dataset,
+        chips=[f"{len(diagnosis.tasks)} tasks", f"encoder {diagnosis.settings.get('encoder', {}).get('name', '')}"],
+        sentence=diagnosis.sentence,
+        verdict=diagnosis.verdict,
+        groups=[", ".join(group) for group in diagnosis.named(diagnosis.groups)],
+        two_groups=two_groups(diagnosis),
         trial=trial,
-        left_out=found.left_out,
+        left_out=diagnosis.left_out,
         drawings=[
             drawing(f"figure-{number}", title, caption, figure, wide=True)
             for number, (title, caption, figure) in enumerate(drawn)
         ],
-        provenance={"data": found.fingerprint, **found.settings, "seconds": f"{found.seconds:.1f}"},
+        provenance={"data": diagnosis.fingerprint, **diagnosis.settings, "seconds": f"{diagnosis.seconds:.1f}"},
         words=DIAGNOSIS,
     )
 
 
-def two_groups(found: Diagnosis) -> str:
+def two_groups(diagnosis: Diagnosis) -> str:
     """Say which two groups are the best, or that two are no better than one."""
-    groups = found.named(found.two_groups)
+    groups = diagnosis.named(diagnosis.two_groups)
     if len(groups) == 1:
         return "Two groups would be no better than one."
     return f"Two groups at most: {' | '.join(', '.join(group) for group in groups)}."
 
 
-def heat_plot(found: Diagnosis, matrix: Matrix, order: Sequence[int]) -> Figure:
+def heat_plot(diagnosis: Diagnosis, matrix: Matrix, order: Sequence[int]) -> Figure:
     """Draw a matrix with tasks in the order of the dendrogram, so that groups are blocks.
 
     The diagonal is left out, as the effect of a task on itself would hide the others.
@@ -83,7 +83,7 @@ def heat_plot(found: Diagnosis, matrix: Matrix, order: Sequence[int]) -> Figure:
     off_diagonal = np.where(np.eye(len(table), dtype=bool), np.nan, table)[np.ix_(order, order)]
     low, high = bounds(off_diagonal)
 
-    names = [label(shortened(found.tasks[task], LONGEST)) for task in order]
+    names = [label(shortened(diagnosis.tasks[task], LONGEST)) for task in order]
     figure = new_plot(160 + 26 * max(6, len(names)))
     figure.add_heatmap(
         z=grid(off_diagonal),
@@ -103,31 +103,31 @@ def heat_plot(found: Diagnosis, matrix: Matrix, order: Sequence[int]) -> Figure:
     return figure
 
 
-def leaves(found: Diagnosis) -> list[int]:
+def leaves(diagnosis: Diagnosis) -> list[int]:
     """Return the tasks in the order of the dendrogram."""
     from scipy.cluster.hierarchy import dendrogram
 
-    return list(dendrogram(_linked(found)[0], no_plot=True)["leaves"] or ())
+    return list(dendrogram(_linked(diagnosis)[0], no_plot=True)["leaves"] or ())
 
 
-def _linked(found: Diagnosis) -> tuple[NDArray[np.float64], float]:
+def _linked(diagnosis: Diagnosis) -> tuple[NDArray[np.float64], float]:
     """Return scipy's linkage of the distances from the largest similarity, and that similarity."""
-    top = max(0.0, *(merge[2] for merge in found.merges))
-    linked = np.array([(a, b, max(0.0, top - value), size) for a, b, value, size in found.merges], dtype=float)
+    top = max(0.0, *(merge[2] for merge in diagnosis.merges))
+    linked = np.array([(a, b, max(0.0, top - value), size) for a, b, value, size in diagnosis.merges], dtype=float)
     linked[:, 2] = np.maximum.accumulate(linked[:, 2])
     return linked, top
 
 
-def dendrogram_plot(found: Diagnosis) -> Figure:
+def dendrogram_plot(diagnosis: Diagnosis) -> Figure:
     """Draw the tasks below each other, joined the further to the right the less alike they are.
 
     The dotted line is 0: tasks that join left of it are a group.
     """
     from scipy.cluster.hierarchy import dendrogram
 
-    linked, top = _linked(found)
+    linked, top = _linked(diagnosis)
     tree = dendrogram(linked, no_plot=True)
-    figure = new_plot(100 + 22 * max(5, len(found.tasks)))
+    figure = new_plot(100 + 22 * max(5, len(diagnosis.tasks)))
 
     start = top * 1.02  # the first merge would stand at the very edge
     for ys, xs in zip(tree["icoord"], tree["dcoord"], strict=True):
@@ -140,7 +140,7 @@ def dendrogram_plot(found: Diagnosis) -> Figure:
             hovertemplate=f"{top - max(xs):.3g}<extra></extra>",
         )
 
-    names = [label(shortened(found.tasks[task], LONGEST)) for task in tree["leaves"] or ()]
+    names = [label(shortened(diagnosis.tasks[task], LONGEST)) for task in tree["leaves"] or ()]
     title = {"text": "mean similarity between what is joined", "standoff": 6}
     figure.update_xaxes(autorange="reversed", title=title, exponentformat="power")
     ticks = [5 + 10 * position for position in range(len(names))]

@@ -12,29 +12,29 @@ from mtlscale.records import Diagnosis
 
 
 def experiment(
-    found: Diagnosis, options: Mapping[str, Any], source: str | None = None, plugins: Sequence[Path] = ()
+    diagnosis: Diagnosis, options: Mapping[str, Any], source: str | None = None, plugins: Sequence[Path] = ()
 ) -> str | None:
     """Write the YAML of an experiment for `mtlscale run`; return None where no groups are suggested.
 
     Args:
-        found: The diagnosis.
+        diagnosis: The diagnosis.
         options: Options of its data set.
         source: The `source` of its data set, if any.
         plugins: Plugin files of the user's own.
     """
     groupings = {
-        label: [", ".join(group) for group in found.named(groups)]
-        for label, groups in (("groups", found.groups), ("two_groups", found.two_groups))
-        if 1 < len(groups) < len(found.tasks)
+        label: [", ".join(group) for group in diagnosis.named(groups)]
+        for label, groups in (("groups", diagnosis.groups), ("two_groups", diagnosis.two_groups))
+        if 1 < len(groups) < len(diagnosis.tasks)
     }
     if groupings.get("two_groups") == groupings.get("groups"):
         groupings.pop("two_groups", None)
     if not groupings:
         return None
 
-    dataset = {"name": found.dataset, "options": dict(options), "source": source}
+    dataset = {"name": diagnosis.dataset, "options": dict(options), "source": source}
     content = {
-        "name": f"groups_{found.dataset}",
+        "name": f"groups_{diagnosis.dataset}",
         "description": "Groups that mtlscale diagnose suggests, against sharing everything and nothing.",
         **({"plugins": [str(path.absolute()) for path in plugins]} if plugins else {}),
         "datasets": [{key: value for key, value in dataset.items() if value}],
@@ -44,8 +44,8 @@ def experiment(
             *({"label": label, "name": "branched", "groups": groups} for label, groups in groupings.items()),
         ],
         "seeds": [0, 1, 2],
-        "model": {"encoder": _encoder(found.settings["encoder"])},
-        "training": {"epochs": 20, "batch_size": found.settings["batch_size"], "lr": found.settings["lr"]},
+        "model": {"encoder": _encoder(diagnosis.settings["encoder"])},
+        "training": {"epochs": 20, "batch_size": diagnosis.settings["batch_size"], "lr": diagnosis.settings["lr"]},
     }
     return _yaml(content)
 

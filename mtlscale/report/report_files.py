@@ -12,7 +12,7 @@ from mtlscale.report.stats.curves import with_epochs
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.studies.studies import studies
 from mtlscale.report.tables.leaderboard import Leaderboard
-from mtlscale.report.tables.method_tables import facts
+from mtlscale.report.tables.method_tables import method_tables
 from mtlscale.report.tables.sheets import Sheet
 
 
@@ -38,18 +38,18 @@ def write_report(
         description: The experiment's description.
     """
     from mtlscale.report.charts.canvas import save
-    from mtlscale.report.charts.interactive import drawn
+    from mtlscale.report.charts.interactive import drawn_rows
     from mtlscale.report.charts.plots import leaderboard_figure, pictures
     from mtlscale.report.formats.html import page
 
     board = Leaderboard.from_records(records) if board is None else board
     if ledger is not None:
-        records = with_epochs(records, {name: drawn(table) for name, table in board.tables.items()}, ledger)
+        records = with_epochs(records, {name: drawn_rows(table) for name, table in board.tables.items()}, ledger)
 
     learned = "".join(
         section.to_markdown(dataset if len(board.tables) > 1 else "")
         for dataset, runs in by_dataset(newest(records)).items()
-        for section in facts(runs, board.known.get(dataset, ()))
+        for section in method_tables(runs, board.published.get(dataset, ()))
     )
     study_text = "".join(study.to_markdown() for study in studies(records, board))
 

@@ -64,9 +64,9 @@ class Results:
         """Return the HTML that notebooks show."""
         if self.records:
             return self.leaderboard()._repr_html_()
-        from mtlscale.report.formats.notebook import nothing
+        from mtlscale.report.formats.notebook import empty_html
 
-        return nothing(self.experiment.name)
+        return empty_html(self.experiment.name)
 
     def page(self, *, live: str = "") -> str:
         """Return the report as one HTML page.

@@ -14,7 +14,7 @@ from mtlscale.config import TaskSuite, UserError
 from mtlscale.data import Batch, Samples, Workers
 from mtlscale.metrics import simulated
 from mtlscale.records import Metrics
-from mtlscale.rl.environments import Act, Collectors, Episode, Fleet, Here, Simulated, check_package
+from mtlscale.rl.environments import Act, Episode, LocalRollouts, RolloutWorkers, Simulated, VectorEnv, check_package
 
 if TYPE_CHECKING:
     from mtlscale.execution import Options
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class CollectsEpisodes(Protocol):
-    """A network that learns from episodes which it asks for."""
+    """Network that learns from episodes which it asks for."""
 
-    def collect_with(self, collectors: Collectors) -> None:
+    def collect_with(self, collectors: RolloutWorkers) -> None:
         """Play with these rollout workers, set before the first epoch."""
         ...
 
@@ -36,11 +36,19 @@ class Simulation:
     An episode of a split begins in the same state whoever plays it, and in none that training has seen.
     """
 
-    def __init__(self, told: Simulated, suite: TaskSuite, workers: Workers, device: torch.device, dtype: torch.dtype):
-        check_package(told.version)
-        self.told, self.suite, self.workers, self.device, self.dtype = told, suite, workers, device, dtype
-        self._fleet = Fleet(told)
-        self._whole = any("return" in task.metrics for task in suite.tasks)
+    def __init__(
+        self, environments: Simulated, suite: TaskSuite, workers: Workers, device: torch.device, dtype: torch.dtype
+    ):
+        check_package(environments.version)
+        self.environments, self.suite, self.workers, self.device, self.dtype = (
+            environments,
+            suite,
+            workers,
+            device,
+            dtype,
+        )
+        self._vector_env = VectorEnv(environments)
+        self._plays_to_end = any("return" in task.metrics for task in suite.tasks)
 
     @classmethod
     def of(cls, suite: TaskSuite, workers: Workers, device: torch.device, dtype: torch.dtype) -> Simulation | None:
@@ -63,7 +71,7 @@ class Simulation:
     @property
     def replaced(self) -> int:
         """The number of worlds that broke and were replaced."""
-        return self._fleet.replaced
+        return self._vector_env.replaced
 
     @torch.no_grad()
     def measured(self, model: MultiTaskModule, split: str) -> Metrics:
@@ -71,8 +79,8 @@ class Simulation:
 
         All workers have to call it. The network is left in evaluation mode.
         """
-        count = self.told.episodes.get(split, 0)
-        if self.told.positions == "fixed":
+        count = self.environments.episodes.get(split, 0)
+        if self.environments.positions == "fixed":
             count = min(count, 1)  # further episodes would be the same
         if not count:
             return {task.name: dict.fromkeys(simulated(task), math.nan) for task in self.suite.tasks}
@@ -82,8 +90,8 @@ class Simulation:
 
         # Each task once at a time, however many workers there are: a row's last digits depend on the rows beside it.
         numbers = range(self.workers.rank, count, self.workers.size)
-        goals = [(name, self.told.goal(split, number)) for number in numbers for name in names]
-        played = self._fleet.play(goals, self._acts(model), width=len(names), to_success=not self._whole)
+        goals = [(name, self.environments.goal(split, number)) for number in numbers for name in names]
+        played = self._vector_env.play(goals, self._acts(model), width=len(names), to_success=not self._plays_to_end)
 
         sums = torch.zeros(len(names), 2, dtype=torch.float64)
         for episode in played:
@@ -102,8 +110,8 @@ class Simulation:
         The network is left in evaluation mode.
         """
         model.eval()
-        orders = [(task.name, self.told.goal(split, 0)) for task in self.suite.tasks]
-        return self._fleet.play(orders, self._acts(model), width=len(orders), to_success=True)
+        orders = [(task.name, self.environments.goal(split, 0)) for task in self.suite.tasks]
+        return self._vector_env.play(orders, self._acts(model), width=len(orders), to_success=True)
 
     def _acts(self, model: MultiTaskModule) -> Act:
         def act(tasks: Sequence[str], numbers: Sequence[int], steps: Sequence[int], inputs: np.ndarray) -> np.ndarray:
@@ -128,7 +136,7 @@ class EpisodeEvaluator:
 
     def __init__(self, simulation: Simulation | None) -> None:
         self.simulation = simulation
-        self.collectors: Collectors = Here()
+        self.collectors: RolloutWorkers = LocalRollouts()
         self._model: MultiTaskModule | None = None
 
     def attach(self, model: MultiTaskModule) -> None:
@@ -136,7 +144,7 @@ class EpisodeEvaluator:
         if isinstance(model, CollectsEpisodes):
             model.collect_with(self.collectors)
 
-    def use(self, collectors: Collectors) -> None:
+    def use(self, collectors: RolloutWorkers) -> None:
         """Let these rollout workers play from now on."""
         self.collectors = collectors
         if self._model is not None:

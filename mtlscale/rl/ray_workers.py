@@ -7,15 +7,23 @@ from typing import Any
 
 import ray
 
-from mtlscale.rl.environments import Acting, Collector, Collectors, Episode, Here, Order, Simulated
+from mtlscale.rl.environments import (
+    Episode,
+    EpisodeRequest,
+    LocalRollouts,
+    PolicyFactory,
+    RolloutWorker,
+    RolloutWorkers,
+    Simulated,
+)
 
 
-def collectors_of(count: int) -> Collectors:
+def collectors_of(count: int) -> RolloutWorkers:
     """Return `count` Ray actors as collectors; with 0, this process itself."""
-    return RayCollectors(count) if count else Here()
+    return RayRolloutWorkers(count) if count else LocalRollouts()
 
 
-class RayCollectors:
+class RayRolloutWorkers:
     """Rollout workers: Ray actors that keep their environments from round to round.
 
     They start when first asked and end with their owner, or by `close`. None of them reserves a CPU in Ray: the process
@@ -27,14 +35,16 @@ class RayCollectors:
         self._actors: list[Any] = []
         self._replaced: list[int] = []
 
-    def __call__(self, simulated: Simulated, acting: Acting, orders: Sequence[Order]) -> list[Episode]:
+    def __call__(self, simulated: Simulated, policy: PolicyFactory, orders: Sequence[EpisodeRequest]) -> list[Episode]:
         if not self._actors:
-            remote = ray.remote(num_cpus=0, max_restarts=2, scheduling_strategy="SPREAD")(_Player)
+            remote = ray.remote(num_cpus=0, max_restarts=2, scheduling_strategy="SPREAD")(_RolloutActor)
             self._actors = [remote.remote() for _ in range(self.count)]
 
-        policy = ray.put(acting)
+        policy_ref = ray.put(policy)
         parts = [list(orders[actor_index :: self.count]) for actor_index in range(self.count)]
-        pending = [actor.play.remote(simulated, policy, part) for actor, part in zip(self._actors, parts, strict=True)]
+        pending = [
+            actor.play.remote(simulated, policy_ref, part) for actor, part in zip(self._actors, parts, strict=True)
+        ]
         played = ray.get(pending)
         self._replaced = [replaced for _, replaced in played]
 
@@ -53,15 +63,17 @@ class RayCollectors:
         self._actors = []
 
 
-class _Player:
+class _RolloutActor:
     """Rollout worker that runs in an actor."""
 
     def __init__(self) -> None:
         import torch
 
         torch.set_num_threads(1)
-        self._collector = Collector()
+        self._worker = RolloutWorker()
 
-    def play(self, simulated: Simulated, acting: Acting, orders: Sequence[Order]) -> tuple[list[Episode], int]:
+    def play(
+        self, simulated: Simulated, policy: PolicyFactory, orders: Sequence[EpisodeRequest]
+    ) -> tuple[list[Episode], int]:
         """Return the episodes of the orders, and how many environments have broken so far."""
-        return (self._collector.play(simulated, acting, orders) if orders else []), self._collector.replaced
+        return (self._worker.play(simulated, policy, orders) if orders else []), self._worker.replaced

@@ -9,7 +9,7 @@ import numpy as np
 
 from mtlscale.config import UserError
 from mtlscale.report.charts.canvas import save
-from mtlscale.rl.environments import GOAL, HAND, OBSERVATIONS, CannotRender, Episode, Replay, Simulated, rendered
+from mtlscale.rl.environments import GOAL, HAND, OBSERVATIONS, CannotRender, Episode, EpisodeReplay, Simulated, rendered
 from mtlscale.rl.evaluation import EpisodeEvaluator
 from mtlscale.rl.report.episode_figures import Strip, Trajectory, strip_figure, trajectory_figure
 
@@ -27,7 +27,7 @@ def draw_episodes(trainer: Trainer, folder: Path) -> None:
     simulation = trainer.evaluator.simulation if isinstance(trainer.evaluator, EpisodeEvaluator) else None
     if simulation is None:
         return
-    path, run, simulated = folder / "episodes.png", trainer.run, simulation.told
+    path, run, simulated = folder / "episodes.png", trainer.run, simulation.environments
     try:
         with trainer.session.chosen():
             episodes = simulation.first_episodes(trainer.model)
@@ -40,7 +40,9 @@ def draw_episodes(trainer: Trainer, folder: Path) -> None:
 
     shown = [frame_steps(len(episode)) for episode in episodes]
     goal = simulated.goal("test", 0)
-    replays = [Replay(played.task, goal, played.actions, steps) for played, steps in zip(episodes, shown, strict=True)]
+    replays = [
+        EpisodeReplay(played.task, goal, played.actions, steps) for played, steps in zip(episodes, shown, strict=True)
+    ]
 
     try:
         frames = rendered(simulated, replays)
@@ -61,9 +63,9 @@ def frame_steps(length: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(np.linspace(0, length, FRAMES).round().astype(int).tolist()))
 
 
-def hand_trajectory(told: Simulated, episode: Episode) -> Trajectory:
+def hand_trajectory(environments: Simulated, episode: Episode) -> Trajectory:
     """Return an episode's trajectory in metres, from its inputs before they were normalised."""
-    observations = episode.inputs[:, :OBSERVATIONS] * np.array(told.std) + np.array(told.mean)
+    observations = episode.inputs[:, :OBSERVATIONS] * np.array(environments.std) + np.array(environments.mean)
     return Trajectory(
         task=episode.task,
         success=episode.success,

@@ -61,14 +61,14 @@ def over_batch(
         if tasks == 1:
             weights[index] = 1.0
             answers[(0, *index)] = True
-        elif np.isfinite(matrices[index]).all() and all(_known(column[index]) for column in columns):
+        elif np.isfinite(matrices[index]).all() and all(_is_valid(column[index]) for column in columns):
             weights[index], *solved_flags = solve(matrices[index], *(column[index] for column in columns))
             answers[(slice(None), *index)] = solved_flags
 
     return (restore(torch.from_numpy(weights), gramian), *torch.from_numpy(answers).to(gramian.device).unbind(0))
 
 
-def _known(column: Array) -> bool:
+def _is_valid(column: Array) -> bool:
     """Return whether a vector [T] is finite, or a setting [] at least a number."""
     return bool(np.isfinite(column).all() if column.ndim else not np.isnan(column))
 

@@ -21,7 +21,7 @@ from mtlscale.solvers._gramian_common import (
     uniform,
 )
 
-LEFT = 1e-2  # without an exact answer, the least sum of the weights over the sum of their sizes
+MIN_REMAINDER = 1e-2  # without an exact answer, the least sum of the weights over the sum of their sizes
 
 
 def imtl_g_weights(gramian: Tensor, *, precision: float | Tensor = DOUBLE) -> Solution:
@@ -63,7 +63,7 @@ def _imtl_g(gramian: Array, precision: Array) -> tuple[Array, bool]:
         solution -= flat @ (flat.T @ solution)
 
     total = solution.sum()
-    if abs(total) <= (VANISHED if equal else LEFT) * np.abs(solution).sum():
+    if abs(total) <= (VANISHED if equal else MIN_REMAINDER) * np.abs(solution).sum():
         return np.zeros(len(rows)), False
     return solution / total, equal
 

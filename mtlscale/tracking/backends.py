@@ -19,30 +19,32 @@ from mtlscale.tracking.entries import Entry, Input
 _METRICS_PER_CALL = 800  # MLflow takes 1,000 values in a call, parameters and tags among them
 
 
-class Lane(Protocol):
+class Backend(Protocol):
     """Writer of entries; `made` is called for each new run, with MLflow's id in the entry."""
 
-    together: int  # number of entries that are best written at once
+    batch_size: int  # number of entries that are best written at once
 
-    def write(self, entries: Sequence[Entry], made: Callable[[Entry], None]) -> None: ...
+    def write(self, entries: Sequence[Entry], on_created: Callable[[Entry], None]) -> None: ...
 
 
-def lane_of(client: Any, experiment_id: str) -> Lane:
+def lane_of(client: Any, experiment_id: str) -> Backend:
     """Return the fastest backend for this client's URI."""
     try:
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
     except ImportError:  # mlflow-skinny has no database
-        return ClientLane(client, experiment_id)
+        return ClientBackend(client, experiment_id)
     store = client._tracking_client.store
     return (
-        DatabaseLane(store, experiment_id) if isinstance(store, SqlAlchemyStore) else ClientLane(client, experiment_id)
+        DatabaseBackend(store, experiment_id)
+        if isinstance(store, SqlAlchemyStore)
+        else ClientBackend(client, experiment_id)
     )
 
 
-class ClientLane:
+class ClientBackend:
     """Backend of MLflow's client; it writes a run's status last, so a FINISHED run is complete."""
 
-    together = 1
+    batch_size = 1
 
     def __init__(self, client: Any, experiment_id: str) -> None:
         from mlflow.entities import Metric, Param, RunTag
@@ -50,15 +52,15 @@ class ClientLane:
         self._client, self._id = client, experiment_id
         self._metric, self._param, self._tag = Metric, Param, RunTag
 
-    def write(self, entries: Sequence[Entry], made: Callable[[Entry], None]) -> None:
+    def write(self, entries: Sequence[Entry], on_created: Callable[[Entry], None]) -> None:
         for entry in entries:
-            self._write(entry, made)
+            self._write(entry, on_created)
 
-    def _write(self, entry: Entry, made: Callable[[Entry], None]) -> None:
+    def _write(self, entry: Entry, on_created: Callable[[Entry], None]) -> None:
         client, tags = self._client, entry.tags
         if not entry.mine:
             entry.mine = client.create_run(self._id, start_time=entry.started, tags=tags).info.run_id
-            made(entry)
+            on_created(entry)
             tags = {}
         elif entry.ended is None and entry.status == "RUNNING" and entry.params:
             client.update_run(entry.mine, status="RUNNING")  # started earlier and now resumed
@@ -85,26 +87,26 @@ class ClientLane:
         if entry.ended is not None:
             client.set_terminated(entry.mine, entry.status, entry.ended)
 
-    def _input(self, one: Input) -> Any:
+    def _input(self, dataset_input: Input) -> Any:
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
-        dataset = Dataset(one.name, one.digest, "code", one.source)
-        return DatasetInput(dataset, [InputTag("mlflow.data.context", one.context)])
+        dataset = Dataset(dataset_input.name, dataset_input.digest, "code", dataset_input.source)
+        return DatasetInput(dataset, [InputTag("mlflow.data.context", dataset_input.context)])
 
 
-class DatabaseLane:
+class DatabaseBackend:
     """Backend of MLflow's models of its own tables: it writes all entries in one transaction, or none."""
 
-    together = 32
+    batch_size = 32
 
     def __init__(self, store: Any, experiment_id: str) -> None:
         from mlflow.store.tracking.dbmodels import models
 
         self._store, self._id, self._models = store, experiment_id, models
         self._artifacts = store.get_experiment(experiment_id).artifact_location
-        self._known: dict[Input, str] = {}  # MLflow's ids of data sets
+        self._known_runs: dict[Input, str] = {}  # MLflow's ids of data sets
 
-    def write(self, entries: Sequence[Entry], made: Callable[[Entry], None]) -> None:
+    def write(self, entries: Sequence[Entry], on_created: Callable[[Entry], None]) -> None:
         new_entries = [entry for entry in entries if not entry.mine]
         ids = {id(entry): entry.mine or uuid.uuid4().hex for entry in entries}
         existing = [entry for entry in entries if entry.mine]
@@ -113,7 +115,7 @@ class DatabaseLane:
         datasets = self._datasets({data for entry in entries for data in entry.inputs})
         timestamp = int(time.time() * 1000)
         with self._store.ManagedSessionMaker(read_only=False) as session:
-            table = _Rows(session, self._models, {entry.mine for entry in existing})
+            table = _Transaction(session, self._models, {entry.mine for entry in existing})
             table.insert("SqlRun", [self._run(entry, ids[id(entry)]) for entry in new_entries])
             table.update_runs(existing)
             for name, kind in (("SqlTag", "tags"), ("SqlParam", "params")):
@@ -123,7 +125,7 @@ class DatabaseLane:
 
         for entry in new_entries:
             entry.mine = ids[id(entry)]
-            made(entry)
+            on_created(entry)
 
     def _datasets(self, inputs: set[Input]) -> dict[Input, str]:
         """Return MLflow's ids of these data sets.
@@ -134,7 +136,7 @@ class DatabaseLane:
 
         model = self._models.SqlDataset
         for _ in range(2):
-            missing = sorted({(data.name, data.digest): data for data in inputs - set(self._known)}.values())
+            missing = sorted({(data.name, data.digest): data for data in inputs - set(self._known_runs)}.values())
             if not missing:
                 break
             with contextlib.suppress(IntegrityError), self._store.ManagedSessionMaker(read_only=False) as session:
@@ -143,22 +145,22 @@ class DatabaseLane:
                     (name, digest): uid for name, digest, uid in query.filter(model.experiment_id == int(self._id))
                 }
                 rows = [self._dataset(data) for data in missing if (data.name, data.digest) not in stored]
-                _Rows(session, self._models, set()).insert("SqlDataset", rows)
+                _Transaction(session, self._models, set()).insert("SqlDataset", rows)
                 stored |= {(row["name"], row["digest"]): row["dataset_uuid"] for row in rows}
-            self._known |= {
+            self._known_runs |= {
                 data: stored[data.name, data.digest] for data in inputs if (data.name, data.digest) in stored
             }
 
-        return self._known
+        return self._known_runs
 
-    def _dataset(self, one: Input) -> dict[str, Any]:
+    def _dataset(self, dataset_input: Input) -> dict[str, Any]:
         return {
             "dataset_uuid": uuid.uuid4().hex,
             "experiment_id": int(self._id),
-            "name": one.name,
-            "digest": one.digest,
+            "name": dataset_input.name,
+            "digest": dataset_input.digest,
             "dataset_source_type": "code",
-            "dataset_source": one.source,
+            "dataset_source": dataset_input.source,
             "dataset_schema": None,
             "dataset_profile": None,
         }
@@ -168,11 +170,11 @@ class DatabaseLane:
 
         return str(append_to_uri_path(self._artifacts, mine, self._store.ARTIFACTS_FOLDER_NAME))
 
-    def _log_files(self, entries: Iterable[Entry], ids: dict[int, str], known: Sequence[Entry]) -> None:
+    def _log_files(self, entries: Iterable[Entry], ids: dict[int, str], existing: Sequence[Entry]) -> None:
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         with_files = [entry for entry in entries if entry.files or entry.texts]
-        existing_ids = [entry.mine for entry in known if entry.files or entry.texts]
+        existing_ids = [entry.mine for entry in existing if entry.files or entry.texts]
         locations: dict[str, str] = {}
         if existing_ids:
             run = self._models.SqlRun
@@ -224,11 +226,11 @@ class DatabaseLane:
         return list(rows.values())
 
 
-class _Rows:
+class _Transaction:
     """Rows of one transaction; `known` holds the existing runs, whose rows may have to be changed."""
 
-    def __init__(self, session: Any, models: Any, known: set[str]) -> None:
-        self._session, self._models, self._known = session, models, known
+    def __init__(self, session: Any, models: Any, existing_runs: set[str]) -> None:
+        self._session, self._models, self._existing_runs = session, models, existing_runs
 
     def insert(self, name: str, rows: list[dict[str, Any]]) -> None:
         from sqlalchemy import insert
@@ -249,7 +251,7 @@ class _Rows:
     def put(self, name: str, values: list[tuple[str, str, str]]) -> None:
         """Write tags or parameters (run, key, value): an existing tag changes, an existing parameter stays."""
         model = getattr(self._models, name)
-        existing_runs = {run for run, _, _ in values} & self._known
+        existing_runs = {run for run, _, _ in values} & self._existing_runs
         existing_keys: set[tuple[str, str]] = set()
         if existing_runs:
             query = self._session.query(model.run_uuid, model.key).filter(model.run_uuid.in_(existing_runs))
@@ -263,7 +265,7 @@ class _Rows:
     def put_inputs(self, inputs: list[tuple[str, str, str]]) -> None:
         """Write inputs (run, MLflow's id of a data set, context), each once."""
         model, stored = self._models.SqlInput, set[tuple[str, str]]()
-        if existing_runs := {run for run, _, _ in inputs} & self._known:
+        if existing_runs := {run for run, _, _ in inputs} & self._existing_runs:
             query = self._session.query(model.destination_id, model.source_id)
             stored = {(run, dataset_id) for run, dataset_id in query.filter(model.destination_id.in_(existing_runs))}
 
@@ -287,7 +289,7 @@ class _Rows:
         """Write every value, and per run and key the latest one, which MLflow's tables of runs show."""
         model = self._models.SqlLatestMetric
         stored: dict[tuple[str, str], tuple[int, int, float]] = {}
-        if existing_runs := set(metrics) & self._known:
+        if existing_runs := set(metrics) & self._existing_runs:
             columns = (model.run_uuid, model.key, model.step, model.timestamp, model.value)
             query = self._session.query(*columns).filter(model.run_uuid.in_(existing_runs))
             stored = {(run, key): (step, stamp, value) for run, key, step, stamp, value in query}
@@ -298,16 +300,18 @@ class _Rows:
                 row = {"run_uuid": mlflow_id, **value}
                 rows.append(row)
                 newest = latest.get((mlflow_id, row["key"]))
-                if newest is None or _order(row) > _order(newest):
+                if newest is None or _metric_order(row) > _metric_order(newest):
                     latest[mlflow_id, row["key"]] = row
 
         self.insert("SqlMetric", rows)
         self.insert("SqlLatestMetric", [row for run_and_key, row in latest.items() if run_and_key not in stored])
         newer = [
-            row for run_and_key, row in latest.items() if run_and_key in stored and _order(row) > stored[run_and_key]
+            row
+            for run_and_key, row in latest.items()
+            if run_and_key in stored and _metric_order(row) > stored[run_and_key]
         ]
         self._update("SqlLatestMetric", newer)
 
 
-def _order(row: dict[str, Any]) -> tuple[int, int, float]:
+def _metric_order(row: dict[str, Any]) -> tuple[int, int, float]:
     return row["step"], row["timestamp"], row["value"]

@@ -23,7 +23,7 @@ _FILES = (RECORD, MODEL, "pictures.png", "predictions.html", "episodes.png", "er
 
 
 @dataclass
-class Told:
+class RunUpdate:
     """Update of a run that is not in MLflow yet.
 
     `folder` is where a run that has ended left its files.
@@ -161,22 +161,22 @@ def end_tags(record: RunRecord) -> dict[str, str]:
     }
 
 
-def files_of(told: Told) -> tuple[tuple[Path, ...], dict[str, str]]:
+def files_of(update: RunUpdate) -> tuple[tuple[Path, ...], dict[str, str]]:
     """Return the files in a run's folder that MLflow keeps, and the record of a run that failed before it had one."""
-    folder, record = told.folder, told.record
+    folder, record = update.folder, update.record
     files = () if folder is None else tuple(folder / name for name in _FILES if (folder / name).exists())
     has_record = any(file.name == RECORD for file in files)
     return files, {} if has_record or record is None else {RECORD: record.model_dump_json()}
 
 
-def trial_entry(told: Told, parent: str, about: Mapping[str, str]) -> Entry:
+def trial_entry(update: RunUpdate, parent: str, about: Mapping[str, str]) -> Entry:
     """Return the entry of a trial: its settings and its score, without its epochs."""
-    run, record = told.run, told.record
+    run, record = update.run, update.record
     assert record is not None
 
     values = {"seconds": record.seconds, "epochs": float(len(record.epochs))}
-    if told.score is not None:
-        values["val.score"] = float(told.score)
+    if update.score is not None:
+        values["val.score"] = float(update.score)
 
     return Entry(
         run.run_id,

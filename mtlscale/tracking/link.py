@@ -20,17 +20,17 @@ def link(uri: str, run_id: str) -> str | None:
 
     It is None if the database is not SQLite, or does not know the run.
     """
-    ids = _found(uri, run_id)
+    ids = _find_run(uri, run_id)
     return None if ids is None else f"#/experiments/{ids[0]}/runs/{ids[1]}"
 
 
 def methods_link(uri: str, run_id: str) -> str | None:
     """Return the end of the address of the table that compares the methods of the run's experiment."""
-    ids = _found(uri, run_id)
+    ids = _find_run(uri, run_id)
     return None if ids is None else route(str(ids[0]))
 
 
-def _found(uri: str, run_id: str) -> tuple[int, str] | None:
+def _find_run(uri: str, run_id: str) -> tuple[int, str] | None:
     """Return MLflow's ids of the run's experiment and of the run, or None."""
     path = Path(uri.removeprefix("sqlite:///"))
     if not uri.startswith("sqlite:///") or not path.is_file():

@@ -21,11 +21,11 @@ RUNS_PER_PAGE = 1000
 _AT_ONCE = 16  # files requested from a server at the same time
 
 
-def _say(text: str) -> None:
+def _warn(text: str) -> None:
     logging.getLogger("mtlscale.tracking").warning(text)
 
 
-def experiments(uri: str, *, tell: Callable[[str], None] = _say) -> list[str]:
+def experiments(uri: str, *, tell: Callable[[str], None] = _warn) -> list[str]:
     """Return the names of the experiments that mtlscale has written there, oldest first.
 
     Raises:
@@ -42,7 +42,7 @@ def read_records(
     dataset: str | None = None,
     method: str | None = None,
     seed: int | None = None,
-    tell: Callable[[str], None] = _say,
+    tell: Callable[[str], None] = _warn,
 ) -> list[RunRecord]:
     """Return the records of runs that have ended, in the order of their experiment's plan.
 
@@ -58,7 +58,7 @@ def read_records(
         UserError: No MLflow answers within ten seconds, or the experiment does not exist or is not mtlscale's.
     """
     with _reading(uri, tell) as client:
-        chosen = _chosen(client, uri, experiment, tell)
+        chosen = _select_experiments(client, uri, experiment, tell)
         conditions = [f"tags.`mtlscale.{key}` = {_quoted(value)}" for key, value in
                       (("kind", "run"), ("dataset", dataset), ("method", method)) if value is not None]  # fmt: skip
         if seed is not None:
@@ -69,7 +69,7 @@ def read_records(
             for run in pages(client, list(chosen), " and ".join(conditions))
             if "mtlscale.status" in run.data.tags and run.info.status in ("FINISHED", "FAILED")
         ]
-        texts = _texts([run.info for run in runs], RECORD, uri)
+        texts = _artifact_texts([run.info for run in runs], RECORD, uri)
 
         records_by_experiment: dict[str, list[RunRecord]] = {experiment_id: [] for experiment_id in chosen}
         unreadable = 0
@@ -93,13 +93,13 @@ def read_records(
         ]
 
 
-def read_experiment(uri: str, name: str, *, tell: Callable[[str], None] = _say) -> Experiment | None:
+def read_experiment(uri: str, name: str, *, tell: Callable[[str], None] = _warn) -> Experiment | None:
     """Return the experiment as it was run, for its baseline, reference and choice of metrics.
 
     It is None if this version cannot read it.
     """
     with _reading(uri, tell) as client:
-        ((_, parent),) = _chosen(client, uri, name, tell).values()
+        ((_, parent),) = _select_experiments(client, uri, name, tell).values()
         try:
             return Experiment.model_validate(read_settings(client, parent, uri))
         except ValueError:
@@ -108,7 +108,7 @@ def read_experiment(uri: str, name: str, *, tell: Callable[[str], None] = _say) 
 
 def read_settings(client: Any, parent: str, uri: str) -> dict[str, Any]:
     """Return the experiment's file as it was written last; empty if there is none."""
-    (text,) = _texts([client.get_run(parent).info], SETTINGS, uri)
+    (text,) = _artifact_texts([client.get_run(parent).info], SETTINGS, uri)
     with contextlib.suppress(ValueError):
         settings = json.loads(text or b"")
         if isinstance(settings, dict):
@@ -152,18 +152,18 @@ def _reading(uri: str, tell: Callable[[str], None]) -> Iterator[Any]:
         raise UserError(f"MLflow at {uri} cannot be read: {str(error).splitlines()[0][:200]}") from None
     except Exception as error:
         if client is None or isinstance(error, MlflowException):
-            raise UserError(f"MLflow at {uri} cannot be read: {_first(error)}") from None
+            raise UserError(f"MLflow at {uri} cannot be read: {_first_line(error)}") from None
         raise
 
 
-def _first(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     text = (str(error).splitlines() or [type(error).__name__])[0][:200]
     return f"{text}; `mlflow db upgrade` mends it" if "schema" in text else text
 
 
 def _ours(client: Any) -> dict[str, tuple[str, str]]:
     """Return MLflow's id of each of our experiments -> its name, and MLflow's id of its own run."""
-    experiment_names = {experiment.experiment_id: experiment.name for experiment in _all(client)}
+    experiment_names = {experiment.experiment_id: experiment.name for experiment in _all_experiments(client)}
     parent_runs = pages(client, list(experiment_names), "tags.`mtlscale.kind` = 'experiment'")
     parents = {run.info.experiment_id: run.info.run_id for run in parent_runs}
     return {
@@ -172,11 +172,11 @@ def _ours(client: Any) -> dict[str, tuple[str, str]]:
     }
 
 
-def _number(place: str) -> tuple[int, str]:
-    return (int(place), "") if place.isdigit() else (0, place)
+def _number(source: str) -> tuple[int, str]:
+    return (int(source), "") if source.isdigit() else (0, source)
 
 
-def _all(client: Any) -> Iterator[Any]:
+def _all_experiments(client: Any) -> Iterator[Any]:
     token = None
     while True:
         page = client.search_experiments(page_token=token)
@@ -186,7 +186,9 @@ def _all(client: Any) -> Iterator[Any]:
             return
 
 
-def _chosen(client: Any, uri: str, name: str | None, tell: Callable[[str], None]) -> dict[str, tuple[str, str]]:
+def _select_experiments(
+    client: Any, uri: str, name: str | None, tell: Callable[[str], None]
+) -> dict[str, tuple[str, str]]:
     """Return the experiments to read, and tell the names of those that are not ours."""
     own_experiments = _ours(client)
     if name is not None:
@@ -208,7 +210,7 @@ def _chosen(client: Any, uri: str, name: str | None, tell: Callable[[str], None]
 
     foreign_names = [
         foreign.name
-        for foreign in _all(client)
+        for foreign in _all_experiments(client)
         if foreign.experiment_id not in own_experiments and foreign.experiment_id != "0"
     ]
     if foreign_names:
@@ -255,7 +257,7 @@ def _as_planned(records: Sequence[RunRecord], settings: dict[str, Any]) -> list[
     return sorted(records, key=place)
 
 
-def _texts(runs: Sequence[Any], name: str, uri: str) -> list[bytes | None]:
+def _artifact_texts(runs: Sequence[Any], name: str, uri: str) -> list[bytes | None]:
     """Return a file of each of these runs, None for a run that has none.
 
     Local files are read where they are; others are downloaded, many at once.

@@ -16,7 +16,7 @@ from mtlscale.tracking.reader import pages
 
 _MODEL = "mtlscale.model_run"
 SEARCH = "search"  # the row above all trials
-_OWN = (
+_EXCLUDED_PARAMS = (
     "seed",
     "dataset.split",
     "dataset",
@@ -48,7 +48,7 @@ class Row:
         return "FINISHED" if self.finished else "FAILED"
 
 
-class Place(NamedTuple):
+class RunKey(NamedTuple):
     """Position of a run: its labels and the settings that it shares with other seeds; `params` is None for trials."""
 
     dataset: str
@@ -56,13 +56,13 @@ class Place(NamedTuple):
     params: Mapping[str, str] | None
 
     @classmethod
-    def of(cls, dataset: str, method: str, spec: Mapping[str, Any]) -> Place:
+    def of(cls, dataset: str, method: str, spec: Mapping[str, Any]) -> RunKey:
         return cls.of_params(dataset, method, knobs_of(spec))
 
     @classmethod
-    def of_params(cls, dataset: str, method: str, params: Mapping[str, str]) -> Place:
+    def of_params(cls, dataset: str, method: str, params: Mapping[str, str]) -> RunKey:
         """Return the position of a run from the parameters that MLflow has of it."""
-        return cls(dataset, method, {key: value for key, value in params.items() if key not in _OWN})
+        return cls(dataset, method, {key: value for key, value in params.items() if key not in _EXCLUDED_PARAMS})
 
     @property
     def key(self) -> str:
@@ -74,7 +74,7 @@ class Place(NamedTuple):
 
 
 @dataclass
-class _Known:
+class _KnownRow:
     """Row that MLflow has."""
 
     mine: str
@@ -83,7 +83,7 @@ class _Known:
     model: str = ""  # our run_id of the run whose model MLflow has
 
 
-class Rows:
+class SummaryRuns:
     """Map from the rows of an experiment to MLflow runs; it also makes the entries that complete the rows.
 
     Runs of the same label with other settings, of an earlier version of the file, have a row of their own.
@@ -91,39 +91,41 @@ class Rows:
 
     def __init__(self, owner: str, about: Mapping[str, str]) -> None:
         self._owner, self._about = owner, about
-        self._known: dict[str, _Known] = {}
+        self._known_rows: dict[str, _KnownRow] = {}
 
     def load(self, client: Any, experiment_id: str) -> None:
         """Load the rows that an earlier driver has made."""
         condition = f"tags.`mtlscale.owner` = '{self._owner}' and tags.`mtlscale.row` != ''"
         for run in pages(client, [experiment_id], condition):
-            stored_row = _Known(run.info.run_id, run.info.status, dict(run.data.metrics), run.data.tags.get(_MODEL, ""))
-            self._known.setdefault(run.data.tags["mtlscale.row"], stored_row)
+            stored_row = _KnownRow(
+                run.info.run_id, run.info.status, dict(run.data.metrics), run.data.tags.get(_MODEL, "")
+            )
+            self._known_rows.setdefault(run.data.tags["mtlscale.row"], stored_row)
 
-    def above(self, place: Place) -> str:
+    def above(self, key: RunKey) -> str:
         """Return MLflow's id of the row above the runs of a position; `missing` has created it."""
-        return self._known[place.key].mine
+        return self._known_rows[key.key].mine
 
-    def missing(self, places: Iterable[Place]) -> Iterator[list[Entry]]:
+    def missing(self, places: Iterable[RunKey]) -> Iterator[list[Entry]]:
         """Yield the entries of rows that do not exist yet.
 
         Each list must be written, and its entries passed to `made`, before the next is requested.
         """
-        new_positions = {position.key: position for position in places if position.key not in self._known}
+        new_positions = {position.key: position for position in places if position.key not in self._known_rows}
         has_trials = any(position.params is None for position in new_positions.values())
-        if has_trials and SEARCH not in self._known:
+        if has_trials and SEARCH not in self._known_rows:
             yield [self._entry(SEARCH, SEARCH, {"mtlscale.kind": "search"}, {})]
         if new_positions:
             yield [self._labelled(position) for position in new_positions.values()]
 
-    def made(self, entry: Entry) -> None:
-        self._known[entry.tags["mtlscale.row"]] = _Known(entry.mine)
+    def created(self, entry: Entry) -> None:
+        self._known_rows[entry.tags["mtlscale.row"]] = _KnownRow(entry.mine)
 
     def changed(self, rows: Iterable[Row]) -> list[Entry]:
         """Return the values of these rows that MLflow lacks; nothing for rows without a run in MLflow."""
         entries = []
         for row in rows:
-            stored = self._known.get(Place.of(row.dataset, row.method, row.settings).key)
+            stored = self._known_rows.get(RunKey.of(row.dataset, row.method, row.settings).key)
             if stored is None:
                 continue
 
@@ -147,14 +149,14 @@ class Rows:
         """Return the rows whose best run has no model in MLflow yet."""
         lacking = []
         for row in rows:
-            stored = self._known.get(Place.of(row.dataset, row.method, row.settings).key)
+            stored = self._known_rows.get(RunKey.of(row.dataset, row.method, row.settings).key)
             if stored is not None and row.best and stored.model != row.best:
                 lacking.append(row)
         return lacking
 
     def has_model(self, row: Row, uri: str) -> Entry:
         """Note that the row's best run has a model now, and return the entry that says so."""
-        stored = self._known[Place.of(row.dataset, row.method, row.settings).key]
+        stored = self._known_rows[RunKey.of(row.dataset, row.method, row.settings).key]
         stored.model = row.best
         ended = None if stored.status == "RUNNING" else milliseconds()
         tags = {"mtlscale.model": uri, _MODEL: row.best}
@@ -163,19 +165,19 @@ class Rows:
     def ended(self, status: str) -> list[Entry]:
         """End all running rows, since nothing more will be written: a search ends as the experiment did."""
         entries = []
-        for stored in self._known.values():
+        for stored in self._known_rows.values():
             if stored.status == "RUNNING":
                 stored.status = status
                 entries.append(Entry("", stored.mine, status=status, ended=milliseconds()))
         return entries
 
-    def _labelled(self, place: Place) -> Entry:
-        name, is_search = row_name(place.dataset, place.method), place.params is None
-        tags = {"mtlscale.kind": "row", "mtlscale.dataset": place.dataset, "mtlscale.method": place.method}
+    def _labelled(self, key: RunKey) -> Entry:
+        name, is_search = row_name(key.dataset, key.method), key.params is None
+        tags = {"mtlscale.kind": "row", "mtlscale.dataset": key.dataset, "mtlscale.method": key.method}
         if is_search:
-            tags |= {"mtlscale.kind": "search", "mlflow.parentRunId": self._known[SEARCH].mine}
-        plain = {"dataset": place.dataset, "method": place.method, "label": name}
-        return self._entry(place.key, name, tags, {**(place.params or {}), **plain})
+            tags |= {"mtlscale.kind": "search", "mlflow.parentRunId": self._known_rows[SEARCH].mine}
+        plain = {"dataset": key.dataset, "method": key.method, "label": name}
+        return self._entry(key.key, name, tags, {**(key.params or {}), **plain})
 
     def _entry(self, key: str, name: str, tags: Mapping[str, str], params: Mapping[str, str]) -> Entry:
         row_tags = {"mlflow.runName": name, "mtlscale.owner": self._owner, "mtlscale.row": key}

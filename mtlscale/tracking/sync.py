@@ -7,7 +7,7 @@ from itertools import islice
 
 from mtlscale.config import Experiment, UserError
 from mtlscale.records import Home, Ledger, RunRecord, score
-from mtlscale.tracking.entries import Told
+from mtlscale.tracking.entries import RunUpdate
 from mtlscale.tracking.summary_runs import Row
 from mtlscale.tracking.writer import Writer
 
@@ -45,10 +45,10 @@ def sync(
 
     writer = Writer(experiment, home)
     writer.connect()
-    stored = writer.there()
+    stored = writer.statuses()
 
     runs = (
-        Told(record.as_run(), record=record, folder=home.run(record.run_id))
+        RunUpdate(record.as_run(), record=record, folder=home.run(record.run_id))
         for record in _missing(Ledger(home.ledger(experiment.name)), stored)
     )
     written = _write(writer, runs)
@@ -70,24 +70,24 @@ def sync(
     return written, len(stored)
 
 
-def _write(writer: Writer, told: Iterator[Told]) -> int:
+def _write(writer: Writer, updates: Iterator[RunUpdate]) -> int:
     written = 0
-    while batch := list(islice(told, writer.together)):
+    while batch := list(islice(updates, writer.batch_size)):
         writer.write(batch)
         written += len(batch)
     return written
 
 
-def _missing(ledger: Ledger, there: dict[str, str]) -> Iterator[RunRecord]:
+def _missing(ledger: Ledger, statuses: dict[str, str]) -> Iterator[RunRecord]:
     """Yield the newest records whose outcome MLflow lacks, one by one: a large ledger does not fit into memory."""
     newest = {run_id: (status, finished) for run_id, status, finished in ledger.outcomes()}
-    missing = {run_id: outcome for run_id, outcome in newest.items() if there.get(run_id) != outcome[0]}
+    missing = {run_id: outcome for run_id, outcome in newest.items() if statuses.get(run_id) != outcome[0]}
     for record in ledger.records() if missing else ():
         if missing.get(record.run_id) == (record.status, record.finished):
             del missing[record.run_id]
             yield record
 
 
-def _trial(record: RunRecord, metric: str | None) -> Told:
+def _trial(record: RunRecord, metric: str | None) -> RunUpdate:
     trial_score = score(record, metric)
-    return Told(record.as_run(), record=record, trial=True, score=None if trial_score is None else trial_score[0])
+    return RunUpdate(record.as_run(), record=record, trial=True, score=None if trial_score is None else trial_score[0])

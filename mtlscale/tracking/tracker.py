@@ -15,17 +15,20 @@ from pathlib import Path
 
 from mtlscale.config import Experiment, Run
 from mtlscale.records import Epoch, Home, RunRecord, read_record
-from mtlscale.tracking.entries import Told
+from mtlscale.tracking.entries import RunUpdate
 from mtlscale.tracking.summary_runs import Row
 from mtlscale.tracking.writer import Writer
 
 GRACE = 2.0  # seconds: a run that ends within them is written whole, in one go
 FLUSH = 1.0  # seconds: a run's epochs are written at most this often
-ROWS = 10.0  # seconds: what the leaderboard says of the methods is written at most this often
-KEPT = 1000  # records that wait in memory; later ones are read again from the run's folder
+ROWS_SECONDS = 10.0  # seconds: what the leaderboard says of the methods is written at most this often
+QUEUE_LIMIT = 1000  # records that wait in memory; later ones are read again from the run's folder
 EPOCHS = 20_000  # epochs that wait in memory; later ones come with their run's end
-PATIENCE = 120.0  # seconds without a run written, after which MLflow is taken to be away
-SAY = (3.0, 15.0)  # seconds until the first message on how many runs remain at the end, and between later ones
+STALL_SECONDS = 120.0  # seconds without a run written, after which MLflow is taken to be away
+PROGRESS_SECONDS = (
+    3.0,
+    15.0,
+)  # seconds until the first message on how many runs remain at the end, and between later ones
 
 
 class _Live:
@@ -50,18 +53,18 @@ class Tracker:
         self._tell = tell
         self._news = threading.Condition()
         self._live: dict[str, _Live] = {}
-        self._ended: deque[Told] = deque()
+        self._ended: deque[RunUpdate] = deque()
         self._waiting_epochs = 0
         self._told = self._done = 0  # runs and trials that have ended; those of them that are in MLflow
         self._table: Callable[[], list[Row]] | None = None
         self._told_rows: list[Row] = []
-        self._rows_due, self._rows_took = time.monotonic() + ROWS, 0.0
+        self._rows_due, self._rows_took = time.monotonic() + ROWS_SECONDS, 0.0
         self._closing: tuple[list[Path], str, float] | None = None  # artefacts, status, until when runs are written
         self.error: str | None = None
 
         if self._writer.word is not None:
             tell(self._writer.word)
-        self._thread = threading.Thread(target=self._work, name="mlflow-writer", daemon=True)
+        self._thread = threading.Thread(target=self._write_until_closed, name="mlflow-writer", daemon=True)
         self._thread.start()
 
     @property
@@ -71,11 +74,11 @@ class Tracker:
 
     def started(self, run: Run) -> None:
         with self._news:
-            self._begun(run)
+            self._live_run(run)
 
     def epoch(self, run: Run, epoch: Epoch) -> None:
         with self._news:
-            live = self._begun(run)
+            live = self._live_run(run)
             if live.gap or self._waiting_epochs >= EPOCHS or self.error is not None:
                 live.gap = True
             else:
@@ -87,12 +90,14 @@ class Tracker:
             live = self._live.pop(run.run_id, None)
             self._waiting_epochs -= 0 if live is None else len(live.epochs)
             has_record = (folder / "record.json").exists()
-            self._end(Told(run, record=None if has_record and len(self._ended) >= KEPT else record, folder=folder))
+            self._end(
+                RunUpdate(run, record=None if has_record and len(self._ended) >= QUEUE_LIMIT else record, folder=folder)
+            )
 
     def trial(self, run: Run, record: RunRecord, score: float | None) -> None:
         """Take a finished trial of a search: its settings and its score, without its epochs."""
         with self._news:
-            self._end(Told(run, record=record, trial=True, score=score))
+            self._end(RunUpdate(run, record=record, trial=True, score=score))
 
     def follow(self, table: Callable[[], list[Row]]) -> None:
         """Write the leaderboard's values of each method now and then, and at the end.
@@ -127,29 +132,29 @@ class Tracker:
 
     def _wait(self) -> None:
         """Wait until the thread has written everything, or nothing for long, and say how many runs remain."""
-        written, last_progress, next_message = self._done, time.monotonic(), time.monotonic() + SAY[0]
+        written, last_progress, next_message = self._done, time.monotonic(), time.monotonic() + PROGRESS_SECONDS[0]
 
-        while self._thread.is_alive() and time.monotonic() - last_progress < PATIENCE:
+        while self._thread.is_alive() and time.monotonic() - last_progress < STALL_SECONDS:
             self._thread.join(0.2)
             now = time.monotonic()
             if self._done > written:
                 written, last_progress = self._done, now
             if now >= next_message and self.left and self.error is None:
-                next_message = now + SAY[1]
+                next_message = now + PROGRESS_SECONDS[1]
                 self._tell(f"MLflow: {self.left:,} runs still to write")
 
-    def _begun(self, run: Run) -> _Live:
+    def _live_run(self, run: Run) -> _Live:
         return self._live.setdefault(run.run_id, _Live(run, time.monotonic() + GRACE))
 
-    def _end(self, told: Told) -> None:
+    def _end(self, update: RunUpdate) -> None:
         self._told += 1
         if self.error is None:
-            self._ended.append(told)
+            self._ended.append(update)
             self._news.notify()
 
-    def _work(self) -> None:
+    def _write_until_closed(self) -> None:
         self._try(self._writer.connect)
-        while self.error is None and (batch := self._next()):
+        while self.error is None and (batch := self._next_batch()):
             self._try(lambda batch=batch: self._write(batch))  # type: ignore[misc]
             if self._closing is None and self.error is None and time.monotonic() >= self._rows_due:
                 self._try(self._write_rows)
@@ -172,13 +177,13 @@ class Tracker:
             self._told_rows = self._table()
             self._writer.rows(self._told_rows)
             self._rows_took = time.monotonic() - began
-            self._rows_due = time.monotonic() + max(ROWS, 20 * self._rows_took)
+            self._rows_due = time.monotonic() + max(ROWS_SECONDS, 20 * self._rows_took)
 
     def _write_models(self) -> None:
         for reason in self._writer.models(self._told_rows):
             self._tell(f"no model in MLflow of {reason}")
 
-    def _write(self, batch: list[Told]) -> None:
+    def _write(self, batch: list[RunUpdate]) -> None:
         complete = []
         for update in batch:
             if update.record is None and update.folder is not None:
@@ -189,7 +194,7 @@ class Tracker:
         self._writer.write(complete)
         self._done += sum(update.record is not None for update in complete)
 
-    def _next(self) -> list[Told]:
+    def _next_batch(self) -> list[RunUpdate]:
         """Return what to write next, as soon as there is something; nothing once the end has come.
 
         Runs that have ended come first: while MLflow is behind, the updates of running ones matter least.
@@ -198,7 +203,7 @@ class Tracker:
             while True:
                 now = time.monotonic()
                 if self._ended and (self._closing is None or now < self._closing[2]):
-                    return [self._ended.popleft() for _ in range(min(self._writer.together, len(self._ended)))]
+                    return [self._ended.popleft() for _ in range(min(self._writer.batch_size, len(self._ended)))]
                 if self._closing is not None:
                     for live in self._live.values():  # the last updates of runs that are cut off
                         live.due, live.fresh = 0.0, False
@@ -207,13 +212,13 @@ class Tracker:
                     return updates
                 self._news.wait(FLUSH / 2)
 
-    def _due(self, now: float) -> list[Told]:
+    def _due(self, now: float) -> list[RunUpdate]:
         """Return the updates of running runs that have something new, those first that have waited longest."""
         ready = [live for live in self._live.values() if live.due <= now and (live.fresh or live.epochs)]
 
         updates = []
-        for live in sorted(ready, key=lambda one: one.due)[: self._writer.together]:
-            updates.append(Told(live.run, live.epochs))
+        for live in sorted(ready, key=lambda one: one.due)[: self._writer.batch_size]:
+            updates.append(RunUpdate(live.run, live.epochs))
             self._waiting_epochs -= len(live.epochs)
             live.epochs, live.fresh, live.due = [], False, now + FLUSH
         return updates

@@ -16,7 +16,7 @@ from mtlscale.records import Epoch, Metrics, RunRecord
 Detail = Literal["summary", "full"]
 Metric = tuple[str, float, int]  # key, value, step
 
-MOST = 25  # metrics of a run in a summary
+MAX_METRICS = 25  # metrics of a run in a summary
 _BY_TASK = 15  # of them by task; the remaining ones are those that every run has
 
 

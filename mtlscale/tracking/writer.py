@@ -16,7 +16,7 @@ from mtlscale.tracking.entries import (
     MODEL,
     SETTINGS,
     Entry,
-    Told,
+    RunUpdate,
     about,
     end_tags,
     files_of,
@@ -31,7 +31,7 @@ from mtlscale.tracking.entries import (
 from mtlscale.tracking.models import log_model
 from mtlscale.tracking.reader import pages
 from mtlscale.tracking.service import check_uri, client_of
-from mtlscale.tracking.summary_runs import Place, Row, Rows
+from mtlscale.tracking.summary_runs import Row, RunKey, SummaryRuns
 from mtlscale.tracking.values import end_metrics, epoch_metrics
 
 _ABOVE, _OWNER, _NOTE = "mlflow.parentRunId", "mtlscale.owner", "mlflow.note.content"
@@ -60,7 +60,7 @@ class Writer:
 
         self._book = self._home.experiment(name) / "mlflow.json"
         self._load_book()
-        if self._parent is not None and not self._known(self._parent):
+        if self._parent is not None and not self._exists(self._parent):
             self._parent, self._runs = None, {}  # the server has lost its database since
 
         if self._parent is None:
@@ -75,7 +75,7 @@ class Writer:
             self._client.update_run(self._parent, status="RUNNING")
             self._adopt()
 
-        self._rows = Rows(str(self._parent), self._about)
+        self._rows = SummaryRuns(str(self._parent), self._about)
         self._rows.load(self._client, self._id)
         self._client.log_text(self._parent, self._experiment.model_dump_json(indent=2), SETTINGS)
         self._save_book()
@@ -128,7 +128,7 @@ class Writer:
             if tags["mtlscale.kind"] == "run" and self._parent in (tags.get(_OWNER), tags.get(_ABOVE)):
                 self._runs.setdefault(tags["mtlscale.run_id"], run.info.run_id)
 
-    def _known(self, run: str) -> bool:
+    def _exists(self, run: str) -> bool:
         from mlflow.exceptions import MlflowException
 
         try:
@@ -139,7 +139,7 @@ class Writer:
             raise
         return True
 
-    def there(self) -> dict[str, str]:
+    def statuses(self) -> dict[str, str]:
         """Return run_id -> status of the runs and trials that are written completely.
 
         `write` goes on in the runs that are written in part; such trials are removed.
@@ -180,13 +180,13 @@ class Writer:
             file.write(json.dumps([run_id, mine]) + "\n")
 
     @property
-    def together(self) -> int:
+    def batch_size(self) -> int:
         """The number of runs that are best given to one `write`."""
-        return self._lane.together
+        return self._lane.batch_size
 
-    def write(self, batch: Sequence[Told]) -> None:
+    def write(self, batch: Sequence[RunUpdate]) -> None:
         """Write the updates of these runs, each run once, in as few calls as possible."""
-        self._make_rows(_place(update) for update in batch if update.run.run_id not in self._runs)
+        self._make_rows(_run_key(update) for update in batch if update.run.run_id not in self._runs)
         entries = [entry for update in batch if (entry := self._entry(update)) is not None]
         self._lane.write(entries, lambda entry: self._note(entry.run_id, entry.mine))
 
@@ -198,14 +198,14 @@ class Writer:
                 self._holes.discard(update.run.run_id)
                 self._written.pop(update.run.run_id, None)
 
-    def _make_rows(self, places: Iterable[Place]) -> None:
+    def _make_rows(self, places: Iterable[RunKey]) -> None:
         for rows in self._rows.missing(places):
-            self._lane.write(rows, self._rows.made)
+            self._lane.write(rows, self._rows.created)
 
     def rows(self, rows: Iterable[Row]) -> None:
         """Write what the leaderboard says of methods, also of several labels of the same runs."""
         rows = list(rows)
-        self._make_rows(Place.of(row.dataset, row.method, row.settings) for row in rows)
+        self._make_rows(RunKey.of(row.dataset, row.method, row.settings) for row in rows)
         if entries := self._rows.changed(rows):
             self._lane.write(entries, lambda entry: None)
 
@@ -227,8 +227,8 @@ class Writer:
 
     def nest(self) -> None:
         """Put the runs that `there` has found in the layout of earlier versions below rows."""
-        for start in range(0, len(self._flat), self._lane.together):
-            runs = self._flat[start : start + self._lane.together]
+        for start in range(0, len(self._flat), self._lane.batch_size):
+            runs = self._flat[start : start + self._lane.batch_size]
             positions = [_place_of(run.data.tags, run.data.params) for run in runs]
             self._make_rows(positions)
             entries = []
@@ -240,26 +240,26 @@ class Writer:
             self._lane.write(entries, lambda entry: None)
         self._flat.clear()
 
-    def _entry(self, told: Told) -> Entry | None:
-        run, record, detail = told.run, told.record, self._experiment.tracking.detail
+    def _entry(self, update: RunUpdate) -> Entry | None:
+        run, record, detail = update.run, update.record, self._experiment.tracking.detail
         run_id, origin = run.run_id, {**self._about, _OWNER: str(self._parent)}
-        if told.trial:
-            return None if run_id in self._runs else trial_entry(told, self._rows.above(_place(told)), origin)
+        if update.trial:
+            return None if run_id in self._runs else trial_entry(update, self._rows.above(_run_key(update)), origin)
 
         entry = Entry(run_id, self._runs.get(run_id, ""))
         if not entry.mine:
-            entry.tags = {**run_tags(run, "run"), **origin, _ABOVE: self._rows.above(_place(told))}
+            entry.tags = {**run_tags(run, "run"), **origin, _ABOVE: self._rows.above(_run_key(update))}
             entry.started = milliseconds("" if record is None else record.started)
 
         if run_id not in self._written:
             entry.params = run_params(run)  # writing the same values again does no harm
-            self._written[run_id] = last = self._last(entry.mine)
-            if entry.mine and told.epochs:
-                first = told.epochs[0]
+            self._written[run_id] = last = self._last_epoch(entry.mine)
+            if entry.mine and update.epochs:
+                first = update.epochs[0]
                 if run.epochs_behind(first.phase, first.epoch) > last + 1:
                     self._holes.add(run_id)
 
-        epochs = told.epochs if record is None else record.epochs  # `epoch_metrics` leaves out those already written
+        epochs = update.epochs if record is None else record.epochs  # `epoch_metrics` leaves out those already written
         if record is None and run_id in self._holes:
             epochs = []
         entry.metrics, self._written[run_id] = epoch_metrics(run, epochs, self._written[run_id], detail)
@@ -269,11 +269,11 @@ class Writer:
             entry.tags |= end_tags(record)
             entry.metrics += end_metrics(run, record, detail)
             entry.inputs = inputs_of(run, record)
-            entry.files, entry.texts = files_of(told)
+            entry.files, entry.texts = files_of(update)
 
         return entry
 
-    def _last(self, mine: str) -> int:
+    def _last_epoch(self, mine: str) -> int:
         """Return the last epoch that an earlier driver wrote of the run."""
         if not mine:
             return 0
@@ -289,12 +289,12 @@ class Writer:
         self._save_book()
 
 
-def _place(told: Told) -> Place:
-    run = told.run
-    return Place(run.dataset, run.method, None) if told.trial else Place.of(run.dataset, run.method, run.spec)
+def _run_key(update: RunUpdate) -> RunKey:
+    run = update.run
+    return RunKey(run.dataset, run.method, None) if update.trial else RunKey.of(run.dataset, run.method, run.spec)
 
 
-def _place_of(tags: Mapping[str, str], params: Mapping[str, str]) -> Place:
+def _place_of(tags: Mapping[str, str], params: Mapping[str, str]) -> RunKey:
     """Return the position of a run that MLflow has."""
     labels = tags["mtlscale.dataset"], tags["mtlscale.method"]
-    return Place(*labels, None) if tags["mtlscale.kind"] == "trial" else Place.of_params(*labels, params)
+    return RunKey(*labels, None) if tags["mtlscale.kind"] == "trial" else RunKey.of_params(*labels, params)

@@ -24,7 +24,7 @@ _COMPRESSED: tuple[tuple[bytes, Callable[..., Any]], ...] = (
 _TAR_BLOCK = 512
 
 
-def read_members(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+def read_members(source: Path, selects: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     """Yield (name, content) of the wanted files of a tar (any compression), a zip or a folder.
 
     Names are relative, with forward slashes. A folder is read in the order of names, an archive in its own order. Every
@@ -32,7 +32,7 @@ def read_members(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[
 
     Args:
         source: The archive or the folder.
-        wanted: Predicate on a name: whether to yield that file.
+        selects: Predicate on a name: whether to yield that file.
 
     Raises:
         UserError: The source does not exist, the archive is damaged, or a member has an absolute name, `..` in its
@@ -41,7 +41,7 @@ def read_members(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[
     if source.is_dir():
         for path in sorted(source.rglob("*")):
             name = path.relative_to(source).as_posix()
-            if path.is_file() and wanted(name):
+            if path.is_file() and selects(name):
                 yield name, path.read_bytes()
         return
 
@@ -49,7 +49,7 @@ def read_members(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[
         raise UserError(f"{source} does not exist")
 
     try:
-        yield from (_zip_members if zipfile.is_zipfile(source) else _tar_members)(source, wanted)
+        yield from (_zip_members if zipfile.is_zipfile(source) else _tar_members)(source, selects)
     except PermissionError:
         raise
     except _DAMAGED as error:
@@ -58,12 +58,12 @@ def read_members(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[
         ) from None
 
 
-def _tar_members(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+def _tar_members(source: Path, selects: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     with _decompressed(source) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
             is_plain = member.isfile() or member.isdir()
             check_name(source, member.name, "" if is_plain else f"a {'device' if member.isdev() else 'link'}")
-            if member.isfile() and wanted(normal_name(member.name)):
+            if member.isfile() and selects(normal_name(member.name)):
                 file = archive.extractfile(member)
                 assert file is not None
                 yield normal_name(member.name), file.read()
@@ -83,13 +83,13 @@ def _decompressed(source: Path) -> IO[bytes]:
     return source.open("rb")
 
 
-def _zip_members(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+def _zip_members(source: Path, selects: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(source) as archive:
         for member in archive.infolist():
             mode = member.external_attr >> 16  # 0 if the archive was not made on Unix
             kind = "" if stat.S_IFMT(mode) in (0, stat.S_IFREG, stat.S_IFDIR) else "a link or a device"
             check_name(source, member.filename, kind)
-            if not member.is_dir() and wanted(normal_name(member.filename)):
+            if not member.is_dir() and selects(normal_name(member.filename)):
                 yield normal_name(member.filename), archive.read(member)
 
 

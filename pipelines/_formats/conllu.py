@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from pipelines._formats.tagged import Read, Sentence, Unusable, lines_of
+from pipelines._formats.tagged import TaggedFile, TaggedSentence, Unusable, lines_of
 
 UPOS = ("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT", "SCONJ",
         "SYM", "VERB", "X")  # fmt: skip
@@ -25,8 +25,8 @@ _ORDERS = {
     "fr": ("VERB", "AUX", "PRON", "NOUN", "ADJ", "ADV", "ADP", "DET", "PART", "SCONJ"),
     "it": ("VERB", "AUX", "ADV", "PRON", "ADP", "DET", "INTJ"),
 }
-_ORDER = ("VERB", "NOUN", "PROPN", "PRON", "ADJ", "NUM", "ADV", "INTJ", "AUX", "ADP", "DET", "PART", "CCONJ", "SCONJ",
-          "X", "PUNCT")  # fmt: skip
+_COARSE_TAGS = ("VERB", "NOUN", "PROPN", "PRON", "ADJ", "NUM", "ADV", "INTJ", "AUX", "ADP", "DET", "PART", "CCONJ",
+                "SCONJ", "X", "PUNCT")  # fmt: skip
 
 
 @dataclass
@@ -39,7 +39,7 @@ class _Tree:
     fused: dict[int, tuple[int, str]] = field(default_factory=dict)  # first -> (last, form)
 
 
-def read_conllu(where: str, text: str, language: str = "") -> Read:
+def read_conllu(where: str, text: str, language: str = "") -> TaggedFile:
     """Return the sentences of a file.
 
     Args:
@@ -47,8 +47,8 @@ def read_conllu(where: str, text: str, language: str = "") -> Read:
         text: The file's content.
         language: The language code, which decides the tags of fused words.
     """
-    read = Read()
-    order = _ORDERS.get(language, _ORDER)
+    read = TaggedFile()
+    order = _ORDERS.get(language, _COARSE_TAGS)
 
     for _, block in lines_of(text):
         try:
@@ -61,10 +61,10 @@ def read_conllu(where: str, text: str, language: str = "") -> Read:
     return read
 
 
-def _add(tree: _Tree, first: int, order: Sequence[str], found: Read) -> None:
+def _add(tree: _Tree, first: int, order: Sequence[str], content: TaggedFile) -> None:
     hidden = sum(form == _HIDDEN for form in tree.forms)
     if hidden and hidden >= len(tree.forms) - 1:
-        found.count("sentences_without_words")
+        content.count("sentences_without_words")
         return
 
     words, tags, number = [], [], 1
@@ -75,12 +75,12 @@ def _add(tree: _Tree, first: int, order: Sequence[str], found: Read) -> None:
             raise Unusable(first, f"begins a sentence in which word {number} has no letter")
         words.append(word)
         tags.append(tree.tags[_highest(tree, range(number, last + 1), order) - 1])
-        found.count("fused_words", int(last > number))
-        found.count("words_with_spaces", int(" " in form))
+        content.count("fused_words", int(last > number))
+        content.count("words_with_spaces", int(" " in form))
         number = last + 1
 
-    found.count("words", len(words))
-    found.sentences.append(Sentence(first, tuple(words), tuple(tags)))
+    content.count("words", len(words))
+    content.sentences.append(TaggedSentence(first, tuple(words), tuple(tags)))
 
 
 def _tree(block: Iterable[tuple[int, str]]) -> tuple[_Tree, int]:

@@ -20,7 +20,7 @@ from pipelines._sources import table_cells as _tables
 from pipelines._steps.fingerprint import ends
 
 HUB = "hf:"  # prefix of a name on the hub
-PARTS = {
+SPLIT_NAMES = {
     "train": "train", "training": "train",
     "val": "val", "valid": "val", "validation": "val", "dev": "val",
     "test": "test", "testing": "test",
@@ -28,7 +28,7 @@ PARTS = {
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})(-[0-9a-f]+)?$")
 _DATASET_DICT, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"
 _NAME = re.compile(r"(?P<name>[^:@]+)(:(?P<config>[^:@]+))?(@(?P<revision>[^:@]+))?")
-_PATIENCE = 5.0  # seconds until the hub counts as out of reach; its client would try for 30 s
+_TIMEOUT_SECONDS = 5.0  # seconds until the hub counts as out of reach; its client would try for 30 s
 _UNREADABLE = (pa.ArrowInvalid, OSError, ValueError)
 _T = TypeVar("_T")
 
@@ -56,36 +56,36 @@ class HubFolder:
 
     def __init__(self, pipeline: str, root: Path) -> None:
         self.pipeline, self.root = pipeline, root
-        self.files = self._found()  # the folder's own name of a split -> files in order
+        self.files = self._shards_by_split()  # the folder's own name of a split -> files in order
         if not self.files:
             raise UserError(f"{pipeline}: {root} has no .arrow or .parquet file with rows; save the set again")
         self._schemas = {split: self._try(files[0], _tables.schema) for split, files in self.files.items()}
 
     @property
-    def parts(self) -> dict[str, str]:
+    def split_names(self) -> dict[str, str]:
         """The folder's own name of each split: train, val, test -> name."""
         split_of_part: dict[str, str] = {}
         for split in self.files:
-            if split.lower() in PARTS:
-                split_of_part.setdefault(PARTS[split.lower()], split)
+            if split.lower() in SPLIT_NAMES:
+                split_of_part.setdefault(SPLIT_NAMES[split.lower()], split)
         if "train" not in split_of_part:
             raise UserError(f"{self.pipeline}: {self.root} has no split train; it has {', '.join(self.files)}")
         return split_of_part
 
-    def columns(self, wanted: Mapping[str, Sequence[str]], optional: Sequence[str] = ()) -> dict[str, str]:
+    def columns(self, requested: Mapping[str, Sequence[str]], optional: Sequence[str] = ()) -> dict[str, str]:
         """Return role -> the column that holds it: the first of the role's possible names that exists, in any case.
 
         Args:
-            wanted: Role -> possible names of its column.
+            requested: Role -> possible names of its column.
             optional: Roles that may be absent.
 
         Raises:
             UserError: A split has no column for a role that is not optional.
         """
         columns = {}
-        for split in self.parts.values():
+        for split in self.split_names.values():
             spelling = {name.lower(): name for name in self.names(split)}
-            for role, names in wanted.items():
+            for role, names in requested.items():
                 column = next((spelling[name.lower()] for name in names if name.lower() in spelling), None)
                 if column is not None:
                     columns[role] = column
@@ -103,7 +103,7 @@ class HubFolder:
         """Return the columns of a split."""
         return list(self._schemas[split].names)
 
-    def whole(self, split: str) -> list[str]:
+    def integer_columns(self, split: str) -> list[str]:
         """Return the columns of whole numbers or booleans."""
         schema = self._schemas[split]
         return [f.name for f in schema if pa.types.is_integer(f.type) or pa.types.is_boolean(f.type)]
@@ -117,7 +117,7 @@ class HubFolder:
         return [
             _tables.location(file, row, column)
             for file in self.files[split]
-            for row in range(self._try(file, _tables.rows))
+            for row in range(self._try(file, _tables.row_count))
         ]
 
     def paths(self, split: str, column: str) -> list[str | None]:
@@ -162,7 +162,7 @@ class HubFolder:
                 f"{self.pipeline}: {self.root / file} is damaged or missing ({reason}); save the set again"
             ) from None
 
-    def _found(self) -> dict[str, list[str]]:
+    def _shards_by_split(self) -> dict[str, list[str]]:
         if (self.root / _DATASET_DICT).is_file():
             splits = self._json(_DATASET_DICT).get("splits", [])
             return {split: list(self._saved(f"{split}/")) for split in splits}
@@ -262,7 +262,7 @@ def _answers(address: str) -> bool:
     parts = urllib.parse.urlsplit(address)
     try:
         port = parts.port or (80 if parts.scheme == "http" else 443)
-        socket.create_connection((parts.hostname or "", port), timeout=_PATIENCE).close()
+        socket.create_connection((parts.hostname or "", port), timeout=_TIMEOUT_SECONDS).close()
     except OSError:
         return False
     return True

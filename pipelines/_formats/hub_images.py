@@ -7,7 +7,7 @@ import numpy as np
 from mtlscale.config import UserError
 from pipelines._formats.hub import HubFolder
 from pipelines._images.pixels import BadImage, array, open_image
-from pipelines._sources.file_store import Unreadable, read_file, shown
+from pipelines._sources.file_store import Unreadable, location_text, read_file
 
 IMAGE = ("image", "img", "pixels")
 LABEL = ("label", "labels", "fine_label", "target")
@@ -28,7 +28,7 @@ def labelled_images(
     Raises:
         UserError: A picture is corrupt or of another size, or a label is missing; the message names the first.
     """
-    split = hub.parts.get(part)
+    split = hub.split_names.get(part)
     if split is None:
         raise UserError(f"{hub.pipeline}: {hub.root} has no split {part}; it has {', '.join(hub.files)}")
 
@@ -43,7 +43,7 @@ def labelled_images(
         try:
             images[row] = _pixels(read_file(str(hub.root), cell), shape)
         except (BadImage, Unreadable) as error:
-            raise UserError(f"{hub.pipeline}: {shown(cell)} {error}; mend the set") from None
+            raise UserError(f"{hub.pipeline}: {location_text(cell)} {error}; mend the set") from None
 
     return images, np.array(labels, np.int64)
 

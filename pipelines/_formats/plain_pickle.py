@@ -40,7 +40,7 @@ class _Name:
 
 
 @dataclass(eq=False)
-class _Made:
+class _BuiltObject:
     """Object that one of the known names would make of arguments, and the state it would get."""
 
     name: str
@@ -161,10 +161,10 @@ def _build_object(stack: list[Any], name: str, argument: Any) -> bool:
         arguments, called = stack.pop(), stack.pop()
         if not isinstance(called, _Name):
             raise NotPlain("calls something")
-        stack.append(_Made(called.text, arguments))
+        stack.append(_BuiltObject(called.text, arguments))
     elif name == "BUILD":
         state = stack.pop()
-        if not isinstance(stack[-1], _Made):
+        if not isinstance(stack[-1], _BuiltObject):
             raise NotPlain("builds something")
         stack[-1].state = state
     else:
@@ -184,25 +184,29 @@ def _plain(found: Any) -> dict[Any, Any]:
 
 
 def _value(value: Any) -> Any:
-    return _array(value) if isinstance(value, _Made) else value
+    return _array(value) if isinstance(value, _BuiltObject) else value
 
 
-def _array(made: _Made) -> Any:
+def _array(built: _BuiltObject) -> Any:
     """Return an array of bytes from the state that numpy gives it: version, shape, type, order, content."""
-    if made.name == "_codecs encode":  # how protocol 2 of Python 3 writes bytes
-        text, encoding = made.arguments
+    if built.name == "_codecs encode":  # how protocol 2 of Python 3 writes bytes
+        text, encoding = built.arguments
         if encoding not in ("latin1", "latin-1"):
             raise NotPlain(f"holds a text in {encoding}")
         return text.encode("latin-1")
 
-    if not made.name.endswith("_reconstruct"):
-        raise NotPlain(f"holds {made.name}")
+    if not built.name.endswith("_reconstruct"):
+        raise NotPlain(f"holds {built.name}")
 
-    _, shape, kind, fortran, content = made.state
-    if not isinstance(kind, _Made) or kind.name != "numpy dtype" or _text(kind.arguments[0]) not in ("u1", "|u1"):
+    _, shape, kind, fortran, content = built.state
+    if (
+        not isinstance(kind, _BuiltObject)
+        or kind.name != "numpy dtype"
+        or _text(kind.arguments[0]) not in ("u1", "|u1")
+    ):
         raise NotPlain("holds an array that is none of bytes")
 
-    content = _array(content) if isinstance(content, _Made) else content
+    content = _array(content) if isinstance(content, _BuiltObject) else content
     content = content.encode("latin-1") if isinstance(content, str) else content
     return np.frombuffer(content, np.uint8).reshape(shape, order="F" if fortran else "C")
 

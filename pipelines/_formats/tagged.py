@@ -23,7 +23,7 @@ class Unusable(Exception):
         return f"{where} line {self.line}", self.problem
 
 
-class Sentence(NamedTuple):
+class TaggedSentence(NamedTuple):
     """Words and as many tags.
 
     Attributes:
@@ -38,7 +38,7 @@ class Sentence(NamedTuple):
 
 
 @dataclass
-class Read:
+class TaggedFile:
     """The content of a file.
 
     Attributes:
@@ -47,14 +47,14 @@ class Read:
         counts: Further counts by name.
     """
 
-    sentences: list[Sentence] = field(default_factory=list)
+    sentences: list[TaggedSentence] = field(default_factory=list)
     problems: Problems = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
 
-    def count(self, what: str, by: int = 1) -> None:
+    def count(self, counter: str, by: int = 1) -> None:
         """Add to a count; zero leaves no entry."""
         if by:
-            self.counts[what] = self.counts.get(what, 0) + by
+            self.counts[counter] = self.counts.get(counter, 0) + by
 
 
 def lines_of(text: str) -> Iterator[tuple[int, list[tuple[int, str]]]]:
@@ -71,8 +71,8 @@ def lines_of(text: str) -> Iterator[tuple[int, list[tuple[int, str]]]]:
 
 
 def read_columns(
-    where: str, text: str, word: int, tag: int, *, tabs: bool | None = None, known: Collection[str] | None = None
-) -> Read:
+    where: str, text: str, word: int, tag: int, *, tabs: bool | None = None, tags: Collection[str] | None = None
+) -> TaggedFile:
     """Return the sentences of a file of columns.
 
     Args:
@@ -82,16 +82,16 @@ def read_columns(
         tag: The column of the tags, counted the same way.
         tabs: Whether tabs separate columns, else any white space; None: tabs if the first line that is no comment has
             one. With tabs, lines that begin with `#` and have no tab are comments.
-        known: The allowed tags; None: any.
+        tags: The allowed tags; None: any.
     """
-    read = Read()
+    read = TaggedFile()
 
     for _, block in lines_of(text):
         if tabs is None:
             named = [line for _, line in block if not line.startswith(("#", _DOCUMENT))]
             tabs = "\t" in named[0] if named else None
         try:
-            _add(block, word, tag, bool(tabs), known, read)
+            _add(block, word, tag, bool(tabs), tags, read)
         except Unusable as error:
             read.problems.append(error.at(where))
 
@@ -99,7 +99,12 @@ def read_columns(
 
 
 def _add(
-    block: Sequence[tuple[int, str]], word: int, tag: int, tabs: bool, known: Collection[str] | None, found: Read
+    block: Sequence[tuple[int, str]],
+    word: int,
+    tag: int,
+    tabs: bool,
+    known: Collection[str] | None,
+    content: TaggedFile,
 ) -> None:
     words, tags, first = [], [], 0
     for number, line in block:
@@ -125,7 +130,7 @@ def _add(
         tags.append(label)
 
     if words:
-        found.sentences.append(Sentence(first, tuple(words), tuple(tags)))
+        content.sentences.append(TaggedSentence(first, tuple(words), tuple(tags)))
 
 
 def _index(column: int) -> int:
@@ -139,7 +144,7 @@ def is_iob2(tags: set[str]) -> bool:
     )
 
 
-def begun(tags: Sequence[str]) -> tuple[tuple[str, ...], int]:
+def with_begin_tags(tags: Sequence[str]) -> tuple[tuple[str, ...], int]:
     """Return IOB2 tags in which every entity begins with `B-`, and the number of tags that were changed.
 
     An `I-` that follows neither `B-` nor `I-` of its type is read as a beginning. Thus IOB1, which marks beginnings
@@ -154,11 +159,11 @@ def begun(tags: Sequence[str]) -> tuple[tuple[str, ...], int]:
     return tuple(mended), count
 
 
-def with_beginnings(read: Read) -> Read:
+def with_beginnings(read: TaggedFile) -> TaggedFile:
     """Return the sentences with every entity begun, counting the entities that were not."""
     sentences = []
     for sentence in read.sentences:
-        tags, count = begun(sentence.tags)
+        tags, count = with_begin_tags(sentence.tags)
         read.count("entities_that_start_inside", count)
         sentences.append(sentence._replace(tags=tags))
-    return Read(sentences, read.problems, read.counts)
+    return TaggedFile(sentences, read.problems, read.counts)

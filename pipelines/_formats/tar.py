@@ -51,12 +51,12 @@ def members(path: Path) -> list[Member]:
     except _Unusual:
         with tarfile.open(path, "r:") as archive:
             return [
-                Member(member.name, member.offset_data, member.size, int(member.mtime), _kind(member))
+                Member(member.name, member.offset_data, member.size, int(member.mtime), _member_type(member))
                 for member in archive
             ]
 
 
-def _kind(member: tarfile.TarInfo) -> str:
+def _member_type(member: tarfile.TarInfo) -> str:
     if member.issparse():
         return "sparse"
     if member.isfile():

@@ -25,7 +25,7 @@ Problems = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Rows:
+class FileRows:
     """The wanted columns of a file.
 
     Attributes:
@@ -70,14 +70,14 @@ def unpacked(where: str, path: Path) -> bytes:
 
 
 def read_rows(
-    where: str, path: Path, wanted: Sequence[str], *, header: bool = True, quotes: str = "auto", mend: str = ""
-) -> Rows:
+    where: str, path: Path, columns: Sequence[str], *, header: bool = True, quotes: str = "auto", mend: str = ""
+) -> FileRows:
     """Return the rows of a file, whose kind its name tells.
 
     Args:
         where: The file as messages name it.
         path: The file.
-        wanted: The columns to read.
+        columns: The columns to read.
         header: Whether the first line names the columns; otherwise they are called 1, 2, …
         quotes: Whether fields may stand in quotes: `always`, `never`, or `auto`, which means in CSV alone.
         mend: Advice for the message about a missing column.
@@ -90,21 +90,21 @@ def read_rows(
     if not text.strip():
         raise UserError(f"{where} is empty; leave its task out or mend it")
 
-    rows = Rows(encoding, columns={name: [] for name in wanted})
+    rows = FileRows(encoding, columns={name: [] for name in columns})
     if kind in JSON_LINES:
-        _read_json(where, text, wanted, rows, mend)
+        _read_json(where, text, columns, rows, mend)
     else:
         quoted = kind in COMMAS if quotes == "auto" else quotes == "always"
-        _read_table(where, _fields(where, text, "," if kind in COMMAS else "\t", quoted), wanted, rows, header, mend)
+        _read_table(where, _fields(where, text, "," if kind in COMMAS else "\t", quoted), columns, rows, header, mend)
 
     return rows
 
 
-def check_columns(where: str, wanted: Sequence[str], there: Sequence[str], mend: str) -> None:
+def check_columns(where: str, columns: Sequence[str], available: Sequence[str], mend: str) -> None:
     """Raise `UserError` for the first missing column, naming the existing ones."""
-    for name in wanted:
-        if name not in there:
-            names = ", ".join(map(str, there[:20])) or "none"
+    for name in columns:
+        if name not in available:
+            names = ", ".join(map(str, available[:20])) or "none"
             raise UserError(f"{where} has no column {name!r}; it has {names}{'; ' if mend else ''}{mend}")
 
 
@@ -132,28 +132,28 @@ def _fields(where: str, text: str, separator: str, quoted: bool) -> Iterator[tup
 
 
 def _read_table(
-    where: str, lines: Iterator[tuple[int, list[str]]], wanted: Sequence[str], found: Rows, header: bool, mend: str
+    where: str, lines: Iterator[tuple[int, list[str]]], columns: Sequence[str], rows: FileRows, header: bool, mend: str
 ) -> None:
     number, first = next(lines)
     names = [name.strip() for name in first] if header else [str(index + 1) for index in range(len(first))]
-    check_columns(where, wanted, names, mend)
-    places = {name: names.index(name) for name in wanted}
+    check_columns(where, columns, names, mend)
+    places = {name: names.index(name) for name in columns}
     if not header:
-        _add(where, number, first, len(names), places, found)
+        _add(where, number, first, len(names), places, rows)
     for number, fields in lines:
-        _add(where, number, fields, len(names), places, found)
+        _add(where, number, fields, len(names), places, rows)
 
 
-def _add(where: str, number: int, fields: list[str], count: int, places: dict[str, int], found: Rows) -> None:
+def _add(where: str, number: int, fields: list[str], count: int, places: dict[str, int], rows: FileRows) -> None:
     if len(fields) != count:
-        found.problems.append((f"{where} line {number}", f"has {len(fields)} fields, not {count}"))
+        rows.problems.append((f"{where} line {number}", f"has {len(fields)} fields, not {count}"))
         return
-    found.lines.append(number)
+    rows.lines.append(number)
     for name, position in places.items():
-        found.columns[name].append(fields[position])
+        rows.columns[name].append(fields[position])
 
 
-def _read_json(where: str, text: str, wanted: Sequence[str], found: Rows, mend: str) -> None:
+def _read_json(where: str, text: str, columns: Sequence[str], rows: FileRows, mend: str) -> None:
     checked = False
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
@@ -164,13 +164,13 @@ def _read_json(where: str, text: str, wanted: Sequence[str], found: Rows, mend: 
             row = None
 
         if not isinstance(row, dict):
-            found.problems.append((f"{where} line {number}", "is no JSON object"))
+            rows.problems.append((f"{where} line {number}", "is no JSON object"))
             continue
 
         if not checked:
-            check_columns(where, wanted, list(row), mend)
+            check_columns(where, columns, list(row), mend)
             checked = True
 
-        found.lines.append(number)
-        for name in wanted:
-            found.columns[name].append(row.get(name))
+        rows.lines.append(number)
+        for name in columns:
+            rows.columns[name].append(row.get(name))

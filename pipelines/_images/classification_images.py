@@ -23,17 +23,17 @@ from pipelines._formats.hub import HubFolder, is_hub_folder
 from pipelines._formats.hub_images import labelled_images
 from pipelines._images.pixels import BadImage, picture, resize_colour
 from pipelines._steps.fingerprint import content, ends, holds_labels
-from pipelines.contract import Pipeline, Prepared, Work
+from pipelines.contract import Pipeline, PrepareContext, Prepared
 
 TASK, OOD = "class", "ood"  # streams
 SETS = ("cifar10", "cifar100", "mnist", "svhn")
 NO_OOD = "none"
-PARTS = ("train", "test")
+OFFICIAL_SPLITS = ("train", "test")
 _PICTURE = re.compile(r"(?:^|/)(train|test|val|valid|validation)/([^/]+)/([^/]+)\.(?:png|jpe?g|bmp|ppm|webp)$", re.I)
 
 
 @dataclass
-class Part:
+class SplitImages:
     """The pictures of train or test: arrays of bytes [H, W] or [H, W, 3], or encoded as in their files."""
 
     ids: list[str]
@@ -42,7 +42,7 @@ class Part:
 
 
 @dataclass
-class Drawn:
+class SampledImages:
     """The drawn pictures of a part in one shape.
 
     Attributes:
@@ -106,7 +106,7 @@ class PictureSet(Pipeline):
         """Return the official files that are read, for the fingerprint."""
         raise NotImplementedError
 
-    def read(self, source: Path, part: str) -> Part | None:
+    def read(self, source: Path, part: str) -> SplitImages | None:
         """Return a part of the official files in the folder or the archive; None if it has no such files."""
         raise NotImplementedError
 
@@ -121,7 +121,7 @@ class PictureSet(Pipeline):
 
         archive = next((source / name for name in self.archives if (source / name).is_file()), None)
         located = self.official(source) or archive
-        if located is None and any((source / part).is_dir() for part in PARTS):
+        if located is None and any((source / part).is_dir() for part in OFFICIAL_SPLITS):
             located = source
         if located is None:
             zips = sorted(source.glob("*.zip"))
@@ -141,7 +141,7 @@ class PictureSet(Pipeline):
         if self.ood == NO_OOD:
             return own_hash
 
-        ood_set, ood_source = self._other(located)
+        ood_set, ood_source = self._out_of_distribution(located)
         ood_hash = ood_set._own_fingerprint(ood_source)
         if ood_hash == own_hash:
             raise UserError(
@@ -162,7 +162,7 @@ class PictureSet(Pipeline):
             digest.update(f"{name}\0{size}\0{content_hash}\n".encode())
         return digest.hexdigest()
 
-    def _other(self, located: Path) -> tuple[PictureSet, Path]:
+    def _out_of_distribution(self, located: Path) -> tuple[PictureSet, Path]:
         """Return the out-of-distribution set, in the sizes of this one, and the place of its files.
 
         They lie in its folder below `$MTLSCALE_DATA`, or beside the source.
@@ -179,20 +179,20 @@ class PictureSet(Pipeline):
 
     # -- preparing -------------------------------------------------------------------------------------------------
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         """Return the suite and the tables of the set, with the stream `ood` on demand."""
         assert source is not None
         problems: list[tuple[str, str]] = []
         tables: dict[str, dict[str, pa.Table]] = {split: {} for split in SPLITS}
         notes: dict[str, Any] = {}
 
-        train = self._fill(tables, TASK, source, work, problems, notes)
+        train = self._fill(tables, TASK, source, context, problems, notes)
         if self.ood != NO_OOD:
-            ood_set, ood_source = self._other(source)
+            ood_set, ood_source = self._out_of_distribution(source)
             labelled_set = self.name, self.validation, self.split
-            ood_set._fill(tables, OOD, ood_source, work, problems, notes, labelled_set)
+            ood_set._fill(tables, OOD, ood_source, context, problems, notes, labelled_set)
 
-        notes |= work.settle(problems, "pictures")
+        notes |= context.settle(problems, "pictures")
         mean, std = _statistics(train)
 
         names = self.names
@@ -213,7 +213,7 @@ class PictureSet(Pipeline):
         tables: dict[str, dict[str, pa.Table]],
         stream: str,
         source: Path,
-        work: Work,
+        context: PrepareContext,
         problems: list[tuple[str, str]],
         notes: dict[str, Any],
         of: tuple[str, float, int] | None = None,
@@ -224,7 +224,7 @@ class PictureSet(Pipeline):
             tables: split -> stream -> table, extended here.
             stream: The stream.
             source: The files of this set.
-            work: The settings of the preparation.
+            context: The settings of the preparation.
             problems: (name, problem) of bad pictures, extended here.
             notes: Notes, extended here.
             of: For the stream without labels: name, held-out share and split number of the set it stands beside.
@@ -233,8 +233,8 @@ class PictureSet(Pipeline):
         sizes: set[tuple[int, int]] = set()
         gray = False
 
-        for part in PARTS:
-            drawn = self._draw(source, part, work, problems)
+        for part in OFFICIAL_SPLITS:
+            drawn = self._draw(source, part, context, problems)
             sizes |= drawn.sizes
             gray |= drawn.gray
             ids = np.array([id if of is None else f"{OOD}/{self.name}/{id}" for id in drawn.ids], object)
@@ -261,9 +261,9 @@ class PictureSet(Pipeline):
 
         return train
 
-    def _draw(self, source: Path, part: str, work: Work, problems: list[tuple[str, str]]) -> Drawn:
+    def _draw(self, source: Path, part: str, context: PrepareContext, problems: list[tuple[str, str]]) -> SampledImages:
         """Return a part in one shape, limited to the wanted number of pictures."""
-        pictures = self._part(source, part)
+        pictures = self._split_images(source, part)
         labels = np.asarray(pictures.labels, np.int64)
         chosen = np.arange(len(pictures.ids))
         if self.limit and len(chosen) > self.limit:
@@ -292,13 +292,13 @@ class PictureSet(Pipeline):
 
             usable.append(position)
             sizes.add(original_size)
-            if position % work.rows_per_block == 0:
-                work.progress(f"read {self.name}", position, len(chosen))
+            if position % context.rows_per_block == 0:
+                context.progress(f"read {self.name}", position, len(chosen))
 
         ids = np.array(pictures.ids, object)[chosen]
-        return Drawn(ids[usable], labels[chosen][usable], pixels[usable], sizes, gray)
+        return SampledImages(ids[usable], labels[chosen][usable], pixels[usable], sizes, gray)
 
-    def _part(self, source: Path, part: str) -> Part:
+    def _split_images(self, source: Path, part: str) -> SplitImages:
         """Return the part in whichever of the supported layouts the source has.
 
         Raises:
@@ -306,7 +306,7 @@ class PictureSet(Pipeline):
         """
         if is_hub_folder(source):
             pixels, labels = labelled_images(HubFolder(self.name, source), part, self.shape, self.hub_labels)
-            loaded: Part | None = Part(numbered(part, len(pixels)), labels, pixels)
+            loaded: SplitImages | None = SplitImages(numbered(part, len(pixels)), labels, pixels)
         else:
             loaded = self.read(source, part) or self._class_folders(source, part)
 
@@ -324,7 +324,7 @@ class PictureSet(Pipeline):
 
         return loaded
 
-    def _class_folders(self, source: Path, part: str) -> Part | None:
+    def _class_folders(self, source: Path, part: str) -> SplitImages | None:
         """Return the pictures of `{train,test}/<class>/<picture>` below a folder or in an archive.
 
         val counts as test if there is no test. For a set without known class names, the classes are its folders in
@@ -357,7 +357,9 @@ class PictureSet(Pipeline):
 
         number = {name: index for index, name in enumerate(class_names)}
         rows = by_part[chosen_part]
-        return Part([f"{part}/{id}" for _, id, _ in rows], [number[name] for name, _, _ in rows], [r for *_, r in rows])
+        return SplitImages(
+            [f"{part}/{id}" for _, id, _ in rows], [number[name] for name, _, _ in rows], [r for *_, r in rows]
+        )
 
 
 def numbered(part: str, count: int, start: int = 0) -> list[str]:

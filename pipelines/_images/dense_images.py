@@ -11,7 +11,7 @@ import numpy as np
 from mtlscale.config import Task, TaskSuite, UserError, knob
 from mtlscale.data.sampling.splits import carve_validation
 from pipelines._formats.hub import HubFolder
-from pipelines._images.indexed_images import Column, Files, ImagePipeline
+from pipelines._images.indexed_images import DecodedColumn, Files, ImagePipeline
 from pipelines._images.pixels import (
     BYTES,
     BadImage,
@@ -66,15 +66,15 @@ def image_suite(name: str, tasks: Iterable[Task], size: Size) -> TaskSuite:
     )
 
 
-def columns_of(suite: TaskSuite) -> dict[str, Column]:
+def columns_of(suite: TaskSuite) -> dict[str, DecodedColumn]:
     """Return the decoded columns of a dense suite: class maps have no channel, other maps have theirs."""
     _, height, width = suite.input_shape
-    columns = {"input": Column("uint8", suite.input_shape)}
+    columns = {"input": DecodedColumn("uint8", suite.input_shape)}
     for task in suite.tasks:
         if task.loss == "cross_entropy":
-            columns[f"target.{task.name}"] = Column("int8" if task.outputs <= 127 else "int16", (height, width))
+            columns[f"target.{task.name}"] = DecodedColumn("int8" if task.outputs <= 127 else "int16", (height, width))
         else:
-            columns[f"target.{task.name}"] = Column("float32", (task.outputs, height, width))
+            columns[f"target.{task.name}"] = DecodedColumn("float32", (task.outputs, height, width))
     return columns
 
 
@@ -132,7 +132,7 @@ class DensePipeline(ImagePipeline):
             columns: modality -> column.
             test: The split, val or test, that becomes our test; if the set lacks it, the other one does.
         """
-        parts, rows = hub.parts, []
+        parts, rows = hub.split_names, []
         fallback = {"val": "test", "test": "val"}[test]
         test_split = parts.get(test) or parts.get(fallback)
         if test_split is None:

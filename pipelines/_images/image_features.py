@@ -16,13 +16,13 @@ import pyarrow.parquet as pq
 
 from pipelines._images.backbones import Backbone, framed, threads_kept
 from pipelines._images.pixels import BadImage
-from pipelines._sources.file_store import File, Unreadable, read_file, shown
-from pipelines.contract import Work
+from pipelines._sources.file_store import File, Unreadable, location_text, read_file
+from pipelines.contract import PrepareContext
 
 Pictures = Sequence[tuple[str, File]]  # (name, file)
 AT_ONCE = 32  # pictures in one batch of the network; another number may change the last bits of features
 _BLOCKS = 256  # approximate number of blocks of a large set, for the progress display
-_MOST = 16  # batches of AT_ONCE pictures in a block at most
+_MAX_BATCHES = 16  # batches of AT_ONCE pictures in a block at most
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Extract:
 
 
 def picture_features(
-    root: Path, sets: Mapping[str, Pictures], backbone: Backbone, work: Work, actors: int | None = None
+    root: Path, sets: Mapping[str, Pictures], backbone: Backbone, context: PrepareContext, actors: int | None = None
 ) -> dict[str, Features]:
     """Return the features of each set of pictures.
 
@@ -83,15 +83,17 @@ def picture_features(
         root: Folder of the pictures.
         sets: Name -> pictures.
         backbone: The frozen network.
-        work: The settings of the preparation; without `skip_bad` the first bad picture raises `UserError`.
+        context: The settings of the preparation; without `skip_bad` the first bad picture raises `UserError`.
         actors: Number of actors at most; None: one for every core.
     """
     keys = {name: _key(pictures, backbone) for name, pictures in sets.items()}
-    cache_paths = {} if work.cache is None else {name: work.cache / f"{key}.parquet" for name, key in keys.items()}
-    tables = {name: _read(path, len(sets[name])) for name, path in cache_paths.items()}
+    cache_paths = (
+        {} if context.cache is None else {name: context.cache / f"{key}.parquet" for name, key in keys.items()}
+    )
+    tables = {name: _read_cached(path, len(sets[name])) for name, path in cache_paths.items()}
 
     missing = {name: pictures for name, pictures in sets.items() if tables.get(name) is None}
-    for name, table in _extracted(root, missing, backbone, work, actors):
+    for name, table in _extracted(root, missing, backbone, context, actors):
         tables[name] = table
         if name in cache_paths and not any(table["wrong"].to_pylist()):
             _write(cache_paths[name], table)
@@ -105,13 +107,13 @@ def _features(pictures: Pictures, table: pa.Table) -> Features:
     return Features(
         column.flatten().to_numpy().reshape(len(column), column.type.list_size),
         table["enlarged"].to_numpy(),
-        [(shown(file.location), text) for (_, file), text in zip(pictures, wrong, strict=True) if text],
+        [(location_text(file.location), text) for (_, file), text in zip(pictures, wrong, strict=True) if text],
         np.array([bool(text) for text in wrong], bool),
     )
 
 
 def _extracted(
-    root: Path, sets: Mapping[str, Pictures], backbone: Backbone, work: Work, actors: int | None
+    root: Path, sets: Mapping[str, Pictures], backbone: Backbone, context: PrepareContext, actors: int | None
 ) -> Iterator[tuple[str, pa.Table]]:
     """Yield each set when it is done; the same actors serve all sets, and no block mixes two sets."""
     if not sets:
@@ -121,38 +123,38 @@ def _extracted(
 
     blocks = {name: _blocks(pictures) for name, pictures in sets.items()}
     pictures_done, total, stage = 0, sum(map(len, sets.values())), f"features of {backbone.name}"
-    work.progress(stage, 0, total)
+    context.progress(stage, 0, total)
 
     tables = [table for set_blocks in blocks.values() for table in set_blocks]
 
-    with threads_kept(), closing(work.held(Extract, (backbone, str(root)), tables, actors)) as results:
+    with threads_kept(), closing(context.held(Extract, (backbone, str(root)), tables, actors)) as results:
         for name, set_blocks in blocks.items():
             parts = []
             for block, part in zip(set_blocks, results, strict=False):
                 parts.append(part)
                 texts = part["wrong"].to_pylist()
                 bad_row = next((row for row, text in enumerate(texts) if text), None)
-                if bad_row is not None and not work.skip_bad:
-                    work.settle([(shown(block["location"][bad_row].as_py()), texts[bad_row])], "images")
+                if bad_row is not None and not context.skip_bad:
+                    context.settle([(location_text(block["location"][bad_row].as_py()), texts[bad_row])], "images")
                 pictures_done += len(part)
-                work.progress(stage, pictures_done, total)
+                context.progress(stage, pictures_done, total)
             yield name, pa.concat_tables(parts)
 
 
 def _blocks(pictures: Pictures) -> list[pa.Table]:
     table = pa.table({"location": pa.array([file.location for _, file in pictures], pa.string())})
-    rows = AT_ONCE * max(1, min(_MOST, len(pictures) // (AT_ONCE * _BLOCKS)))
+    rows = AT_ONCE * max(1, min(_MAX_BATCHES, len(pictures) // (AT_ONCE * _BLOCKS)))
     return [table.slice(start, rows) for start in range(0, len(table), rows)]
 
 
 def _key(pictures: Pictures, backbone: Backbone) -> str:
-    digest = hashlib.sha256(json.dumps([backbone.known, AT_ONCE], sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps([backbone.identity, AT_ONCE], sort_keys=True).encode())
     for name, file in pictures:
         digest.update(f"{name}\0{file.bytes}\0{file.checksum}\n".encode())
     return digest.hexdigest()[:32]
 
 
-def _read(path: Path, rows: int) -> pa.Table | None:
+def _read_cached(path: Path, rows: int) -> pa.Table | None:
     """Return the cached features, or None if they are missing or incomplete."""
     try:
         table = pq.read_table(path)

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from mtlscale.config import SPLITS, TaskSuite, UserError, knob
 from pipelines._formats.hub import HubFolder, is_hub_folder
 from pipelines._images.pixels import BadImage
-from pipelines._sources.file_store import Store, Unreadable, read_file, shown
-from pipelines.contract import Compute, Part, Pipeline, Prepared, Work
+from pipelines._sources.file_store import Store, Unreadable, location_text, read_file
+from pipelines.contract import Compute, ComputedRows, Pipeline, PrepareContext, Prepared
 
 # Above this size of encoded images, starting Ray and decoding on two cores is faster than this process alone.
 RAY_FROM_BYTES = 256e6
@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Column:
+class DecodedColumn:
     """The type and the shape of one sample in a decoded column."""
 
     dtype: str
@@ -48,14 +48,14 @@ class Files:
 
     def __init__(self, root: str, row: Row, keep: str | None = None) -> None:
         self._root, self._row, self._keep = root, row, keep
-        self.current, self.kept = "", b""
+        self.current, self.encoded_modality = "", b""
 
     def __call__(self, part: str) -> bytes:
         """Return the content of the row's file of a modality."""
         self.current = part
         content = read_file(self._root, self._row[part])
         if part == self._keep:
-            self.kept = content
+            self.encoded_modality = content
         return content
 
     def path(self, part: str) -> str:
@@ -85,11 +85,11 @@ class ImagePipeline(Pipeline):
         return {name: value for name, value in super().options().items() if name != "encoded" or value}
 
     @property
-    def kept(self) -> str | None:
+    def encoded_modality(self) -> str | None:
         """The modality that is kept as encoded in its file; None if all are decoded."""
         return self.picture if self.encoded else None
 
-    def wanted(self, name: str) -> bool:
+    def selects(self, name: str) -> bool:
         """Return whether a file, by its name below the source, belongs to the set."""
         raise NotImplementedError
 
@@ -102,7 +102,7 @@ class ImagePipeline(Pipeline):
 
     def store(self, source: Path) -> Store:
         """Return the files of the set."""
-        return Store(source, self.wanted, self.inside)
+        return Store(source, self.selects, self.inside)
 
     def locate(self, source: Path) -> Path:
         """Return the known archive in the folder, else the source; `prepare` reports missing files."""
@@ -136,11 +136,11 @@ class ImageSet:
     """
 
     rows: pa.Table
-    columns: dict[str, Column]
+    columns: dict[str, DecodedColumn]
     decode: Decode
     root: str
     problems: list[tuple[str, str]]
-    work: Work
+    work: PrepareContext
     picture: str | None = None
     what: str = "image"
 
@@ -183,10 +183,10 @@ def prepared_images(
     suite: TaskSuite,
     index: pa.Table,
     decode: Decode,
-    columns: dict[str, Column],
+    columns: dict[str, DecodedColumn],
     root: str,
     problems: list[tuple[str, str]],
-    work: Work,
+    context: PrepareContext,
     picture: str | None,
     notes: dict[str, Any] | None = None,
 ) -> Prepared:
@@ -199,19 +199,19 @@ def prepared_images(
         columns: The decoded columns.
         root: Folder of the locations.
         problems: (name, problem) of samples that the index left out.
-        work: The settings of the preparation.
+        context: The settings of the preparation.
         picture: Modality of the input if it is kept as encoded in its file; None: it is decoded.
         notes: Notes for the manifest.
     """
     shapes = {name.removeprefix("target."): column.shape for name, column in columns.items() if name != "input"}
 
-    if not work.skip_bad and problems:
-        work.settle(problems, "images")
+    if not context.skip_bad and problems:
+        context.settle(problems, "images")
     check_parts(suite.name, index)
     if picture is not None and picture not in index.column_names:
         raise UserError(f"{suite.name}: this source has no encoded pictures to keep; drop `encoded`")
 
-    pieces = ImageSet(index, columns, decode, root, problems, work, picture)
+    pieces = ImageSet(index, columns, decode, root, problems, context, picture)
     return Prepared(suite, {}, target_shapes=shapes, notes=notes or {}, pieces=pieces)
 
 
@@ -229,10 +229,10 @@ class DecodeRows:
 
     root: str
     decode: Decode
-    columns: dict[str, Column]
+    columns: dict[str, DecodedColumn]
     picture: str | None
 
-    def __call__(self, table: pa.Table) -> Part:
+    def __call__(self, table: pa.Table) -> ComputedRows:
         arrays = {name: np.zeros((len(table), *column.shape), column.dtype) for name, column in self.columns.items()}
         good_rows: list[int] = []
         encoded: list[bytes] = []
@@ -244,10 +244,10 @@ class DecodeRows:
                 for name, value in self.decode(row, files).items():
                     arrays[name][len(good_rows)] = value
             except (BadImage, Unreadable) as error:
-                problems.append((shown(str(row[files.current])) if files.current else row["id"], str(error)))
+                problems.append((location_text(str(row[files.current])) if files.current else row["id"], str(error)))
                 continue
             good_rows.append(number)
-            encoded.append(files.kept)
+            encoded.append(files.encoded_modality)
 
         arrays = {name: values[: len(good_rows)] for name, values in arrays.items()}
         statistics = (len(good_rows), _sums(arrays["input"]))
@@ -260,7 +260,7 @@ class DecodeRows:
         if self.picture is not None:
             result["input"] = pa.array(encoded, pa.large_binary())
 
-        return Part(pa.table(result), problems, statistics)
+        return ComputedRows(pa.table(result), problems, statistics)
 
 
 def _sums(images: np.ndarray) -> np.ndarray:

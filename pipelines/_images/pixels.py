@@ -81,10 +81,10 @@ def filtered(numbers: np.ndarray, size: Size) -> np.ndarray:
     return np.asarray(image.resize((size[1], size[0]), Image.Resampling.BILINEAR))
 
 
-def same_size(found: Size, image: Size) -> None:
+def same_size(size: Size, image: Size) -> None:
     """Raise `BadImage` if a label is not as large as its image."""
-    if found != image:
-        raise BadImage(f"is {found[0]}x{found[1]} pixels, its image {image[0]}x{image[1]}")
+    if size != image:
+        raise BadImage(f"is {size[0]}x{size[1]} pixels, its image {image[0]}x{image[1]}")
 
 
 def classes(labels: np.ndarray, table: np.ndarray, what: str) -> np.ndarray:

@@ -56,12 +56,12 @@ class Store:
     def __init__(
         self,
         source: Path,
-        wanted: Callable[[str], bool],
+        selects: Callable[[str], bool],
         inside: Callable[[str], str | None] = _as_extracted,
     ) -> None:
         self.source = source
         self.files: dict[str, File] = {}
-        self._wanted, self._inside = wanted, inside
+        self._selects, self._inside = selects, inside
         if source.is_file():
             self.root = source.parent
             if zipfile.is_zipfile(source):
@@ -78,7 +78,7 @@ class Store:
         self.root = source
         archives = []
         for name, size in _walk(source):
-            if wanted(name):
+            if selects(name):
                 self.files[name] = File(name, size)
             elif name.endswith((".zip", ".tar")):
                 archives.append(name)
@@ -101,7 +101,7 @@ class Store:
             is_special = kind not in (0, stat.S_IFREG, stat.S_IFDIR)
             check_name(path, member.filename, "a link or a device" if is_special else "")
             name = normal_name(f"{below}/{member.filename}".lstrip("/"))
-            if not member.is_dir() and self._wanted(name):
+            if not member.is_dir() and self._selects(name):
                 location = f"{relative}{_IN_ZIP}{member.filename}"
                 self.files.setdefault(name, File(location, member.file_size, member.CRC))
 
@@ -118,7 +118,7 @@ class Store:
         for member in tar_members:
             check_name(path, member.name, "" if member.kind in ("", "folder") else member.kind)
             name = normal_name(f"{below}/{member.name}".lstrip("/"))
-            if not member.kind and self._wanted(name):
+            if not member.kind and self._selects(name):
                 location = _IN_TAR.join((relative, str(member.start), str(member.bytes), name))
                 self.files.setdefault(name, File(location, member.bytes, member.time))
 
@@ -190,7 +190,7 @@ def read_file(root: str, location: str) -> bytes:
         raise Unreadable(f"cannot be read ({briefly(error)})") from None
 
 
-def shown(location: str) -> str:
+def location_text(location: str) -> str:
     """Return a location as messages show it."""
     if _tables.IN_TABLE in location:
         file, row, column = location.split(_tables.IN_TABLE)

@@ -86,7 +86,7 @@ def _fetch(pipeline: str, url: str, scheme: str, downloads: Path) -> Path:
         target = downloads / key / path.rstrip("/").rpartition("/")[2]
         if not target.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
-            _get(files, path, target)
+            _download(files, path, target)
     except UserError:
         raise
     except Exception as error:  # every driver has errors of its own
@@ -98,7 +98,7 @@ def _fetch(pipeline: str, url: str, scheme: str, downloads: Path) -> Path:
     return target
 
 
-def _get(files: Any, path: str, target: Path) -> None:
+def _download(files: Any, path: str, target: Path) -> None:
     """Download a file completely, or leave nothing at the target."""
     with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".download-", delete=False) as file:
         temporary = Path(file.name)

@@ -22,14 +22,14 @@ def location(file: str, row: int, column: str) -> str:
     return f"{file}{IN_TABLE}{row}{IN_TABLE}{column}"
 
 
-def read_cell(root: str, place: str) -> bytes:
+def read_cell(root: str, cell: str) -> bytes:
     """Return the cell at a `location` below `root`.
 
     Raises:
         OSError: The file is gone.
         ValueError: The cell is empty, or holds neither a picture nor an array.
     """
-    file, row, column = place.split(IN_TABLE)
+    file, row, column = cell.split(IN_TABLE)
     value = _scalar(os.path.join(root, file), int(row), column)  # noqa: PTH118 (a hot path)
     kind = value.type
     if isinstance(value, pa.ExtensionScalar):  # the `datasets` library, once imported, gives arrays its own types
@@ -60,7 +60,7 @@ def schema(path: Path) -> pa.Schema:
     return pq.read_schema(path) if path.suffix == ".parquet" else _open_arrow(*_state(str(path))).schema
 
 
-def rows(path: Path) -> int:
+def row_count(path: Path) -> int:
     """Return the number of rows of a file."""
     return pq.read_metadata(path).num_rows if path.suffix == ".parquet" else len(_open_arrow(*_state(str(path))))
 

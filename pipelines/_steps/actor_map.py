@@ -17,7 +17,7 @@ from pipelines._steps.blocks import Engine, dataset, ship_plugin
 from pipelines._steps.ray_tasks import cores
 
 
-class Holder(Protocol):
+class ActorFunction(Protocol):
     """Callable that is built once from its arguments and called by several threads.
 
     Its results must not depend on the caller.
@@ -28,8 +28,12 @@ class Holder(Protocol):
     def __call__(self, table: pa.Table) -> pa.Table: ...
 
 
-def held(
-    function: type[Holder], arguments: tuple[Any, ...], tables: Sequence[pa.Table], engine: Engine, most: int | None
+def actor_map(
+    function: type[ActorFunction],
+    arguments: tuple[Any, ...],
+    tables: Sequence[pa.Table],
+    engine: Engine,
+    max_actors: int | None,
 ) -> Generator[pa.Table]:
     """Yield the results of the function object on each table, in the order of the tables.
 
@@ -38,15 +42,15 @@ def held(
         arguments: The arguments that build it.
         tables: The blocks.
         engine: Where it runs.
-        most: Number of actors or threads at most; None: one for every core.
+        max_actors: Number of actors or threads at most; None: one for every core.
     """
     if engine == "local":
-        yield from _threads(function(*arguments), tables, most or cores())
+        yield from _threads(function(*arguments), tables, max_actors or cores())
     else:
-        yield from _actors(function, arguments, tables, most)
+        yield from _actors(function, arguments, tables, max_actors)
 
 
-def _threads(function: Holder, tables: Sequence[pa.Table], count: int) -> Generator[pa.Table]:
+def _threads(function: ActorFunction, tables: Sequence[pa.Table], count: int) -> Generator[pa.Table]:
     pool = ThreadPoolExecutor(count, thread_name_prefix="held")
     pending: deque[Future[pa.Table]] = deque()
     try:
@@ -61,7 +65,7 @@ def _threads(function: Holder, tables: Sequence[pa.Table], count: int) -> Genera
 
 
 def _actors(
-    function: type[Holder], arguments: tuple[Any, ...], tables: Sequence[pa.Table], most: int | None
+    function: type[ActorFunction], arguments: tuple[Any, ...], tables: Sequence[pa.Table], max_actors: int | None
 ) -> Generator[pa.Table]:
     """Yield results from as many actors as there are cores or blocks; one of them is enough to begin with."""
     import ray
@@ -69,7 +73,7 @@ def _actors(
 
     ship_plugin(function)
 
-    count = max(1, min(most or int(ray.cluster_resources().get("CPU", 1)), len(tables)))
+    count = max(1, min(max_actors or int(ray.cluster_resources().get("CPU", 1)), len(tables)))
     lazy = dataset(list(tables), ordered=True).map_batches(
         function,
         fn_constructor_args=arguments,

@@ -13,10 +13,10 @@ from pipelines._steps.blocks import Engine, ship_plugin
 T = TypeVar("T")
 R = TypeVar("R")
 
-_PATIENCE = 30.0  # seconds to wait for running tasks whose results are no longer wanted
+_DRAIN_SECONDS = 30.0  # seconds to wait for running tasks whose results are no longer wanted
 
 
-def each(
+def results_of(
     function: Callable[[T], R],
     jobs: Sequence[T],
     engine: Engine,
@@ -94,4 +94,4 @@ def _ray_tasks(function: Callable[[T], R], jobs: Sequence[T], go_on: Callable[[]
         for reference in pending:
             ray.cancel(reference)
         if pending:
-            ray.wait(pending, num_returns=len(pending), timeout=_PATIENCE)
+            ray.wait(pending, num_returns=len(pending), timeout=_DRAIN_SECONDS)

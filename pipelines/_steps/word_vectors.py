@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from mtlscale.config import UserError, knob
 from mtlscale.data.format.prepared import SPECIAL_WORDS, VECTORS
-from pipelines.contract import Pipeline, Work
+from pipelines.contract import Pipeline, PrepareContext
 
 WINDOW = 5
 NEGATIVE_SAMPLES = 5
@@ -31,7 +31,7 @@ class VectorPipeline(Pipeline):
         if self.vectors != "none" and importlib.util.find_spec("gensim") is None:
             raise UserError(f"{self.name}: vectors = {self.vectors!r} needs gensim; pip install 'mtlscale[vectors]'")
 
-    def fit_vectors(self, texts: pa.ListArray, words: Sequence[str], work: Work) -> dict[str, pa.Table]:
+    def fit_vectors(self, texts: pa.ListArray, words: Sequence[str], context: PrepareContext) -> dict[str, pa.Table]:
         """Return the file of vectors fitted on lists of words; empty if no vectors are wanted.
 
         `id` is the word, `vector` its float32 numbers, for every word of the vocabulary; all other words together are
@@ -40,7 +40,7 @@ class VectorPipeline(Pipeline):
         if self.vectors == "none":
             return {}
 
-        work.progress("fit word vectors", 0, len(texts))
+        context.progress("fit word vectors", 0, len(texts))
         vectors = self._model(_sentences(texts, words)).wv
         flat = pa.array(vectors.vectors.ravel(), pa.float32())
         columns = {"id": vectors.index_to_key, "vector": pa.FixedSizeListArray.from_arrays(flat, vectors.vector_size)}

@@ -21,7 +21,7 @@ from mtlscale.data.sampling.splits import carve_validation, hash_split
 from pipelines._steps.word_vectors import VectorPipeline
 from pipelines._texts.text_features import with_features
 from pipelines._texts.token_ids import TextOptions, encode_samples, text_suite
-from pipelines.contract import Prepared, Work
+from pipelines.contract import PrepareContext, Prepared
 
 SHARES = {"train": 0.8, "val": 0.1, "test": 0.1}
 _FIELDS = ("id", "split", "stream", "label", "text", "second", "written", "written_second")
@@ -48,7 +48,7 @@ class TextPipeline(VectorPipeline):
             return super().options()
         folder = Path(self.tokenizer)
         check_tokenizer(self.name, folder, weights=self.features != "none")
-        identity = files.identity({"tokenizer": files.known(self.tokenizer)})
+        identity = files.identity({"tokenizer": files.with_content_hash(self.tokenizer)})
         return super().options() | (
             {"tokenizer": files.tokenizer_hash(folder)} if self.features == "none" else identity
         )
@@ -61,7 +61,9 @@ class TextPipeline(VectorPipeline):
         if self.tokenizer is not None and self.vectors != "none":
             raise UserError(f"{self.name}: a pretrained model has vectors of its own; drop `vectors` or `tokenizer`")
 
-    def prepared_texts(self, rows: pa.Table, tasks: Sequence[Task], work: Work, notes: dict[str, Any]) -> Prepared:
+    def prepared_texts(
+        self, rows: pa.Table, tasks: Sequence[Task], context: PrepareContext, notes: dict[str, Any]
+    ) -> Prepared:
         """Return the encoded texts, with notes on texts that were cut, have no word, or occur in two splits.
 
         Rows are no wider than the longest text needs.
@@ -69,18 +71,18 @@ class TextPipeline(VectorPipeline):
         Args:
             rows: Rows of `sentences`.
             tasks: The tasks, named like their streams.
-            work: The settings of the preparation.
+            context: The settings of the preparation.
             notes: Notes to extend.
         """
-        notes = notes | _counted("test_texts_in_train_or_val", rows, _seen(rows))
+        notes = notes | _counted("test_texts_in_train_or_val", rows, _leaked_rows(rows))
         if self.tokenizer is not None:
-            return self._tokenized(rows, tasks, Path(self.tokenizer), work, notes)
+            return self._tokenized(rows, tasks, Path(self.tokenizer), context, notes)
 
         rows = rows.drop_columns(["written", "written_second"])
         pairs = rows["second"].null_count < len(rows)
         first_words = (SEPARATOR,) if pairs else ()
         options = TextOptions(self.length, self.vocabulary, self.min_count, first_words)
-        encoded, words = encode_samples(rows, partial(tokenise, length=self.length), options, work)
+        encoded, words = encode_samples(rows, partial(tokenise, length=self.length), options, context)
 
         train = tokenise(rows.filter(pc.field("split") == "train"), self.length)["tokens"].combine_chunks()
         notes |= _counted("texts_cut", encoded, pc.greater(encoded["words"], self.length))
@@ -95,20 +97,20 @@ class TextPipeline(VectorPipeline):
             text_suite(self.name, tuple(tasks), words, width),
             tables,
             vocabulary=words,
-            extra=self.fit_vectors(train, words, work),
+            extra=self.fit_vectors(train, words, context),
             notes=notes,
         )
 
     def _tokenized(
-        self, rows: pa.Table, tasks: Sequence[Task], folder: Path, work: Work, notes: dict[str, Any]
+        self, rows: pa.Table, tasks: Sequence[Task], folder: Path, context: PrepareContext, notes: dict[str, Any]
     ) -> Prepared:
         """Return the rows encoded by a pretrained model's tokenizer, texts as written, or by the model's features."""
         texts, seconds = (rows[name].to_pylist() for name in ("written", "written_second"))
         tokens = tokenize(self.name, folder, texts, seconds, self.length)
         inputs = pa.FixedSizeListArray.from_arrays(tokens.ids.ravel(), tokens.ids.shape[1])
         encoded = rows.select(["id", "split", "stream", "label"]).append_column("input", inputs)
-        if cut := _counted("texts_cut", encoded, pc.greater(pa.array(tokens.counts, pa.int64()), tokens.most)):
-            notes |= cut | {"tokens_kept": tokens.most}
+        if cut := _counted("texts_cut", encoded, pc.greater(pa.array(tokens.counts, pa.int64()), tokens.limit)):
+            notes |= cut | {"tokens_kept": tokens.limit}
 
         tokenizer_info = {
             "sha256": files.tokenizer_hash(folder),
@@ -119,7 +121,7 @@ class TextPipeline(VectorPipeline):
         suite = replace(suite, vocabulary_size=tokens.size, extras={"tokenizer": tokenizer_info})
 
         if self.features != "none":
-            encoded, size = with_features(encoded, suite, folder, self.features, work)
+            encoded, size = with_features(encoded, suite, folder, self.features, context)
             suite = replace(suite, input_kind="vector", input_shape=(size,), vocabulary_size=None, extras={})
 
         tables = {split: {task.name: _select(encoded, split, task) for task in tasks} for split in SPLITS}
@@ -161,9 +163,9 @@ def own_splits(keys: Sequence[str], salt: str) -> list[str]:
     return [hash_split(key, SHARES, salt) for key in keys]
 
 
-def held_out(keys: Sequence[str], share: float, salt: str) -> list[str]:
+def held_out(keys: Sequence[str], fraction: float, salt: str) -> list[str]:
     """Return train or val for each text of a training part."""
-    return [carve_validation(key, share, salt) for key in keys]
+    return [carve_validation(key, fraction, salt) for key in keys]
 
 
 def tokenise(table: pa.Table, length: int) -> pa.Table:
@@ -176,13 +178,13 @@ def tokenise(table: pa.Table, length: int) -> pa.Table:
     return table.drop_columns(["text", "second"]).append_column("tokens", tokens)
 
 
-def _counted(what: str, rows: pa.Table, chosen: pa.ChunkedArray) -> dict[str, Any]:
+def _counted(noun: str, rows: pa.Table, mask: pa.ChunkedArray) -> dict[str, Any]:
     """Return a note with the number of chosen rows per task; empty if there are none."""
-    counts = Counter(rows["stream"].filter(chosen).to_pylist())
-    return {what: dict(sorted(counts.items()))} if counts else {}
+    counts = Counter(rows["stream"].filter(mask).to_pylist())
+    return {noun: dict(sorted(counts.items()))} if counts else {}
 
 
-def _seen(rows: pa.Table) -> pa.Array:
+def _leaked_rows(rows: pa.Table) -> pa.Array:
     """Return a mask of the test rows whose text also occurs in train or validation of any task."""
     keys = pa.array(keys_of(rows["text"].combine_chunks(), rows["second"].combine_chunks()), pa.string())
     test = pc.equal(rows["split"], "test").combine_chunks()

@@ -15,11 +15,11 @@ from mtlscale.config import SPLITS, Task, TaskSuite, UserError, knob
 from mtlscale.config import named_files as files
 from mtlscale.data.format.tokenizer import check_tokenizer
 from mtlscale.data.sampling.splits import uniform_hash
-from pipelines._formats.tagged import Read, is_iob2
+from pipelines._formats.tagged import TaggedFile, is_iob2
 from pipelines._formats.text_files import LATIN_1, decoded
 from pipelines._texts.token_ids import RAY_FROM_BYTES
-from pipelines._texts.token_rows import by_pieces, by_words, seen
-from pipelines.contract import Pipeline, Prepared, Work
+from pipelines._texts.token_rows import by_subwords, by_words, leaked_counts
+from pipelines.contract import Pipeline, PrepareContext, Prepared
 
 FEATURES_FROM_BYTES = 1e6
 _NAMED = 10  # words of each kind listed in the notes
@@ -27,7 +27,7 @@ TAGS_OF_WORDS, TAGS_OF_ENTITIES = ("accuracy", "f1", "entity_f1"), ("entity_f1",
 
 
 @dataclass
-class Gathered:
+class TaggedCorpus:
     """The content of all files.
 
     Attributes:
@@ -49,7 +49,7 @@ class Gathered:
             self.latin_1.append(name)
         return text
 
-    def add(self, task: str, split: str, reads: Sequence[Read], classes: Sequence[str], limit: int) -> None:
+    def add(self, task: str, split: str, reads: Sequence[TaggedFile], classes: Sequence[str], limit: int) -> None:
         """Add the sentences of a part of a task.
 
         Args:
@@ -121,7 +121,7 @@ class TaggedPipeline(Pipeline):
             return super().options()
         folder = Path(self.tokenizer)
         check_tokenizer(self.name, folder, weights=self.features)
-        identity = files.identity({"tokenizer": files.known(self.tokenizer)})
+        identity = files.identity({"tokenizer": files.with_content_hash(self.tokenizer)})
         return super().options() | (identity if self.features else {"tokenizer": files.tokenizer_hash(folder)})
 
     def check_options(self) -> None:
@@ -129,23 +129,27 @@ class TaggedPipeline(Pipeline):
         if self.features and self.tokenizer is None:
             raise UserError(f"{self.name}: features are those of a model; name its folder as `tokenizer`")
 
-    def prepared_tags(self, gathered: Gathered, classes: Mapping[str, Sequence[str]], work: Work) -> Prepared:
+    def prepared_tags(
+        self, corpus: TaggedCorpus, classes: Mapping[str, Sequence[str]], context: PrepareContext
+    ) -> Prepared:
         """Return the prepared set of the gathered rows.
 
         Args:
-            gathered: The content of all files.
+            corpus: The content of all files.
             classes: Task -> its tags.
-            work: The settings of the preparation.
+            context: The settings of the preparation.
         """
-        notes = gathered.notes | work.settle(gathered.problems, "sentences")
-        rows = pa.concat_tables(gathered.rows)
+        notes = corpus.notes | context.settle(corpus.problems, "sentences")
+        rows = pa.concat_tables(corpus.rows)
         for task in classes:
             self._check_there(task, rows)
 
-        if repeated := seen(rows):
+        if repeated := leaked_counts(rows):
             notes["test_sentences_in_train_or_val"] = repeated
 
-        encoded, suite, notes = (self._words if self.tokenizer is None else self._pieces)(rows, classes, work, notes)
+        encoded, suite, notes = (self._word_rows if self.tokenizer is None else self._subword_rows)(
+            rows, classes, context, notes
+        )
         sentence_counts, part_counts = _by_task(rows), _by_task(encoded)
         if cut_counts := {
             task: part_counts[task] - sentence_counts[task]
@@ -159,7 +163,7 @@ class TaggedPipeline(Pipeline):
             assert self.tokenizer is not None
             from pipelines._texts.token_features import standardised, with_token_features
 
-            encoded, size = with_token_features(encoded, suite, Path(self.tokenizer), work, target="label")
+            encoded, size = with_token_features(encoded, suite, Path(self.tokenizer), context, target="label")
             encoded = standardised(encoded, size, pc.equal(encoded["split"], "train").to_numpy())
             shape = (suite.input_shape[0], size)
             suite = replace(suite, input_kind="vector", input_shape=shape, vocabulary_size=None, extras={})
@@ -174,10 +178,10 @@ class TaggedPipeline(Pipeline):
             if not pc.any(pc.equal(splits, split)).as_py():
                 raise UserError(f"{self.name}: {task} has no sentence in {split}; its files are empty, or name others")
 
-    def _words(
-        self, rows: pa.Table, classes: Mapping[str, Sequence[str]], work: Work, notes: dict[str, Any]
+    def _word_rows(
+        self, rows: pa.Table, classes: Mapping[str, Sequence[str]], context: PrepareContext, notes: dict[str, Any]
     ) -> tuple[pa.Table, TaskSuite, dict[str, Any]]:
-        encoded = by_words(rows, self.length, self.vocabulary, self.min_count, self.characters, work)
+        encoded = by_words(rows, self.length, self.vocabulary, self.min_count, self.characters, context)
         suite = replace(
             self._suite(classes, encoded.width),
             input_shape=(encoded.width, 1 + self.characters),
@@ -186,12 +190,12 @@ class TaggedPipeline(Pipeline):
         )
         return encoded.rows, suite, notes | {"vocabulary": encoded.words}
 
-    def _pieces(
-        self, rows: pa.Table, classes: Mapping[str, Sequence[str]], work: Work, notes: dict[str, Any]
+    def _subword_rows(
+        self, rows: pa.Table, classes: Mapping[str, Sequence[str]], context: PrepareContext, notes: dict[str, Any]
     ) -> tuple[pa.Table, TaskSuite, dict[str, Any]]:
         assert self.tokenizer is not None
         folder = Path(self.tokenizer)
-        encoded = by_pieces(self.name, rows, self.length, folder, work)
+        encoded = by_subwords(self.name, rows, self.length, folder, context)
 
         for note, words in (
             ("words_the_tokenizer_drops", encoded.dropped),
@@ -211,7 +215,7 @@ class TaggedPipeline(Pipeline):
             vocabulary_size=encoded.frame.size,
             extras={"tokenizer": tokenizer_info},
         )
-        return encoded.rows, suite, notes | {"tokens_kept": encoded.frame.most}
+        return encoded.rows, suite, notes | {"tokens_kept": encoded.frame.limit}
 
     def _suite(self, classes: Mapping[str, Sequence[str]], width: int) -> TaskSuite:
         tasks = tuple(

@@ -11,29 +11,31 @@ import pyarrow as pa
 
 from mtlscale.config import TaskSuite, build
 from mtlscale.config import named_files as files
-from pipelines.contract import Work
+from pipelines.contract import PrepareContext
 
 _AT_ONCE = 64  # texts in a batch
-_HELD: dict[tuple[str, str, str], Any] = {}  # the last model of this process, which serves many blocks of texts
+_MODELS: dict[tuple[str, str, str], Any] = {}  # the last model of this process, which serves many blocks of texts
 
 
-def with_features(encoded: pa.Table, suite: TaskSuite, folder: Path, pooling: str, work: Work) -> tuple[pa.Table, int]:
+def with_features(
+    encoded: pa.Table, suite: TaskSuite, folder: Path, pooling: str, context: PrepareContext
+) -> tuple[pa.Table, int]:
     """Return rows with features in place of the token ids in `input`, and the number of features."""
     size = _module(folder, pooling, suite).features
     function = partial(_featured, suite=suite, folder=folder, pooling=pooling)
-    featured = work.blocks(encoded).map(function, "features").collect()
-    _HELD.clear()
+    featured = context.blocks(encoded).map(function, "features").collect()
+    _MODELS.clear()
     return featured, size
 
 
 def _module(folder: Path, pooling: str, suite: TaskSuite) -> Any:
-    key = (files.known(str(folder))["sha256"], pooling, str(suite.extras))
-    if key not in _HELD:
-        _HELD.clear()
+    key = (files.with_content_hash(str(folder))["sha256"], pooling, str(suite.extras))
+    if key not in _MODELS:
+        _MODELS.clear()
         # In double precision, features do not depend on the texts that share a block.
         encoder = build("encoders", "pretrained", {"checkpoint": str(folder), "pooling": pooling})
-        _HELD[key] = encoder.build(suite).double()
-    return _HELD[key]
+        _MODELS[key] = encoder.build(suite).double()
+    return _MODELS[key]
 
 
 def _featured(table: pa.Table, suite: TaskSuite, folder: Path, pooling: str) -> pa.Table:

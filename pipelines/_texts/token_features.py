@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from mtlscale.config import MISSING_CLASS, TaskSuite, build
-from pipelines.contract import Work
+from pipelines.contract import PrepareContext
 
 _AT_ONCE = 4096  # pieces in a batch, padding included
 _STORED = np.float16
-_LEAST = 1e-4  # of a deviation: a number that varies less is only centred
+_MIN_DEVIATION = 1e-4  # of a deviation: a number that varies less is only centred
 
 
 def with_token_features(
-    encoded: pa.Table, suite: TaskSuite, folder: Path, work: Work, target: str = "label"
+    encoded: pa.Table, suite: TaskSuite, folder: Path, context: PrepareContext, target: str = "label"
 ) -> tuple[pa.Table, int]:
     """Return the rows with features in place of word pieces, and the number of features per token.
 
@@ -27,7 +27,7 @@ def with_token_features(
             tagged tokens alone.
         suite: The suite of the pieces.
         folder: The folder of the model.
-        work: The settings of the preparation.
+        context: The settings of the preparation.
         target: The column of tags, a fixed-size list of the same length; tags move to the left with their tokens.
     """
     import torch
@@ -36,12 +36,12 @@ def with_token_features(
     with torch.device("meta"):  # it only tells the number of features
         size = int(model.build(suite).frozen.features)
 
-    tables = [encoded.slice(first, work.rows_per_block) for first in range(0, len(encoded), work.rows_per_block)]
+    tables = [encoded.slice(first, context.rows_per_block) for first in range(0, len(encoded), context.rows_per_block)]
     finished: list[pa.Table] = []
-    with closing(work.held(TokenFeatures, (suite, model, target), tables)) as results:
+    with closing(context.held(TokenFeatures, (suite, model, target), tables)) as results:
         for table in results:
             finished.append(table)
-            work.progress("features", sum(map(len, finished)), len(encoded))
+            context.progress("features", sum(map(len, finished)), len(encoded))
 
     return pa.concat_tables(finished).combine_chunks(), size
 
@@ -66,7 +66,7 @@ def standardised(table: pa.Table, size: int, train: np.ndarray) -> pa.Table:
 
     mean = total / max(1, count)
     deviation = np.sqrt(np.maximum(squares / max(1, count) - mean**2, 0.0))
-    deviation[deviation < _LEAST] = 1.0
+    deviation[deviation < _MIN_DEVIATION] = 1.0
 
     scaled = [((np.frombuffer(row, _STORED).reshape(-1, size) - mean) / deviation).astype(_STORED).tobytes()
               for row in rows]  # fmt: skip

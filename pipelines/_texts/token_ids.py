@@ -13,7 +13,7 @@ from mtlscale.config import SPLITS, Task, TaskSuite
 from mtlscale.data.format.prepared import SPECIAL_WORDS
 from mtlscale.data.format.texts import encode
 from pipelines._steps.blocks import TableFunction
-from pipelines.contract import Work
+from pipelines.contract import PrepareContext
 
 # Above this size of compressed text, starting Ray and working on two cores is faster than this process alone.
 RAY_FROM_BYTES = 64e6
@@ -57,7 +57,7 @@ class TextOptions:
 
 
 def encode_samples(
-    samples: pa.Table, tokenise: TableFunction, options: TextOptions, work: Work
+    samples: pa.Table, tokenise: TableFunction, options: TextOptions, context: PrepareContext
 ) -> tuple[pa.Table, list[str]]:
     """Return the labelled texts as token ids, and the vocabulary of the training texts.
 
@@ -66,9 +66,9 @@ def encode_samples(
         tokenise: Function that replaces the latter by a column `tokens` of lists of words. The result has `input` and
             `words`, the number of words before cutting, instead.
         options: The settings of the conversion.
-        work: The settings of the preparation.
+        context: The settings of the preparation.
     """
-    tokens = work.blocks(samples).map(tokenise, "tokenise")
+    tokens = context.blocks(samples).map(tokenise, "tokenise")
     counts = tokens.map(_count_train, "count words").collect()
     words = rank_words(counts, options.vocabulary, options.min_count, options.first)
 

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from mtlscale.config import MISSING_CLASS, UserError
 from mtlscale.data.format.prepared import SPECIAL_WORDS
 from mtlscale.data.format.texts import PADDING, UNKNOWN
-from mtlscale.data.format.tokenizer import Frame, exchanged, frame, pieces
+from mtlscale.data.format.tokenizer import SpecialTokens, exchanged, frame, subword_ids
 from pipelines._texts.token_ids import count_words, rank_words
-from pipelines.contract import Work
+from pipelines.contract import PrepareContext
 
 _KEYS = ("id", "split", "stream")
 
@@ -41,7 +41,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class Subwords:
     """The sentences as a tokenizer's pieces.
 
     Attributes:
@@ -53,13 +53,15 @@ class Pieces:
     """
 
     rows: pa.Table
-    frame: Frame
+    frame: SpecialTokens
     width: int
     dropped: Counter[str]
     long: Counter[str]
 
 
-def by_words(rows: pa.Table, length: int, vocabulary: int, min_count: int, characters: int, work: Work) -> Words:
+def by_words(
+    rows: pa.Table, length: int, vocabulary: int, min_count: int, characters: int, context: PrepareContext
+) -> Words:
     """Return sentences as ids [width, 1 + characters]: each lower-cased word, then its first characters as written.
 
     Args:
@@ -68,20 +70,26 @@ def by_words(rows: pa.Table, length: int, vocabulary: int, min_count: int, chara
         vocabulary: Number of word ids in all.
         min_count: Rarer words and characters are unknown.
         characters: Number of characters of a word.
-        work: The settings of the preparation.
+        context: The settings of the preparation.
     """
-    rows = work.blocks(rows).map(partial(_in_parts, length=length), "cut").collect()
+    rows = context.blocks(rows).map(partial(_in_parts, length=length), "cut").collect()
 
     train = rows.filter(pc.field("split") == "train")["words"].combine_chunks()
-    ranked_words = rank_words(count_words(_lowered(train)), vocabulary, min_count)
+    ranked_words = rank_words(
+        count_words(
+            pa.ListArray.from_arrays(pa.array([0, len(train.flatten())], pa.int32()), pc.utf8_lower(train.flatten()))
+        ),
+        vocabulary,
+        min_count,
+    )
     alphabet = _alphabet(train, min_count)
     width = pc.max(pc.list_value_length(rows["words"])).as_py() or 1
 
     encode = partial(_encoded, words=ranked_words, alphabet=alphabet, characters=characters, width=width)
-    return Words(work.blocks(rows).map(encode, "encode").collect(), ranked_words, alphabet, width)
+    return Words(context.blocks(rows).map(encode, "encode").collect(), ranked_words, alphabet, width)
 
 
-def by_pieces(where: str, rows: pa.Table, length: int, folder: Path, work: Work) -> Pieces:
+def by_subwords(where: str, rows: pa.Table, length: int, folder: Path, context: PrepareContext) -> Subwords:
     """Return sentences as token ids, padding 0; a word's tag is at its first piece that has part of it.
 
     A sentence of more tokens than there is room for is cut between words, as XTREME does. A word that the tokenizer
@@ -92,14 +100,14 @@ def by_pieces(where: str, rows: pa.Table, length: int, folder: Path, work: Work)
         rows: Rows of lists `words` and `tags`.
         length: Tokens in a row, special ones included.
         folder: The folder of the tokenizer.
-        work: The settings of the preparation.
+        context: The settings of the preparation.
 
     Raises:
         UserError: The tokenizer has no unknown token but needs one; the message names a word.
     """
     around = frame(where, folder, length)
     tokenised = partial(_tokenised, where=where, folder=folder, around=around)
-    pieces_table = work.blocks(rows).map(tokenised, "tokenise").collect()
+    pieces_table = context.blocks(rows).map(tokenised, "tokenise").collect()
 
     dropped, long = (Counter(pieces_table[name].combine_chunks().flatten().to_pylist()) for name in ("dropped", "long"))
     if around.unknown is None and (dropped or long):
@@ -108,12 +116,12 @@ def by_pieces(where: str, rows: pa.Table, length: int, folder: Path, work: Work)
                         "take another tokenizer")  # fmt: skip
 
     width = len(around.before) + len(around.after) + (pc.max(pc.list_value_length(pieces_table["pieces"])).as_py() or 1)
-    encoded = work.blocks(pieces_table).map(partial(_framed, around=around, width=width), "encode").collect()
+    encoded = context.blocks(pieces_table).map(partial(_framed, around=around, width=width), "encode").collect()
 
-    return Pieces(encoded, around, width, dropped, long)
+    return Subwords(encoded, around, width, dropped, long)
 
 
-def seen(rows: pa.Table) -> dict[str, int]:
+def leaked_counts(rows: pa.Table) -> dict[str, int]:
     """Return the number of each task's test sentences that also occur, word for word, in its train or validation."""
     keys = pc.binary_join(rows["words"].combine_chunks(), "\t")
     keys = pc.binary_join_element_wise(rows["stream"], keys, "\n")
@@ -138,10 +146,6 @@ def _in_parts(table: pa.Table, length: int) -> pa.Table:
 def part_of(id: str, number: int) -> str:
     """Return the id of the number-th part of a sentence; the first part has the sentence's own id."""
     return f"{id}+{number}" if number else id
-
-
-def _lowered(words: pa.ListArray) -> pa.ListArray:
-    return pa.ListArray.from_arrays(pa.array([0, len(words.flatten())], pa.int32()), pc.utf8_lower(words.flatten()))
 
 
 def _alphabet(words: pa.ListArray, min_count: int) -> list[str]:
@@ -175,10 +179,10 @@ def _encoded(table: pa.Table, words: Sequence[str], alphabet: Sequence[str], cha
     rows, columns = _places(lists)
     inputs[rows, columns] = ids[distinct.indices.to_numpy()]
 
-    return _rows(table, inputs.reshape(len(table), -1), _filled(table["tags"].combine_chunks(), width))
+    return _token_table(table, inputs.reshape(len(table), -1), _filled(table["tags"].combine_chunks(), width))
 
 
-def _tokenised(table: pa.Table, where: str, folder: Path, around: Frame) -> pa.Table:
+def _tokenised(table: pa.Table, where: str, folder: Path, around: SpecialTokens) -> pa.Table:
     """Return rows of `pieces` and `labels` instead of words and tags.
 
     The first part of every sentence also lists its words that have no token, and its words that have too many.
@@ -188,7 +192,7 @@ def _tokenised(table: pa.Table, where: str, folder: Path, around: Frame) -> pa.T
     distinct = lists.flatten().dictionary_encode()
     written = distinct.dictionary.to_pylist()
 
-    ids = pieces(where, folder, written)
+    ids = subword_ids(where, folder, written)
     is_dropped = [not word_ids for word_ids in ids]
     is_long = [len(word_ids) > room for word_ids in ids]
     usable_ids = [
@@ -215,7 +219,9 @@ def _tokenised(table: pa.Table, where: str, folder: Path, around: Frame) -> pa.T
     return pa.table({name: pa.array(columns[name], kind) for name, kind in zip(columns, kinds, strict=True)})
 
 
-def _parted(words: Sequence[list[int]], tags: Sequence[int], around: Frame) -> Iterator[tuple[list[int], list[int]]]:
+def _parted(
+    words: Sequence[list[int]], tags: Sequence[int], around: SpecialTokens
+) -> Iterator[tuple[list[int], list[int]]]:
     """Yield the pieces of each part of a sentence, and their labels: a tag at each word's first piece.
 
     A part ends before the word that does not fit any more. If the first piece is only the space before the word, as for
@@ -234,7 +240,7 @@ def _parted(words: Sequence[list[int]], tags: Sequence[int], around: Frame) -> I
     yield ids, labels
 
 
-def _framed(table: pa.Table, around: Frame, width: int) -> pa.Table:
+def _framed(table: pa.Table, around: SpecialTokens, width: int) -> pa.Table:
     lists = table["pieces"].combine_chunks()
     inputs = np.full((len(table), width), around.padding, np.int32)
     rows, columns = _places(lists)
@@ -246,10 +252,10 @@ def _framed(table: pa.Table, around: Frame, width: int) -> pa.Table:
         inputs[np.arange(len(table)), ends + offset] = token
 
     labels = _filled(table["labels"].combine_chunks(), width, prefix_size)
-    return _rows(table, exchanged(inputs, around.padding), labels)
+    return _token_table(table, exchanged(inputs, around.padding), labels)
 
 
-def _rows(table: pa.Table, inputs: np.ndarray, labels: np.ndarray) -> pa.Table:
+def _token_table(table: pa.Table, inputs: np.ndarray, labels: np.ndarray) -> pa.Table:
     columns = {
         name: pa.FixedSizeListArray.from_arrays(np.ascontiguousarray(values).ravel(), values.shape[1])
         for name, values in (("input", inputs), ("label", labels))

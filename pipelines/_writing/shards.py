@@ -42,7 +42,7 @@ class Shard:
 
 
 @dataclass
-class Written:
+class ShardResult:
     """The result of a task that wrote a shard.
 
     Attributes:
@@ -54,7 +54,7 @@ class Written:
         classes: Task -> samples of each class, if a sample has one label.
         types: Column -> type of its numbers.
         problems: (name, problem) of rows that cannot be used.
-        told: The statistics of the computed parts.
+        statistics: The statistics of the computed parts.
         error: errno, text and file name of an error of the file system.
         wrong: The message of a mistake that ends the preparation.
     """
@@ -67,7 +67,7 @@ class Written:
     classes: dict[str, np.ndarray] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)
     problems: list[tuple[str, str]] = field(default_factory=list)
-    told: list[Any] = field(default_factory=list)
+    statistics: list[Any] = field(default_factory=list)
     error: tuple[Any, ...] | None = None
     wrong: str | None = None
 
@@ -90,11 +90,11 @@ class WriteShard:
     strict: bool
     deliver: Deliver | None = None
 
-    def __call__(self, shard: Shard) -> Written:
+    def __call__(self, shard: Shard) -> ShardResult:
         """Write a shard and return the result; errors are returned, not raised."""
-        written = Written(shard.path, shard.split, len(shard.rows))
+        written = ShardResult(shard.path, shard.split, len(shard.rows))
         try:
-            with self._place(shard.path) as path:
+            with self._temporary_path(shard.path) as path:
                 self._write(shard, path, written)
         except UserError as error:
             written.wrong = str(error)
@@ -103,7 +103,7 @@ class WriteShard:
         return written
 
     @contextmanager
-    def _place(self, name: str) -> Iterator[Path]:
+    def _temporary_path(self, name: str) -> Iterator[Path]:
         """Give a temporary path and move its file to the shard's place at the end.
 
         Readers do not take the temporary name for a finished shard, and every writer of the same shard uses another.
@@ -125,22 +125,22 @@ class WriteShard:
             if path.exists():
                 self.deliver(path, name)
 
-    def _write(self, shard: Shard, path: Path, written: Written) -> None:
+    def _write(self, shard: Shard, path: Path, result: ShardResult) -> None:
         rows, writer = 0, None
         try:
             for start in range(0, max(1, len(shard.rows)), shard.group):  # a stream without rows has a file too
                 part = self.compute(shard.rows.slice(start, shard.group))
-                written.problems += part.problems
-                written.told.append(part.told)
-                if self.strict and written.problems:
+                result.problems += part.problems
+                result.statistics.append(part.told)
+                if self.strict and result.problems:
                     break
                 if not len(part.table) and len(shard.rows):
                     continue
 
                 check_numbers(f"{self.name}: {shard.split}", shard.tasks, part.table)
-                _count(shard.tasks, part.table, written)
+                _count_labels(shard.tasks, part.table, result)
 
-                table, written.types = _stored(part.table)
+                table, result.types = _stored(part.table)
                 writer = writer or _open(path, table.schema)
                 writer.write_table(table, row_group_size=max(1, len(table)))
                 rows += len(table)
@@ -148,14 +148,14 @@ class WriteShard:
             if writer is not None:
                 writer.close()
 
-        if self.strict and written.problems:
+        if self.strict and result.problems:
             path.unlink(missing_ok=True)
         elif writer is not None:
             size = path.stat().st_size
-            written.entry = FileEntry(path=shard.path, bytes=size, rows=rows, sha256=sha256_of(path))
+            result.entry = FileEntry(path=shard.path, bytes=size, rows=rows, sha256=sha256_of(path))
 
 
-def _count(tasks: tuple[Task, ...], table: pa.Table, written: Written) -> None:
+def _count_labels(tasks: tuple[Task, ...], table: pa.Table, result: ShardResult) -> None:
     """Count the samples with a label, and the samples of each class."""
     for task in tasks:
         column = table[f"target.{task.name}"].combine_chunks()
@@ -168,9 +168,9 @@ def _count(tasks: tuple[Task, ...], table: pa.Table, written: Written) -> None:
             count = int(np.count_nonzero(labelled))
             if values.dtype.kind != "f":
                 class_counts = np.bincount(values[labelled], minlength=labels(task))
-                written.classes[task.name] = written.classes.get(task.name, 0) + class_counts
+                result.classes[task.name] = result.classes.get(task.name, 0) + class_counts
 
-        written.samples[task.name] = written.samples.get(task.name, 0) + count
+        result.samples[task.name] = result.samples.get(task.name, 0) + count
 
 
 def labels(task: Task) -> int:

@@ -19,18 +19,18 @@ from mtlscale.data.remote import sha256_of
 from pipelines._steps.checks import check_tables
 from pipelines._steps.suite import check_prepared
 from pipelines._writing.write_pieces import write_pieces
-from pipelines.contract import Pieces, Pipeline, Prepared, Work
+from pipelines.contract import Pipeline, PrepareContext, Prepared, ShardedTable
 
 VOCABULARY = "vocabulary.txt"
 
 
 def write_prepared(
-    out: Path, pipeline: Pipeline, source: SourceInfo, prepared: Prepared, work: Work | None = None
+    out: Path, pipeline: Pipeline, source: SourceInfo, prepared: Prepared, context: PrepareContext | None = None
 ) -> Manifest:
     """Write the tables, the vocabulary and, last, the manifest into the existing folder `out`."""
     check_prepared(pipeline.name, prepared)
     if prepared.pieces is not None:
-        return _write_streamed(out, pipeline, source, prepared, prepared.pieces, work or Work())
+        return _write_streamed(out, pipeline, source, prepared, prepared.pieces, context or PrepareContext())
 
     suite = prepared.suite
     tables = {
@@ -66,10 +66,10 @@ def write_prepared(
 
 
 def _write_streamed(
-    out: Path, pipeline: Pipeline, source: SourceInfo, prepared: Prepared, pieces: Pieces, work: Work
+    out: Path, pipeline: Pipeline, source: SourceInfo, prepared: Prepared, pieces: ShardedTable, context: PrepareContext
 ) -> Manifest:
     """Write a set that is computed piece by piece, with the extras and notes that this yields."""
-    result = write_pieces(out, pipeline.name, prepared.suite, pieces, work)
+    result = write_pieces(out, pipeline.name, prepared.suite, pieces, context)
     _check_counts(pipeline.name, result.counts, result.class_counts)
 
     prepared = replace(

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from mtlscale.config import SPLITS, TaskSuite, UserError
 from mtlscale.data.format.manifest import FileEntry
-from pipelines._steps.ray_tasks import each
-from pipelines._writing.shards import Shard, WriteShard, Written, labels
-from pipelines.contract import Pieces, Work
+from pipelines._steps.ray_tasks import results_of
+from pipelines._writing.shards import Shard, ShardResult, WriteShard, labels
+from pipelines.contract import PrepareContext, ShardedTable
 
 GROUP_BYTES = 8 << 20  # of samples in a row group; the encoder needs the same amount again
 GROUP_ROWS = 8192
@@ -49,20 +49,22 @@ class Result:
     notes: dict[str, Any]
 
 
-def write_pieces(out: Path, name: str, suite: TaskSuite, pieces: Pieces, work: Work) -> Result:
+def write_pieces(out: Path, name: str, suite: TaskSuite, pieces: ShardedTable, context: PrepareContext) -> Result:
     """Write `<split>/<stream>/<number>.parquet` below `out`."""
     shards = list(_cut(name, suite, pieces))
     for shard in shards:
         (out / shard.path).parent.mkdir(parents=True, exist_ok=True)
 
     compute = pieces.compute
-    write = WriteShard(name, str(out), compute, strict=not work.skip_bad, deliver=work.deliver)
-    written = dict[str, Written]()
+    write = WriteShard(name, str(out), compute, strict=not context.skip_bad, deliver=context.deliver)
+    written = dict[str, ShardResult]()
     stopped, rows_done, total = False, 0, sum(len(shard.rows) for shard in shards)
-    work.progress("decode", 0, total)
+    context.progress("decode", 0, total)
 
     with closing(
-        each(write, shards, work.engine, lambda: not stopped, plugins=[compute, getattr(compute, "decode", compute)])
+        results_of(
+            write, shards, context.engine, lambda: not stopped, plugins=[compute, getattr(compute, "decode", compute)]
+        )
     ) as results:
         for shard_result in results:
             if shard_result.wrong is not None:
@@ -70,31 +72,31 @@ def write_pieces(out: Path, name: str, suite: TaskSuite, pieces: Pieces, work: W
             if shard_result.error is not None:
                 raise OSError(*shard_result.error)
             written[shard_result.shard] = shard_result
-            stopped = stopped or bool(shard_result.problems and not work.skip_bad)
+            stopped = stopped or bool(shard_result.problems and not context.skip_bad)
             if stopped:
                 _stop_at_a_problem(pieces.what, [written.get(shard.path) for shard in shards])
             rows_done += shard_result.rows
-            work.progress("decode", rows_done, total)
+            context.progress("decode", rows_done, total)
 
     for leftover in out.glob("*/*/.*"):  # of tasks whose workers died
         leftover.unlink(missing_ok=True)
     return _merge(name, suite, pieces, [written[shard.path] for shard in shards])
 
 
-def _stop_at_a_problem(what: str, written: list[Written | None]) -> None:
+def _stop_at_a_problem(noun: str, results: list[ShardResult | None]) -> None:
     """Raise `UserError` with the first problem in the order of shards, as soon as all shards before it are done.
 
     The message therefore does not depend on which shard was faster.
     """
-    for shard in written:
+    for shard in results:
         if shard is None:
             return
         if shard.problems:
             name, problem = shard.problems[0]
-            raise UserError(f"{what} {name} {problem}; mend it, or pass --skip-bad to leave such {what}s out")
+            raise UserError(f"{noun} {name} {problem}; mend it, or pass --skip-bad to leave such {noun}s out")
 
 
-def _cut(name: str, suite: TaskSuite, pieces: Pieces) -> Iterator[Shard]:
+def _cut(name: str, suite: TaskSuite, pieces: ShardedTable) -> Iterator[Shard]:
     """Yield the shards, cut by the number of rows in the index alone.
 
     The cut depends neither on the writers nor on which rows turn out to be usable.
@@ -132,9 +134,9 @@ def _check_ids(name: str, split: str, ids: list[str], split_of: dict[str, str]) 
             raise UserError(f"{name}: sample {id} is in {split_of[id]} and in {split}; each belongs to one split")
 
 
-def _merge(name: str, suite: TaskSuite, pieces: Pieces, written: list[Written]) -> Result:
+def _merge(name: str, suite: TaskSuite, pieces: ShardedTable, results: list[ShardResult]) -> Result:
     used = Counter[str]()
-    for shard in written:
+    for shard in results:
         used[shard.split] += shard.entry.rows if shard.entry else 0
     for split in SPLITS:
         if not used[split]:
@@ -143,7 +145,7 @@ def _merge(name: str, suite: TaskSuite, pieces: Pieces, written: list[Written]) 
     counts = {task.name: dict.fromkeys(SPLITS, 0) for task in suite.tasks}
 
     class_totals: dict[str, dict[str, np.ndarray]] = {}
-    for shard in written:
+    for shard in results:
         for task, count in shard.samples.items():
             counts[task][shard.split] += count
         for task, classes in shard.classes.items():
@@ -156,11 +158,11 @@ def _merge(name: str, suite: TaskSuite, pieces: Pieces, written: list[Written]) 
         for task, splits in class_totals.items()
     }
 
-    problems = [problem for shard in written for problem in shard.problems]
+    problems = [problem for shard in results for problem in shard.problems]
     extras, notes = pieces.finish(
-        [(shard.split, statistics) for shard in written for statistics in shard.told], problems
+        [(shard.split, statistics) for shard in results for statistics in shard.statistics], problems
     )
 
-    files = [shard.entry for shard in written if shard.entry is not None]
-    types = {column: kind for shard in written for column, kind in shard.types.items()}
+    files = [shard.entry for shard in results if shard.entry is not None]
+    types = {column: kind for shard in results for column, kind in shard.types.items()}
     return Result(files, types, counts, class_counts, extras, notes)

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError
 from mtlscale.data.sampling.splits import uniform_hash
-from pipelines._images.indexed_images import CHANNELS, Column, Files, Row, prepared_images
+from pipelines._images.indexed_images import CHANNELS, DecodedColumn, Files, Row, prepared_images
 from pipelines._images.pixels import colour
 from pipelines._steps.features import lists
-from pipelines.contract import Prepared, Work
+from pipelines.contract import PrepareContext, Prepared
 
 TASK, TARGET = "class", "target"  # streams
 
@@ -48,18 +48,18 @@ class Pictured:
     Attributes:
         size: Height and width to decode to, in pixels.
         root: Folder of their locations.
-        kept: Modality of the input if it is kept as encoded in its file; None: it is decoded.
+        encoded_modality: Modality of the input if it is kept as encoded in its file; None: it is decoded.
         problems: (name, problem) of samples that had to be left out.
     """
 
     size: int
     root: str
-    kept: str | None
+    encoded_modality: str | None
     problems: list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Piece:
+class DomainRows:
     """Some rows of a domain that share a split and a stream."""
 
     split: str
@@ -83,7 +83,7 @@ def adaptation(
         salt: The salt of the hash that draws the held-out samples.
     """
     tables: dict[str, dict[str, pa.Table]] = {split: {} for split in SPLITS}
-    for piece in _pieces(name, classes, source, target, validation, salt):
+    for piece in _domain_rows(name, classes, source, target, validation, salt):
         columns = {"id": pa.array(piece.ids, pa.string()), "input": lists(piece.inputs)}
         if piece.stream == TASK:
             columns[f"target.{TASK}"] = pa.array(piece.labels)
@@ -100,7 +100,7 @@ def adaptation_of_images(
     validation: float,
     salt: str,
     pictures: Pictured,
-    work: Work,
+    context: PrepareContext,
 ) -> Prepared:
     """Return the same as `adaptation` for pictures, which are decoded later."""
     tables = [
@@ -113,15 +113,17 @@ def adaptation_of_images(
                 f"target.{TASK}": pa.array(piece.labels),
             }
         )
-        for piece in _pieces(name, classes, source, target, validation, salt)
+        for piece in _domain_rows(name, classes, source, target, validation, salt)
     ]
 
     shape = (CHANNELS, pictures.size, pictures.size)
     suite = _suite(name, classes, source, target, "image", shape)
-    columns = {"input": Column("uint8", shape)}
+    columns = {"input": DecodedColumn("uint8", shape)}
     decode = partial(decode_picture, size=pictures.size)
     index = pa.concat_tables(tables)
-    return prepared_images(suite, index, decode, columns, pictures.root, pictures.problems, work, pictures.kept)
+    return prepared_images(
+        suite, index, decode, columns, pictures.root, pictures.problems, context, pictures.encoded_modality
+    )
 
 
 def decode_picture(row: Row, files: Files, size: int) -> dict[str, np.ndarray]:
@@ -140,28 +142,28 @@ def check_classes(name: str, classes: Sequence[str], source: Domain, target: Dom
         raise UserError(f"{name}: {target.name} has classes that {source.name} lacks: {named}; leave them out")
 
 
-def _pieces(
+def _domain_rows(
     name: str, classes: Sequence[str], source: Domain, target: Domain, validation: float, salt: str
-) -> Iterator[Piece]:
+) -> Iterator[DomainRows]:
     check_classes(name, classes, source, target)
     is_validation = _held_out(source, validation, salt)
-    yield _piece("train", TASK, source, np.flatnonzero(~is_validation))
-    yield _piece("val", TASK, source, np.flatnonzero(is_validation))
+    yield _rows_of("train", TASK, source, np.flatnonzero(~is_validation))
+    yield _rows_of("val", TASK, source, np.flatnonzero(is_validation))
 
     all_rows = np.arange(len(target.ids))
-    yield _piece("test", TASK, target, all_rows)
+    yield _rows_of("test", TASK, target, all_rows)
 
     unnamed = replace(
         target, ids=np.array([f"{TARGET}/{id}" for id in target.ids])
     )  # an id may occur in one split only
     for split in SPLITS:
         # Only training reads the stream without labels.
-        yield _piece(split, TARGET, unnamed, all_rows if split == "train" else all_rows[:0])
+        yield _rows_of(split, TARGET, unnamed, all_rows if split == "train" else all_rows[:0])
 
 
-def _piece(split: str, stream: str, domain: Domain, rows: np.ndarray) -> Piece:
+def _rows_of(split: str, stream: str, domain: Domain, rows: np.ndarray) -> DomainRows:
     ids = [str(id) for id in domain.ids[rows]]
-    return Piece(split, stream, ids, domain.inputs[rows], domain.labels[rows].astype(np.int16))
+    return DomainRows(split, stream, ids, domain.inputs[rows], domain.labels[rows].astype(np.int16))
 
 
 def _suite(
@@ -185,12 +187,12 @@ def _suite(
     )
 
 
-def _held_out(domain: Domain, share: float, salt: str) -> np.ndarray:
+def _held_out(domain: Domain, fraction: float, salt: str) -> np.ndarray:
     """Return the mask [N] of held-out rows: the lowest hashes of each class, at least one, never all."""
     hashes = np.array([uniform_hash(str(id), salt) for id in domain.ids])
     mask = np.zeros(len(hashes), bool)
     for label in np.unique(domain.labels):
         rows = np.flatnonzero(domain.labels == label)
-        count = min(len(rows) - 1, max(1, round(share * len(rows))))
+        count = min(len(rows) - 1, max(1, round(fraction * len(rows))))
         mask[rows[np.argsort(hashes[rows])[:count]]] = True
     return mask

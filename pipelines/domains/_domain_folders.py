@@ -22,7 +22,7 @@ from pipelines._images.backbones import BACKBONES, FRAMES, LITE, Backbone
 from pipelines._images.image_features import picture_features
 from pipelines._images.indexed_images import ImagePipeline
 from pipelines._sources.file_store import Store
-from pipelines.contract import Prepared, Work
+from pipelines.contract import PrepareContext, Prepared
 from pipelines.domains._adaptation import Domain, Pictured, adaptation, adaptation_of_images, check_classes
 
 PICTURES = r"[^/]+\.(?i:jpe?g|png|bmp)"
@@ -61,9 +61,11 @@ class DomainFolders(ImagePipeline):
             self.features, ["backbone", "weights", "frame", "image_size", "limit"]
         )
         options = {name: value for name, value in options.items() if name not in unused}
-        return files.identity(options | {"weights": files.known(self.weights)} if "weights" in options else options)
+        return files.identity(
+            options | {"weights": files.with_content_hash(self.weights)} if "weights" in options else options
+        )
 
-    def wanted(self, name: str) -> bool:
+    def selects(self, name: str) -> bool:
         """Return whether a file is a picture of one of the two domains."""
         return any(self.class_of(domain, name) is not None for domain in (self.domain, self.target))
 
@@ -77,11 +79,13 @@ class DomainFolders(ImagePipeline):
         class_by_name = {name: self.class_of(domain, name) for name in store.names}
         return {name: label for name, label in class_by_name.items() if label is not None}
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         """Return the suite and the tables of the transfer, on features or on pictures."""
         assert source is not None
         store, problems = self.store(source), Problems()
-        pictures = {domain: self._some(self.labelled(store, domain, problems)) for domain in (self.domain, self.target)}
+        pictures = {
+            domain: self._pictures(self.labelled(store, domain, problems)) for domain in (self.domain, self.target)
+        }
         for domain, labels in pictures.items():
             if not labels:
                 raise UserError(f"{self.name}: {source} has no picture of the domain {domain}; expected {self.layout}, "
@@ -95,19 +99,21 @@ class DomainFolders(ImagePipeline):
 
         salt = f"{self.name}/{self.split}"
         if self.features == "images":
-            pictured = Pictured(self.image_size, str(store.root), self.kept, problems)
+            pictured = Pictured(self.image_size, str(store.root), self.encoded_modality, problems)
             return adaptation_of_images(
-                self.name, classes, source_domain, target_domain, self.validation, salt, pictured, work
+                self.name, classes, source_domain, target_domain, self.validation, salt, pictured, context
             )
 
-        if problems and not work.skip_bad:
-            work.settle(problems, "images")
+        if problems and not context.skip_bad:
+            context.settle(problems, "images")
 
-        backbone = Backbone(self.backbone, self.weights and files.known(self.weights), self.image_size, self.frame)
-        notes: dict[str, Any] = {"features": backbone.known, "pictures_enlarged": 0}
+        backbone = Backbone(
+            self.backbone, self.weights and files.with_content_hash(self.weights), self.image_size, self.frame
+        )
+        notes: dict[str, Any] = {"features": backbone.identity, "pictures_enlarged": 0}
         sets = {domain: [(name, store.files[name]) for name in labels] for domain, labels in pictures.items()}
 
-        features = picture_features(store.root, sets, backbone, work)
+        features = picture_features(store.root, sets, backbone, context)
         domains = []
         for located in (source_domain, target_domain):
             extracted = features[located.name]
@@ -117,7 +123,7 @@ class DomainFolders(ImagePipeline):
             problems += extracted.problems
 
         prepared = adaptation(self.name, classes, domains[0], domains[1], self.validation, salt)
-        return replace(prepared, notes=notes | work.settle(problems, "images"))
+        return replace(prepared, notes=notes | context.settle(problems, "images"))
 
     def _domain(self, store: Store, name: str, labels: Mapping[str, str], classes: list[str]) -> Domain:
         """Return the locations of a domain's pictures, and their classes."""
@@ -128,7 +134,7 @@ class DomainFolders(ImagePipeline):
             np.array([classes.index(label) for label in labels.values()]),
         )
 
-    def _some(self, labels: dict[str, str]) -> dict[str, str]:
+    def _pictures(self, labels: dict[str, str]) -> dict[str, str]:
         """Return all pictures, or the first `limit` of each class."""
         counts: Counter[str] = Counter()
         chosen = {}

@@ -11,7 +11,7 @@ import numpy as np
 
 from mtlscale.config import knob
 from pipelines._formats.mat import read_mat
-from pipelines.contract import Pipeline, Prepared, Work
+from pipelines.contract import Pipeline, PrepareContext, Prepared
 from pipelines.domains._adaptation import Domain, adaptation
 from pipelines.domains._domain_folders import INPUTS, DomainFolders
 
@@ -20,7 +20,7 @@ CLASSES = (
     "backpack", "bike", "calculator", "headphones", "keyboard", "laptop", "monitor", "mouse", "mug", "projector",
 )  # fmt: skip
 ARRAYS = "efficientnet_lite0_128.npz"
-GIVEN = ("efficientnet_lite0", "surf")  # features that come with the set
+GIVEN_FEATURES = ("efficientnet_lite0", "surf")  # features that come with the set
 
 
 class OfficeCaltech10(DomainFolders):
@@ -42,7 +42,7 @@ class OfficeCaltech10(DomainFolders):
 
     domain: str = knob("amazon", choices=DOMAINS, help="the labelled source")
     target: str = knob("webcam", choices=DOMAINS, help="the target, whose labels test alone has")
-    features: str = knob("efficientnet_lite0", choices=(*GIVEN, *INPUTS), help="what the inputs are")
+    features: str = knob("efficientnet_lite0", choices=(*GIVEN_FEATURES, *INPUTS), help="what the inputs are")
 
     def expected(self) -> tuple[str, ...]:
         if self.features == "surf":
@@ -50,10 +50,10 @@ class OfficeCaltech10(DomainFolders):
         return (ARRAYS,)
 
     def locate(self, source: Path) -> Path:
-        return Pipeline.locate(self, source) if self.features in GIVEN else super().locate(source)
+        return Pipeline.locate(self, source) if self.features in GIVEN_FEATURES else super().locate(source)
 
     def source_fingerprint(self, located: Path | None) -> str:
-        if self.features not in GIVEN:
+        if self.features not in GIVEN_FEATURES:
             return super().source_fingerprint(located)
         assert located is not None
         digest = hashlib.sha256()
@@ -61,16 +61,16 @@ class OfficeCaltech10(DomainFolders):
             digest.update((located / name).read_bytes())
         return digest.hexdigest()
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
-        if self.features not in GIVEN:
-            return super().prepare(source, work)
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
+        if self.features not in GIVEN_FEATURES:
+            return super().prepare(source, context)
         assert source is not None
-        source_domain, target_domain = (self._given(source, name) for name in (self.domain, self.target))
+        source_domain, target_domain = (self._given_features(source, name) for name in (self.domain, self.target))
         return adaptation(
             self.name, CLASSES, source_domain, target_domain, self.validation, f"{self.name}/{self.split}"
         )
 
-    def _given(self, folder: Path, name: str) -> Domain:
+    def _given_features(self, folder: Path, name: str) -> Domain:
         if self.features == "surf":
             content = read_mat(folder / "surf" / f"{name}.mat")
             values, labels = content["fts"].astype(np.float64), content["labels"].ravel().astype(int) - 1

@@ -37,8 +37,8 @@ class Visda(DomainFolders):
     domain: str = knob("train", choices=DOMAINS, help="the labelled source")
     target: str = knob("validation", choices=DOMAINS, help="the target, whose labels test alone has")
 
-    def wanted(self, name: str) -> bool:
-        return super().wanted(name) or any(_list_of(domain, name) for domain in (self.domain, self.target))
+    def selects(self, name: str) -> bool:
+        return super().selects(name) or any(_list_of(domain, name) for domain in (self.domain, self.target))
 
     def labelled(self, store: Store, domain: str, problems: Problems) -> dict[str, str]:
         lists = [name for name in store.names if _list_of(domain, name)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from mtlscale.config import SPLITS, UserError, knob, nearest
 from pipelines._steps.features import Vectors, regressions
-from pipelines.contract import Pipeline, Prepared, Work
+from pipelines.contract import Pipeline, PrepareContext, Prepared
 
 FEATURES = 200
 INPUT_VARIANCE, TASK_VARIANCE = 10.0, 2.0  # variances of x and of δ_t
@@ -41,7 +41,7 @@ class Activations(Pipeline):
     divisor: float = knob(200.0, low=0.0, open_low=True, help="what the product of features is divided by")
     seed: int = knob(0, low=0, help="of the data")
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         tasks = list(zip(self._names(), self.activations, self._scales(), strict=True))
         rng = np.random.default_rng(self.seed)
         weights = rng.normal(size=FEATURES)

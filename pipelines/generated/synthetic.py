@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from mtlscale.config import Task, TaskSuite, UserError, knob
 from pipelines._steps.features import Vectors, lists, random_split, vector_tables
-from pipelines.contract import Pipeline, Prepared, Work
+from pipelines.contract import Pipeline, PrepareContext, Prepared
 
 TOPIC_WIDTH = 1.0  # σ_topic
 SPECIAL_SCALE = 0.5  # standard deviation of w^s_kt
@@ -41,7 +41,7 @@ class Synthetic(Pipeline):
     seed: int = knob(0, low=0, help="of the data")
     split: int = knob(0, low=0, help="which random split")
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         if self.special > self.tasks:
             raise UserError(f"synthetic: special = {self.special} is more than the {self.tasks} tasks there are")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from mtlscale.config import SPLITS, UserError, knob
 from pipelines._steps.features import Vectors, regressions
-from pipelines.contract import Pipeline, Prepared, Work
+from pipelines.contract import Pipeline, PrepareContext, Prepared
 
 TARGET, SOURCE = "target", "source"
 
@@ -55,7 +55,7 @@ class Transfer(Pipeline):
                 "lower `rank` or choose covariance: rotated"
             )
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         common = self._rng(0)
         theta = _unit(common.normal(size=self.features))
         deviations = np.where(np.arange(self.features) < self.rank, self.condition, 1.0)

@@ -15,10 +15,10 @@ import pyarrow as pa
 from mtlscale.config import Task, TaskSuite, UserError, knob
 from mtlscale.data.sampling.splits import hash_split
 from pipelines._formats.hub import HubFolder, is_hub_folder
-from pipelines._images.indexed_images import Column, Files, ImagePipeline, Row, index_table, prepared_images
+from pipelines._images.indexed_images import DecodedColumn, Files, ImagePipeline, Row, index_table, prepared_images
 from pipelines._images.pixels import colour
 from pipelines._sources.file_store import Store
-from pipelines.contract import Prepared, Work
+from pipelines.contract import PrepareContext, Prepared
 
 NINE = (
     "5_o_Clock_Shadow",
@@ -32,8 +32,8 @@ NINE = (
     "Wearing_Hat",
 )
 ATTRIBUTES, PARTITION, IDENTITY = "list_attr_celeba.txt", "list_eval_partition.txt", "identity_CelebA.txt"
-PARTS = {"0": "train", "1": "val", "2": "test"}
-OWN = {"train": 0.8, "val": 0.1, "test": 0.1}
+OFFICIAL_SPLITS = {"0": "train", "1": "val", "2": "test"}
+SPLIT_FRACTIONS = {"train": 0.8, "val": 0.1, "test": 0.1}
 CSV = {ATTRIBUTES: "list_attr_celeba.csv", PARTITION: "list_eval_partition.csv"}  # as on Kaggle
 VALUES = {"1": 1, "-1": 0, "0": 0, "True": 1, "False": 0}  # an attribute's values in a column of a set of the hub
 _NUMBER = re.compile(r"(\d{6})\.jpg")
@@ -74,10 +74,10 @@ class Celeba(ImagePipeline):
     attributes: str = knob("nine", choices=("nine", "all"), help="the nine of CelebA-9, or all 40")
     split: str = knob("official", choices=("official", "own"), help="the official partition, or 80/10/10 by hash")
 
-    def wanted(self, name: str) -> bool:
+    def selects(self, name: str) -> bool:
         return bool(_IMAGE.search(name)) or name.rpartition("/")[2] in (*CSV, *CSV.values(), IDENTITY)
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
         problems: list[tuple[str, str]] = []
         if is_hub_folder(source):
@@ -87,7 +87,7 @@ class Celeba(ImagePipeline):
             root, (header, faces, notes) = store.root, self._faces(store, problems)
 
         attributes = NINE if self.attributes == "nine" else tuple(header)
-        positions = [_place(header, name) for name in attributes]
+        positions = [_attribute_position(header, name) for name in attributes]
 
         rows = [{"id": face.id, "split": face.split, "image": face.location} for face in faces]
         index = index_table(rows, ["image"])
@@ -108,7 +108,15 @@ class Celeba(ImagePipeline):
 
         decode = partial(decode_face, size=self.size)
         return prepared_images(
-            suite, index, decode, {"input": Column("uint8", shape)}, str(root), problems, work, self.kept, notes
+            suite,
+            index,
+            decode,
+            {"input": DecodedColumn("uint8", shape)},
+            str(root),
+            problems,
+            context,
+            self.encoded_modality,
+            notes,
         )
 
     def _faces(self, store: Store, problems: list[tuple[str, str]]) -> tuple[list[str], list[Face], dict[str, Any]]:
@@ -141,8 +149,8 @@ class Celeba(ImagePipeline):
         )
 
         faces: list[Face] = []
-        parts = hub.parts
-        if self.split == "official" and len(parts) < len(OWN):
+        parts = hub.split_names
+        if self.split == "official" and len(parts) < len(SPLIT_FRACTIONS):
             raise UserError(f"celeba: {hub.root} has the splits {', '.join(parts)} alone; use `split: own`")
         header = [*NINE] if attribute_columns else _attribute_columns(hub, parts["train"])
 
@@ -161,7 +169,7 @@ class Celeba(ImagePipeline):
                 face_split = (
                     part
                     if self.split == "official"
-                    else hash_split(_person(people, row, number[0] if number else id), OWN, self.name)
+                    else hash_split(_person(people, row, number[0] if number else id), SPLIT_FRACTIONS, self.name)
                 )
                 faces.append(Face(id, face_split, cells[row], labels))
 
@@ -176,15 +184,17 @@ class Celeba(ImagePipeline):
                 (i, f"is not in {IDENTITY}") for i in chosen_images if person_of is not None and i not in person_of
             ]
             person_of = person_of if person_of is not None else {image: image for image in chosen_images}
-            return {i: hash_split(person_of[i], OWN, self.name) for i in chosen_images if i in person_of}, missing
+            return {
+                i: hash_split(person_of[i], SPLIT_FRACTIONS, self.name) for i in chosen_images if i in person_of
+            }, missing
 
         partition = _partition(store)
         for image, part in partition.items():
-            if part not in PARTS:
+            if part not in OFFICIAL_SPLITS:
                 raise UserError(f"celeba: {PARTITION} has {image} in part {part!r}, expected 0, 1 or 2; fetch it again")
 
         split_of, problems = {}, []
-        for part, split in PARTS.items():
+        for part, split in OFFICIAL_SPLITS.items():
             listed = sorted(image for image, image_part in partition.items() if image_part == part)
             if listed and not any(image in images for image in listed):
                 raise UserError(
@@ -248,7 +258,7 @@ def _partition(store: Store) -> dict[str, str]:
 
 def _attribute_columns(hub: HubFolder, split: str) -> list[str]:
     """Return the columns that hold two values, in the order of the set."""
-    names = [name for name in hub.whole(split) if set(map(str, hub.values(split, name)[:64])) <= set(VALUES)]
+    names = [name for name in hub.integer_columns(split) if set(map(str, hub.values(split, name)[:64])) <= set(VALUES)]
     if not names:
         raise UserError(f"celeba: {hub.root} has no column of an attribute; it has {', '.join(hub.names(split))}")
     return names
@@ -258,7 +268,7 @@ def _person(people: list[str] | None, row: int, id: str) -> str:
     return id if people is None or people[row] is None else str(people[row])
 
 
-def _place(header: list[str], name: str) -> int:
+def _attribute_position(header: list[str], name: str) -> int:
     if name not in header:
         raise UserError(f"celeba: {ATTRIBUTES} has no attribute {name}; fetch it again")
     return header.index(name)

@@ -16,10 +16,10 @@ import pyarrow as pa
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError, knob
 from mtlscale.data.sampling.splits import carve_validation, hash_split
 from pipelines._formats.text_files import Problems, decoded
-from pipelines._images.indexed_images import Column, Files, ImagePipeline, Row, index_table, prepared_images
+from pipelines._images.indexed_images import DecodedColumn, Files, ImagePipeline, Row, index_table, prepared_images
 from pipelines._images.pixels import colour
 from pipelines._sources.file_store import Store
-from pipelines.contract import Prepared, Work
+from pipelines.contract import PrepareContext, Prepared
 
 FINDINGS = (
     "Atelectasis",
@@ -37,16 +37,16 @@ FINDINGS = (
     "Pleural_Thickening",
     "Hernia",
 )
-NOTHING = "No Finding"
+NO_FINDING = "No Finding"
 TABLES = ("Data_Entry_2017.csv", "Data_Entry_2017_v2020.csv")
 LISTS = {"train": "train_val_list.txt", "test": "test_list.txt"}
 COLUMNS = ("Image Index", "Finding Labels", "Patient ID")
-OWN = {"train": 0.8, "val": 0.1, "test": 0.1}
+SPLIT_FRACTIONS = {"train": 0.8, "val": 0.1, "test": 0.1}
 _IMAGE = re.compile(r"(?:^|/)(\d{8}_\d{3}\.png)$")
 
 
 @dataclass(frozen=True)
-class Entry:
+class ImageEntry:
     """Entry of the table for one image."""
 
     patient: str
@@ -74,10 +74,10 @@ class ChestXray14(ImagePipeline):
     split: str = knob("official", choices=("official", "own"), help="the official test list, or 80/10/10 by patient")
     validation: float = knob(0.1, low=0.0, high=0.5, open_low=True, open_high=True, help="share of train's patients")
 
-    def wanted(self, name: str) -> bool:
+    def selects(self, name: str) -> bool:
         return bool(_IMAGE.search(name)) or name.rpartition("/")[2] in (*TABLES, *LISTS.values())
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
         problems: Problems = []
         store = self.store(source)
@@ -117,16 +117,20 @@ class ChestXray14(ImagePipeline):
 
         notes = {"images_found": len(images), "images_in_table": len(entries)} | _without(index)
         decode = partial(decode_radiograph, size=self.size)
-        columns = {"input": Column("uint8", shape)}
-        return prepared_images(suite, index, decode, columns, str(store.root), problems, work, self.kept, notes)
+        columns = {"input": DecodedColumn("uint8", shape)}
+        return prepared_images(
+            suite, index, decode, columns, str(store.root), problems, context, self.encoded_modality, notes
+        )
 
     def _splits(
-        self, store: Store, images: Mapping[str, str], entries: Mapping[str, Entry], problems: Problems
+        self, store: Store, images: Mapping[str, str], entries: Mapping[str, ImageEntry], problems: Problems
     ) -> dict[str, str]:
         """Return image -> split for the images that are present and wanted."""
         patient_of = {image: entry.patient for image, entry in entries.items()}
         if self.split == "own":
-            return {i: hash_split(patient_of.get(i, i), OWN, self.name) for i in self.limited(sorted(images))}
+            return {
+                i: hash_split(patient_of.get(i, i), SPLIT_FRACTIONS, self.name) for i in self.limited(sorted(images))
+            }
 
         listed = {part: _listed(store, file) for part, file in LISTS.items()}
         training_patients = {patient_of[image] for image in listed["train"] if image in patient_of}
@@ -175,7 +179,7 @@ def _listed(store: Store, file: str) -> list[str]:
     return names
 
 
-def _entries(store: Store) -> dict[str, Entry]:
+def _entries(store: Store) -> dict[str, ImageEntry]:
     """Return image -> its entry of the table."""
     lines = csv.reader(_text(store, *TABLES).splitlines())
     header = [name.strip() for name in next(lines, [])]
@@ -184,14 +188,14 @@ def _entries(store: Store) -> dict[str, Entry]:
             raise UserError(f"chestxray14: {TABLES[0]} has no column {name!r}; fetch it again")
 
     positions = [header.index(name) for name in COLUMNS]
-    entries: dict[str, Entry] = {}
+    entries: dict[str, ImageEntry] = {}
     for row in lines:
         if len(row) <= max(positions):
             continue
         image, labels, patient = (row[position].strip() for position in positions)
         if image in entries:
             raise UserError(f"chestxray14: {TABLES[0]} has {image} twice; fetch it again")
-        entries[image] = Entry(patient, _labels(labels) if patient else f"has no patient in {TABLES[0]}")
+        entries[image] = ImageEntry(patient, _labels(labels) if patient else f"has no patient in {TABLES[0]}")
 
     return entries
 
@@ -199,8 +203,8 @@ def _entries(store: Store) -> dict[str, Entry]:
 def _labels(text: str) -> list[int] | str:
     """Return 0 or 1 per finding, or the problem with the text."""
     names = [name.strip() for name in text.split("|")]
-    unknown_name = next((name for name in names if name not in (*FINDINGS, NOTHING)), None)
-    if unknown_name is not None or (NOTHING in names and len(names) > 1):
+    unknown_name = next((name for name in names if name not in (*FINDINGS, NO_FINDING)), None)
+    if unknown_name is not None or (NO_FINDING in names and len(names) > 1):
         return f"has the findings {text[:60]!r} in {TABLES[0]}, which are none of the 14"
     return [int(finding in names) for finding in FINDINGS]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from mtlscale.config import UserError
 from pipelines._formats.cifar import contents, python_batch, records
-from pipelines._images.classification_images import Part, PictureSet, numbered
+from pipelines._images.classification_images import PictureSet, SplitImages, numbered
 
 BATCHES = {"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "test": ("test_batch",)}
 FOLDERS = ("cifar-10-batches-bin", "cifar-10-batches-py")
@@ -46,7 +46,7 @@ class Cifar10(PictureSet):
         batches = [name for part in BATCHES.values() for name in part]
         return (*batches, *(f"{name}.bin" for name in batches))
 
-    def read(self, source: Path, part: str) -> Part | None:
+    def read(self, source: Path, part: str) -> SplitImages | None:
         files = contents(source, self.official_files())
         if not files:
             return None
@@ -64,4 +64,4 @@ class Cifar10(PictureSet):
             parts.append((labels.reshape(-1), pictures))
 
         labels, pictures = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return Part(numbered(part, len(labels)), labels, pictures)
+        return SplitImages(numbered(part, len(labels)), labels, pictures)

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from mtlscale.config import UserError, knob
 from pipelines._formats.cifar import contents, python_batch, records
-from pipelines._images.classification_images import Part, PictureSet, numbered
+from pipelines._images.classification_images import PictureSet, SplitImages, numbered
 
 FOLDERS = ("cifar-100-binary", "cifar-100-python")
-PARTS = ("train", "test")
+OFFICIAL_SPLITS = ("train", "test")
 COARSE = (
     "aquatic_mammals", "fish", "flowers", "food_containers", "fruit_and_vegetables", "household_electrical_devices",
     "household_furniture", "insects", "large_carnivores", "large_man-made_outdoor_things",
@@ -69,9 +69,9 @@ class Cifar100(PictureSet):
         )
 
     def official_files(self) -> tuple[str, ...]:
-        return (*PARTS, *(f"{part}.bin" for part in PARTS))
+        return (*OFFICIAL_SPLITS, *(f"{part}.bin" for part in OFFICIAL_SPLITS))
 
-    def read(self, source: Path, part: str) -> Part | None:
+    def read(self, source: Path, part: str) -> SplitImages | None:
         files = contents(source, self.official_files())
         if not files:
             return None
@@ -86,4 +86,4 @@ class Cifar100(PictureSet):
             label_pairs, pictures = records(self.name, file, files[file], 2)
             labels = label_pairs[:, ("coarse", "fine").index(self.labels)]
 
-        return Part(numbered(part, len(labels)), labels, pictures)
+        return SplitImages(numbered(part, len(labels)), labels, pictures)

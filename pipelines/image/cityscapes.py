@@ -38,7 +38,7 @@ from pipelines._images.pixels import (
     table_of,
     values,
 )
-from pipelines.contract import Prepared, Work
+from pipelines.contract import PrepareContext, Prepared
 
 CLASSES = {
     7: ("flat", "construction", "object", "nature", "sky", "human", "vehicle"),
@@ -104,13 +104,13 @@ class Cityscapes(DensePipeline):
     size: tuple[int, ...] = knob((128, 256), help="height and width in pixels")
     classes: int = knob(7, choices=(7, 19), help="of the segmentation")
 
-    def wanted(self, name: str) -> bool:
+    def selects(self, name: str) -> bool:
         return bool(_OFFICIAL.search(name) or _ARRAYS.search(name))
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
         if is_hub_folder(source):
-            return self._prepare_hub(HubFolder(self.name, source), work)
+            return self._prepare_hub(HubFolder(self.name, source), context)
 
         store = self.store(source)
         samples: dict[tuple[str, str], dict[str, str]] = {}
@@ -136,9 +136,9 @@ class Cityscapes(DensePipeline):
         decode = partial(decode_arrays if arrays else decode_official, size=self.height_width, count=self.classes)
 
         layout = "arrays" if arrays else "official"
-        return self._prepared(layout, str(store.root), rows, parts, decode, problems, work)
+        return self._prepared(layout, str(store.root), rows, parts, decode, problems, context)
 
-    def _prepare_hub(self, hub: HubFolder, work: Work) -> Prepared:
+    def _prepare_hub(self, hub: HubFolder, context: PrepareContext) -> Prepared:
         count = self.classes
         names = {
             "image": ("image", "left_image"),
@@ -148,7 +148,7 @@ class Cityscapes(DensePipeline):
         columns = hub.columns(names)
         decode = partial(decode_cells, size=self.height_width, count=count)
         return self._prepared(
-            "hub", str(hub.root), self.hub_rows(hub, columns, test="val"), list(columns), decode, [], work
+            "hub", str(hub.root), self.hub_rows(hub, columns, test="val"), list(columns), decode, [], context
         )
 
     def _prepared(
@@ -159,14 +159,14 @@ class Cityscapes(DensePipeline):
         parts: list[str],
         decode: Decode,
         problems: list[tuple[str, str]],
-        work: Work,
+        context: PrepareContext,
     ) -> Prepared:
         suite = image_suite(self.name, [segmentation_task(CLASSES[self.classes]), depth_task()], self.height_width)
         suite = replace(suite, extras={"inverse": ["depth"]})  # larger is nearer: a zoom multiplies it
 
         index = index_table(rows, parts)
         return prepared_images(
-            suite, index, decode, columns_of(suite), root, problems, work, self.kept, {"layout": layout}
+            suite, index, decode, columns_of(suite), root, problems, context, self.encoded_modality, {"layout": layout}
         )
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError, knob
 from mtlscale.data.sampling.splits import hash_split, uniform_hash
 from pipelines._steps.features import scaling
-from pipelines.contract import Pipeline, Prepared, Work
+from pipelines.contract import Pipeline, PrepareContext, Prepared
 
 DIGITS = range(10)
 PIXELS = 64
@@ -44,7 +44,7 @@ class Digits(Pipeline):
         data = Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
         return hashlib.sha256(data.read_bytes()).hexdigest()
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         from sklearn.datasets import load_digits
 
         images, labels = load_digits(return_X_y=True)

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from mtlscale.config import Task, TaskSuite, UserError, knob
 from mtlscale.data.sampling.splits import carve_validation, uniform_hash
-from pipelines._images.indexed_images import Column, Files, ImagePipeline, Row, index_table, prepared_images
+from pipelines._images.indexed_images import DecodedColumn, Files, ImagePipeline, Row, index_table, prepared_images
 from pipelines._images.pixels import picture
-from pipelines.contract import Prepared, Work
+from pipelines.contract import PrepareContext, Prepared
 
 TASK = "class"
 _IMAGE = re.compile(r"(?:^|/)(train|val)/([^/]+)/([^/]+)\.(?:jpe?g|png)$", re.IGNORECASE)
@@ -37,10 +37,10 @@ class ImageNet(ImagePipeline):
     validation: float = knob(0.02, low=0.0, high=0.9, open_low=True, help="share of train that is held out")
     split: int = knob(0, low=0, help="which random validation part")
 
-    def wanted(self, name: str) -> bool:
+    def selects(self, name: str) -> bool:
         return bool(_IMAGE.search(name))
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
         store = self.store(source)
         # part -> id, class, name of the file
@@ -94,8 +94,8 @@ class ImageNet(ImagePipeline):
         )
 
         decode = partial(decode_picture, size=self.size)
-        columns = {"input": Column("uint8", shape)}
-        return prepared_images(suite, index, decode, columns, str(store.root), [], work, self.kept)
+        columns = {"input": DecodedColumn("uint8", shape)}
+        return prepared_images(suite, index, decode, columns, str(store.root), [], context, self.encoded_modality)
 
 
 def decode_picture(row: Row, files: Files, size: int) -> dict[str, np.ndarray]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pipelines._formats.idx import idx_folder, read_idx
-from pipelines._images.classification_images import Part, PictureSet, numbered
+from pipelines._images.classification_images import PictureSet, SplitImages, numbered
 
 STEMS = {"train": "train", "test": "t10k"}
 
@@ -37,10 +37,10 @@ class Mnist(PictureSet):
     def official_files(self) -> tuple[str, ...]:
         return tuple(f"{name}{end}" for name in self._names() for end in ("", ".gz"))
 
-    def read(self, source: Path, part: str) -> Part | None:
+    def read(self, source: Path, part: str) -> SplitImages | None:
         folder = None if source.is_file() else self.official(source)
         if folder is None:
             return None
         images = read_idx(self.name, folder, f"{STEMS[part]}-images-idx3-ubyte", 3)
         labels = read_idx(self.name, folder, f"{STEMS[part]}-labels-idx1-ubyte", 1)
-        return Part(numbered(part, len(images)), labels, images)
+        return SplitImages(numbered(part, len(images)), labels, images)

@@ -46,7 +46,7 @@ from pipelines._images.pixels import (
     values,
 )
 from pipelines._sources.file_store import Store
-from pipelines.contract import Prepared, Work
+from pipelines.contract import PrepareContext, Prepared
 
 # Intrinsics of the colour camera, from the official toolbox (fx 518.86, fy 519.47, cx 325.58, cy 253.74 at 640 x 480).
 CAMERA: Camera = (518.857901 / 640, 519.469611 / 480, 325.582449 / 640, 253.736166 / 480)
@@ -96,7 +96,7 @@ class Nyuv2(DensePipeline):
         "auto", choices=("auto", "given", "estimated", "none"), help="auto: the given ones, else estimated from depth"
     )
 
-    def wanted(self, name: str) -> bool:
+    def selects(self, name: str) -> bool:
         if _PICTURES.search(name) or _ARRAYS.search(name) or _NYUD_MT.search(name) or _LIST.search(name):
             return True
         return name.rpartition("/")[2] in mat.FILES
@@ -105,10 +105,10 @@ class Nyuv2(DensePipeline):
         located = super().locate(source)
         return located.parent if located.suffix == ".mat" else located
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
         if is_hub_folder(source):
-            return self._prepare_hub(HubFolder(self.name, source), work)
+            return self._prepare_hub(HubFolder(self.name, source), context)
 
         store = self.store(source)
         layout = _layout(store)
@@ -118,7 +118,7 @@ class Nyuv2(DensePipeline):
 
         if layout == "mat":
             rows, decode = self._mat_rows(store, normals)
-            return self._prepared(layout, str(store.root), rows, ["mat", "frame"], decode, normals, [], work)
+            return self._prepared(layout, str(store.root), rows, ["mat", "frame"], decode, normals, [], context)
 
         parts = ["image", label, "depth", *(["normal"] if normals == "given" else [])]
         rows, problems = self.rows(store, samples, parts)
@@ -128,9 +128,9 @@ class Nyuv2(DensePipeline):
             "nyud_mt": self._mixed(NYUD_MT_LABELS, normals),
         }
 
-        return self._prepared(layout, str(store.root), rows, parts, decoders[layout], normals, problems, work)
+        return self._prepared(layout, str(store.root), rows, parts, decoders[layout], normals, problems, context)
 
-    def _prepare_hub(self, hub: HubFolder, work: Work) -> Prepared:
+    def _prepare_hub(self, hub: HubFolder, context: PrepareContext) -> Prepared:
         count = self.classes
         names = {
             "image": ("image", "rgb"),
@@ -153,18 +153,18 @@ class Nyuv2(DensePipeline):
 
         decode = self._mixed(LABELS, normals)
         rows = self.hub_rows(hub, columns, test="test")
-        return self._prepared("hub", str(hub.root), rows, list(columns), decode, normals, [], work)
+        return self._prepared("hub", str(hub.root), rows, list(columns), decode, normals, [], context)
 
     def _mixed(self, tables: dict[int, np.ndarray], normals: str) -> Decode:
         count = self.classes
         return partial(decode_mixed, size=self.height_width, count=count, normals=normals, table=tables[count])
 
-    def _normals(self, source: Path, given: bool) -> str:
+    def _normals(self, source: Path, given_normals: bool) -> str:
         """Return the kind of normals to prepare: given, estimated or none."""
-        if self.normals == "given" and not given:
+        if self.normals == "given" and not given_normals:
             raise UserError(f"nyuv2: {source} has no normals; choose `normals: estimated` or `none`")
         if self.normals == "auto":
-            return "given" if given else "estimated"
+            return "given" if given_normals else "estimated"
         return self.normals
 
     def _prepared(
@@ -176,12 +176,12 @@ class Nyuv2(DensePipeline):
         decode: Decode,
         normals: str,
         problems: list[tuple[str, str]],
-        work: Work,
+        context: PrepareContext,
     ) -> Prepared:
 
         suite, index = self._suite(normals), index_table(rows, parts)
         return prepared_images(
-            suite, index, decode, columns_of(suite), root, problems, work, self.kept, {"layout": layout}
+            suite, index, decode, columns_of(suite), root, problems, context, self.encoded_modality, {"layout": layout}
         )
 
     def _suite(self, normals: str) -> TaskSuite:
@@ -196,7 +196,10 @@ class Nyuv2(DensePipeline):
         for part in ("train", "val"):
             for number in [frame for frame in frames if frames[frame] == part][: self.limit or None]:
                 id = f"{part}/{number:04d}"
-                location = {"mat": store.location(_mat(store)), "frame": f"{mat.LABELED}, frame {number}"}
+                location = {
+                    "mat": store.location(next(name for name in store.names if name.rpartition("/")[2] == mat.LABELED)),
+                    "frame": f"{mat.LABELED}, frame {number}",
+                }
                 rows.append({"id": id, "split": self.split_of(part, id), **location})
         return rows, partial(decode_mat, size=self.height_width, table=table, normals=normals)
 
@@ -262,10 +265,6 @@ def _estimated(metres: np.ndarray, size: Size, normals: str) -> dict[str, np.nda
         return {}
     vectors = estimate_normals(metres, CAMERA)
     return {"target.normals_estimated": nearest(vectors.transpose(1, 2, 0), size).transpose(2, 0, 1)}
-
-
-def _mat(store: Store) -> str:
-    return next(name for name in store.names if name.rpartition("/")[2] == mat.LABELED)
 
 
 def _samples(store: Store, layout: str) -> dict[tuple[str, str], dict[str, str]]:

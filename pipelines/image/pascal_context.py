@@ -36,7 +36,7 @@ from pipelines._images.pixels import (
     values,
 )
 from pipelines._sources.file_store import Store
-from pipelines.contract import Prepared, Work
+from pipelines.contract import PrepareContext, Prepared
 
 VOC = (
     "background",
@@ -142,10 +142,10 @@ class PascalContext(DensePipeline):
         if not self.tasks or len(set(self.tasks)) < len(self.tasks):
             raise UserError("pascal_context: tasks should name at least one task, and none twice")
 
-    def wanted(self, name: str) -> bool:
+    def selects(self, name: str) -> bool:
         return bool(_FILE.search(name) or _LIST.search(name) or _JSON.search(name))
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
 
         store = self.store(source)
@@ -171,10 +171,10 @@ class PascalContext(DensePipeline):
         )
 
         return prepared_images(
-            suite, index, decode, columns_of(suite), str(store.root), problems, work, self.kept, notes
+            suite, index, decode, columns_of(suite), str(store.root), problems, context, self.encoded_modality, notes
         )
 
-    def _listed(self, store: Store, found: dict[str, dict[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
+    def _listed(self, store: Store, split_lists: dict[str, dict[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
         """Return (part, id) -> files for the images that the two lists name."""
         lists = {match[1]: name for name in store.names if (match := _LIST.search(name))}
 
@@ -185,7 +185,7 @@ class PascalContext(DensePipeline):
             for id in store.read(lists[part]).decode().split():
                 if ("train", id) in result:
                     raise UserError(f"pascal_context: {id} is in both lists of ImageSets/Context; remove it from one")
-                result[part, id] = found.get(id, {})
+                result[part, id] = split_lists.get(id, {})
         return result
 
 

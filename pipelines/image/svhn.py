@@ -9,9 +9,9 @@ import numpy as np
 
 from mtlscale.config import UserError
 from pipelines._formats.mat import read_mat
-from pipelines._images.classification_images import Part, PictureSet, numbered
+from pipelines._images.classification_images import PictureSet, SplitImages, numbered
 
-PARTS = ("train", "test")
+OFFICIAL_SPLITS = ("train", "test")
 
 
 class Svhn(PictureSet):
@@ -33,9 +33,9 @@ class Svhn(PictureSet):
         return source if any((source / name).is_file() for name in self.official_files()) else None
 
     def official_files(self) -> tuple[str, ...]:
-        return tuple(f"{part}_32x32.mat" for part in PARTS)
+        return tuple(f"{part}_32x32.mat" for part in OFFICIAL_SPLITS)
 
-    def read(self, source: Path, part: str) -> Part | None:
+    def read(self, source: Path, part: str) -> SplitImages | None:
         if self.official(source) is None:
             return None
 
@@ -52,4 +52,6 @@ class Svhn(PictureSet):
             raise UserError(f"svhn: {path.name} has no X of bytes [32, 32, 3, N] with labels y; fetch it again")
 
         digits = np.asarray(labels).reshape(-1).astype(np.int64)
-        return Part(numbered(part, pictures.shape[3]), np.where(digits == 10, 0, digits), np.moveaxis(pictures, 3, 0))
+        return SplitImages(
+            numbered(part, pictures.shape[3]), np.where(digits == 10, 0, digits), np.moveaxis(pictures, 3, 0)
+        )

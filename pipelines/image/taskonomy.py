@@ -41,7 +41,7 @@ from pipelines._images.pixels import (
     values,
 )
 from pipelines._sources.file_store import Store
-from pipelines.contract import Prepared, Work
+from pipelines.contract import PrepareContext, Prepared
 
 BUILDINGS = ("allensville", "collierville", "mifflinburg", "noxapater", "onaga")
 CLASSES = (
@@ -69,7 +69,7 @@ TEST_SHARE = 3794 / (13286 + 3794)  # the thesis' numbers of test and training i
 _NO_DEPTH = 65535
 _FULL = 65535.0  # full scale of the 16-bit maps
 LISTS = ("tiny", "medium", "full", "fullplus")  # train_val_test_<name>.csv of the official splits
-PARTS = ("train", "val", "test")
+OFFICIAL_SPLITS = ("train", "val", "test")
 _FILE = re.compile(r"(?:^|/)(point_\d+_view_\d+)_domain_(\w+)\.png$")
 _LIST = re.compile(r"(?:^|/)train_val_test_(\w+)\.csv$")
 
@@ -114,14 +114,16 @@ class Taskonomy(DensePipeline):
         if in_two_parts := sorted(set(self.test_buildings) & set(self.val_buildings)):
             raise UserError(f"taskonomy: {in_two_parts[0]!r} is in test_buildings and in val_buildings; name it once")
 
-    def wanted(self, name: str) -> bool:
+    def selects(self, name: str) -> bool:
         match = _FILE.search(name)
         if match is None:
             return _LIST.search(name) is not None
-        return _domain(match[2]) in DOMAINS and (not self._chosen or _building(name, self._chosen) is not None)
+        return _domain(match[2]) in DOMAINS and (
+            not self._named_buildings or _building(name, self._named_buildings) is not None
+        )
 
     @property
-    def _chosen(self) -> tuple[str, ...]:
+    def _named_buildings(self) -> tuple[str, ...]:
         """The buildings that the options name; empty if the official list decides."""
         return self.buildings or (BUILDINGS if self.split == "points" else ())
 
@@ -138,7 +140,7 @@ class Taskonomy(DensePipeline):
             domain = next((domain for domain in (*DOMAINS, "segmentsemantic") if stem.endswith(f"_{domain}")), "")
             building = stem.removesuffix(f"_{domain}")
 
-        if _domain(domain) not in DOMAINS or (self._chosen and building not in self._chosen):
+        if _domain(domain) not in DOMAINS or (self._named_buildings and building not in self._named_buildings):
             return None  # listing a tar of another domain takes as long as listing one that is used
         return building
 
@@ -154,10 +156,10 @@ class Taskonomy(DensePipeline):
         val = 0.0 if self.val_buildings else (1.0 - test) * self.validation
         return hash_split(f"{building}/{point}", {"test": test, "val": val, "train": 1.0 - test - val}, self.name)
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
         store = self.store(source)
-        part_of = self._parts(store)
+        part_of = self._official_splits(store)
 
         samples: dict[tuple[str, str], dict[str, str]] = {}
         for name in store.names:
@@ -193,12 +195,14 @@ class Taskonomy(DensePipeline):
         suite = image_suite(self.name, tasks, self.height_width)
         index = index_table(rows, list(DOMAINS))
         decode = partial(decode_view, size=self.height_width)
-        return prepared_images(suite, index, decode, columns_of(suite), str(store.root), problems, work, self.kept)
+        return prepared_images(
+            suite, index, decode, columns_of(suite), str(store.root), problems, context, self.encoded_modality
+        )
 
-    def _parts(self, store: Store) -> Mapping[str, str]:
+    def _official_splits(self, store: Store) -> Mapping[str, str]:
         """Return building -> its part in the official list, or "" where the hash decides."""
         if self.split == "points":
-            return dict.fromkeys(self._chosen, "")
+            return dict.fromkeys(self._named_buildings, "")
 
         name = next((name for name in store.names if (m := _LIST.search(name)) and m[1] == self.split), None)
         if name is None:
@@ -226,12 +230,12 @@ def _listed(name: str, text: str) -> dict[str, str]:
     The list has a line `id,train,val,test`, then a line per building with zeros and a single 1.
     """
     lines = list(csv.DictReader(text.splitlines()))
-    if not lines or not {"id", *PARTS} <= set(lines[0]):
+    if not lines or not {"id", *OFFICIAL_SPLITS} <= set(lines[0]):
         raise UserError(f"taskonomy: {name} should begin with id,train,val,test; fetch it again")
 
     listed = {}
     for number, line in enumerate(lines, start=2):
-        parts = [part for part in PARTS if (line[part] or "").strip() in ("1", "1.0")]
+        parts = [part for part in OFFICIAL_SPLITS if (line[part] or "").strip() in ("1", "1.0")]
         if len(parts) > 1:
             raise UserError(f"taskonomy: line {number} of {name} has {line['id']} in {' and '.join(parts)}; mend it")
         if parts:

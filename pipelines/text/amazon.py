@@ -24,7 +24,7 @@ from pipelines._texts.token_ids import (
     text_suite,
     text_tables,
 )
-from pipelines.contract import Prepared, Work
+from pipelines.contract import PrepareContext, Prepared
 
 PRODUCTS = (
     "apparel",
@@ -129,17 +129,18 @@ class Amazon(VectorPipeline):
                 return source / root  # missing domains are reported after reading, as for archives
         return super().locate(source)
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
         self.check_vectors()
-        reviews, problems = self.read(source, work)
-        notes = work.settle(problems, "reviews")
+        reviews, problems = self.read(source, context)
+        notes = context.settle(problems, "reviews")
 
         unlabelled = [review for review in reviews if review.label is None]
         samples = self.samples(reviews)
         test_texts = samples.filter(pc.field("split") == "test")["text"].combine_chunks()
-        repeated = _seen(samples)
-        notes["test_texts_in_train_or_val"] = _by_domain(repeated, self.domains)
+        repeated = _leaked_reviews(samples)
+        repeated_counts = Counter(repeated["stream"].to_pylist())
+        notes["test_texts_in_train_or_val"] = {domain: repeated_counts[domain] for domain in self.domains}
         notes["unlabelled_texts_in_test"] = len(
             {review.text for review in unlabelled}.intersection(test_texts.to_pylist())
         )
@@ -152,7 +153,7 @@ class Amazon(VectorPipeline):
             notes["duplicates_dropped"] = pc.sum(is_repeated).as_py()
 
         options = TextOptions(self.length, self.vocabulary, self.min_count)
-        encoded, words = encode_samples(samples, tokenise, options, work)
+        encoded, words = encode_samples(samples, tokenise, options, context)
         notes["reviews_without_words"] = pc.sum(pc.equal(encoded["words"], 0)).as_py()
 
         tasks = tuple(
@@ -172,7 +173,7 @@ class Amazon(VectorPipeline):
                     else _unseen(text_tables(encoded, self.domains)["test"], repeated)
                 ),
                 **({UNLABELLED: _unlabelled(unlabelled)} if self.keep_unlabelled else {}),
-                **self.fit_vectors(_unheld(samples, unlabelled), words, work),
+                **self.fit_vectors(_unheld(samples, unlabelled), words, context),
             },
             notes=notes,
         )
@@ -190,7 +191,7 @@ class Amazon(VectorPipeline):
             }
         )
 
-    def read(self, source: Path, work: Work) -> tuple[list[Review], list[tuple[str, str]]]:
+    def read(self, source: Path, context: PrepareContext) -> tuple[list[Review], list[tuple[str, str]]]:
         """Read the reviews of the chosen domains, and list what cannot be used."""
         reviews: list[Review] = []
         problems: list[tuple[str, str]] = []
@@ -205,7 +206,7 @@ class Amazon(VectorPipeline):
                 parsed_reviews, parse_problems = parse(domain, part, content)
                 reviews += parsed_reviews
                 problems += [(f"{name} {position}", problem) for position, problem in parse_problems]
-                work.progress("read", len(reviews), 0)
+                context.progress("read", len(reviews), 0)
 
         self._check_files(source, files)
         return reviews, problems
@@ -329,21 +330,16 @@ def _field(block: bytes, name: bytes) -> bytes | None:
     return match[1].strip() if match else None
 
 
-def _seen(samples: pa.Table) -> pa.Table:
+def _leaked_reviews(samples: pa.Table) -> pa.Table:
     """Return the test reviews whose text also occurs in train or validation, whatever their domain and label."""
     is_test = pc.equal(samples["split"], "test")
     train_or_val_texts = samples.filter(pc.invert(is_test))["text"].combine_chunks()
     return samples.filter(pc.and_(is_test, pc.is_in(samples["text"], value_set=train_or_val_texts)))
 
 
-def _by_domain(reviews: pa.Table, domains: Sequence[str]) -> dict[str, int]:
-    counts = Counter(reviews["stream"].to_pylist())
-    return {domain: counts[domain] for domain in domains}
-
-
-def _unseen(test: Mapping[str, pa.Table], seen: pa.Table) -> dict[str, pa.Table]:
-    """Return the split `test_unseen`: the test reviews that are not in `seen`, measured beside the full test part."""
-    ids = seen["id"].combine_chunks()
+def _unseen(test: Mapping[str, pa.Table], train_reviews: pa.Table) -> dict[str, pa.Table]:
+    """Return the split `test_unseen`: the test reviews not in `train_reviews`, measured beside the full test part."""
+    ids = train_reviews["id"].combine_chunks()
     return {
         f"test_unseen/{domain}.parquet": table.filter(pc.invert(pc.is_in(table["id"], value_set=ids)))
         for domain, table in test.items()

@@ -11,19 +11,19 @@ from typing import Any, ClassVar
 
 from mtlscale.config import SPLITS, UserError, knob, nearest
 from mtlscale.data.sampling.splits import carve_validation
-from pipelines._formats.tagged import BEGINS, INSIDE, OUTSIDE, Read, is_iob2, read_columns, with_beginnings
+from pipelines._formats.tagged import BEGINS, INSIDE, OUTSIDE, TaggedFile, is_iob2, read_columns, with_beginnings
 from pipelines._formats.text_files import unpacked
 from pipelines._sources.named_files import folder_with
 from pipelines._steps.fingerprint import content
-from pipelines._texts.tagged_texts import Gathered, TaggedPipeline
-from pipelines.contract import Prepared, Work
+from pipelines._texts.tagged_texts import TaggedCorpus, TaggedPipeline
+from pipelines.contract import PrepareContext, Prepared
 
 KEYS = (*SPLITS, "word", "tag")
 MOST_TAGS = 1000
 
 
 @dataclass(frozen=True)
-class Source:
+class TaskFiles:
     """Files of a task by split, and its columns."""
 
     task: str
@@ -60,11 +60,11 @@ class Conll(TaggedPipeline):
         _ = self.sources
 
     @cached_property
-    def sources(self) -> tuple[Source, ...]:
+    def sources(self) -> tuple[TaskFiles, ...]:
         """The tasks as they are described; raises `UserError` for unknown keys and values."""
         return tuple(self._source(task, description) for task, description in self.tasks.items())
 
-    def _source(self, task: object, told: object) -> Source:
+    def _source(self, task: object, told: object) -> TaskFiles:
         where = f"conll: task {task}"
         if not isinstance(task, str) or not isinstance(told, Mapping):
             raise UserError(f"{where} should be a name with `{{train: FILE, test: FILE}}`")
@@ -88,7 +88,7 @@ class Conll(TaggedPipeline):
         if word == tag or 0 in (word, tag):
             raise UserError(f"{where}: word = {word} and tag = {tag} should be two columns, counted from 1 or from -1")
 
-        return Source(task, files, word, tag)
+        return TaskFiles(task, files, word, tag)
 
     def files(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for source in self.sources for name in source.files.values()))
@@ -114,16 +114,17 @@ class Conll(TaggedPipeline):
             listing = "".join(f"{name}\0{content(folder / name)}\n" for name in self.files())
         return hashlib.sha256(listing.encode()).hexdigest()
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
         self.check_options()
         with folder_with(source, self.files()) as folder:
-            return self._prepared(folder, work)
+            return self._prepared(folder, context)
 
-    def _prepared(self, source: Path, work: Work) -> Prepared:
-        gathered = Gathered()
+    def _prepared(self, source: Path, context: PrepareContext) -> Prepared:
+        gathered = TaggedCorpus()
         train = {
-            task_source.task: self._read(task_source, "train", source, gathered, None) for task_source in self.sources
+            task_source.task: self._read_task(task_source, "train", source, gathered, None)
+            for task_source in self.sources
         }
 
         raw_tags_of = {
@@ -140,7 +141,7 @@ class Conll(TaggedPipeline):
 
         for task_source in self.sources:
             tags = classes[task_source.task]
-            reads = {split: self._read(task_source, split, source, gathered, tags) for split in task_source.files
+            reads = {split: self._read_task(task_source, split, source, gathered, tags) for split in task_source.files
                      if split != "train"}  # fmt: skip
             reads = {"train": train[task_source.task], **reads}
             if "val" not in reads:
@@ -148,26 +149,28 @@ class Conll(TaggedPipeline):
             for split in SPLITS:
                 read = with_beginnings(reads[split]) if is_iob2(set(tags)) else reads[split]
                 gathered.add(task_source.task, split, [read], tags, self.limit)
-                work.progress("read", sum(map(len, gathered.rows)), 0)
+                context.progress("read", sum(map(len, gathered.rows)), 0)
 
-        return self.prepared_tags(gathered, classes, work)
+        return self.prepared_tags(gathered, classes, context)
 
-    def _read(self, of_task: Source, split: str, source: Path, gathered: Gathered, known: Sequence[str] | None) -> Read:
+    def _read_task(
+        self, of_task: TaskFiles, split: str, source: Path, corpus: TaggedCorpus, tags: Sequence[str] | None
+    ) -> TaggedFile:
         name = of_task.files[split]
         where = f"conll: {name}"
-        text = gathered.text(where, name, unpacked(where, source / name))
-        read = read_columns(where, text, of_task.word, of_task.tag, known=known)
+        text = corpus.text(where, name, unpacked(where, source / name))
+        read = read_columns(where, text, of_task.word, of_task.tag, tags=tags)
         if not read.sentences:
             reason = f", {' '.join(read.problems[0])}" if read.problems else ""
             raise UserError(f"{where} of task {of_task.task} has no sentence to use{reason}; mend it or name another")
         return read
 
-    def _held_out(self, read: Read) -> tuple[Read, Read]:
+    def _held_out(self, read: TaggedFile) -> tuple[TaggedFile, TaggedFile]:
         """Divide a part into train and validation; equal sentences go to the same one."""
         parts: dict[str, list[Any]] = {"train": [], "val": []}
         for sentence in read.sentences:
             parts[carve_validation("\t".join(sentence.words), self.validation, self.name)].append(sentence)
-        return Read(parts["train"], read.problems, read.counts), Read(parts["val"])
+        return TaggedFile(parts["train"], read.problems, read.counts), TaggedFile(parts["val"])
 
 
 def _classes(tags: set[str]) -> tuple[str, ...]:

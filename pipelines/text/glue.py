@@ -16,14 +16,14 @@ from pipelines._formats.text_files import Problems, read_rows
 from pipelines._steps.fingerprint import content
 from pipelines._texts.labelled_texts import TextPipeline, held_out, keys_of, sentences
 from pipelines._texts.token_ids import RAY_FROM_BYTES
-from pipelines.contract import Prepared, Work
+from pipelines.contract import PrepareContext, Prepared
 
 ENTAILMENT = ("entailment", "not_entailment")
 F1 = ("binary_f1", "accuracy")
 
 
 @dataclass(frozen=True)
-class Layout:
+class GlueTask:
     """Columns of a task's files, its classes as the files write them (none: numbers), and its metrics."""
 
     text: str
@@ -36,14 +36,14 @@ class Layout:
 
 
 LAYOUTS = {
-    "CoLA": Layout("4", "", "2", ("0", "1"), ("matthews", "accuracy"), header=False),
-    "MRPC": Layout("#1 String", "#2 String", "Quality", ("0", "1"), F1),
-    "QNLI": Layout("question", "sentence", "label", ENTAILMENT, ("accuracy",)),
-    "RTE": Layout("sentence1", "sentence2", "label", ENTAILMENT, ("accuracy",)),
-    "SST-2": Layout("sentence", "", "label", ("0", "1"), ("accuracy",)),
-    "STS-B": Layout("sentence1", "sentence2", "score", (), ("pearson", "spearman")),
-    "QQP": Layout("question1", "question2", "is_duplicate", ("0", "1"), F1),
-    "MNLI": Layout("sentence1", "sentence2", "gold_label", ("contradiction", "entailment", "neutral"), ("accuracy",),
+    "CoLA": GlueTask("4", "", "2", ("0", "1"), ("matthews", "accuracy"), header=False),
+    "MRPC": GlueTask("#1 String", "#2 String", "Quality", ("0", "1"), F1),
+    "QNLI": GlueTask("question", "sentence", "label", ENTAILMENT, ("accuracy",)),
+    "RTE": GlueTask("sentence1", "sentence2", "label", ENTAILMENT, ("accuracy",)),
+    "SST-2": GlueTask("sentence", "", "label", ("0", "1"), ("accuracy",)),
+    "STS-B": GlueTask("sentence1", "sentence2", "score", (), ("pearson", "spearman")),
+    "QQP": GlueTask("question1", "question2", "is_duplicate", ("0", "1"), F1),
+    "MNLI": GlueTask("sentence1", "sentence2", "gold_label", ("contradiction", "entailment", "neutral"), ("accuracy",),
                    dev="dev_matched.tsv"),
 }  # fmt: skip
 DEFAULT = ("CoLA", "MRPC", "QNLI", "RTE", "SST-2")
@@ -92,7 +92,7 @@ class Glue(TextPipeline):
         listing = "".join(f"{file}\0{content(located / file)}\n" for file in self.expected())
         return hashlib.sha256(listing.encode()).hexdigest()
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
         self.check_vectors()
         if source.is_file():
@@ -101,13 +101,13 @@ class Glue(TextPipeline):
         problems: Problems = []
         tables = []
         for task in self.tasks:
-            tables += [self._read(task, source, part, problems) for part in ("train", "test")]
-            work.progress("read", sum(map(len, tables)), 0)
+            tables += [self._read_task(task, source, part, problems) for part in ("train", "test")]
+            context.progress("read", sum(map(len, tables)), 0)
 
-        notes = work.settle(problems, "rows")
-        return self.prepared_texts(pa.concat_tables(tables), [_task(name) for name in self.tasks], work, notes)
+        notes = context.settle(problems, "rows")
+        return self.prepared_texts(pa.concat_tables(tables), [_task(name) for name in self.tasks], context, notes)
 
-    def _read(self, task: str, source: Path, part: str, problems: Problems) -> pa.Table:
+    def _read_task(self, task: str, source: Path, part: str, problems: Problems) -> pa.Table:
         layout = LAYOUTS[task]
         file = f"{task}/{TRAIN if part == 'train' else layout.dev}"
         columns = [name for name in (layout.text, layout.second, layout.label) if name]

@@ -22,7 +22,7 @@ from pipelines._texts.token_ids import (
     text_suite,
     text_tables,
 )
-from pipelines.contract import Download, Prepared, Work
+from pipelines.contract import Download, PrepareContext, Prepared
 
 TOPICS = {
     "comp": ("comp.os.ms-windows.misc", "comp.sys.mac.hardware", "comp.graphics", "comp.windows.x"),
@@ -32,7 +32,7 @@ TOPICS = {
 }
 STRIPPABLE = ("headers", "footers", "quotes")
 LABELS = {group: (topic, label) for topic, groups in TOPICS.items() for label, group in enumerate(groups)}
-PARTS = ("20news-bydate-train", "20news-bydate-test")
+OFFICIAL_SPLITS = ("20news-bydate-train", "20news-bydate-test")
 RANDOM = {"train": 0.6, "val": 0.2, "test": 0.2}
 BYDATE_VALIDATION = 0.2  # share of the official training part
 
@@ -77,17 +77,17 @@ class Newsgroups(VectorPipeline):
                 raise UserError(f"newsgroups: strip = {part!r} is none of {', '.join(STRIPPABLE)}")
 
     def expected(self) -> tuple[str, ...]:
-        return tuple(f"{part}/{group}" for part in PARTS for group in LABELS)
+        return tuple(f"{part}/{group}" for part in OFFICIAL_SPLITS for group in LABELS)
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
         self.check_vectors()
-        messages, problems = self.read_hub(source) if is_hub_folder(source) else self.read(source, work)
-        notes = work.settle(problems, "messages")
+        messages, problems = self.read_hub(source) if is_hub_folder(source) else self.read(source, context)
+        notes = context.settle(problems, "messages")
         _check_groups(source, messages)
 
         options = TextOptions(self.length, self.vocabulary, self.min_count)
-        encoded, words = encode_samples(messages, partial(tokenise, strip=self.strip), options, work)
+        encoded, words = encode_samples(messages, partial(tokenise, strip=self.strip), options, context)
         train = tokenise(messages.filter(pc.field("split") == "train"), self.strip)["tokens"].combine_chunks()
 
         filled = encoded.filter(pc.field("words") > 0)
@@ -97,16 +97,16 @@ class Newsgroups(VectorPipeline):
             text_suite(self.name, TASKS, words, self.length),
             text_tables(filled, TOPICS),
             vocabulary=words,
-            extra=self.fit_vectors(train, words, work),
+            extra=self.fit_vectors(train, words, context),
             notes=notes,
         )
 
-    def read(self, source: Path, work: Work) -> tuple[pa.Table, list[tuple[str, str]]]:
+    def read(self, source: Path, context: PrepareContext) -> tuple[pa.Table, list[tuple[str, str]]]:
         """Read the messages of the chosen groups, and list those that are no text."""
         rows: dict[str, list[object]] = {"id": [], "split": [], "stream": [], "label": [], "raw": []}
         problems = []
 
-        for name, raw in read_members(source, _wanted):
+        for name, raw in read_members(source, _is_selected):
             part, group, number = name.split("/")[-3:]
             if b"\0" in raw:
                 problems.append((name, "is not text: it contains NUL bytes"))
@@ -118,7 +118,7 @@ class Newsgroups(VectorPipeline):
                 column.append(value)
 
             if len(rows["id"]) % 1000 == 0:
-                work.progress("read", len(rows["id"]), 0)
+                context.progress("read", len(rows["id"]), 0)
         return pa.table({**rows, "label": pa.array(rows["label"], pa.int8())}), problems
 
     def read_hub(self, source: Path) -> tuple[pa.Table, list[tuple[str, str]]]:
@@ -129,8 +129,8 @@ class Newsgroups(VectorPipeline):
         rows: dict[str, list[object]] = {"id": [], "split": [], "stream": [], "label": [], "raw": []}
         problems = []
 
-        for part, split in hub.parts.items():
-            official = PARTS[part == "test"]
+        for part, split in hub.split_names.items():
+            official = OFFICIAL_SPLITS[part == "test"]
             groups = _groups(hub, split, column["group"])
             for row, (text, group) in enumerate(zip(hub.values(split, column["text"]), groups, strict=True)):
                 if group not in LABELS:
@@ -151,7 +151,7 @@ class Newsgroups(VectorPipeline):
     def _split_of(self, part: str, id: str) -> str:
         if self.split == "random":
             return hash_split(id, RANDOM, self.name)
-        return "test" if part == PARTS[1] else carve_validation(id, BYDATE_VALIDATION, self.name)
+        return "test" if part == OFFICIAL_SPLITS[1] else carve_validation(id, BYDATE_VALIDATION, self.name)
 
 
 TASKS = tuple(
@@ -160,9 +160,9 @@ TASKS = tuple(
 )
 
 
-def _wanted(name: str) -> bool:
+def _is_selected(name: str) -> bool:
     parts = name.split("/")[-3:]
-    return len(parts) == 3 and parts[0] in PARTS and parts[1] in LABELS
+    return len(parts) == 3 and parts[0] in OFFICIAL_SPLITS and parts[1] in LABELS
 
 
 def _groups(hub: HubFolder, split: str, column: str) -> list[str]:
@@ -184,7 +184,7 @@ def _check_groups(source: Path, messages: pa.Table) -> None:
     for group, (topic, _) in LABELS.items():
         if group not in present:
             raise UserError(
-                f"newsgroups: {source} has no message in {PARTS[0]}/{group}: a class of task {topic} is empty"
+                f"newsgroups: {source} has no message in {OFFICIAL_SPLITS[0]}/{group}: a class of task {topic} is empty"
             )
 
 

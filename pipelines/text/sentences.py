@@ -14,7 +14,7 @@ from mtlscale.data.format.texts import words_of
 from pipelines._formats.archive import read_members
 from pipelines._formats.text_files import Problems
 from pipelines._texts.labelled_texts import TextPipeline, class_tasks, keys_of, own_splits, sentences
-from pipelines.contract import Prepared, Work
+from pipelines.contract import PrepareContext, Prepared
 
 NEGATIVE = ("negative", "positive")
 FIVE = ("very negative", "negative", "neutral", "positive", "very positive")
@@ -81,16 +81,16 @@ class Sentences(TextPipeline):
     def expected(self) -> tuple[str, ...]:
         return tuple(file for task in self.tasks for file in SETS[task].files.values())
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
         self.check_vectors()
         problems: Problems = []
-        tables = [self._read(task, parts, problems) for task, parts in self._files(source).items()]
-        notes = work.settle(problems, "lines")
+        tables = [self._read_task(task, parts, problems) for task, parts in self._files(source).items()]
+        notes = context.settle(problems, "lines")
 
         rows = self._split(pa.concat_tables(tables))
         tasks = class_tasks({task: SETS[task].classes for task in self.tasks}, {})
-        prepared = self.prepared_texts(rows, tasks, work, notes)
+        prepared = self.prepared_texts(rows, tasks, context, notes)
         prepared.notes["sentences_in_several_tasks"] = _shared(rows)
 
         return prepared
@@ -106,7 +106,7 @@ class Sentences(TextPipeline):
                 raise UserError(f"sentences: {file} is missing in {source}; fetch it again, or choose other `tasks`")
         return {task: {part: contents[file] for part, file in SETS[task].files.items()} for task in self.tasks}
 
-    def _read(self, task: str, parts: dict[str, bytes], problems: Problems) -> pa.Table:
+    def _read_task(self, task: str, parts: dict[str, bytes], problems: Problems) -> pa.Table:
         """Return the rows of a task, with the official part as their split."""
         sentence_set = SETS[task]
         ids, splits, labels, texts = [], [], [], []

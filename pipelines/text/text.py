@@ -21,17 +21,17 @@ from pipelines._sources.named_files import folder_with, is_archive
 from pipelines._steps.fingerprint import content
 from pipelines._texts.labelled_texts import TextPipeline, held_out, keys_of, own_splits, sentences
 from pipelines._texts.token_ids import RAY_FROM_BYTES
-from pipelines.contract import Prepared, Work
+from pipelines.contract import PrepareContext, Prepared
 
 MOST_CLASSES = 1000
 PROBLEMS = ("auto", "classification", "regression")
 COLUMNS = ("text", "second", "label")
-WHOLE = "."  # the source itself, a folder of the `datasets` library
+WHOLE_SOURCE = "."  # the source itself, a folder of the `datasets` library
 KEYS = ("file", *SPLITS, *COLUMNS, "problem")
 
 
 @dataclass(frozen=True)
-class Source:
+class TextSource:
     """Source of one task: its file or folder, or the file of each part; its columns; the kind of its labels."""
 
     task: str
@@ -47,7 +47,7 @@ class Source:
 
 
 @dataclass
-class Gathered:
+class TaskRows:
     """Rows of a task as they were read: their positions, the parts they were given for, their texts and labels."""
 
     places: list[str] = field(default_factory=list)
@@ -102,26 +102,26 @@ class Text(TextPipeline):
         _ = self.sources
 
     @cached_property
-    def sources(self) -> tuple[Source, ...]:
+    def sources(self) -> tuple[TextSource, ...]:
         """The tasks as they are described; raises `UserError` for unknown keys and values."""
         return tuple(self._source(task, description) for task, description in self.tasks.items())
 
-    def _source(self, task: object, told: object) -> Source:
+    def _source(self, task: object, told: object) -> TextSource:
         where = f"text: task {task}"
-        told = {"file": told} if isinstance(told, str) else told
-        if not isinstance(task, str) or not isinstance(told, Mapping):
+        description = {"file": told} if isinstance(told, str) else told
+        if not isinstance(task, str) or not isinstance(description, Mapping):
             raise UserError(f"{where} should be a name with a file, or with `{{file: …, text: …, label: …}}`")
 
-        for key, value in told.items():
+        for key, value in description.items():
             if key not in KEYS:
                 raise UserError(f"{where}: unknown key {key!r}; {nearest(str(key), KEYS)}")
             if not isinstance(value, str):
                 raise UserError(f"{where}: {key} = {value!r} should be a text; put it in quotes")
 
-        files = {part: told[part] for part in SPLITS if part in told}
-        if ("file" in told and files) or (files and ("train" not in files or len(files) < 2)):
+        files = {part: description[part] for part in SPLITS if part in description}
+        if ("file" in description and files) or (files and ("train" not in files or len(files) < 2)):
             raise UserError(f"{where}: name its `file`, or its `train` and `test`, and `val` where there is one")
-        files = files or {"": told.get("file", WHOLE)}
+        files = files or {"": description.get("file", WHOLE_SOURCE)}
 
         for name in files.values():
             if not name or name.startswith(("/", "~")) or ".." in PurePosixPath(name).parts:
@@ -129,13 +129,13 @@ class Text(TextPipeline):
                     f"{where}: {name!r} should lie below the source; set `source` or --source to its folder"
                 )
 
-        settings = {key: told.get(key, getattr(self, key)) for key in (*COLUMNS, "problem")}
+        settings = {key: description.get(key, getattr(self, key)) for key in (*COLUMNS, "problem")}
         if settings["problem"] not in PROBLEMS:
             raise UserError(f"{where}: problem = {settings['problem']!r} is none of {', '.join(PROBLEMS)}")
-        return Source(task, files, **settings)
+        return TextSource(task, files, **settings)
 
     def files(self) -> tuple[str, ...]:
-        return tuple(name for name in self._names if name != WHOLE)
+        return tuple(name for name in self._names if name != WHOLE_SOURCE)
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ class Text(TextPipeline):
         return source
 
     def _check_there(self, task: str, name: str, folder: Path, source: Path) -> None:
-        if name == WHOLE:
+        if name == WHOLE_SOURCE:
             if not is_hub_folder(folder):
                 raise UserError(f"text: task {task}: name its `file`, or its `train` and `test`; {source} is no folder "
                                 "that `save_to_disk` wrote")  # fmt: skip
@@ -179,21 +179,21 @@ class Text(TextPipeline):
                 digest.update(f"{name}\0{file_hash}\n".encode())
         return digest.hexdigest()
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
         self.check_vectors()
         with folder_with(source, self.files()) as folder:
-            return self._prepared(folder, work)
+            return self._prepared(folder, context)
 
-    def _prepared(self, source: Path, work: Work) -> Prepared:
+    def _prepared(self, source: Path, context: PrepareContext) -> Prepared:
         problems: Problems = []
         notes: dict[str, Any] = {}
         tables, tasks = [], []
 
         for task_source in self.sources:
-            rows = self._gathered(task_source, source, problems, notes)
+            rows = self._read_tasks(task_source, source, problems, notes)
             if not rows.ids:
-                self._settle(problems, work)
+                self._settle(problems, context)
                 raise UserError(f"text: task {task_source.task} has no row to use; mend its file or leave it out")
 
             text, second = words_of(rows.texts), words_of(rows.seconds)
@@ -201,25 +201,25 @@ class Text(TextPipeline):
             try:
                 usable, labels, task = _labels(task_source, rows, splits, problems)
             except UserError:
-                self._settle(problems, work)  # report unreadable rows first: they may be the cause
+                self._settle(problems, context)  # report unreadable rows first: they may be the cause
                 raise
 
             table = sentences(task_source.task, rows.ids, splits, labels, (text, second), (rows.texts, rows.seconds))
             tables.append(table.filter(pa.array(usable, pa.bool_())))
             tasks.append(task)
-            work.progress("read", sum(map(len, tables)), 0)
+            context.progress("read", sum(map(len, tables)), 0)
 
-        notes |= self._settle(problems, work)
-        return self.prepared_texts(pa.concat_tables(tables), tasks, work, notes)
+        notes |= self._settle(problems, context)
+        return self.prepared_texts(pa.concat_tables(tables), tasks, context, notes)
 
-    def _settle(self, problems: Problems, work: Work) -> dict[str, Any]:
+    def _settle(self, problems: Problems, context: PrepareContext) -> dict[str, Any]:
         try:
-            return replace(work, skip_bad=work.skip_bad or self.bad == "skip").settle(problems, "rows")
+            return replace(context, skip_bad=context.skip_bad or self.bad == "skip").settle(problems, "rows")
         except UserError as error:
             raise UserError(f"text: {error}, or set `bad: skip`") from None
 
-    def _gathered(self, of_task: Source, source: Path, problems: Problems, notes: dict[str, Any]) -> Gathered:
-        rows = Gathered()
+    def _read_tasks(self, of_task: TextSource, source: Path, problems: Problems, notes: dict[str, Any]) -> TaskRows:
+        rows = TaskRows()
         for part, name in of_task.files.items():
             if not (source / name).is_dir():
                 read = read_rows(f"text: {name}", source / name, of_task.columns, header=self.header,
@@ -243,7 +243,9 @@ class Text(TextPipeline):
 
         return rows
 
-    def _splits(self, of_task: Source, parts: Sequence[str], keys: Sequence[str], notes: dict[str, Any]) -> list[str]:
+    def _splits(
+        self, of_task: TextSource, parts: Sequence[str], keys: Sequence[str], notes: dict[str, Any]
+    ) -> list[str]:
         salt = f"{self.name}/{self.split}"
         given_parts = set(parts)
         if given_parts <= {""}:
@@ -259,13 +261,15 @@ class Text(TextPipeline):
         return [drawn_split if part == "train" else part for part, drawn_split in zip(parts, drawn_splits, strict=True)]
 
 
-def _mend(of_task: Source) -> str:
+def _mend(of_task: TextSource) -> str:
     return f"name it by `text`, `second` or `label`, of all or of task {of_task.task}"
 
 
-def _hub_parts(of_task: Source, folder: HubFolder, notes: dict[str, Any]) -> Iterator[tuple[str, dict[str, list[Any]]]]:
+def _hub_parts(
+    of_task: TextSource, folder: HubFolder, notes: dict[str, Any]
+) -> Iterator[tuple[str, dict[str, list[Any]]]]:
     """Yield the columns of every split of a folder; a test part without any label is skipped."""
-    for part, split in folder.parts.items():
+    for part, split in folder.split_names.items():
         where = f"text: {split} of {folder.root.name}"
         check_columns(where, of_task.columns, folder.names(split), _mend(of_task))
         values = {name: folder.values(split, name) for name in of_task.columns}
@@ -282,8 +286,8 @@ def _hub_parts(of_task: Source, folder: HubFolder, notes: dict[str, Any]) -> Ite
 
 
 def _add(
-    rows: Gathered,
-    of_task: Source,
+    rows: TaskRows,
+    of_task: TextSource,
     part: str,
     places: Sequence[tuple[str, str]],
     columns: Mapping[str, Sequence[Any]],
@@ -320,7 +324,7 @@ def _label(value: object) -> str:
 
 
 def _labels(
-    of_task: Source, rows: Gathered, splits: Sequence[str], problems: Problems
+    of_task: TextSource, rows: TaskRows, splits: Sequence[str], problems: Problems
 ) -> tuple[list[bool], list[float], Task]:
     """Return which rows can be used, the label of every row, and the task."""
     numbers = [_number(label) for label in rows.labels]
@@ -340,7 +344,7 @@ def _labels(
 
     counts = Counter(rows.labels)
     training_labels = {label for label, split in zip(rows.labels, splits, strict=True) if split == "train"}
-    classes = sorted({label for label in training_labels if counts[label] > 1}, key=_order(training_labels))
+    classes = sorted({label for label in training_labels if counts[label] > 1}, key=_label_order(training_labels))
     if not 2 <= len(classes) <= MOST_CLASSES:
         problem = f"the label {classes[0]!r} alone" if len(classes) == 1 else f"{len(classes)} classes"
         raise UserError(f"text: task {of_task.task} has {problem} in training; name another `label`, or set `problem`")
@@ -357,7 +361,7 @@ def _labels(
     return [label in codes for label in rows.labels], [codes.get(label, -1.0) for label in rows.labels], task
 
 
-def _order(labels: set[str]) -> Any:
+def _label_order(labels: set[str]) -> Any:
     """Return a sort key: by value if all labels are numbers, else alphabetical."""
     numeric = all(math.isfinite(_number(label)) for label in labels)
     return (lambda label: (_number(label), label)) if numeric else str

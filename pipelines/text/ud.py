@@ -15,10 +15,10 @@ from mtlscale.config import SPLITS, UserError, knob, nearest
 from pipelines._formats.archive import read_members
 from pipelines._formats.conllu import UPOS, read_conllu
 from pipelines._steps.fingerprint import content
-from pipelines._texts.tagged_texts import Gathered, TaggedPipeline, check_languages
-from pipelines.contract import Prepared, Work
+from pipelines._texts.tagged_texts import TaggedCorpus, TaggedPipeline, check_languages
+from pipelines.contract import PrepareContext, Prepared
 
-PARTS = {"train": "train", "val": "dev", "test": "test"}  # split -> its name in treebanks
+OFFICIAL_SPLITS = {"train": "train", "val": "dev", "test": "test"}  # split -> its name in treebanks
 # The parts of large treebanks are divided among several files.
 FILE = re.compile(r"(?:^|/)(?P<code>[a-z]+_[a-z0-9]+)-ud-(?P<part>train|dev|test)(?:-[a-z0-9]+)?\.conllu(?:\.gz)?$")
 # The treebank that is taken if a language has several complete ones.
@@ -29,7 +29,7 @@ SUBSTITUTES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 _KEYS = (*SPLITS, "dev")
 
-Chosen = dict[str, dict[str, tuple[str, ...]]]  # language -> split -> `code:part`
+TreebankChoice = dict[str, dict[str, tuple[str, ...]]]  # language -> split -> `code:part`
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Treebanks:
         return cls(files)
 
     def complete(self, code: str) -> bool:
-        return all(f"{code}:{part}" in self.files for part in PARTS.values())
+        return all(f"{code}:{part}" in self.files for part in OFFICIAL_SPLITS.values())
 
     def of_language(self, language: str) -> list[str]:
         """Return the language's treebanks, complete or not."""
@@ -80,12 +80,12 @@ class Ud(TaggedPipeline):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_languages(self.name, self.languages)
-        _ = self._told
+        _ = self._treebank_choice
 
     @cached_property
-    def _told(self) -> Chosen:
+    def _treebank_choice(self) -> TreebankChoice:
         """The choice of `treebanks`, by language and split."""
-        chosen: Chosen = {}
+        chosen: TreebankChoice = {}
         for language, description in self.treebanks.items():
             if language not in self.languages:
                 raise UserError(f"ud: treebanks has {language!r}, which is not in languages {list(self.languages)}")
@@ -103,10 +103,10 @@ class Ud(TaggedPipeline):
                 missing = next((split for split in SPLITS if not by_split.get(split)), None)
                 if missing is not None:
                     raise UserError(f"ud: treebanks of {language} names none for {missing}")
-                chosen[language] = {split: _with_part(by_split[split], PARTS[split]) for split in SPLITS}
+                chosen[language] = {split: _with_part(by_split[split], OFFICIAL_SPLITS[split]) for split in SPLITS}
             else:
                 codes = _codes(language, description)
-                chosen[language] = {split: _with_part(codes, part) for split, part in PARTS.items()}
+                chosen[language] = {split: _with_part(codes, part) for split, part in OFFICIAL_SPLITS.items()}
 
         return chosen
 
@@ -116,16 +116,16 @@ class Ud(TaggedPipeline):
         if located.is_file():
             return content(located)
         treebanks = _listed(located)
-        chosen = self._chosen(treebanks)
+        chosen = self._selected(treebanks)
         names = sorted({name for by_split in chosen.values() for parts in by_split.values() for part in parts
                         for name in treebanks.files[part]})  # fmt: skip
         return hashlib.sha256("".join(f"{name}\0{content(located / name)}\n" for name in names).encode()).hexdigest()
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
         self.check_options()
         treebanks = _listed(source)
-        chosen = self._chosen(treebanks)
+        chosen = self._selected(treebanks)
         file_names = {
             name
             for by_split in chosen.values()
@@ -136,7 +136,7 @@ class Ud(TaggedPipeline):
 
         texts = dict(read_members(source, file_names.__contains__))
 
-        gathered = Gathered()
+        gathered = TaggedCorpus()
         for language, by_split in chosen.items():
             for split, parts in by_split.items():
                 reads = []
@@ -147,20 +147,20 @@ class Ud(TaggedPipeline):
                     if not reads[-1].sentences and not reads[-1].problems:
                         raise UserError(f"{where} has no sentence: the treebank is empty; fetch it again")
                 gathered.add(language, split, reads, UPOS, self.limit)
-                work.progress("read", sum(map(len, gathered.rows)), 0)
+                context.progress("read", sum(map(len, gathered.rows)), 0)
 
-        prepared = self.prepared_tags(gathered, dict.fromkeys(self.languages, UPOS), work)
+        prepared = self.prepared_tags(gathered, dict.fromkeys(self.languages, UPOS), context)
         prepared.notes["treebanks"] = {
             language: {split: list(parts) for split, parts in by_split.items()} for language, by_split in chosen.items()
         }
 
         return prepared
 
-    def _chosen(self, there: Treebanks) -> Chosen:
+    def _selected(self, there: Treebanks) -> TreebankChoice:
         """Return the parts that are read; `UserError` names the first one that is missing."""
-        chosen: Chosen = {}
+        chosen: TreebankChoice = {}
         for language in self.languages:
-            requested = self._told.get(language) or _default(language, there)
+            requested = self._treebank_choice.get(language) or _default(language, there)
             # Some of several treebanks that are joined may lack a part.
             joined = isinstance(self.treebanks.get(language), list | tuple)
             available = {
@@ -173,16 +173,16 @@ class Ud(TaggedPipeline):
                 if missing_part is not None:
                     code, _, part = missing_part.partition(":")
                     raise UserError(f"ud: {code}-ud-{part}.conllu, {split} of {language}, is missing in the source; "
-                                    f"name other `treebanks` ({_some(there, language)})")  # fmt: skip
+                                    f"name other `treebanks` ({_listed_codes(there, language)})")  # fmt: skip
 
             chosen[language] = available
         return chosen
 
 
-def _codes(language: str, told: object) -> tuple[str, ...]:
-    codes = [told] if isinstance(told, str) else told
+def _codes(language: str, value: object) -> tuple[str, ...]:
+    codes = [value] if isinstance(value, str) else value
     if not isinstance(codes, list | tuple) or not all(isinstance(code, str) and code for code in codes):
-        raise UserError(f"ud: treebanks of {language} is {told!r}; write a code, as en_ewt, or a list of them")
+        raise UserError(f"ud: treebanks of {language} is {value!r}; write a code, as en_ewt, or a list of them")
     return tuple(codes)
 
 
@@ -190,25 +190,26 @@ def _with_part(codes: Sequence[str], part: str) -> tuple[str, ...]:
     return tuple(code if ":" in code else f"{code}:{part}" for code in codes)
 
 
-def _default(language: str, there: Treebanks) -> dict[str, tuple[str, ...]]:
-    complete = [code for code in there.of_language(language) if there.complete(code)]
+def _default(language: str, available: Treebanks) -> dict[str, tuple[str, ...]]:
+    complete = [code for code in available.of_language(language) if available.complete(code)]
     candidates = [code for code in complete if code in PREFERRED] or complete
     if len(candidates) == 1:
-        return {split: (f"{candidates[0]}:{part}",) for split, part in PARTS.items()}
+        return {split: (f"{candidates[0]}:{part}",) for split, part in OFFICIAL_SPLITS.items()}
 
     substitute = SUBSTITUTES.get(language)
-    if substitute is not None and all(code_part in there.files for parts in substitute.values() for code_part in parts):
+    if substitute is not None and all(
+        code_part in available.files for parts in substitute.values() for code_part in parts
+    ):
         return substitute
 
     problem = "has several treebanks" if candidates else "has no treebank with train, dev and test"
     raise UserError(f"ud: {language} {problem} in the source; choose by `treebanks: {{{language}: …}}` "
-                    f"({_some(there, language)})")  # fmt: skip
+                    f"({_listed_codes(available, language)})")  # fmt: skip
 
 
-def _some(there: Treebanks, language: str) -> str:
-    return (
-        f"there is {', '.join(sorted(part for part in there.files if part.startswith(language + '_'))[:12]) or 'none'}"
-    )
+def _listed_codes(available: Treebanks, language: str) -> str:
+    codes = sorted(code for code in available.files if code.startswith(language + "_"))
+    return f"there is {', '.join(codes[:12]) or 'none'}"
 
 
 def _listed(source: Path) -> Treebanks:

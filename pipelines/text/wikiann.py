@@ -10,13 +10,13 @@ from typing import ClassVar
 
 from mtlscale.config import UserError, knob
 from pipelines._formats.archive import read_members
-from pipelines._formats.tagged import Read, read_columns, with_beginnings
+from pipelines._formats.tagged import TaggedFile, read_columns, with_beginnings
 from pipelines._steps.fingerprint import content
-from pipelines._texts.tagged_texts import Gathered, TaggedPipeline, check_languages
-from pipelines.contract import Prepared, Work
+from pipelines._texts.tagged_texts import TaggedCorpus, TaggedPipeline, check_languages
+from pipelines.contract import PrepareContext, Prepared
 
 TAGS = ("O", "B-LOC", "I-LOC", "B-ORG", "I-ORG", "B-PER", "I-PER")
-PARTS = {"train": "train", "val": "val", "dev": "val", "test": "test"}  # a file's name -> split
+SPLIT_NAMES = {"train": "train", "val": "val", "dev": "val", "test": "test"}  # a file's name -> split
 # en/train, en/train.conllu.gz, en-train, train-en.tsv
 FILE = re.compile(
     r"(?:(?P<folder>[a-z]{2,3}(?:-[a-z]+)*)/|(?P<before>[a-z]{2,3})-|)(?P<part>train|val|dev|test)"
@@ -51,21 +51,21 @@ class Wikiann(TaggedPipeline):
         listing = "".join(f"{name}\0{content(located / name)}\n" for name in names)
         return hashlib.sha256(listing.encode()).hexdigest()
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
         self.check_options()
 
-        gathered = Gathered()
+        gathered = TaggedCorpus()
         for language, by_split in self._files(source).items():
             for split, name in by_split.items():
                 where = f"wikiann: {name}" + (f" {split}" if _PACKED.fullmatch(name) else "")
-                read = _read(where, gathered.text(where, name, _raw(where, source / name, split)), language)
+                read = _read_file(where, gathered.text(where, name, _raw(where, source / name, split)), language)
                 if not read.sentences and not read.problems:
                     raise UserError(f"{where} has no sentence; fetch it again")
                 gathered.add(language, split, [with_beginnings(read)], TAGS, self.limit)
-                work.progress("read", sum(map(len, gathered.rows)), 0)
+                context.progress("read", sum(map(len, gathered.rows)), 0)
 
-        return self.prepared_tags(gathered, dict.fromkeys(self.languages, TAGS), work)
+        return self.prepared_tags(gathered, dict.fromkeys(self.languages, TAGS), context)
 
     def _files(self, source: Path) -> dict[str, dict[str, str]]:
         """Return language -> split -> file name; `UserError` names the first file that is missing."""
@@ -80,22 +80,24 @@ class Wikiann(TaggedPipeline):
                 packed["language"] if packed else match and (match["folder"] or match["before"] or match["after"])
             )
             if language in files_of and path.is_file():
-                for split in dict.fromkeys(PARTS.values()) if packed else (PARTS[match["part"]],) if match else ():
+                for split in (
+                    dict.fromkeys(SPLIT_NAMES.values()) if packed else (SPLIT_NAMES[match["part"]],) if match else ()
+                ):
                     files_of[language].setdefault(split, name)
 
         for language, by_split in files_of.items():
-            missing = next((split for split in dict.fromkeys(PARTS.values()) if split not in by_split), None)
+            missing = next((split for split in dict.fromkeys(SPLIT_NAMES.values()) if split not in by_split), None)
             if missing is not None:
                 raise UserError(f"wikiann: {language} has no {missing} file in {source} (as {language}/{missing}); "
                                 "fetch it, or name other `languages`")  # fmt: skip
 
-        return {language: {split: by_split[split] for split in dict.fromkeys(PARTS.values())}
+        return {language: {split: by_split[split] for split in dict.fromkeys(SPLIT_NAMES.values())}
                 for language, by_split in files_of.items()}  # fmt: skip
 
 
 def _raw(where: str, path: Path, split: str) -> bytes:
     if _PACKED.fullmatch(path.name):
-        for _, raw in read_members(path, lambda name: PARTS.get(name.rpartition("/")[2]) == split):
+        for _, raw in read_members(path, lambda name: SPLIT_NAMES.get(name.rpartition("/")[2]) == split):
             return raw
         raise UserError(f"{where} is missing in {path}; fetch the archive again")
     try:
@@ -105,14 +107,14 @@ def _raw(where: str, path: Path, split: str) -> bytes:
         raise UserError(f"{where} cannot be read ({error}); fetch it again") from None
 
 
-def _read(where: str, text: str, language: str) -> Read:
+def _read_file(where: str, text: str, language: str) -> TaggedFile:
     """Read words and tags from the last two columns, and remove the prefix `en:` that all words may have."""
-    read = read_columns(where, text, -2, -1, tabs=True, known=TAGS)
+    read = read_columns(where, text, -2, -1, tabs=True, tags=TAGS)
     prefix = f"{language}:"
     if all(word.startswith(prefix) for sentence in read.sentences for word in sentence.words):
         bare = [
             sentence._replace(words=tuple(word.removeprefix(prefix).strip() or word for word in sentence.words))
             for sentence in read.sentences
         ]
-        read = Read(bare, read.problems, read.counts)
+        read = TaggedFile(bare, read.problems, read.counts)
     return read

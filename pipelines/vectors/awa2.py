@@ -11,7 +11,7 @@ import numpy as np
 
 from mtlscale.config import Task, TaskSuite, UserError, knob
 from pipelines._steps.features import one_against_rest, vector_tables
-from pipelines.contract import Pipeline, Prepared, Work
+from pipelines.contract import Pipeline, PrepareContext, Prepared
 
 FEATURES, LABELS = "AwA2-features.txt", "AwA2-labels.txt"
 
@@ -44,9 +44,9 @@ class AwA2(Pipeline):
     def expected(self) -> tuple[str, ...]:
         return (FEATURES, LABELS)
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
-        labels, features = _read(source, LABELS)[:, 0].astype(int), _read(source, FEATURES)
+        labels, features = _read_array(source, LABELS)[:, 0].astype(int), _read_array(source, FEATURES)
         if len(features) != len(labels):
             raise UserError(f"awa2: {FEATURES} has {len(features)} lines, {LABELS} {len(labels)}; they belong together")
 
@@ -72,7 +72,7 @@ class AwA2(Pipeline):
         return Prepared(suite, vector_tables(tasks))
 
 
-def _read(source: Path, file: str) -> np.ndarray:
+def _read_array(source: Path, file: str) -> np.ndarray:
     """Read a file of the folder or the zip as an array [lines, numbers]."""
     if source.is_dir():
         with (source / file).open() as lines:

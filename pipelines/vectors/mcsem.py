@@ -10,7 +10,7 @@ import numpy as np
 
 from mtlscale.config import Task, TaskSuite, UserError, knob
 from pipelines._steps.features import Vectors, random_split, vector_tables
-from pipelines.contract import Pipeline, Prepared, Work
+from pipelines.contract import Pipeline, PrepareContext, Prepared
 
 LEVELS = 5
 
@@ -36,12 +36,12 @@ class MCSEM(Pipeline):
             raise UserError(f"mcsem: {source} holds no <channel>.npz; its docstring says what they contain")
         return source
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
         samples: dict[str, Vectors] = {}
         for path in sorted(source.glob("*.npz")):
             channel = path.stem
-            features, shares = _read(path)
+            features, shares = _read_table(path)
             first = next(iter(samples.values()), None)
             if first is not None and first.features.shape[1] != features.shape[1]:
                 raise UserError(
@@ -68,7 +68,7 @@ class MCSEM(Pipeline):
         return Prepared(suite, vector_tables(samples), target_shapes=dict.fromkeys(samples, target_shape))
 
 
-def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
+def _read_table(path: Path) -> tuple[np.ndarray, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as content:
             features, shares = content["features"], content["shares"]

@@ -10,7 +10,7 @@ from pipelines._formats.hub import HubFolder, is_hub_folder
 from pipelines._formats.hub_images import labelled_images
 from pipelines._formats.idx import idx_folder, read_idx
 from pipelines._steps.features import one_against_rest, vector_tables
-from pipelines.contract import Pipeline, Prepared, Work
+from pipelines.contract import Pipeline, PrepareContext, Prepared
 
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 
@@ -40,7 +40,7 @@ class MnistMtl(Pipeline):
             return source
         return idx_folder(self.name, source, (IMAGES, LABELS))
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
         if is_hub_folder(source):
             images, labels = labelled_images(HubFolder(self.name, source), "train", (28, 28))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,10 +15,10 @@ from mtlscale.data.sampling.splits import carve_validation
 from pipelines._formats.arff import read_arff, read_labels
 from pipelines._formats.text_files import Problems, decoded, unpacked
 from pipelines._steps.features import lists, standardised
-from pipelines.contract import Pipeline, Prepared, Work
+from pipelines.contract import Pipeline, PrepareContext, Prepared
 
-PARTS = ("train", "test")
-_MOST = 100  # letters of a task's name, at most
+OFFICIAL_SPLITS = ("train", "test")
+_MAX_NAME_LENGTH = 100  # letters of a task's name, at most
 
 
 class Multilabel(Pipeline):
@@ -66,7 +65,7 @@ class Multilabel(Pipeline):
             digest.update(f"{name}\0{hashlib.sha256(self._bytes(located, name)).hexdigest()}\n".encode())
         return digest.hexdigest()
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
         labels = read_labels(f"multilabel: {self.set}.xml", self._text(source, f"{self.set}.xml"))
 
@@ -74,7 +73,7 @@ class Multilabel(Pipeline):
         ids, splits, rows = [], [], []
         names: list[str] = []
 
-        for part in PARTS:
+        for part in OFFICIAL_SPLITS:
             file = f"{self.set}-{part}.arff"
             header, values = read_arff(f"multilabel: {file}", self._text(source, file))
             if names and header != names:
@@ -95,7 +94,7 @@ class Multilabel(Pipeline):
                 f"multilabel: label {missing} of {self.set}.xml is no attribute of its files; fetch them again"
             )
 
-        notes = work.settle(problems, "rows")
+        notes = context.settle(problems, "rows")
         if not rows:
             raise UserError(f"multilabel: {self.set} has no row; fetch its files again")
         return self._prepared(names, labels, np.array(ids), np.array(splits), np.array(rows), notes)
@@ -126,7 +125,10 @@ class Multilabel(Pipeline):
         if self.standardise and len(train):
             inputs, notes["standardised"] = standardised(inputs, train)
 
-        tasks = {_task_name(label): rows[:, position].astype(np.int8) for label, position in positions.items()}
+        tasks = {
+            (re.sub(r"[^\w.-]", "_", label)[:_MAX_NAME_LENGTH].lstrip(".") or "_"): rows[:, position].astype(np.int8)
+            for label, position in positions.items()
+        }
         if len(tasks) < len(labels):
             raise UserError("multilabel: two labels have one name but for odd letters; rename one")
         notes |= self._rare(tasks, splits)
@@ -176,13 +178,13 @@ class Multilabel(Pipeline):
         return {"labels_left_out": unusable} if unusable else {}
 
     def _names(self) -> tuple[str, ...]:
-        return (*(f"{self.set}-{part}.arff" for part in PARTS), f"{self.set}.xml")
+        return (*(f"{self.set}-{part}.arff" for part in OFFICIAL_SPLITS), f"{self.set}.xml")
 
     def _file(self, source: Path, name: str) -> Path:
         for path in (source / name, source / f"{name}.gz"):
             if path.is_file():
                 return path
-        sets = sorted(_sets(source))
+        sets = sorted(path.name.partition("-train.arff")[0] for path in source.glob("*-train.arff*"))
         raise UserError(f"multilabel: {name} is missing in {source}; it has the sets {', '.join(sets) or '(none)'}")
 
     def _bytes(self, source: Path, name: str) -> bytes:
@@ -192,11 +194,6 @@ class Multilabel(Pipeline):
         return decoded(f"multilabel: {name}", self._bytes(source, name))[0]
 
 
-def _sets(source: Path) -> Iterator[str]:
-    for path in source.glob("*-train.arff*"):
-        yield path.name.partition("-train.arff")[0]
-
-
 def _problem(row: np.ndarray, names: list[str], labels: list[str]) -> str:
     """Return the reason that a row cannot be used, or "" if it can."""
     not_finite = np.flatnonzero(~np.isfinite(row))
@@ -204,7 +201,3 @@ def _problem(row: np.ndarray, names: list[str], labels: list[str]) -> str:
         return f"has no finite number in {names[not_finite[0]]}"
     invalid_label = next((label for label in labels if label in names and row[names.index(label)] not in (0, 1)), None)
     return f"has neither 0 nor 1 in {invalid_label}" if invalid_label else ""
-
-
-def _task_name(label: str) -> str:
-    return re.sub(r"[^\w.-]", "_", label)[:_MOST].lstrip(".") or "_"

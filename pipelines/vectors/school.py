@@ -10,7 +10,7 @@ import numpy as np
 from mtlscale.config import Task, TaskSuite, UserError, knob
 from pipelines._formats.mat import read_mat
 from pipelines._steps.features import Vectors, random_split, standardised, vector_tables
-from pipelines.contract import Pipeline, Prepared, Work
+from pipelines.contract import Pipeline, PrepareContext, Prepared
 
 FILE = "school.mat"
 SEGMENTS = {"0-9": 10, "10-19": 20, "20-70": 71}  # segment -> first score above it
@@ -34,9 +34,9 @@ class School(Pipeline):
     target: str = knob("segment", choices=("segment", "score"), help="three segments of the score, or the score")
     split: int = knob(0, low=0, help="which random split")
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
-        schools = _read(source)
+        schools = _read_schools(source)
         features = np.concatenate([x for x, _ in schools]).astype(float)
         scores = np.concatenate([y for _, y in schools]).astype(float)
         segments = np.digitize(scores, list(SEGMENTS.values())[:-1])
@@ -79,7 +79,7 @@ class School(Pipeline):
         return Task(name=name, loss="cross_entropy", outputs=3, metrics=("error",), classes=tuple(SEGMENTS))
 
 
-def _read(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
+def _read_schools(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return (features [n, 28], scores [n]) of each school."""
     try:
         content = read_mat(path)

@@ -22,13 +22,13 @@ from pipelines._steps.features import (
     standardised,
     vector_tables,
 )
-from pipelines.contract import Pipeline, Prepared, Work
+from pipelines.contract import Pipeline, PrepareContext, Prepared
 
 MOST_CLASSES = 1000
 MOST_CATEGORIES = 10_000  # categories of a column, at most
 
 
-class Table(Pipeline):
+class TableFile(Pipeline):
     """CSV or Parquet file, one row per sample: a task column, a target column, features.
 
     Features are numbers, or categories where `categorical` names them: texts or whole numbers, which become codes in
@@ -78,18 +78,18 @@ class Table(Pipeline):
             raise UserError(f"table: {candidates[0].name} is neither .csv nor .parquet; convert it")
         return candidates[0]
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
         table, reading_notes = read_table(source)
         names = self._feature_names(table)
-        table, notes = self._complete(table, names, work)
+        table, notes = self._complete(table, names, context)
         notes = reading_notes | notes
 
         targets, classes = self._targets(table[self.target].combine_chunks())
-        ids = _texts(table[self.id]) if self.id else np.array([f"{row:09d}" for row in table[ROW].to_pylist()])
+        ids = _as_texts(table[self.id]) if self.id else np.array([f"{row:09d}" for row in table[ROW].to_pylist()])
         if len(np.unique(ids)) < len(ids):
             raise UserError(f"table: a value of the id column {self.id!r} occurs twice; it must name one row")
-        rows_of = self._tasks(_texts(table[self.task]))
+        rows_of = self._tasks(_as_texts(table[self.task]))
 
         labels, classes_of, splits = {}, {}, {}
         for task, rows in rows_of.items():
@@ -193,7 +193,7 @@ class Table(Pipeline):
                     f"table: column {name!r} holds numbers that are not whole; leave it out of `categorical`"
                 )
 
-    def _complete(self, table: pa.Table, names: list[str], work: Work) -> tuple[pa.Table, dict[str, Any]]:
+    def _complete(self, table: pa.Table, names: list[str], context: PrepareContext) -> tuple[pa.Table, dict[str, Any]]:
         """Return the rows without an empty cell (or NaN, or infinity) in the columns that count."""
         problems: dict[int, str] = {}
         for name in (*names, self.task, self.target, *([self.id] if self.id else [])):
@@ -205,7 +205,7 @@ class Table(Pipeline):
                 for row in np.flatnonzero(rows.to_numpy()):
                     problems.setdefault(int(row), problem)
 
-        notes = work.settle(((f"row {row + 1}", problem) for row, problem in problems.items()), "rows")
+        notes = context.settle(((f"row {row + 1}", problem) for row, problem in problems.items()), "rows")
         is_complete = np.ones(len(table), dtype=bool)
         is_complete[list(problems)] = False
         if not is_complete.any():
@@ -314,7 +314,7 @@ def _is_whole(column: pa.Array) -> bool:
     return bool((numbers == np.floor(numbers)).all())
 
 
-def _texts(column: pa.ChunkedArray) -> np.ndarray:
+def _as_texts(column: pa.ChunkedArray) -> np.ndarray:
     return np.array([str(value) for value in column.to_pylist()])
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from command import mtlscale, refused
 
-from mtlscale.cli.output.run_summary import parts, sparkline
+from mtlscale.cli.output.run_summary import sparkline, summary_parts
 from mtlscale.config import ResourceSpec, load_experiment
 from mtlscale.config.registry import components
 from mtlscale.execution.planning.noted_plugins import noted_plugins
@@ -201,7 +201,7 @@ def test_differences_in_a_spec(home: Home, tmp_path: Path) -> None:
 def test_what_was_learned_and_counted_is_told_in_a_line_each(home: Home) -> None:
     learned = {"tree": [[0, 1], [2]], "long": list(range(200))}
     record = records(home)["mgda"].model_copy(update={"structure": learned, "counters": {"clamps": 12, "none": 0}})
-    lines = [part for part in parts(record) if isinstance(part, str)]
+    lines = [part for part in summary_parts(record) if isinstance(part, str)]
     assert "counted: clamps 12" in lines
     [line] = [line for line in lines if line.startswith("structure: ")]
     assert '"tree": [[0, 1], [2]]' in line and line.endswith("--json has all)") and len(line) < 250

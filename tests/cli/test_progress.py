@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mtlscale.cli.output.progress import EpochLog, ExperimentBar, figures
+from mtlscale.cli.output.progress import EpochLog, ExperimentBar, result_text
 from mtlscale.config import Experiment, load_plugin
 from mtlscale.data import PreparedData
 from mtlscale.execution import Advanced, EpochEnded, Noted, Plan, PlannedRun, Recorder
@@ -96,7 +96,7 @@ def test_unlike_metrics_have_no_mean_in_progress_and_mlflow(
     record = train(run, data)
     test = record.metrics["test"]
     told = [f"{task} {metric} {test[task][metric]:.4g}" for task, metric in record.main_metrics.items()]
-    assert figures(record) == " · ".join(told) and "c mse" in figures(record)
+    assert result_text(record) == " · ".join(told) and "c mse" in result_text(record)
     keys = {key for key, _, _ in end_metrics(run, record)}
     assert "test.mse.c" in keys and not any(key.endswith(".mean") for key in keys)
     alike = record.model_copy(
@@ -105,8 +105,10 @@ def test_unlike_metrics_have_no_mean_in_progress_and_mlflow(
             "metrics": {"test": {"a": {"accuracy": 60.0}, "b": {"accuracy": 70.0}}},
         }
     )
-    assert figures(alike) == "accuracy 65"
+    assert result_text(alike) == "accuracy 65"
     assert ("test.mean", 65.0, 1) in end_metrics(run, alike)
     many = {f"task{index}": "accuracy" if index else "mse" for index in range(5)}
     values = {task: {metric: 1.0} for task, metric in many.items()}
-    assert figures(record.model_copy(update={"main_metrics": many, "metrics": {"test": values}})).endswith("· 2 more")
+    assert result_text(record.model_copy(update={"main_metrics": many, "metrics": {"test": values}})).endswith(
+        "· 2 more"
+    )

@@ -11,8 +11,8 @@ import typer
 from command import mtlscale, refused
 from tracked import record_of, runs_of
 
-from mtlscale.cli.commands.runs import _done
-from mtlscale.cli.output.json_events import Lines
+from mtlscale.cli.commands.runs import _report_end
+from mtlscale.cli.output.json_events import JsonEvents
 from mtlscale.config import Experiment, load_experiment
 from mtlscale.execution.planning.status import PlanEntry, write_plan
 from mtlscale.records import Home, Ledger, RunRecord, best_run
@@ -91,7 +91,7 @@ def test_status_1_where_a_run_failed_or_all_diverged(
 ) -> None:
     ended = [record.model_copy(update={"status": statuses[record.method]}) for record in records]
     if not fails:
-        return _done(Lines(False), experiment, ended, 1.0, {}, "runs")
+        return _report_end(JsonEvents(False), experiment, ended, 1.0, {}, "runs")
     with pytest.raises(typer.Exit) as stop:
-        _done(Lines(False), experiment, ended, 1.0, {}, "runs")
+        _report_end(JsonEvents(False), experiment, ended, 1.0, {}, "runs")
     assert stop.value.exit_code == 1

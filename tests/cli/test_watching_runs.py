@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from command import EVENTS, mtlscale
 
-from mtlscale.cli.output.json_events import Lines, plain
+from mtlscale.cli.output.json_events import JsonEvents, plain
 from mtlscale.cli.output.progress import Quiet
 from mtlscale.config import Experiment, Run
 from mtlscale.data import PreparedData
@@ -95,7 +95,7 @@ def test_what_failed_is_told(
 ) -> None:
     run, record = ended(small, uneven)
     lost = record.model_copy(update={"status": "failed", "error": "no luck"})
-    lines = Lines()
+    lines = JsonEvents()
     lines.note("hear")
     lines.epoch(run, record.epochs[0])
     lines.finished(run, lost)

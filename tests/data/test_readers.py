@@ -391,7 +391,7 @@ def test_a_full_disk_is_made_room_on(home: Path, monkeypatch: pytest.MonkeyPatch
 OTHER = """
 import sys
 from pathlib import Path
-from mtlscale.data import arrays, cache
+from mtlscale.data.readers import cache
 from mtlscale.data.format.prepared import read_manifest
 written = []
 real = cache.write_arrays
@@ -496,7 +496,7 @@ def test_a_setting_is_taken_as_it_is_and_auto_looks(toy: Path, monkeypatch: pyte
     assert choose(data, "mapped", "float32").reader == "mapped"
     assert choose(data, "auto", "float32").reader == "device"
     assert choose(data, "auto", "float32", free=Free(1000)).reader == "mapped"
-    monkeypatch.setattr(Free, "here", classmethod(lambda cls, gpu: Free(900_000)))
+    monkeypatch.setattr(Free, "of_this_node", classmethod(lambda cls, gpu: Free(900_000)))
     assert open_reader(load_prepared(toy), "auto", device=CPU, dtype=torch.float32)[0].name == "memory"
 
 

@@ -13,8 +13,8 @@ import torch
 from mtlscale.config import SPLITS, LabelNoise, Task, TaskSuite, UserError
 from mtlscale.data import PreparedData, Samples
 from mtlscale.data.readers.random_access import Reader, open_reader
-from mtlscale.data.sampling.splits import kept
-from mtlscale.data.sampling.train_fraction import kept_places
+from mtlscale.data.sampling.splits import kept_count
+from mtlscale.data.sampling.train_fraction import kept_indices
 from mtlscale.data.sampling.views import viewed
 
 Uneven = Callable[..., PreparedData]
@@ -28,7 +28,7 @@ def read(data: PreparedData, kind: str) -> Reader:
 
 
 def test_a_larger_share_adds_to_a_smaller_one() -> None:
-    found = [set(kept_places(IDS, share).tolist()) for share in (0.05, 0.1, 0.25, 1.0)]
+    found = [set(kept_indices(IDS, share).tolist()) for share in (0.05, 0.1, 0.25, 1.0)]
     assert [len(places) for places in found] == [100, 200, 500, 2000]
     assert all(smaller < larger for smaller, larger in itertools.pairwise(found))
 
@@ -36,15 +36,15 @@ def test_a_larger_share_adds_to_a_smaller_one() -> None:
 def test_which_samples_those_are_says_their_id_and_not_their_place() -> None:
     order = np.random.default_rng(0).permutation(len(IDS))
     shuffled = [IDS[place] for place in order]
-    here = {IDS[place] for place in kept_places(IDS, 0.1)}
-    assert here == {shuffled[place] for place in kept_places(shuffled, 0.1)}
+    here = {IDS[place] for place in kept_indices(IDS, 0.1)}
+    assert here == {shuffled[place] for place in kept_indices(shuffled, 0.1)}
     halves = [sum(id < IDS[1000] for id in here), sum(id >= IDS[1000] for id in here)]
     assert min(halves) > 60  # of about 100 each: no stretch of the set
 
 
 @pytest.mark.parametrize(("size", "share", "count"), [(3, 0.1, 1), (1, 0.01, 1), (230, 0.1, 23), (7, 1.0, 7)])
 def test_a_task_keeps_one_sample_at_least(size: int, share: float, count: int) -> None:
-    assert kept(size, share) == count == len(kept_places(IDS[:size], share))
+    assert kept_count(size, share) == count == len(kept_indices(IDS[:size], share))
 
 
 @pytest.mark.parametrize("noise", [None, LabelNoise(share=0.4, tasks=("a", "b"))])
@@ -60,8 +60,8 @@ def test_every_reader_gives_the_same_samples_and_all_of_validation_and_test(
         for split in ("val", "test"):
             assert reader.sizes(split) == plain.sizes(split)
         for stream, size in plain.sizes("train").items():
-            assert reader.sizes("train")[stream] == kept(size, 0.25)
-            at = few.share.places("train", stream) if few.share else None
+            assert reader.sizes("train")[stream] == kept_count(size, 0.25)
+            at = few.train_fraction.places("train", stream) if few.train_fraction else None
             assert at is not None
             index = torch.tensor([4, 0, 2])
             found, expected = reader.take("train", stream, index), plain.take("train", stream, at[index])
@@ -93,7 +93,7 @@ def test_what_has_no_labels_stays_whole() -> None:
 
 def test_a_task_without_a_label_among_them_is_named() -> None:
     labels = [1.0] * 40
-    for place in kept_places([str(place) for place in range(40)], 0.1).tolist():
+    for place in kept_indices([str(place) for place in range(40)], 0.1).tolist():
         labels[place] = float("nan")
     with pytest.raises(UserError, match=r"train: 0\.1 of the samples of loose leaves task a without a label; use a la"):
         read(viewed(loose(labels), None, None, 0.1), "memory")

@@ -124,8 +124,8 @@ def test_epochs_seeds_streams_and_passes_differ_and_one_window_is_a_full_permuta
 def test_the_order_is_this_one_and_needs_no_torch() -> None:
     """Pinned: another order would need another results version of the reader."""
     text = (
-        "import sys, numpy as np; from mtlscale.data.readers.stream_order import Order;"
-        "o = Order(np.array([0, 3, 5, 9]), 2, '0/1/all', 9);"
+        "import sys, numpy as np; from mtlscale.data.readers.stream_order import StreamOrder;"
+        "o = StreamOrder(np.array([0, 3, 5, 9]), 2, '0/1/all', 9);"
         "print([o.rows(n).tolist() for n in o.windows()], 'torch' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout

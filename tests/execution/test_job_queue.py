@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 
 from mtlscale.execution import EpochEnded, Job, Noted, RunEnded
-from mtlscale.execution.workers.dumps import Place
-from mtlscale.execution.workers.job_queue import JobQueue, Lost
+from mtlscale.execution.workers.dumps import WorkerLocation
+from mtlscale.execution.workers.job_queue import JobQueue, LostRun
 from mtlscale.records import RunRecord
 
-PLACE = Place("node", 1, "file")
+PLACE = WorkerLocation("node", 1, "file")
 
 
 def job(run_id: str) -> Job:
@@ -45,11 +45,11 @@ def test_every_job_is_held_by_one_group_in_the_order_of_the_queue() -> None:
     up(one, "x", "y")
     assert [take(one, "x"), take(one, "y")] == ["a", "b"]
     one.report("x", ended("a"))
-    assert take(one, "x") == "c" and one.look().held == 2
+    assert take(one, "x") == "c" and one.snapshot().held_jobs == 2
     one.report("y", ended("b"))
     assert take(one, "y") is None
-    standing = one.look()
-    assert (standing.waiting, standing.held) == (0, 1)
+    standing = one.snapshot()
+    assert (standing.waiting, standing.held_jobs) == (0, 1)
 
 
 def test_what_is_told_arrives_once_and_in_order() -> None:
@@ -59,7 +59,7 @@ def test_what_is_told_arrives_once_and_in_order() -> None:
     said = [Noted("a", "hm"), EpochEnded("a", cast(Any, None)), ended("a")]
     for event in said:
         one.report("x", event)
-    assert list(one.look().events) == said and one.look().events == ()
+    assert list(one.snapshot().events) == said and one.snapshot().events == ()
 
 
 def test_the_job_of_a_dead_group_goes_to_whichever_asks_first() -> None:
@@ -72,9 +72,9 @@ def test_the_job_of_a_dead_group_goes_to_whichever_asks_first() -> None:
     one.enter("x", PLACE)
     assert take(one, "x") is None
     one.report("x", ended("a"))  # it held the job once
-    assert [event for event in one.look().events if event == ended("a")] == []
+    assert [event for event in one.snapshot().events if event == ended("a")] == []
     one.report("y", ended("a"))
-    assert one.look().events == (ended("a"),)
+    assert one.snapshot().events == (ended("a"),)
 
 
 @pytest.mark.parametrize("max_failures", [0, 1, 2])
@@ -86,7 +86,7 @@ def test_a_job_fails_after_so_many_groups_with_what_the_first_worker_said(max_fa
         one.complain("x", "ValueError: the cause")
         one.complain("x", "RuntimeError: connection closed by peer")
     up(one, "x")
-    assert one.look().events == (Lost("a", f"its workers died {max_failures + 1} times: ValueError: the cause"),)
+    assert one.snapshot().events == (LostRun("a", f"its workers died {max_failures + 1} times: ValueError: the cause"),)
     assert take(one, "x") == "b"
 
 
@@ -96,8 +96,8 @@ def test_a_group_that_ends_for_good_leaves_its_job_to_the_others() -> None:
     take(one, "x"), take(one, "y")
     one.leave("x")
     one.leave("x")
-    standing = one.look()
-    assert standing.waiting == 2 and standing.first == "a" and set(standing.groups) == {"y"}
+    standing = one.snapshot()
+    assert standing.waiting == 2 and standing.next_job == "a" and set(standing.groups) == {"y"}
     one.report("y", ended("b"))
     assert take(one, "y") == "a"
 
@@ -117,7 +117,7 @@ def test_workers_that_die_before_they_have_a_job_do_so_a_few_times_only() -> Non
         one.complain("x", "ImportError: plugin")
     refusal, well = one.begin("x")
     assert refusal == "workers died 2 times before they had a run: ImportError: plugin" and not well
-    assert one.look().waiting == 1  # others may do it
+    assert one.snapshot().waiting == 1  # others may do it
 
 
 def test_a_group_that_asks_anew_for_its_places_has_not_failed() -> None:
@@ -125,7 +125,7 @@ def test_a_group_that_asks_anew_for_its_places_has_not_failed() -> None:
     for _ in range(5):
         assert one.begin("x", "controller") == (None, True)
     one.place("x", "places")
-    assert one.look().groups["x"].places == () and one.look().groups["x"].handles == ("controller", "places")
+    assert one.snapshot().groups["x"].places == () and one.snapshot().groups["x"].handles == ("controller", "places")
 
 
 def test_a_group_is_quiet_only_while_it_has_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,11 +135,11 @@ def test_a_group_is_quiet_only_while_it_has_a_job(monkeypatch: pytest.MonkeyPatc
     up(one, "x", "y")
     take(one, "x")
     now = 50.0
-    groups = one.look().groups
+    groups = one.snapshot().groups
     assert groups["x"].quiet == 50 and groups["y"].quiet == 0
     one.report("x", Noted("a", "alive"))
     now = 60.0
-    assert one.look().groups["x"].quiet == 10
+    assert one.snapshot().groups["x"].quiet == 10
 
 
 def test_jobs_that_are_given_up_are_said_and_those_that_are_held_go_on() -> None:
@@ -147,6 +147,6 @@ def test_jobs_that_are_given_up_are_said_and_those_that_are_held_go_on() -> None
     up(one, "x")
     take(one, "x")
     one.give_up("no worker has come up")
-    standing = one.look()
-    assert standing.events == (Lost("b", "no worker has come up"), Lost("c", "no worker has come up"))
-    assert (standing.waiting, standing.held) == (0, 1)
+    standing = one.snapshot()
+    assert standing.events == (LostRun("b", "no worker has come up"), LostRun("c", "no worker has come up"))
+    assert (standing.waiting, standing.held_jobs) == (0, 1)

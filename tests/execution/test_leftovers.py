@@ -21,7 +21,7 @@ from mtlscale.records import Home, clear_temporaries
 DIES = """
 import os, signal, sys, tempfile
 from pathlib import Path
-from mtlscale.execution import leftovers
+from mtlscale.execution import temp_files as leftovers
 from mtlscale.records import write_atomically
 tempfile.mkstemp(prefix=leftovers.prefix("dump"))
 Path(tempfile.mkdtemp(prefix=leftovers.prefix("meeting")), "rendezvous").touch()

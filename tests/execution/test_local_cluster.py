@@ -23,7 +23,7 @@ import contextlib, io, os, sys, pathlib
 import ray
 from ray._private import services
 from mtlscale.cli import main
-from mtlscale.execution import local_ray
+from mtlscale.execution.cluster import local_ray
 from mtlscale.execution.cluster.cluster import session
 
 folder, plugin, real = pathlib.Path(sys.argv[1]), sys.argv[2], services.RAYLET_EXECUTABLE

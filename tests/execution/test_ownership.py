@@ -22,7 +22,7 @@ from tracked import give_database
 from mtlscale.config import Experiment, Run, UserError, load_experiment
 from mtlscale.data import PreparedData
 from mtlscale.data.format.prepared import load_prepared
-from mtlscale.execution import Batched, Event, Interrupted, Job, Options, RunEnded, Silent, Standing, execute
+from mtlscale.execution import Batched, Event, ExperimentStatus, Interrupted, Job, Options, RunEnded, Silent, execute
 from mtlscale.execution.ownership import driving
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.execution.runner import run
@@ -58,13 +58,13 @@ class Listening(Silent):
     def __init__(self, once_watching: Callable[[], object] = lambda: None) -> None:
         self.once_watching = once_watching
         self.notes: list[str] = []
-        self.standings: list[Standing] = []
+        self.standings: list[ExperimentStatus] = []
 
     def note(self, text: str) -> None:
         self.notes.append(text)
 
-    def watching(self, standing: Standing) -> None:
-        self.standings.append(standing)
+    def watching(self, status: ExperimentStatus) -> None:
+        self.standings.append(status)
         once, self.once_watching = self.once_watching, lambda: None
         once()
 
@@ -195,7 +195,7 @@ def test_runs_that_two_experiments_share_are_trained_by_whoever_claimed_them_fir
         claimed = [stl.run.run_id, mgda.run.run_id]
         (folder / "claim.json").write_text(json.dumps({"token": token, "runs": claimed}))
         with driving("small", Home(tmp_path), told, wait=True) as owner:
-            events = owner.share([Batched((stl, mgda)), three[1]], lambda jobs: train(jobs, order))
+            events = owner.claimed_jobs([Batched((stl, mgda)), three[1]], lambda jobs: train(jobs, order))
             first = next(events)
             assert isinstance(first, RunEnded) and order == ["equal"]
             left_by(stl.run, stl.folder, "other")

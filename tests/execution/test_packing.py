@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mtlscale.config import ResourceSpec, UserError
-from mtlscale.execution.workers.placement import Amounts, Sort, in_words, runs_at_once, workers_on
+from mtlscale.execution.workers.placement import Amounts, NodeType, in_words, runs_at_once, workers_on
 
 
 def cpus(*amounts: float) -> list[Amounts]:
@@ -56,10 +56,10 @@ def test_what_fits_nowhere_is_refused_with_what_it_needs_and_what_there_is(
 
 
 def test_nodes_that_an_autoscaler_may_add_count() -> None:
-    head, small, large = {"CPU": 0}, Sort({"CPU": 2}, 3), Sort({"CPU": 8, "GPU": 1}, 2)
+    head, small, large = {"CPU": 0}, NodeType({"CPU": 2}, 3), NodeType({"CPU": 8, "GPU": 1}, 2)
     assert runs_at_once([head], [small, large], ResourceSpec(cpus_per_worker=2), 100) == 3 + 8
     assert runs_at_once([head], [small, large], ResourceSpec(gpus_per_worker=1, workers=2), 100) == 1
-    assert runs_at_once([head], [Sort({"CPU": 2}, -1)], ResourceSpec(workers=4), 100) == 100
+    assert runs_at_once([head], [NodeType({"CPU": 2}, -1)], ResourceSpec(workers=4), 100) == 100
     with pytest.raises(UserError, match="a worker needs 16 CPUs, but the largest node has 8 CPUs"):
         runs_at_once([head], [small, large], ResourceSpec(cpus_per_worker=16), 1)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from mtlscale.balancing import Balancer
-from mtlscale.execution import pool
+from mtlscale.execution.workers import pool
 
 whole = pool.execute
 

@@ -18,7 +18,7 @@ SEARCH = "{budget: 4, space: {training.lr: {low: 1.0e-4, high: 1.0e-1, scale: lo
 
 
 def free(monkeypatch: pytest.MonkeyPatch, host: int) -> None:
-    monkeypatch.setattr(Free, "here", classmethod(lambda cls, gpu: Free(host)))
+    monkeypatch.setattr(Free, "of_this_node", classmethod(lambda cls, gpu: Free(host)))
 
 
 def test_every_data_set_that_is_still_to_be_trained_on_has_a_line(

@@ -17,7 +17,7 @@ import torch
 from mtlscale.config import Experiment, ResourceSpec, Run
 from mtlscale.data import PreparedData, WindowSampler, load_prepared
 from mtlscale.data.readers.shards import Shards
-from mtlscale.data.readers.stream import Piece, pieces_here
+from mtlscale.data.readers.stream import StreamChunk, pieces_here
 from mtlscale.data.readers.stream_order import EpochPlan
 from mtlscale.execution import Job, Options, RunEnded
 from mtlscale.execution.preparing.streaming import RayPieces
@@ -40,7 +40,7 @@ def plan_of(data: PreparedData, world: int, steps: int | None = None) -> tuple[d
     return shards, WindowSampler(starts, 7, 0, window=2, steps_per_epoch=steps).plan(1, 0, world)
 
 
-def assert_same(found: list[Piece], expected: Iterator[Piece]) -> None:
+def assert_same(found: list[StreamChunk], expected: Iterator[StreamChunk]) -> None:
     for left, right in zip(found, expected, strict=True):
         assert (left.number, left.rank, left.stream) == (right.number, right.rank, right.stream)
         assert np.array_equal(left.rows, right.rows)
@@ -68,7 +68,7 @@ class Consumer:
         torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
         self.rank, self.pieces = rank, RayPieces()
 
-    def read(self, folder: Path, steps: int | None, most: int) -> list[Piece]:
+    def read(self, folder: Path, steps: int | None, most: int) -> list[StreamChunk]:
         shards, plan = plan_of(load_prepared(folder), 2, steps)
         pieces = self.pieces(shards, plan, self.rank)
         found = [piece for piece, _ in zip(pieces, range(most), strict=False)]

@@ -20,7 +20,7 @@ import pytest
 
 from mtlscale.config import UserError
 from mtlscale.execution.cluster.local_cluster import LocalCluster
-from mtlscale.execution.cluster.submit import JobState, _check_version, _Lines, address_of
+from mtlscale.execution.cluster.submit import JobState, _check_version, _LineSplitter, address_of
 from mtlscale.execution.job_progress import JobProgress
 from mtlscale.records import Home, Ledger
 
@@ -234,11 +234,11 @@ def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_log_that_is_read_again_is_told_once() -> None:
     told: list[str] = []
-    lines = _Lines(told.append)
-    lines.again()
+    lines = _LineSplitter(told.append)
+    lines.restart()
     lines.add("one\ntw")
     lines.add("o\nthr")
-    lines.again()  # the connection broke
+    lines.restart()  # the connection broke
     lines.add("one\ntwo\nthree\n")
     lines.end("one\ntwo\nthree\nfour")
     assert told == ["one", "two", "three", "four"]

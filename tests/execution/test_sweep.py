@@ -149,7 +149,7 @@ def test_kill_9_in_the_middle_repeats_no_finished_trial(executor: str, experimen
     else:  # other batches add up in another order
         for key, trials in ranking(calm).items():
             assert dict(ranking(resumed)[key]) == pytest.approx(dict(trials), rel=1e-9)
-    assert resumed.chosen() == calm.chosen()
+    assert resumed.winners() == calm.winners()
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_searches_that_adapt_to_results_end_with_a_record_for_every_trial(
     lengths = {len(record.epochs) for records in found.trials.values() for record in records}
     assert max(lengths) == 6 and (min(lengths) < 6) == ("grace" in settings)
     again = Watching()
-    assert sweep(experiment, home=tmp_path / "home", observer=again).chosen() == found.chosen()
+    assert sweep(experiment, home=tmp_path / "home", observer=again).winners() == found.winners()
     assert again.trials == []
     assert not list(tmp_path.glob("home/**/tune-*"))
 

@@ -10,7 +10,7 @@ import pytest
 
 from mtlscale.config import load_experiment
 from mtlscale.execution import monitoring as watch
-from mtlscale.execution.planning.status import standings
+from mtlscale.execution.planning.status import experiment_statuses
 from mtlscale.execution.runner import run
 from mtlscale.records import Home
 
@@ -43,8 +43,8 @@ def test_a_worker_that_hangs_is_replaced(
     assert all("stuck.py" in line["dump"] and "in __call__" in line["dump"] for line in hung)
     assert {line["run_id"] for line in hung} == {outcome["stuck"].run_id}
     assert [line["event"] for line in lines].count("run ended") == 2
-    (standing,) = standings(Home(tmp_path / "home"))
-    assert (standing.runs, standing.done, standing.failed, standing.left) == (2, 1 + (not always), int(always), 0)
+    (standing,) = experiment_statuses(Home(tmp_path / "home"))
+    assert (standing.runs, standing.done, standing.failed, standing.remaining) == (2, 1 + (not always), int(always), 0)
 
 
 def test_the_log_has_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,11 +25,11 @@ from mtlscale.nas.search.controller import Controller, adam_step
 from mtlscale.nas.search.head_cells import (
     Cell,
     Head,
-    Supernet,
+    HeadSupernet,
     all_heads,
-    count,
     decisions,
     decoded,
+    head_count,
     number_of,
     numbered,
 )
@@ -54,7 +54,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
 
 @pytest.mark.parametrize(("cells", "heads"), [(1, 6), (2, 288), (3, 7776)])
 def test_the_space_is_as_large_as_the_thesis_says_and_every_head_has_a_number(cells: int, heads: int) -> None:
-    assert count(cells) == heads == (2 * 3) ** cells * 2 ** (cells - 1) * cells**2
+    assert head_count(cells) == heads == (2 * 3) ** cells * 2 ** (cells - 1) * cells**2
     assert [number_of(numbered(number, cells)) for number in range(heads)] == list(range(heads))
     # Every combination of choices, and none that there is not.
     assert {tuple(numbered(n, cells)) for n in range(heads)} == set(itertools.product(*map(range, decisions(cells))))
@@ -67,7 +67,7 @@ def test_what_a_head_needs_and_how_large_it_is() -> None:
     assert head.needed() == [0, 1, 2]  # the classifier's cell reads x1
     assert Head(head.cells, watched=1, classifier=1).needed() == [1]
     assert Head(head.cells, watched=0, classifier=0).needed() == [0]
-    assert head.words() == (
+    assert head.describe() == (
         "1: x0 half skip input | 2: x0 full skip norm | 3: x1 half skip linear; watched 2, classifier 3"
     )
     for one in HEADS[::97]:
@@ -77,7 +77,7 @@ def test_what_a_head_needs_and_how_large_it_is() -> None:
 
 
 def test_weights_are_shared_by_cell_and_sizes() -> None:
-    net = Supernet(8, 3, 5, 0.0, HEADS)
+    net = HeadSupernet(8, 3, 5, 0.0, HEADS)
     sizes = ["0_8_4", "0_8_8", "1_4_2", "1_4_4", "1_8_4", "1_8_8"]
     assert list(net.cells) == [*sizes, "2_2_1", "2_2_2", "2_4_2", "2_4_4", "2_8_4", "2_8_8"]
     assert len(net.classifiers) == 2 + 3 + 4
@@ -95,7 +95,7 @@ def test_weights_are_shared_by_cell_and_sizes() -> None:
 
 def test_skip_connections_add_what_they_say() -> None:
     torch.manual_seed(0)
-    net, inputs = Supernet(4, 1, 2, 0.0, all_heads(1)).eval(), torch.randn(3, 4)
+    net, inputs = HeadSupernet(4, 1, 2, 0.0, all_heads(1)).eval(), torch.randn(3, 4)
     for half in (0, 1):
         cell = net.cells["0_4_2" if half else "0_4_4"]
         linear = cell.linear(inputs)

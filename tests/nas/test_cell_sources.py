@@ -14,7 +14,7 @@ from mtlscale.config import Task, TaskSuite
 from mtlscale.data import Batch, Samples
 from mtlscale.nas.cells import OPERATIONS
 from mtlscale.nas.search.mixed_cell import LeavingStates
-from mtlscale.nas.search.sources import ChoiceSource, Wanted, attacked, from_uniform
+from mtlscale.nas.search.sources import ArchitectureLosses, ChoiceSource, attacked, from_uniform
 from mtlscale.nas.search.supernet import CellSupernet, Size
 from mtlscale.nas.search.unrolled import RADIUS, hessian_product, look_ahead, steps_of
 from mtlscale.training import SupervisedSource
@@ -85,7 +85,7 @@ def test_attacks_stay_near_and_within_the_range() -> None:
 
 
 def _search(
-    wanted: Callable[[CellSupernet], Wanted], decay: float = 0.1
+    wanted: Callable[[CellSupernet], ArchitectureLosses], decay: float = 0.1
 ) -> tuple[CellSupernet, ChoiceSource, torch.optim.SGD]:
     torch.manual_seed(1)
     model = CellSupernet(SUITE, Size(cells=1, channels=2), 0.0, "x", lambda _: {})
@@ -113,10 +113,10 @@ def _gradients(model: CellSupernet, source: ChoiceSource, micro: list[Batch]) ->
     return found
 
 
-def _five(second: bool) -> Callable[[CellSupernet], Wanted]:
-    def wanted(model: CellSupernet) -> Wanted:
+def _five(second: bool) -> Callable[[CellSupernet], ArchitectureLosses]:
+    def wanted(model: CellSupernet) -> ArchitectureLosses:
         targets = {name: (costs, 0.1, float(costs.max())) for name, costs in model.costs.items()}
-        return Wanted(second=second, ood=50.0, epsilon=0.03, targets=targets)
+        return ArchitectureLosses(second=second, ood=50.0, epsilon=0.03, targets=targets)
 
     return wanted
 
@@ -168,7 +168,7 @@ def test_second_order_is_the_gradient_through_the_step(
 ) -> None:
     """Against an exact derivative, with momentum and weight decay; the weights come back to where they were."""
     monkeypatch.setattr("mtlscale.nas.search.unrolled.RADIUS", radius)
-    model, source, optimizer = _search(lambda _: Wanted(second=True))
+    model, source, optimizer = _search(lambda _: ArchitectureLosses(second=True))
     train, val, _ = _batches()
     for parameter in model.weights():
         optimizer.state[parameter]["momentum_buffer"] = torch.randn_like(parameter) * 0.01
@@ -193,7 +193,7 @@ def test_second_order_is_the_gradient_through_the_step(
     source.look_at([[train]], optimizer)
     found = _gradients(model, source, [val])["validation"]
     assert all(torch.equal(a, b) for a, b in zip(before, of_weights, strict=True))
-    first = _gradients(*_search(lambda _: Wanted())[:2], [val])["validation"]
+    first = _gradients(*_search(lambda _: ArchitectureLosses())[:2], [val])["validation"]
     assert exact[1] is not None  # the one cell is a reduction
     assert (found[1] - exact[1]).norm() < tolerance * exact[1].norm()
     assert (first[1] - exact[1]).norm() > 0.3 * exact[1].norm()

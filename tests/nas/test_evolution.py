@@ -36,7 +36,7 @@ def tried(evolution: Evolution, count: int, together: int, seed: int = 0) -> lis
     """So many trials, so many at once, ending in a random order."""
     order, busy, found = random.Random(seed), list[Knobs](), list[Knobs]()
     while len(found) < count:
-        while len(busy) < together and len(found) + len(busy) < count and (knobs := evolution.next()) is not None:
+        while len(busy) < together and len(found) + len(busy) < count and (knobs := evolution.ask()) is not None:
             busy.append(knobs)
         done = busy.pop(order.randrange(len(busy)))
         evolution.tell(done, values(done))
@@ -80,7 +80,7 @@ def test_diverged_trials_and_small_spaces() -> None:
     found = []
     with pytest.raises(Exhausted):
         while True:
-            knobs = evolution.next()
+            knobs = evolution.ask()
             assert knobs is not None
             found.append(str(knobs))
             evolution.tell(knobs, [float("inf"), float("nan")])

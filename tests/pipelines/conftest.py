@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipelines.text.amazon import PRODUCTS
-from pipelines.text.newsgroups import LABELS, PARTS
+from pipelines.text.newsgroups import LABELS, OFFICIAL_SPLITS
 
 WORDS = np.array([f"{consonant}{vowel}{end}" for consonant in "bdfgklmnprst" for vowel in "aeiou" for end in "nrst"])
 
@@ -24,7 +24,7 @@ def newsgroups_folder(tmp_path: Path) -> Path:
     """The extracted folder, with nine messages in each group of each part."""
     rng = np.random.default_rng(0)
     root = tmp_path / "20newsgroups"
-    for start, part in ((10_000, PARTS[0]), (20_000, PARTS[1])):
+    for start, part in ((10_000, OFFICIAL_SPLITS[0]), (20_000, OFFICIAL_SPLITS[1])):
         for group in (*LABELS, "alt.atheism"):
             (root / part / group).mkdir(parents=True)
             for number in range(start, start + 9):

@@ -23,7 +23,7 @@ from mtlscale.config import named_files as files
 from mtlscale.data.format.prepared import PreparedData, load_prepared, read_ids, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.torchvision_ops import declare
-from pipelines import Work
+from pipelines import PrepareContext
 from pipelines._images.backbones import BACKBONES, Backbone
 from pipelines._images.image_features import picture_features
 from pipelines._sources.file_store import File, Store
@@ -147,7 +147,9 @@ def test_weights_that_do_not_fit_are_named(
     def built(content: Any, name: str = "resnet18", size: int = SIZE) -> np.ndarray:
         path = tmp_path / "weights.pth"
         path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
-        return Backbone(name, files.known(str(path)), size, "crop").build()(np.full((1, 3, SIZE, SIZE), 99, np.uint8))
+        return Backbone(name, files.with_content_hash(str(path)), size, "crop").build()(
+            np.full((1, 3, SIZE, SIZE), 99, np.uint8)
+        )
 
     save_file(state, tmp_path / "weights.safetensors")
     tensors = Backbone("resnet18", str(tmp_path / "weights.safetensors"), SIZE, "crop").build()
@@ -213,14 +215,14 @@ def sets(source: Path) -> dict[str, list[tuple[str, File]]]:
 def test_sets_are_computed_alike_together_and_alone(
     source: Path, sets: dict[str, list[tuple[str, File]]], weights: Path
 ) -> None:
-    backbone = Backbone("resnet18", files.known(str(weights)), SIZE, "crop")
-    together = picture_features(source, sets, backbone, Work(), 2)
+    backbone = Backbone("resnet18", files.with_content_hash(str(weights)), SIZE, "crop")
+    together = picture_features(source, sets, backbone, PrepareContext(), 2)
     for name, pictures in sets.items():
-        alone = picture_features(source, {name: pictures}, backbone, Work(), 1)[name]
+        alone = picture_features(source, {name: pictures}, backbone, PrepareContext(), 1)[name]
         np.testing.assert_array_equal(alone.values, together[name].values)
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
-    picture_features(source, {"few": sets["few"]}, backbone, Work(), 1)
+    picture_features(source, {"few": sets["few"]}, backbone, PrepareContext(), 1)
     assert torch.get_num_threads() == 2
     torch.set_num_threads(threads)
 
@@ -233,11 +235,11 @@ def test_features_do_not_depend_on_who_computes_them(
     source: Path, sets: dict[str, list[tuple[str, File]]], weights: Path, local_ray: None, actors: int
 ) -> None:
     """Ray's actors, and this process."""
-    backbone = Backbone("resnet18", files.known(str(weights)), SIZE, "crop")
+    backbone = Backbone("resnet18", files.with_content_hash(str(weights)), SIZE, "crop")
     told: list[tuple[int, int]] = []
-    work = Work(engine="ray", progress=lambda stage, done, total: told.append((done, total)))
+    work = PrepareContext(engine="ray", progress=lambda stage, done, total: told.append((done, total)))
     found = picture_features(source, sets, backbone, work, actors)
-    local = picture_features(source, sets, backbone, Work())
+    local = picture_features(source, sets, backbone, PrepareContext())
     for name in sets:
         np.testing.assert_array_equal(found[name].values, local[name].values)
     assert told == [(done, 59) for done in (0, 32, 54, 59)]
@@ -248,8 +250,8 @@ def test_features_do_not_depend_on_who_computes_them(
 def test_a_bad_picture_is_named_whoever_reads_it(
     source: Path, sets: dict[str, list[tuple[str, File]]], weights: Path, local_ray: None
 ) -> None:
-    backbone = Backbone("resnet18", files.known(str(weights)), SIZE, "crop")
+    backbone = Backbone("resnet18", files.with_content_hash(str(weights)), SIZE, "crop")
     for path in ("dslr/images/mug/1.png", "webcam/images/mug/1.png"):
         (source / path).write_bytes(b"")
     with pytest.raises(UserError, match=r"dslr/images/mug/1.png is corrupt"):
-        picture_features(source, sets, backbone, Work(engine="ray"), 2)
+        picture_features(source, sets, backbone, PrepareContext(engine="ray"), 2)

@@ -21,7 +21,7 @@ from PIL import Image
 from mtlscale.config import SPLITS, UserError
 from mtlscale.data.format.prepared import load_prepared, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
-from pipelines.image.chestxray14 import FINDINGS, NOTHING
+from pipelines.image.chestxray14 import FINDINGS, NO_FINDING
 
 PATIENTS, TESTED = 60, 12  # with two images each; the last are the test list's
 HEADER = (
@@ -48,7 +48,7 @@ def is_test(patient: int) -> bool:
 def write_table(root: Path, changes: dict[str, str] | None = None) -> None:
     lines = [HEADER]
     for image, (patient, named) in images().items():
-        labels = (changes or {}).get(image, "|".join(sorted(named)) or NOTHING)
+        labels = (changes or {}).get(image, "|".join(sorted(named)) or NO_FINDING)
         lines.append(f"{image},{labels},0,{patient},58,M,PA,2682,2749,0.143,0.143,")
     (root / "Data_Entry_2017.csv").write_text("\n".join(lines) + "\n")
 
@@ -118,10 +118,10 @@ def test_twice_and_in_blocks_of_any_size_the_same_bytes(source: Path, tmp_path: 
 
 def test_findings_without_a_picture_are_told_or_stop_it(source: Path, tmp_path: Path) -> None:
     ill = {image: patient for image, (patient, named) in images().items() if "Hernia" in named}
-    write_table(source, {image: NOTHING for image, patient in ill.items() if is_test(patient)})
+    write_table(source, {image: NO_FINDING for image, patient in ill.items() if is_test(patient)})
     manifest = read_manifest(prepare("chestxray14", {"size": 8}, source, tmp_path))
     assert manifest.notes["without_positives"]["test"] == ["Hernia"]
-    write_table(source, dict.fromkeys(ill, NOTHING))
+    write_table(source, dict.fromkeys(ill, NO_FINDING))
     with pytest.raises(UserError, match="class 1 of task Hernia is empty: it has no training sample"):
         prepare("chestxray14", {"size": 8}, source, tmp_path)
 

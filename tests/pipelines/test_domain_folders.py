@@ -18,7 +18,7 @@ from mtlscale.data.format.image_decoding import colour
 from mtlscale.data.format.prepared import PreparedData, load_prepared, read_ids, read_manifest
 from mtlscale.data.readers.random_access import open_reader
 from mtlscale.execution.preparing.prepare import prepare
-from pipelines import Work
+from pipelines import PrepareContext
 
 CLASSES = ("back_pack", "bike", "mug")
 OFFICE31 = {domain: f"{domain}/images" for domain in ("amazon", "dslr", "webcam")}
@@ -74,8 +74,10 @@ def test_folders_with_spaces_and_archives(tmp_path: Path) -> None:
             archive.write(path, f"OfficeHomeDataset_10072016/{path.relative_to(root).as_posix()}")
     for domain, target in (("real_world", "art"), ("clipart", "product")):
         options = {**SMALL, "domain": domain, "target": target}
-        folders = prepared_bytes("office_home", options, root, tmp_path / "out" / domain, Work())
-        packed = prepared_bytes("office_home", options, tmp_path / "OfficeHome.zip", tmp_path / "zip" / domain, Work())
+        folders = prepared_bytes("office_home", options, root, tmp_path / "out" / domain, PrepareContext())
+        packed = prepared_bytes(
+            "office_home", options, tmp_path / "OfficeHome.zip", tmp_path / "zip" / domain, PrepareContext()
+        )
         assert folders == packed and any(name.startswith("train/target/") for name in folders)
 
 

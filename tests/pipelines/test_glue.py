@@ -10,7 +10,7 @@ from image_sets import prepared_bytes
 from mtlscale.config import SPLITS, UserError
 from mtlscale.data.format.prepared import load_prepared, read_ids
 from mtlscale.execution.preparing.prepare import prepare
-from pipelines import Work
+from pipelines import PrepareContext
 from pipelines.text.glue import LAYOUTS
 
 HEADERS = {
@@ -104,7 +104,7 @@ def test_the_same_words_are_not_in_training_and_validation(source: Path, tmp_pat
 
 
 def test_the_same_bytes_twice_and_in_any_blocks(source: Path, tmp_path: Path) -> None:
-    works = [Work(), Work(), Work(rows_per_block=7)]
+    works = [PrepareContext(), PrepareContext(), PrepareContext(rows_per_block=7)]
     results = [prepared_bytes("glue", {}, source, tmp_path / str(n), work) for n, work in enumerate(works)]
     assert results[0] == results[1] == results[2]
 

@@ -22,7 +22,7 @@ from PIL import Image
 from mtlscale.config import UserError
 from mtlscale.data.format.prepared import load_prepared, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
-from pipelines import Work
+from pipelines import PrepareContext
 from pipelines._formats import hub as _hub
 from pipelines._formats.hub import HubFolder, is_hub_folder
 from pipelines._formats.hub_images import labelled_images
@@ -380,7 +380,7 @@ def test_real_frames_are_those_of_the_zip(shared_data: Path, tmp_path: Path) -> 
 
     if not (shared_data / "nyuv2").is_dir():
         pytest.skip("no nyuv2 in the folder of real data")
-    store = Store(shared_data / "nyuv2" / "nyuv2_288x384.zip", Nyuv2().wanted)
+    store = Store(shared_data / "nyuv2" / "nyuv2_288x384.zip", Nyuv2().selects)
     splits: dict[str, Columns] = {}
     for part in ("train", "val"):
         for name in [name for name in store.names if f"/{part}/image/" in name][:16]:
@@ -412,7 +412,7 @@ def messages(folder: Path) -> dict[str, Columns]:
 def test_newsgroups_are_those_of_the_folder(newsgroups_folder: Path, tmp_path: Path, form: str) -> None:
     source = write(tmp_path / "hub", messages(newsgroups_folder), form=form)
     pipeline = Newsgroups(split="bydate")
-    tables = [pipeline.read(newsgroups_folder, Work())[0], pipeline.read_hub(source)[0]]
+    tables = [pipeline.read(newsgroups_folder, PrepareContext())[0], pipeline.read_hub(source)[0]]
     for table in tables:
         assert table.filter(pc.field("split") == "test").num_rows == 16 * 9
     # Ids differ, and with them which training messages are validation.
@@ -430,7 +430,7 @@ def test_real_messages_are_those_of_the_archive(shared_data: Path, tmp_path: Pat
     if not (shared_data / "20newsgroups").is_dir():
         pytest.skip("no 20newsgroups in the folder of real data")
     pipeline = Newsgroups(split="bydate")
-    expected = pipeline.read(pipeline.locate(shared_data / "20newsgroups"), Work())[0]
+    expected = pipeline.read(pipeline.locate(shared_data / "20newsgroups"), PrepareContext())[0]
     splits: dict[str, Columns] = {}
     for row in expected.to_pylist():
         columns = splits.setdefault("test" if row["split"] == "test" else "train", {"text": [], "label_text": []})

@@ -12,7 +12,7 @@ from image_sets import prepared_bytes
 from mtlscale.config import SPLITS, UserError
 from mtlscale.data.format.prepared import load_prepared, read_ids, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
-from pipelines import Work
+from pipelines import PrepareContext
 
 FEATURES, LABELS = ("size", "it's wide", "constant"), ("loud", "very calm")
 COUNTS = {"train": 120, "test": 25}
@@ -108,7 +108,9 @@ def test_equal_rows_are_in_one_split(source: Path, tmp_path: Path) -> None:
 
 
 def test_the_same_bytes_twice(source: Path, tmp_path: Path) -> None:
-    results = [prepared_bytes("multilabel", {"set": "mine"}, source, tmp_path / str(n), Work()) for n in range(2)]
+    results = [
+        prepared_bytes("multilabel", {"set": "mine"}, source, tmp_path / str(n), PrepareContext()) for n in range(2)
+    ]
     assert results[0] == results[1]
 
 

@@ -6,7 +6,7 @@ import pytest
 from mtlscale.config import SPLITS, UserError
 from mtlscale.data.format.prepared import SPECIAL_WORDS, Manifest, load_prepared, read_ids, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
-from pipelines.text.newsgroups import LABELS, PARTS, TOPICS
+from pipelines.text.newsgroups import LABELS, OFFICIAL_SPLITS, TOPICS
 
 # Messages in the official train and test parts (README of the data).
 OFFICIAL = {
@@ -101,7 +101,7 @@ def test_four_topics_of_four_groups_with_their_texts(newsgroups_folder: Path, tm
 
 def test_the_split_of_a_message_does_not_depend_on_the_others(newsgroups_folder: Path, tmp_path: Path) -> None:
     before = ids_by_split(prepare("newsgroups", {}, newsgroups_folder, tmp_path / "before"))
-    (newsgroups_folder / PARTS[0] / "sci.med" / "10003").unlink()
+    (newsgroups_folder / OFFICIAL_SPLITS[0] / "sci.med" / "10003").unlink()
     after = ids_by_split(prepare("newsgroups", {}, newsgroups_folder, tmp_path / "after"))
     for split in SPLITS:
         assert before[split] - after[split] <= {"sci.med/10003"}
@@ -117,11 +117,11 @@ def test_bydate_keeps_the_official_test_part(newsgroups_folder: Path, tmp_path: 
 def test_the_vocabulary_is_that_of_train_alone(newsgroups_folder: Path, tmp_path: Path) -> None:
     options = {"split": "bydate", "min_count": 2}
     for number in range(20_000, 20_009):
-        path = newsgroups_folder / PARTS[1] / "sci.med" / str(number)
+        path = newsgroups_folder / OFFICIAL_SPLITS[1] / "sci.med" / str(number)
         path.write_bytes(path.read_bytes() + b" hapaxtest")
     train = ids_by_split(prepare("newsgroups", options, newsgroups_folder, tmp_path / "first"))["train"]
     group, number = min(train).split("/")
-    path = newsgroups_folder / PARTS[0] / group / number
+    path = newsgroups_folder / OFFICIAL_SPLITS[0] / group / number
     path.write_bytes(path.read_bytes() + b" traintwice traintwice trainonce")
     data = load_prepared(prepare("newsgroups", options, newsgroups_folder, tmp_path / "second"))
     words = data.suite.extras["vocabulary"]
@@ -141,7 +141,7 @@ def test_stripping_leaves_headers_out(newsgroups_folder: Path, tmp_path: Path) -
 @pytest.mark.parametrize("part", ["headers", "footers", "quotes"])
 def test_each_part_is_stripped_by_itself(newsgroups_folder: Path, tmp_path: Path, part: str) -> None:
     said = b"From: headerword\nSubject: x\n\nShe writes:\n> quotedword\nkeptword\n\n--\nfooterword\n"
-    for path in (newsgroups_folder / PARTS[0] / "sci.med").iterdir():
+    for path in (newsgroups_folder / OFFICIAL_SPLITS[0] / "sci.med").iterdir():
         path.write_bytes(said)
     folder = prepare("newsgroups", {"strip": [part]}, newsgroups_folder, tmp_path)
     words = load_prepared(folder).suite.extras["vocabulary"]
@@ -150,15 +150,15 @@ def test_each_part_is_stripped_by_itself(newsgroups_folder: Path, tmp_path: Path
 
 
 def test_messages_without_words_are_dropped_and_counted(newsgroups_folder: Path, tmp_path: Path) -> None:
-    (newsgroups_folder / PARTS[0] / "sci.med" / "10003").write_bytes(b" \n-- ...\n")
+    (newsgroups_folder / OFFICIAL_SPLITS[0] / "sci.med" / "10003").write_bytes(b" \n-- ...\n")
     folder = prepare("newsgroups", {}, newsgroups_folder, tmp_path)
     assert read_manifest(folder).notes["messages_without_words_dropped"] == 1
     assert "sci.med/10003" not in set.union(*ids_by_split(folder).values())
 
 
 def test_a_document_that_is_not_text_stops_unless_told_to_skip(newsgroups_folder: Path, tmp_path: Path) -> None:
-    (newsgroups_folder / PARTS[0] / "sci.med" / "10003").write_bytes(b"\x7fELF\x00\x00")
-    (newsgroups_folder / PARTS[0] / "sci.space" / "10004").write_bytes(b"\x00")
+    (newsgroups_folder / OFFICIAL_SPLITS[0] / "sci.med" / "10003").write_bytes(b"\x7fELF\x00\x00")
+    (newsgroups_folder / OFFICIAL_SPLITS[0] / "sci.space" / "10004").write_bytes(b"\x00")
     with pytest.raises(UserError, match=r"^2 messages .* first: .*sci\.med/10003 is not text.*--skip-bad"):
         prepare("newsgroups", {}, newsgroups_folder, tmp_path)
     assert not (tmp_path / "data" / "newsgroups").exists()
@@ -170,7 +170,7 @@ def test_a_document_that_is_not_text_stops_unless_told_to_skip(newsgroups_folder
 
 
 def test_an_empty_class_is_named(newsgroups_folder: Path, tmp_path: Path) -> None:
-    for part in PARTS:
+    for part in OFFICIAL_SPLITS:
         for path in (newsgroups_folder / part / "rec.autos").iterdir():
             path.unlink()
     with pytest.raises(UserError, match=r"20news-bydate-train/rec\.autos: a class of task rec is empty"):
@@ -181,7 +181,7 @@ def test_the_first_missing_folder_is_named(
     newsgroups_folder: Path, tmp_path: Path, pack: Callable[[Path, Path], Path]
 ) -> None:
     for group in ("comp.windows.x", "sci.med"):
-        for part in PARTS:
+        for part in OFFICIAL_SPLITS:
             (newsgroups_folder / part / group).rename(tmp_path / f"{part}-{group}")
     with pytest.raises(UserError, match=rf"20news-bydate-train/comp\.windows\.x is missing in {newsgroups_folder}"):
         prepare("newsgroups", {}, newsgroups_folder, tmp_path)

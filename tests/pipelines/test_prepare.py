@@ -23,9 +23,9 @@ from mtlscale.config import UserError, component, load_plugin
 from mtlscale.data.format.prepared import MANIFEST, SourceInfo, load_prepared, read_manifest
 from mtlscale.execution.preparing import prepare as preparing
 from mtlscale.execution.preparing.prepare import ABANDONED_AFTER, ALIVE, SOURCES, find_prepared, prepare
-from pipelines import Download, Pipeline, Work, write_prepared
+from pipelines import Download, Pipeline, PrepareContext, write_prepared
 from pipelines.text.amazon import Amazon
-from pipelines.text.newsgroups import PARTS, Newsgroups
+from pipelines.text.newsgroups import OFFICIAL_SPLITS, Newsgroups
 
 PLUGIN = '''
 from pathlib import Path
@@ -112,7 +112,7 @@ def outcome(process: subprocess.Popen[str]) -> str:
 # -- the same bytes ----------------------------------------------------------------------------------------------------
 
 
-def blocks_of(pipeline: Pipeline, source: Path, out: Path, work: Work) -> dict[str, bytes]:
+def blocks_of(pipeline: Pipeline, source: Path, out: Path, work: PrepareContext) -> dict[str, bytes]:
     out.mkdir()
     located = pipeline.locate(source)
     write_prepared(out, pipeline, SourceInfo(description="", fingerprint=""), pipeline.prepare(located, work))
@@ -125,7 +125,7 @@ def test_twice_and_in_blocks_of_any_size_the_same_bytes(
 ) -> None:
     pipeline, source = {"newsgroups": (Newsgroups(), newsgroups_folder), "amazon": (Amazon(), fdu_folder)}[name]
     results = [
-        blocks_of(pipeline, source, tmp_path / str(number), Work(rows_per_block=rows))
+        blocks_of(pipeline, source, tmp_path / str(number), PrepareContext(rows_per_block=rows))
         for number, rows in enumerate((2048, 2048, 7))
     ]
     assert results[0] == results[1] == results[2]
@@ -139,9 +139,11 @@ def test_ray_gives_the_bytes_of_this_process(
 ) -> None:
     for number, (name, source) in enumerate([("newsgroups", newsgroups_folder), ("amazon", fdu_folder)]):
         pipeline = {"newsgroups": Newsgroups(), "amazon": Amazon()}[name]
-        expected = blocks_of(pipeline, source, tmp_path / f"local{number}", Work())
+        expected = blocks_of(pipeline, source, tmp_path / f"local{number}", PrepareContext())
         for rows in (100_000, 50):  # one block that one worker takes, and many on four
-            got = blocks_of(pipeline, source, tmp_path / f"{number}-{rows}", Work(engine="ray", rows_per_block=rows))
+            got = blocks_of(
+                pipeline, source, tmp_path / f"{number}-{rows}", PrepareContext(engine="ray", rows_per_block=rows)
+            )
             assert got == expected
     local = prepare("lines", {}, lines, tmp_path / "home", engine="local")
     through_ray = prepare("lines", {}, lines, tmp_path / "other", engine="ray")  # the plugin is no module on workers
@@ -472,7 +474,7 @@ def test_a_network_that_is_not_there_is_said_in_one_line(tmp_path: Path, monkeyp
 def test_unsafe_archives_are_refused(newsgroups_folder: Path, tmp_path: Path) -> None:
     archive = tmp_path / "20news-bydate.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
-        tar.add(newsgroups_folder / PARTS[0], PARTS[0])
+        tar.add(newsgroups_folder / OFFICIAL_SPLITS[0], OFFICIAL_SPLITS[0])
         tar.addfile(tarfile.TarInfo("../evil"), io.BytesIO())
     with pytest.raises(UserError, match=r"unsafe member '\.\./evil'"):
         prepare("newsgroups", {}, archive, tmp_path)

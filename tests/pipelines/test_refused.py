@@ -15,7 +15,7 @@ from scipy.io import savemat
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError, build
 from mtlscale.data.format.prepared import SourceInfo, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
-from pipelines import Prepared, Work, write_prepared
+from pipelines import PrepareContext, Prepared, write_prepared
 from pipelines._steps import ray_tasks as _tasks
 from pipelines._steps.checks import check_tables
 from pipelines._writing import write_pieces as _write_pieces
@@ -45,7 +45,7 @@ def decoded(faces: Path, out: Path, engine: str, skip_bad: bool) -> list[int]:
     def tell(stage: str, rows: int, total: int) -> None:
         done.append(rows if stage == "decode" else 0)
 
-    work = Work(engine=engine, skip_bad=skip_bad, progress=tell)  # type: ignore[arg-type]
+    work = PrepareContext(engine=engine, skip_bad=skip_bad, progress=tell)  # type: ignore[arg-type]
     pipeline, info = build("datasets", "celeba", {"size": SIZE}), SourceInfo(description="", fingerprint="")
     out.mkdir()
     try:

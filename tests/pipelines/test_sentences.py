@@ -11,7 +11,7 @@ from image_sets import prepared_bytes
 from mtlscale.config import SPLITS, UserError
 from mtlscale.data.format.prepared import load_prepared, read_ids, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
-from pipelines import Work
+from pipelines import PrepareContext
 from pipelines.text.sentences import DEFAULT, SETS
 
 # Lines in the files (README of the data).
@@ -93,7 +93,7 @@ def test_archive_and_folder_give_the_same_bytes(
     source: Path, tmp_path: Path, pack: Callable[[Path, Path], Path]
 ) -> None:
     archive = pack(source.parent, tmp_path.parent / f"{tmp_path.name}.gz")
-    works = [(source, Work()), (source, Work(rows_per_block=7)), (archive, Work())]
+    works = [(source, PrepareContext()), (source, PrepareContext(rows_per_block=7)), (archive, PrepareContext())]
     results = [prepared_bytes("sentences", {}, at, tmp_path / str(n), work) for n, (at, work) in enumerate(works)]
     assert results[0] == results[1] == results[2]
 

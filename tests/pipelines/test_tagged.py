@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipelines._formats.conllu import UPOS, read_conllu
-from pipelines._formats.tagged import begun, is_iob2, read_columns, with_beginnings
+from pipelines._formats.tagged import is_iob2, read_columns, with_begin_tags, with_beginnings
 
 UD = Path(os.environ.get("MTLSCALE_DATA", "/nowhere"), "ud")
 # Six treebanks with fused words, hidden nodes, spaces in words or neither.
@@ -121,7 +121,7 @@ def test_every_word_of_a_real_treebank_has_its_tag(treebank: str) -> None:
     ],
 )
 def test_an_entity_that_starts_inside_begins_there(tags: str, mended: str, count: int) -> None:
-    assert begun(tags.split()) == (tuple(mended.split()), count)
+    assert with_begin_tags(tags.split()) == (tuple(mended.split()), count)
 
 
 def test_what_tags_are_those_of_entities() -> None:
@@ -143,7 +143,7 @@ def test_columns(text: str, columns: tuple[int, int], expected: Sequence[object]
 
 
 def test_columns_that_are_missing_and_tags_that_nobody_knows() -> None:
-    read = read_columns("f", "a\tO\n\nb\n\nc\tB-X\n\n\tO\n\nd\tI-P\n", 1, 2, known=("O", "I-P"))
+    read = read_columns("f", "a\tO\n\nb\n\nc\tB-X\n\n\tO\n\nd\tI-P\n", 1, 2, tags=("O", "I-P"))
     assert read.problems == [
         ("f line 3", "has 1 column, no column 2"),
         ("f line 5", "has the tag 'B-X', none of I-P, O"),

@@ -12,7 +12,7 @@ import pytest
 from mtlscale.config import SPLITS, UserError, build
 from mtlscale.data.format.prepared import PreparedData, load_prepared, read_ids, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
-from pipelines import Work
+from pipelines import PrepareContext
 
 PARTS = {"train": 6, "dev": 3, "test": 4}  # sentences
 
@@ -78,7 +78,7 @@ def test_treebanks_are_chosen_and_what_lies_beside_them_does_not_count(ud: Path,
 def test_who_waits_hears_how_many_sentences_are_read(ud: Path) -> None:
     told: list[tuple[str, int, int]] = []
     pipeline = build("datasets", "ud", {"languages": ["te"]})
-    pipeline.prepare(pipeline.locate(ud), Work(progress=lambda *heard: told.append(heard)))
+    pipeline.prepare(pipeline.locate(ud), PrepareContext(progress=lambda *heard: told.append(heard)))
     assert [heard for heard in told if heard[0] == "read"] == [("read", done, 0) for done in (6, 9, 13)]
 
 

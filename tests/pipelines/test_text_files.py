@@ -19,7 +19,7 @@ from mtlscale.data.format.prepared import SPECIAL_WORDS, PreparedData, load_prep
 from mtlscale.data.format.texts import SEPARATOR, words_of
 from mtlscale.execution.cluster.job_bundle import pack
 from mtlscale.execution.preparing.prepare import prepare
-from pipelines import Work
+from pipelines import PrepareContext
 from pipelines._texts.labelled_texts import keys_of, own_splits
 
 COUNT = 120
@@ -113,7 +113,7 @@ def test_another_split_is_another_draw(load: Load) -> None:
 
 def test_the_same_bytes_twice_and_in_any_blocks(source: Path, tmp_path: Path) -> None:
     options = {"tasks": {**TASKS, "p": {"file": "a.tsv", "second": "label"}}}
-    works = [Work(), Work(), Work(rows_per_block=7)]
+    works = [PrepareContext(), PrepareContext(), PrepareContext(rows_per_block=7)]
     results = [prepared_bytes("text", options, source, tmp_path / str(n), work) for n, work in enumerate(works)]
     assert results[0] == results[1] == results[2] and "vocabulary.txt" in results[0]
 

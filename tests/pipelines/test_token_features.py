@@ -21,7 +21,7 @@ from mtlscale.data.sampling.views import viewed
 from mtlscale.encoders.text.pretrained_layers import PretrainedLayers
 from pipelines._texts.token_features import TokenFeatures, standardised, with_token_features
 from pipelines._writing.write import write_prepared
-from pipelines.contract import Pipeline, Prepared, Work
+from pipelines.contract import Pipeline, PrepareContext, Prepared
 
 pytest.importorskip("transformers")
 
@@ -63,8 +63,8 @@ def table() -> pa.Table:
 
 
 def test_features_are_those_of_the_model_alone_whatever_the_blocks(folder: Path) -> None:
-    found, size = with_token_features(table(), suite_of(folder), folder, Work(rows_per_block=7))
-    again, _ = with_token_features(table(), suite_of(folder), folder, Work(rows_per_block=ROWS))
+    found, size = with_token_features(table(), suite_of(folder), folder, PrepareContext(rows_per_block=7))
+    again, _ = with_token_features(table(), suite_of(folder), folder, PrepareContext(rows_per_block=ROWS))
     assert found.equals(again)
     encoder = PretrainedLayers(checkpoint=str(folder), hidden=(1,)).build(suite_of(folder)).double()
     ids, tags = pieces()
@@ -99,7 +99,7 @@ def test_the_model_sees_no_place_behind_the_longest_sentence_of_a_batch(
 
 
 def test_features_have_mean_0_and_deviation_1_over_the_tokens_of_training(folder: Path) -> None:
-    found, size = with_token_features(table(), suite_of(folder), folder, Work())
+    found, size = with_token_features(table(), suite_of(folder), folder, PrepareContext())
     train = np.arange(ROWS) % 2 == 0
     scaled = standardised(found, size, train)
     assert scaled.drop(["input"]).equals(found.drop(["input"]))
@@ -120,7 +120,7 @@ class Tagged(Pipeline):
 
 
 def written(folder: Path, out: Path) -> tuple[Path, pa.Table, int]:
-    found, size = with_token_features(table(), suite_of(folder), folder, Work())
+    found, size = with_token_features(table(), suite_of(folder), folder, PrepareContext())
     rows = found.rename_columns(["id", "input", "target.en"])
     suite = TaskSuite(
         name="tagged", tasks=suite_of(folder).tasks, inputs="per_task", input_kind="vector", input_shape=(LENGTH, size)
@@ -159,7 +159,7 @@ def test_a_share_of_a_task_s_sentences_is_read(folder: Path, tmp_path: Path) -> 
 
 
 def test_a_sequence_longer_than_the_suite_says_is_refused(folder: Path, tmp_path: Path) -> None:
-    found, size = with_token_features(table(), suite_of(folder), folder, Work())
+    found, size = with_token_features(table(), suite_of(folder), folder, PrepareContext())
     rows = found.rename_columns(["id", "input", "target.en"])
     longest = max(len(value.as_py()) for value in rows["input"]) // (2 * size)
     suite = TaskSuite(name="tagged", tasks=suite_of(folder).tasks, inputs="per_task", input_kind="vector",

@@ -15,11 +15,11 @@ from checkpoints import needs_transformers, write_checkpoint
 
 from mtlscale.config import UserError
 from mtlscale.data.format.tokenizer import frame
-from pipelines import Work
+from pipelines import PrepareContext
 from pipelines._formats.conllu import UPOS, read_conllu
-from pipelines._formats.tagged import Read, Sentence
-from pipelines._texts.tagged_texts import Gathered
-from pipelines._texts.token_rows import by_pieces, by_words
+from pipelines._formats.tagged import TaggedFile, TaggedSentence
+from pipelines._texts.tagged_texts import TaggedCorpus
+from pipelines._texts.token_rows import by_subwords, by_words
 
 UD = Path(os.environ.get("MTLSCALE_DATA", "/nowhere"), "ud")
 E5 = Path(os.environ.get("MTLSCALE_E5", "/nowhere"))  # a folder that benchmarks/e5_checkpoint.py wrote
@@ -27,9 +27,9 @@ REAL = ("English-EWT/en_ewt", "Chinese-GSD/zh_gsd", "Telugu-MTG/te_mtg", "Vietna
         "Italian-ParTUT/it_partut", "Tamil-TTB/ta_ttb")  # fmt: skip
 
 
-def rows(sentences: Sequence[Sentence], classes: Sequence[str] = UPOS, split: str = "train") -> pa.Table:
-    gathered = Gathered()
-    gathered.add("a", split, [Read(list(sentences))], classes, 0)
+def rows(sentences: Sequence[TaggedSentence], classes: Sequence[str] = UPOS, split: str = "train") -> pa.Table:
+    gathered = TaggedCorpus()
+    gathered.add("a", split, [TaggedFile(list(sentences))], classes, 0)
     return gathered.rows[0]
 
 
@@ -38,10 +38,10 @@ def matrix(table: pa.Table, name: str) -> np.ndarray:
     return column.flatten().to_numpy().reshape(len(table), -1)
 
 
-def of(text: str) -> Sentence:
+def of(text: str) -> TaggedSentence:
     """`a/X b/Y`"""
     pairs = [one.rsplit("/", 1) for one in text.split()]
-    return Sentence(1, tuple(word for word, _ in pairs), tuple(tag for _, tag in pairs))
+    return TaggedSentence(1, tuple(word for word, _ in pairs), tuple(tag for _, tag in pairs))
 
 
 def dropping(folder: Path) -> Path:
@@ -56,7 +56,7 @@ def dropping(folder: Path) -> Path:
 
 def test_words_are_lower_case_characters_are_as_written_and_long_sentences_are_cut() -> None:
     table = rows([of("The/X the/X Bad/Y"), of("bad/Y a/X the/X aB/Y the/X")], "XY")
-    found = by_words(table, 3, 100, 2, 2, Work())
+    found = by_words(table, 3, 100, 2, 2, PrepareContext())
     assert found.words == ["<pad>", "<unk>", "the", "bad"] and found.width == 3
     assert found.characters == ["a", "e", "h", "t", "B", "d"]  # by how often; one T and one b are too few
     assert found.rows["id"].to_pylist() == ["a/train000000", "a/train000001", "a/train000001+1"]
@@ -71,7 +71,7 @@ def test_words_are_lower_case_characters_are_as_written_and_long_sentences_are_c
 def test_pieces_have_the_tag_at_the_first_and_sentences_are_cut_between_words(padding: int, tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "model", padding=padding)
     sentence = of("The/X bads/Y good/X " + "ones/Y " * 3 + "a0101/X")
-    found = by_pieces("it", rows([sentence], "XY"), 9, folder, Work())
+    found = by_subwords("it", rows([sentence], "XY"), 9, folder, PrepareContext())
     # [CLS] the bad ##s good one ##s [SEP], then one ##s one ##s and a ##0 …: five pieces, 4 + 5 are more than 7
     assert found.rows["id"].to_pylist() == ["a/train000000", "a/train000000+1", "a/train000000+2"]
     labels = matrix(found.rows, "label")
@@ -90,7 +90,7 @@ def test_pieces_have_the_tag_at_the_first_and_sentences_are_cut_between_words(pa
 def test_a_word_that_is_dropped_or_too_long_is_the_unknown_one_and_named(tmp_path: Path) -> None:
     folder = dropping(tmp_path / "model")
     sentence = of("good/X \u00ad/Y a0101010101/X bad/Y \u00ad/Y")
-    found = by_pieces("it", rows([sentence], "XY"), 9, folder, Work())
+    found = by_subwords("it", rows([sentence], "XY"), 9, folder, PrepareContext())
     assert found.dropped == {"\u00ad": 2} and found.long == {"a0101010101": 1}
     unknown = frame("it", folder, 9).unknown
     inputs, labels = matrix(found.rows, "input")[0], matrix(found.rows, "label")[0]
@@ -104,14 +104,14 @@ def test_a_tokenizer_without_an_unknown_word_names_the_one_it_drops(tmp_path: Pa
         if (path := folder / name).exists():
             path.write_text(path.read_text().replace('"unk_token"', '"no_token"'))
     with pytest.raises(UserError, match=r"has no token for '\\xad', and none for unknown words"):
-        by_pieces("it", rows([of("good/X \u00ad/Y")], "XY"), 9, folder, Work())
+        by_subwords("it", rows([of("good/X \u00ad/Y")], "XY"), 9, folder, PrepareContext())
 
 
 @pytest.mark.skipif(not UD.is_dir(), reason="the treebanks are not in MTLSCALE_DATA")
 @pytest.mark.parametrize("treebank", REAL)
 def test_every_tag_of_a_real_treebank_is_at_its_word(treebank: str) -> None:
     read = read_conllu("it", gzip.decompress((UD / f"UD_{treebank}-ud-test.conllu.gz").read_bytes()).decode())
-    found = by_words(rows(read.sentences), 10_000, 10**6, 1, 40, Work())
+    found = by_words(rows(read.sentences), 10_000, 10**6, 1, 40, PrepareContext())
     inputs = matrix(found.rows, "input").reshape(len(found.rows), found.width, 41)
     labels, letters = matrix(found.rows, "label"), ["", "?", *found.characters]
     for sentence, ids, tags in zip(read.sentences, inputs, labels, strict=True):
@@ -130,7 +130,7 @@ def test_every_tag_of_a_real_treebank_is_at_the_first_piece_of_its_word(treebank
     import transformers
 
     read = read_conllu("it", gzip.decompress((UD / f"UD_{treebank}-ud-test.conllu.gz").read_bytes()).decode())
-    found = by_pieces("it", rows(read.sentences), 128, E5, Work())
+    found = by_subwords("it", rows(read.sentences), 128, E5, PrepareContext())
     tokenizer, parts = transformers.AutoTokenizer.from_pretrained(E5), found.rows["id"].to_pylist()
     inputs, labels = matrix(found.rows, "input"), matrix(found.rows, "label")
     of_sentence: dict[str, list[int]] = {}

@@ -14,7 +14,7 @@ from mtlscale.config.registry import components
 from mtlscale.data.format.prepared import PreparedData, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.solvers import covariance_similarity
-from pipelines import Work
+from pipelines import PrepareContext
 from pipelines.generated.transfer import Transfer
 
 Arrays = tuple[np.ndarray, np.ndarray]
@@ -32,7 +32,7 @@ def load(home: Path, **options: Any) -> PreparedData:
 
 def drawn(**options: Any) -> dict[tuple[str, str], Arrays]:
     """(task, split) -> inputs [N, d] and labels [N], as prepared."""
-    tables = Transfer(**options).prepare(None, Work()).tables
+    tables = Transfer(**options).prepare(None, PrepareContext()).tables
     return {
         (task, split): (
             np.stack(table["input"].to_numpy()).astype(float),

@@ -17,7 +17,7 @@ import pytest
 
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError
 from mtlscale.data.format.columns import numbers
-from pipelines import Part, Prepared, Work, check_prepared
+from pipelines import ComputedRows, PrepareContext, Prepared, check_prepared
 from pipelines._steps import ray_tasks as _tasks
 from pipelines._writing import shards as _shards
 from pipelines._writing import write_pieces as writing
@@ -68,18 +68,18 @@ class Cut:
         }
 
     @property
-    def compute(self) -> partial[Part]:
+    def compute(self) -> partial[ComputedRows]:
         return partial(compute, bad=self.bad)
 
     def finish(self, told: list[tuple[str, Any]], problems: list[tuple[str, str]]) -> tuple[dict, dict]:
         return {"rows": sum(rows for split, rows in told if split == "train")}, {"left out": problems}
 
 
-def compute(index: pa.Table, bad: tuple[str, ...]) -> Part:
+def compute(index: pa.Table, bad: tuple[str, ...]) -> ComputedRows:
     ids = index["id"].to_pylist()
     tables = [rows(id[:-4], int(id[-4:]), int(id[-4:]) + 1) for id in ids if id not in bad]
     empty = rows("train", 0, 1).slice(0, 0)
-    return Part(pa.concat_tables([empty, *tables]), [(id, "is bad") for id in ids if id in bad], len(tables))
+    return ComputedRows(pa.concat_tables([empty, *tables]), [(id, "is bad") for id in ids if id in bad], len(tables))
 
 
 def read(folder: Path, split: str) -> pa.Table:
@@ -100,8 +100,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "LEAST", 1)
 
 
-def written(out: Path, work: Work | None = None, **options: Any) -> writing.Result:
-    return write_pieces(out, "pieces", SUITE, Cut(**options), work or Work())
+def written(out: Path, work: PrepareContext | None = None, **options: Any) -> writing.Result:
+    return write_pieces(out, "pieces", SUITE, Cut(**options), work or PrepareContext())
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -148,14 +148,14 @@ def test_rows_that_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(UserError, match=r"^image train0020 is bad; mend it, or pass --skip-bad to leave such images"):
         written(tmp_path / "strict", bad=bad)
     assert [path for path in contents(tmp_path / "strict") if "/." in path] == []
-    result = written(tmp_path / "skip", Work(skip_bad=True), bad=bad)
+    result = written(tmp_path / "skip", PrepareContext(skip_bad=True), bad=bad)
     assert result.notes == {"left out": [(id, "is bad") for id in bad]}
     assert "train/all/00001.parquet" not in {file.path for file in result.files}  # none of its rows is left
     assert result.files[1].rows == 19 and result.counts["flag"] == {"train": 79, "val": 10, "test": 9}
     kept = [n for n in range(100) if f"train{n:04d}" not in bad]
     assert read(tmp_path / "skip", "train")["id"].to_pylist() == [f"train{n:04d}" for n in kept]
     with pytest.raises(UserError, match="no usable image is left in test"):
-        written(tmp_path / "none", Work(skip_bad=True), bad=tuple(f"test{n:04d}" for n in range(10)))
+        written(tmp_path / "none", PrepareContext(skip_bad=True), bad=tuple(f"test{n:04d}" for n in range(10)))
 
 
 def test_memory_does_not_grow_with_the_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_memory_does_not_grow_with_the_set(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(_tasks, "cores", lambda: 1)
     before, most = pa.total_allocated_bytes(), []
 
-    def watched(index: pa.Table, bad: tuple[str, ...]) -> Part:
+    def watched(index: pa.Table, bad: tuple[str, ...]) -> ComputedRows:
         most.append(pa.total_allocated_bytes())
         return real(index, bad)
 
@@ -219,7 +219,7 @@ def test_shards_may_go_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (there / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, there / name)
 
-    result = written(here, Work(deliver=deliver))
+    result = written(here, PrepareContext(deliver=deliver))
     written(tmp_path / "plain")
     assert not contents(here) and contents(there) == contents(tmp_path / "plain")
     assert {file.path for file in result.files} == set(contents(there))
@@ -232,7 +232,7 @@ def test_a_worker_is_killed_and_nobody_sees_it(
     """In the middle of a shard, after its first row group."""
     mark = tmp_path / "mark"
 
-    def dying(index: pa.Table) -> Part:
+    def dying(index: pa.Table) -> ComputedRows:
         if index["id"][0].as_py() == "train0028" and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -241,6 +241,6 @@ def test_a_worker_is_killed_and_nobody_sees_it(
     small(monkeypatch)
     written(tmp_path / "calm")
     monkeypatch.setattr(Cut, "compute", property(lambda self: dying))
-    written(tmp_path / "killed", Work(engine="ray"))
+    written(tmp_path / "killed", PrepareContext(engine="ray"))
     assert mark.exists()
     assert contents(tmp_path / "killed") == contents(tmp_path / "calm")

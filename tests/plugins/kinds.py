@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from mtlscale.config import SPLITS, Task, TaskSuite
-from pipelines import Pipeline, Prepared, Work
+from pipelines import Pipeline, PrepareContext, Prepared
 
 SIZES = {"train": (40, 16), "val": (15, 9), "test": (21, 11)}  # of the kinds, and of none of them
 
@@ -20,7 +20,7 @@ class Kinds(Pipeline):
     name: ClassVar[str] = "kinds"
     needs_source: ClassVar[bool] = False
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         rng, side = np.random.default_rng(0), 8
         tables: dict[str, dict[str, pa.Table]] = {}
         for split in SPLITS:

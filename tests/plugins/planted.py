@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from mtlscale.config import SPLITS, Task, TaskSuite, knob
-from pipelines import Pipeline, Prepared, Work
+from pipelines import Pipeline, PrepareContext, Prepared
 
 ROWS, FEATURES = 120, 6
 
@@ -22,7 +22,7 @@ class Planted(Pipeline):
 
     tasks: int = knob(3, low=1, high=3, help="the first so many")
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         rng = np.random.default_rng(0)
         direction, names = rng.normal(size=FEATURES), ("a", "b", "c")[: self.tasks]
         tables: dict[str, dict[str, pa.Table]] = {}

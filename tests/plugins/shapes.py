@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from mtlscale.config import MISSING_CLASS, SPLITS, Task, TaskSuite, knob
-from pipelines import Pipeline, Prepared, Work
+from pipelines import Pipeline, PrepareContext, Prepared
 
 IMAGES = {"train": 25, "val": 7, "test": 8}
 MAPS = (
@@ -29,7 +29,7 @@ class Shapes(Pipeline):
     size: int = knob(16, low=8, help="pixels of a side")
     maps: bool = knob(True, help="maps, or labels of the image")
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         rng = np.random.default_rng(0)
         tables, size = {}, self.size
         for split in SPLITS:

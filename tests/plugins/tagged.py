@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from mtlscale.config import MISSING_CLASS, Task, TaskSuite
 from mtlscale.data.format.prepared import SPECIAL_WORDS
-from pipelines import Pipeline, Prepared, Work
+from pipelines import Pipeline, PrepareContext, Prepared
 
 ROWS = {"train": 24, "val": 8, "test": 8}
 LENGTH, LETTERS, WORDS = 7, 3, 20
@@ -23,7 +23,7 @@ class Tagged(Pipeline):
     name: ClassVar[str] = "tagged"
     needs_source: ClassVar[bool] = False
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         rng = np.random.default_rng(0)
         metrics = ("entity_f1", "accuracy", "f1")
         tasks = tuple(

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from mtlscale.config import knob
-from pipelines import Pipeline, Prepared, Work
+from pipelines import Pipeline, PrepareContext, Prepared
 from pipelines.domains._adaptation import Domain, adaptation
 
 CLASSES, FEATURES = ("cup", "lamp", "shoe"), 6
@@ -22,7 +22,7 @@ class TwoDomains(Pipeline):
 
     scale: float = knob(1.0, low=0.0, help="of all features; 0: there is nothing in them")
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         rng = np.random.default_rng(0)
         centres, turn = rng.normal(size=(3, FEATURES)), np.eye(FEATURES)
         turn[:2, :2] = [[0.8, -0.6], [0.6, 0.8]]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from mtlscale.config import MISSING_CLASS, SPLITS, Task, TaskSuite, knob
-from pipelines import Pipeline, Prepared, Work
+from pipelines import Pipeline, PrepareContext, Prepared
 
 SIZES = {"a": 61, "b": 40, "c": 23}
 FEATURES = 6
@@ -23,7 +23,7 @@ class Uneven(Pipeline):
 
     shared: bool = knob(False, help="one input with the labels of all tasks")
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         rng = np.random.default_rng(0)
         directions = rng.normal(size=(3, FEATURES))
         tasks = (

@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from mtlscale.report.charts.colors import COLORS, GREY, HUES, Look, looks, page_looks
+from mtlscale.report.charts.colors import COLORS, GREY, HUES, LineStyle, line_styles, page_looks
 from mtlscale.report.tables.leaderboard import Leaderboard
 
 LIGHT, DARK = "#ffffff", "#1b1f26"  # what figures stand on
@@ -25,7 +25,7 @@ def test_every_colour_stands_out_from_the_page(paper):
 
 
 def test_sixty_methods_look_different_each():
-    found = looks([f"method {place}" for place in range(60)])
+    found = line_styles([f"method {place}" for place in range(60)])
     assert len(set(found.values())) == 60
     for one, other in itertools.combinations(found.values(), 2):  # in plotly alone, and in matplotlib alone
         assert (one.color, one.symbol) != (other.color, other.symbol)
@@ -35,9 +35,9 @@ def test_sixty_methods_look_different_each():
 
 
 def test_the_baseline_is_grey_and_leaves_the_other_looks_as_they_are():
-    with_it, without = looks(["stl", "a", "b"], "stl"), looks(["a", "b"])
+    with_it, without = line_styles(["stl", "a", "b"], "stl"), line_styles(["a", "b"])
     assert {method: with_it[method] for method in without} == without
-    assert with_it["stl"] == Look(GREY)
+    assert with_it["stl"] == LineStyle(GREY)
 
 
 def test_a_method_looks_the_same_on_every_data_set(record):

@@ -8,7 +8,7 @@ from moocore import hypervolume as reference_hypervolume
 
 from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard
-from mtlscale.report.charts.colors import looks
+from mtlscale.report.charts.colors import line_styles
 from mtlscale.report.charts.front import dominated, front_figure, front_of, front_plot, hypervolume
 from mtlscale.report.structures.searched import searched_figures, searched_pictures
 
@@ -61,8 +61,8 @@ def test_the_front_of_all_objectives() -> None:
     assert front is not None and front.objectives == {"average": True, "pgd_accuracy": True, "flops": False}
     assert front.methods["front"].to_dict() == {"large": True, "small": True, "worse": False}
     volumes = front.methods["hypervolume"]
-    assert volumes["worse"] < volumes["small"] <= front.whole <= 100 and front.whole >= volumes["large"]
-    shown = looks(["large", "small", "worse"], "small")
+    assert volumes["worse"] < volumes["small"] <= front.total_volume <= 100 and front.total_volume >= volumes["large"]
+    shown = line_styles(["large", "small", "worse"], "small")
     names = {name for name, _ in searched_pictures(table, RECORDS, shown)}
     assert {"front", "parameters"} <= names
     titles = [title for title, _, _ in searched_figures(table, RECORDS, shown)]

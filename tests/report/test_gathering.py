@@ -9,14 +9,14 @@ import pytest
 
 from mtlscale.config import UserError
 from mtlscale.records import RunRecord
-from mtlscale.report.formats.formats import Shown
-from mtlscale.report.tables.merge_experiments import Source, Wanted, gather
+from mtlscale.report.formats.formats import DisplayedLeaderboard
+from mtlscale.report.tables.merge_experiments import ExperimentRecords, RunSelection, gather
 
 Make = Callable[..., RunRecord]
 
 
-def source(name: str, *records: RunRecord, **fields: Any) -> Source:
-    return Source(name=name, place=f"/homes/{name}", records=records, **fields)
+def source(name: str, *records: RunRecord, **fields: Any) -> ExperimentRecords:
+    return ExperimentRecords(name=name, location=f"/homes/{name}", records=records, **fields)
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def three(run: Make, experiment: str, method: str, value: float, **fields: Any) 
     return [run(experiment, method, seed, value + seed + seed * value / 1000, **fields) for seed in range(3)]
 
 
-def tables(*sources: Source, **wanted: Any) -> dict[str, Any]:
-    return gather(sources, Wanted(**wanted)).leaderboard().tables
+def tables(*sources: ExperimentRecords, **wanted: Any) -> dict[str, Any]:
+    return gather(sources, RunSelection(**wanted)).leaderboard().tables
 
 
 def test_what_compares_stands_in_one_table(run: Make) -> None:
@@ -116,7 +116,7 @@ def test_what_does_not_compare_stays_apart_and_says_why(run: Make, fields: dict[
     other = three(run, "b", "equal", 82.0, **fields)
     gathered = gather([source("a", *one), source("b", *other)])
     found = gathered.leaderboard().tables
-    assert list(found) == ["digits (a)", "digits (b)"] and gathered.apart == ("digits",)
+    assert list(found) == ["digits (a)", "digits (b)"] and gathered.split_datasets == ("digits",)
     note = next(note for note in found["digits (b)"].notes if note.startswith("kept apart from digits (a): "))
     assert said in note
     assert any(note.startswith("kept apart from digits (b): ") for note in found["digits (a)"].notes)
@@ -132,7 +132,7 @@ def test_data_prepared_anew_do_not_join_the_old_in_one_ledger(run: Make) -> None
 
 
 def test_splits_by_seed_are_one_protocol_and_a_fixed_split_another(run: Make) -> None:
-    def split(name: str, seeds: range, by_seed: bool) -> Source:
+    def split(name: str, seeds: range, by_seed: bool) -> ExperimentRecords:
         def options(seed: int) -> dict[str, Any]:
             return {"options": {"name": "mnist_mtl", "split": seed * by_seed}, "fingerprint": f"f{seed * by_seed}"}
 
@@ -148,7 +148,7 @@ def test_settings_of_before_are_left_out_of_a_ledger(run: Make) -> None:
     table = tables(source("a", *old, *new))["digits"]
     assert table.rows["finished"]["equal"] == 2 and table.rows["average"]["equal"] == 77.5
     assert "3 older runs with other settings left out" in table.notes
-    kept = tables(source("a", *old[2:], *new, chosen=True))["digits"]  # the experiment's file has chosen them
+    kept = tables(source("a", *old[2:], *new, chosen_by_file=True))["digits"]  # the experiment's file has chosen them
     assert kept.rows["finished"]["equal"] == 3
 
 
@@ -160,8 +160,8 @@ def test_rows_that_are_asked_for_keep_what_they_are_compared_with(run: Make) -> 
     for column in ("delta_i", "average", "difference", "step_ratio", "p_holm", "mean_rank"):  # no surer than it was
         assert asked.rows[column]["mine"] == whole.rows[column]["mine"]
     assert tables(everything, seeds=[1])["digits"].rows["finished"].tolist() == [1] * 4
-    gathered = gather([everything], Wanted(methods=["mine"]))
-    shown = Shown(gathered=gathered, board=gathered.leaderboard(), title="a")
+    gathered = gather([everything], RunSelection(methods=["mine"]))
+    shown = DisplayedLeaderboard(merged=gathered, board=gathered.leaderboard(), title="a")
     for form in ("markdown", "csv", "latex", "json", "html"):
         assert "mine" in shown.text(form)
     assert "other" not in shown.text("csv") + shown.text("json")
@@ -181,7 +181,7 @@ def test_rows_that_are_asked_for_keep_what_they_are_compared_with(run: Make) -> 
 def test_what_nobody_has_is_a_users_mistake(run: Make, wanted: dict[str, Any], said: str) -> None:
     lost = run("a", "lost", 0, 0.0, status="failed", metrics={}, main_metrics={})
     with pytest.raises(UserError, match=said):
-        gather([source("a", *three(run, "a", "mine", 80.0), lost)], Wanted(**wanted))
+        gather([source("a", *three(run, "a", "mine", 80.0), lost)], RunSelection(**wanted))
 
 
 def test_experiments_that_disagree_on_delta_and_baseline_say_so(run: Make) -> None:
@@ -199,8 +199,10 @@ def test_experiments_that_disagree_on_delta_and_baseline_say_so(run: Make) -> No
 
 
 def test_experiments_of_one_name_are_told_apart_by_their_place(run: Make) -> None:
-    here = Source(name="a", place="/homes/x", records=tuple(three(run, "a", "equal", 80.0)))
-    there = Source(name="a", place="/homes/y", records=tuple(three(run, "a", "equal", 80.0, lr=0.7)))
-    server = Source(name="a", place="http://host:5000", records=tuple(three(run, "a", "equal", 80.0, lr=0.8)))
+    here = ExperimentRecords(name="a", location="/homes/x", records=tuple(three(run, "a", "equal", 80.0)))
+    there = ExperimentRecords(name="a", location="/homes/y", records=tuple(three(run, "a", "equal", 80.0, lr=0.7)))
+    server = ExperimentRecords(
+        name="a", location="http://host:5000", records=tuple(three(run, "a", "equal", 80.0, lr=0.8))
+    )
     rows = tables(here, there, server)["digits"].rows
     assert set(rows.index) == {"equal (x:a)", "equal (y:a)", "equal (http://host:5000#a)"}

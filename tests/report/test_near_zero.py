@@ -58,7 +58,7 @@ def test_it_is_said_on_the_table_and_in_its_sentence(record: Record) -> None:
     assert table.notes[1] == "rows are sorted and tested by Δ main, the main metric of each task, instead"
     assert "paired t-tests of Δ of the main metrics against equal" in legend(table)
     assert takeaway(table).startswith("On digits, linear is best by Δ of the main metrics (+2.06 %), better than equal")
-    assert "Δ of the main metrics" in pairwise(table).what
+    assert "Δ of the main metrics" in pairwise(table).description
     assert list(task_deltas(table).loc["constant"].round()) == [-50, -25]  # of a by its accuracy alone
 
 

@@ -92,15 +92,15 @@ def test_delta_is_as_printed(number: str) -> None:
     for label in table.methods:
         if (number, label) in DELTA:
             assert found[label] == pytest.approx(DELTA[number, label], abs=0.005)
-            assert abs(found[label] - table.figure(label)) > rounding(table, label)
+            assert abs(found[label] - table.value(label)) > rounding(table, label)
         else:
-            assert found[label] == pytest.approx(table.figure(label), abs=rounding(table, label)), label
+            assert found[label] == pytest.approx(table.value(label), abs=rounding(table, label)), label
 
 
 @pytest.mark.parametrize("number", NOT_FOLLOWING)
 def test_where_delta_does_not_follow_from_the_entries_it_is_known_for_which_rows(number: str) -> None:
     table, found = TABLES[number], rows(number)["delta_i"]
-    near = {label for label in table.methods if abs(found[label] - table.figure(label)) <= rounding(table, label)}
+    near = {label for label in table.methods if abs(found[label] - table.value(label)) <= rounding(table, label)}
     assert near == NOT_FOLLOWING[number]
 
 
@@ -118,7 +118,7 @@ def test_the_misprinted_pixel_error_is_told_by_every_row() -> None:
     """With 4.80 as printed no row of table 6.2 has the printed figure, but those that gain next to nothing there."""
     table = TABLES["6.2"].model_copy(update={"mended": {}})
     found = rows_of(table)["delta_i"]
-    near = {label for label in table.methods if abs(found[label] - table.figure(label)) <= rounding(table, label)}
+    near = {label for label in table.methods if abs(found[label] - table.value(label)) <= rounding(table, label)}
     assert near <= {"stl", "nddr_cnn", "rotograd", "mtl_nas"}
 
 
@@ -129,7 +129,7 @@ def test_a_wrong_digit_is_seen() -> None:
     conal = table.methods["conal"].model_copy(update={"values": (*others, within_30 + 0.5)})
     wrong = table.model_copy(update={"methods": {**table.methods, "conal": conal}})
     found = rows_of(wrong)["delta_i"]
-    assert abs(found["conal"] - table.figure("conal")) > rounding(table, "conal")
+    assert abs(found["conal"] - table.value("conal")) > rounding(table, "conal")
 
 
 @pytest.mark.parametrize("number", TABLES)

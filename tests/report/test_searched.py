@@ -21,7 +21,7 @@ from mtlscale.report.structures.branching import branch_curves, branching_figure
 from mtlscale.report.structures.conflicts import conflict_figure, conflict_plot, conflict_ratios, conflict_texts
 from mtlscale.report.structures.gates import gate_figure, gate_plot
 from mtlscale.report.structures.searched import searched_pictures
-from mtlscale.report.tables.method_tables import facts
+from mtlscale.report.tables.method_tables import method_tables
 from mtlscale.report.tables.published import PublishedTable
 
 Make = Callable[..., RunRecord]
@@ -199,10 +199,10 @@ def test_closed_gates_are_counted_by_task(record: Make) -> None:
     made = [
         run(record, "dsmtl_il", seed, epochs("public", {"kept": kept[1]}, {"kept": of})) for seed, of in enumerate(kept)
     ]
-    [closed] = facts(made)
+    [closed] = method_tables(made)
     assert closed.rows == (("dsmtl_il", "a (3 of 3), b (1 of 3)"),)
     opened = [run(record, "dsmtl_il", 0, epochs("public", {"kept": {"a": 1, "b": 1}}))]
-    assert facts(opened)[0].rows == (("dsmtl_il", "none"),)
+    assert method_tables(opened)[0].rows == (("dsmtl_il", "none"),)
 
 
 def sizes(record: Make) -> list[RunRecord]:
@@ -282,13 +282,13 @@ def test_edges_and_branch_points_are_tables_with_the_seeds_that_agree(record: Ma
         run(record, "dsmtl", seed, [], structure={"points": {"a": 1, "b": point}})
         for seed, point in enumerate((3, 3, 1))
     ]
-    points, kept = facts(made)
+    points, kept = method_tables(made)
     assert points.rows == (("dsmtl", "2 of 3", "1: a; 3: b"), ("dsmtl", "1 of 3", "1: a, b"))
     assert kept.rows == (
         ("mtl_nas", "a, stage 1", "b, stage 2", "0.90", "2 of 2"),
         ("mtl_nas", "b, stage 2", "a, stage 3", "0.60", "1 of 2"),
     )
-    assert facts([run(record, "equal", 0, epochs("", {}))]) == []
+    assert method_tables([run(record, "equal", 0, epochs("", {}))]) == []
 
 
 def test_branch_points_of_a_found_tree_stand_beside_the_published_ones(record: Make) -> None:
@@ -297,9 +297,9 @@ def test_branch_points_of_a_found_tree_stand_beside_the_published_ones(record: M
     given = run(record, "branched", 0, [], structure=structure)
     printed = {"name": "C", "score": 1, "points": {"a": 2, "b": 4}}
     table = PublishedTable.model_validate({"source": "a thesis", "dataset": "d", "methods": {"conal": printed}})
-    [points] = facts([found, given], [table])
+    [points] = method_tables([found, given], [table])
     assert points.rows == (("conal", "1 of 1", "3: a, b"), ("conal, as published", "a thesis", "2: a; 4: b"))
-    assert facts([given], [table]) == []
+    assert method_tables([given], [table]) == []
 
 
 def everything(record: Make) -> list[RunRecord]:

@@ -17,7 +17,7 @@ from mtlscale.report.studies.capacity import best_size, capacity, capacity_rows,
 from mtlscale.report.studies.capacity import sentence as capacity_sentence
 from mtlscale.report.studies.similarity import correlation, pairs, sentence, similarity_figure, turned
 from mtlscale.report.studies.studies import studies
-from mtlscale.report.tables.method_tables import facts
+from mtlscale.report.tables.method_tables import method_tables
 
 Make = Callable[..., RunRecord]
 WithoutEpochs = Callable[[Iterable[RunRecord]], list[RunRecord]]
@@ -101,7 +101,7 @@ def test_intervals_are_of_scipys_correlations_of_samples_drawn_again(
 
 
 def test_each_data_set_says_how_alike_its_tasks_are(aligned: list[RunRecord]) -> None:
-    [table] = facts([run for run in aligned if run.dataset == "pair 0"])
+    [table] = method_tables([run for run in aligned if run.dataset == "pair 0"])
     assert table.rows == (("aligned", "a, b", "0.100", "0.150", "2"),)  # the other turns nothing
 
 

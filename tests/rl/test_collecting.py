@@ -8,12 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mtlscale.rl.environments import ACTIONS, OBSERVATIONS, Act, Here, Order, Simulated
+from mtlscale.rl.environments import ACTIONS, OBSERVATIONS, Act, EpisodeRequest, LocalRollouts, Simulated
 from mtlscale.rl.environments.rollout_workers import chances
 
 pytest.importorskip("metaworld")
 
-ORDERS = [Order("reach", 3, 1), Order("push", 3, 2), Order("reach", 4, 1), Order("reach", 3, 5)]
+ORDERS = [
+    EpisodeRequest("reach", 3, 1),
+    EpisodeRequest("push", 3, 2),
+    EpisodeRequest("reach", 4, 1),
+    EpisodeRequest("reach", 3, 5),
+]
 
 
 def simulated() -> Simulated:
@@ -34,7 +39,7 @@ def simulated() -> Simulated:
 class ByChance:
     """Acts by the chance of each order alone."""
 
-    def policy(self, orders: Sequence[Order]) -> Act:
+    def policy(self, orders: Sequence[EpisodeRequest]) -> Act:
         drawn = chances(orders, 6, ACTIONS)
         return lambda tasks, numbers, steps, inputs: drawn[np.array(numbers), np.array(steps)]
 
@@ -50,7 +55,7 @@ def test_chance_is_a_function_of_the_order() -> None:
 
 
 def test_episodes_come_in_the_order_of_the_orders_whoever_else_is_asked_for() -> None:
-    here = Here()
+    here = LocalRollouts()
     together = here(simulated(), ByChance(), ORDERS)
     assert [episode.task for episode in together] == [order.task for order in ORDERS]
     for order, wanted in zip(ORDERS, together, strict=True):
@@ -63,7 +68,7 @@ def test_episodes_come_in_the_order_of_the_orders_whoever_else_is_asked_for() ->
 
 
 def test_other_environments_get_worlds_of_their_own() -> None:
-    here = Here()
+    here = LocalRollouts()
     [v2] = here(simulated(), ByChance(), ORDERS[1:2])
     [v1] = here(replace(simulated(), reward_version="v1"), ByChance(), ORDERS[1:2])
     assert np.array_equal(v1.inputs, v2.inputs)

@@ -170,7 +170,7 @@ def test_prepared_twice_is_the_same_and_every_option_that_counts_makes_another(h
     folders = [prepare("metaworld", {**SHORT, **option}, None, home, engine="local") for option in changed]
     assert len({first, *folders}) == 6
     told = [simulated_of(load_prepared(folder)) for folder in (first, *folders)]
-    assert len({str(one.told()) for one in told}) == 6
+    assert len({str(one.as_extra()) for one in told}) == 6
     fingerprints = [read_manifest(folder).fingerprint for folder in (first, folders[0], folders[2], folders[3])]
     assert len(set(fingerprints)) == 4
 

@@ -79,7 +79,7 @@ def test_a_seed_is_a_function_of_its_parts() -> None:
 
 def test_what_a_suite_keeps_is_read_back() -> None:
     simulated = described()
-    kept = json.loads(json.dumps(simulated.told()))  # as in a manifest
+    kept = json.loads(json.dumps(simulated.as_extra()))  # as in a manifest
     assert Simulated.of(suite_of({EXTRA: kept})) == simulated
     assert Simulated.of(suite_of({})) is None
 

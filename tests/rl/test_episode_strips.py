@@ -15,7 +15,16 @@ from mtlscale.data.format.prepared import load_prepared
 from mtlscale.execution import Event, Job, Noted, Options, RunEnded, execute
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.report.charts.canvas import save
-from mtlscale.rl.environments import CannotRender, Episode, Fleet, MetaWorld, Replay, Simulated, expert_of, rendered
+from mtlscale.rl.environments import (
+    CannotRender,
+    Episode,
+    EpisodeReplay,
+    MetaWorld,
+    Simulated,
+    VectorEnv,
+    expert_of,
+    rendered,
+)
 from mtlscale.rl.environments import rendering as rendering
 from mtlscale.rl.report.episode_figures import Strip, strip_figure, trajectory_figure
 from mtlscale.rl.run_artifacts import frame_steps, hand_trajectory
@@ -50,10 +59,11 @@ def opengl(told: Simulated) -> list[np.ndarray]:
     Skips where this machine cannot render; what a run does there is tested everywhere.
     """
     hands = [
-        Replay("reach", 0, np.tile([*direction, 0], (40, 1)).astype(float), (0, 40)) for direction, _, _ in DIRECTIONS
+        EpisodeReplay("reach", 0, np.tile([*direction, 0], (40, 1)).astype(float), (0, 40))
+        for direction, _, _ in DIRECTIONS
     ]
     try:
-        return list(rendered(told, [*hands, Replay("window-close", 3, np.zeros((1, 4)), (0, 1))]))
+        return list(rendered(told, [*hands, EpisodeReplay("window-close", 3, np.zeros((1, 4)), (0, 1))]))
     except CannotRender as error:
         pytest.skip(str(error))
 
@@ -81,7 +91,7 @@ def experts(told: Simulated) -> list[Episode]:
         seen = inputs[:, :39].astype(float) * np.array(told.std) + np.array(told.mean)
         return np.stack([expert_of(task)(row) for task, row in zip(tasks, seen, strict=True)]).astype(np.float32)
 
-    return Fleet(told).play([(task, told.goal("test", 0)) for task in TASKS], act, to_success=True)
+    return VectorEnv(told).play([(task, told.goal("test", 0)) for task in TASKS], act, to_success=True)
 
 
 def picture(tmp_path: Path) -> bytes:
@@ -100,11 +110,13 @@ def test_a_run_leaves_frames_of_an_episode_of_each_task(
     assert isinstance(events[-1], RunEnded) and events[-1].record.status == "finished"
     assert not [event for event in events if isinstance(event, Noted)]
     steps = [frame_steps(len(episode)) for episode in experts]
-    replays = [Replay(of.task, told.goal("test", 0), of.actions, at) for of, at in zip(experts, steps, strict=True)]
+    replays = [
+        EpisodeReplay(of.task, told.goal("test", 0), of.actions, at) for of, at in zip(experts, steps, strict=True)
+    ]
     # The last frame is what there is to see when the episode ends, whatever was rendered before.
     others = [
-        Replay("reach", replays[0].goal, experts[0].actions, (len(experts[0]),)),
-        Replay("reach", replays[0].goal + 1, experts[0].actions, (0,)),
+        EpisodeReplay("reach", replays[0].goal, experts[0].actions, (len(experts[0]),)),
+        EpisodeReplay("reach", replays[0].goal + 1, experts[0].actions, (0,)),
     ]
     [last], [other], *frames = rendered(told, [*others, *replays])
     strips = [
@@ -168,7 +180,7 @@ def test_a_driver_that_hangs_holds_up_nobody(told: Simulated, monkeypatch: pytes
     monkeypatch.setattr(rendering, "_SECONDS", 0.05)
     monkeypatch.setattr(rendering, "_SECONDS_EACH", 0.0)
     with pytest.raises(CannotRender, match="took more than"):
-        rendered(told, [Replay("reach", 0, np.zeros((1, 4)), (0,))])
+        rendered(told, [EpisodeReplay("reach", 0, np.zeros((1, 4)), (0,))])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mtlscale.config import UserError
-from mtlscale.rl.environments import ACTIONS, OBSERVATIONS, Act, Episode, Fleet, MetaWorld, Simulated, expert_of
+from mtlscale.rl.environments import ACTIONS, OBSERVATIONS, Act, Episode, MetaWorld, Simulated, VectorEnv, expert_of
 
 pytest.importorskip("metaworld")
 
@@ -59,11 +59,11 @@ def only(number: int) -> Act:
 @pytest.fixture(scope="module")
 def undisturbed() -> list[Episode]:
     """Each episode in a world that has seen none."""
-    return [Fleet(simulated()).play([order], only(number))[0] for number, order in enumerate(ORDERS)]
+    return [VectorEnv(simulated()).play([order], only(number))[0] for number, order in enumerate(ORDERS)]
 
 
 def test_episodes_do_not_depend_on_the_width_nor_on_what_was_played_before(undisturbed: list[Episode]) -> None:
-    fleet = Fleet(simulated())
+    fleet = VectorEnv(simulated())
     for width in (1, 4, 10):  # one by one, some go on alone, and more than there are
         assert_equal(fleet.play(ORDERS, drawn, width=width), undisturbed)
     assert fleet.steps == 3 * len(ORDERS) * HORIZON
@@ -77,7 +77,7 @@ def test_worlds_are_kept_for_the_episodes_that_follow() -> None:
         made.append(task)
         return MetaWorld(task)
 
-    fleet = Fleet(simulated(), make)
+    fleet = VectorEnv(simulated(), make)
     for _ in range(2):
         fleet.play(ORDERS, drawn, width=2)
     assert sorted(made) == sorted(TASKS)
@@ -113,8 +113,8 @@ def by_experts(told: Simulated) -> Act:
 def test_to_success_ends_each_episode_with_its_first_success() -> None:
     told = simulated(horizon=100)
     orders = ORDERS[:2]  # one of each task
-    whole = Fleet(told).play(orders, by_experts(told))
-    short = Fleet(told).play(orders, by_experts(told), to_success=True)
+    whole = VectorEnv(told).play(orders, by_experts(told))
+    short = VectorEnv(told).play(orders, by_experts(told), to_success=True)
     assert all(episode.success for episode in (*whole, *short))
     assert {len(episode) for episode in whole} == {100}
     assert len({len(episode) for episode in short}) > 1  # of unequal length, and each goes on alone
@@ -135,7 +135,7 @@ def test_a_success_on_the_way_counts_though_the_episode_ends_otherwise() -> None
     def act(tasks: Sequence[str], numbers: Sequence[int], steps: Sequence[int], inputs: np.ndarray) -> np.ndarray:
         return expert(tasks, numbers, steps, inputs) if steps[0] < 75 else np.full((len(tasks), ACTIONS), 1.0)
 
-    [episode] = Fleet(told).play([("reach", 11)], act)
+    [episode] = VectorEnv(told).play([("reach", 11)], act)
     world = MetaWorld("reach")
     world.reset(11)
     assert not [world.step(action.astype(np.float64))[2] for action in episode.actions][-1]
@@ -206,7 +206,7 @@ def test_a_world_that_breaks_is_replaced_and_its_episode_is_as_undisturbed(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where MuJoCo notes that physics have broken
     Breaking.again.clear()
-    fleet = Fleet(simulated(), breaking(fault, at, times=1))
+    fleet = VectorEnv(simulated(), breaking(fault, at, times=1))
     orders = ORDERS[: max(4, width)]
     for _ in range(2):
         assert_equal(fleet.play(orders, drawn, width=width), undisturbed[: len(orders)])
@@ -218,7 +218,7 @@ def test_a_policy_that_has_diverged_breaks_no_world() -> None:
     def act(tasks: Sequence[str], numbers: Sequence[int], steps: Sequence[int], inputs: np.ndarray) -> np.ndarray:
         return np.full((len(tasks), ACTIONS), np.nan)
 
-    fleet = Fleet(simulated())
+    fleet = VectorEnv(simulated())
     found = fleet.play(ORDERS[:2], act)
     assert_equal(found, fleet.play(ORDERS[:2], lambda tasks, *rest: np.zeros((len(tasks), ACTIONS))))
     assert fleet.replaced == 0
@@ -226,7 +226,7 @@ def test_a_policy_that_has_diverged_breaks_no_world() -> None:
 
 def test_twice_in_each_of_several_episodes_is_no_end(undisturbed: list[Episode]) -> None:
     left = [2]
-    fleet = Fleet(simulated(), lambda task: Breaking(task, "dies", 3, left))
+    fleet = VectorEnv(simulated(), lambda task: Breaking(task, "dies", 3, left))
     for expected in (2, 4):
         left[0] = 2
         [found] = fleet.play(ORDERS[:1], drawn)
@@ -241,7 +241,7 @@ def test_twice_in_each_of_several_episodes_is_no_end(undisturbed: list[Episode])
     (0, "dies", "the arm is off"),
 ])  # fmt: skip
 def test_three_times_in_one_episode_names_the_task(at: int, fault: str, said: str) -> None:
-    fleet = Fleet(simulated(), breaking(fault, at, times=3, task="drawer-close"))
+    fleet = VectorEnv(simulated(), breaking(fault, at, times=3, task="drawer-close"))
     with pytest.raises(UserError, match=f"the environment drawer-close broke 3 times in one episode: {said}"):
         fleet.play(ORDERS[:2], drawn)
     assert fleet.replaced == 3

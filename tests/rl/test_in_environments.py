@@ -46,7 +46,7 @@ def arms(simulated: Simulated) -> TaskSuite:
     tasks = tuple(Task(name=name, loss="mse", outputs=ACTIONS, metrics=("success", "mse")) for name in TASKS)
     return TaskSuite(
         name="arms", tasks=tasks, inputs="per_task", input_kind="vector", input_shape=(simulated.inputs,),
-        extras={EXTRA: simulated.told()},
+        extras={EXTRA: simulated.as_extra()},
     )  # fmt: skip
 
 

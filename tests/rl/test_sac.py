@@ -21,12 +21,12 @@ from mtlscale.data import PreparedData, Workers, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.rl.architectures.soft_modules import SoftModularNetwork, SoftModules
 from mtlscale.rl.environments import OBSERVATIONS, Episode
-from mtlscale.rl.ray_workers import RayCollectors
+from mtlscale.rl.ray_workers import RayRolloutWorkers
 from mtlscale.rl.sac import losses as sac
 from mtlscale.rl.sac.branching import BranchedNetwork
 from mtlscale.rl.sac.module import SACModule
-from mtlscale.rl.sac.networks import Whole, WithHeads, layers_of
-from mtlscale.rl.sac.replay_buffer import Replay, Transitions
+from mtlscale.rl.sac.networks import SharedNetwork, WithHeads, layers_of
+from mtlscale.rl.sac.replay_buffer import ReplayBuffer, Transitions
 from mtlscale.training import Trainer, finish
 
 OPTIONS = {"tasks": ["reach", "drawer-close"], "horizon": 12, "demonstrations": 10, "episodes": 1, "val_episodes": 1}
@@ -114,7 +114,7 @@ def test_a_worked_example() -> None:
     # -(log π + H): the policy of task 0 is that much too even, so its temperature falls
     torch.testing.assert_close(log_alpha.grad, torch.tensor([5.0, 3.5]))
     target, source = torch.tensor([1.0, 2.0]), torch.tensor([3.0, -2.0])
-    sac.follow([target], [source], 0.25)
+    sac.polyak_update([target], [source], 0.25)
     torch.testing.assert_close(target, torch.tensor([1.5, 1.0]))
 
 
@@ -158,24 +158,24 @@ def test_gradients_are_those_of_finite_differences(which: str) -> None:
 @given(st.integers(1, 12), st.lists(st.integers(1, 9), min_size=1, max_size=8))
 @settings(max_examples=60, deadline=None)
 def test_a_replay_has_the_newest_transitions(room: int, counts: list[int]) -> None:
-    replay, seen = Replay(2, room, 1, 1), []
+    replay, seen = ReplayBuffer(2, room, 1, 1), []
     for count in counts:
         new = torch.arange(len(seen), len(seen) + count, dtype=torch.float32)
         seen += new.tolist()
         both = torch.stack([new, -new])
         replay.add(Transitions(both.unsqueeze(-1), both.unsqueeze(-1), both, both.unsqueeze(-1) + 0.5))
     assert len(replay) == min(room, len(seen))
-    taken = replay.take(torch.arange(len(replay)).expand(2, -1))
+    taken = replay.at(torch.arange(len(replay)).expand(2, -1))
     assert sorted(taken.rewards[0].tolist()) == seen[-room:]
     assert torch.equal(taken.rewards[1], -taken.rewards[0])
     assert torch.equal(taken.after[..., 0], taken.inputs[..., 0] + 0.5)
-    again = Replay(2, room, 1, 1)
+    again = ReplayBuffer(2, room, 1, 1)
     again.load(replay.state())
     more = torch.full((2, 3), 7.0)
     for each in (replay, again):
         each.add(Transitions(more.unsqueeze(-1), more.unsqueeze(-1), more, more.unsqueeze(-1)))
     places = torch.arange(len(replay)).expand(2, -1)
-    assert torch.equal(replay.take(places).rewards, again.take(places).rewards)
+    assert torch.equal(replay.at(places).rewards, again.at(places).rewards)
 
 
 # -- runs ----------------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def test_killed_and_resumed_is_undisturbed(data: PreparedData, tmp_path: Path) -
 @pytest.mark.parametrize("count", [2, pytest.param(1, marks=pytest.mark.slow)])
 def test_collectors_play_the_same_episodes(data: PreparedData, local_ray: None, count: int) -> None:
     run, found = run_on(data, epochs=2, evaluate_every=2), []
-    for collectors in (None, RayCollectors(count)):
+    for collectors in (None, RayRolloutWorkers(count)):
         trainer = Trainer(run, data)
         if collectors is not None:
             trainer.evaluator.use(collectors)
@@ -266,7 +266,7 @@ def test_a_round_is_collected_by_the_policy_as_it_is(data: PreparedData) -> None
     assert [len(episodes) for episodes in asked] == [4, 2, 2]
     assert model.replay.added == 12 * 4 and len(model.replay) == 40
     places = [(model.replay.added - 1) % 40]
-    last = model.replay.take(torch.tensor([places, places]))
+    last = model.replay.at(torch.tensor([places, places]))
     for place, task in enumerate(("reach", "drawer-close")):
         episode = next(e for e in asked[-1] if e.task == task)
         assert torch.equal(last.actions[place, 0], torch.from_numpy(episode.actions[-1]))
@@ -304,11 +304,11 @@ def test_what_each_turn_moves(data: PreparedData, method: dict[str, Any]) -> Non
 
 
 def test_each_turn_of_each_step_has_a_draw_of_its_own(collected: SACModule) -> None:
-    drawn = [collected.drawn(*which) for which in (("critics", 1), ("critics", 2), ("actor", 1))]
+    drawn = [collected.sampled_batch(*which) for which in (("critics", 1), ("critics", 2), ("actor", 1))]
     for one, other in ((0, 1), (0, 2), (1, 2)):
         assert not torch.equal(drawn[one][0].inputs, drawn[other][0].inputs)
         assert not torch.equal(drawn[one][1], drawn[other][1])
-    assert torch.equal(collected.drawn("critics", 1)[0].inputs, drawn[0][0].inputs)
+    assert torch.equal(collected.sampled_batch("critics", 1)[0].inputs, drawn[0][0].inputs)
 
 
 def test_critics_aim_at_the_targets_and_not_at_themselves(collected: SACModule) -> None:
@@ -317,12 +317,12 @@ def test_critics_aim_at_the_targets_and_not_at_themselves(collected: SACModule) 
     before = {name: buffer.clone() for name, buffer in targets.items()}
     for buffer in targets.values():
         buffer.zero_()
-    batch, noise = model.drawn("critics", 1)
+    batch, noise = model.sampled_batch("critics", 1)
     with torch.no_grad():
         found = model.sources()["critics"].losses(batch, noise)
-        _, log = sac.squashed(model.acted(batch.after), noise)
+        _, log = sac.squashed(model.sample_actions(batch.after), noise)
         wanted = batch.rewards - 0.99 * model.log_alpha().exp().unsqueeze(-1) * log  # of targets that say 0
-        expected = sac.critic_loss(model.valued(batch.inputs, batch.actions), wanted)
+        expected = sac.critic_loss(model.q_values(batch.inputs, batch.actions), wanted)
     torch.testing.assert_close(found, expected)
     for name, buffer in targets.items():
         buffer.copy_(before[name])
@@ -367,7 +367,7 @@ def test_points_that_do_not_fit_are_refused(data: PreparedData) -> None:
 
 def test_sharing_whole_has_no_parameter_of_a_task(data: PreparedData) -> None:
     model = Trainer(run_on(data, {"sharing": "whole"}), data).model
-    assert isinstance(model, SACModule) and isinstance(model.actor, Whole)
+    assert isinstance(model, SACModule) and isinstance(model.actor, SharedNetwork)
     assert [len(model.task_parameters(task)) for task in model.tasks] == [1, 1]  # the temperature
 
 

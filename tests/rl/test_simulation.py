@@ -119,7 +119,7 @@ def test_success_and_return_are_those_of_a_plain_loop_over_whole_episodes(
     changed = with_returns(described(data, reward_version=reward_version))
     simulation = simulation_of(changed)
     found = simulation.measured(model_of(changed, EXPERT), "test")
-    assert simulation._fleet.steps == len(TASKS) * 4 * HORIZON
+    assert simulation._vector_env.steps == len(TASKS) * 4 * HORIZON
     for task in TASKS:
         won, totals = by_hand(changed, "test", task, expert_of(task))
         assert found[task]["success"] == 100.0 * sum(won) / 4
@@ -131,13 +131,13 @@ def test_without_a_return_episodes_end_with_their_success(data: PreparedData) ->
     simulation = simulation_of(data)
     found = simulation.measured(model_of(data, EXPERT), "test")
     assert found == {task: {"success": 100.0} for task in TASKS}
-    assert simulation._fleet.steps < len(TASKS) * 4 * 90
+    assert simulation._vector_env.steps < len(TASKS) * 4 * 90
 
 
 def test_fixed_positions_are_measured_once(data: PreparedData) -> None:
     simulation = simulation_of(described(data, positions="fixed", horizon=20))
     simulation.measured(model_of(data, EXPERT), "test")
-    assert simulation._fleet.steps == len(TASKS) * 20
+    assert simulation._vector_env.steps == len(TASKS) * 20
 
 
 def test_measuring_draws_nothing_and_drops_nothing_out(data: PreparedData) -> None:

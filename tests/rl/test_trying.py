@@ -19,15 +19,15 @@ from mtlscale.report.stats.curves import traced
 from mtlscale.report.studies.studies import studies
 from mtlscale.report.tables.leaderboard import Leaderboard
 from mtlscale.rl.report.sample_efficiency import (
-    Trying,
+    SampleEfficiency,
     cost_table,
     panels,
+    sample_efficiencies,
+    sample_efficiency_figure,
+    sample_efficiency_plot,
     sentences,
     success_lines,
     task_panels,
-    trying,
-    trying_figure,
-    trying_plot,
 )
 from mtlscale.training import train
 
@@ -69,8 +69,8 @@ def runs(record: Make) -> list[RunRecord]:
     ]
 
 
-def only(runs: Sequence[RunRecord]) -> Trying:
-    [found] = trying(runs)
+def only(runs: Sequence[RunRecord]) -> SampleEfficiency:
+    [found] = sample_efficiencies(runs)
     return found
 
 
@@ -139,7 +139,7 @@ def test_it_says_where_methods_have_come_to(runs: list[RunRecord]) -> None:
 
 def test_pictures_have_both_axes_side_by_side_and_a_panel_for_each_task(runs: list[RunRecord]) -> None:
     of = only(runs)
-    figure = trying_figure(panels(of))
+    figure = sample_efficiency_figure(panels(of))
     assert [axis.get_xlabel() for axis in figure.axes] == [
         "environment steps, all tasks",
         "seconds of training, without evaluation",
@@ -149,8 +149,8 @@ def test_pictures_have_both_axes_side_by_side_and_a_panel_for_each_task(runs: li
     assert figure.axes[0].lines[0].get_ydata() == pytest.approx([5.0, 40.0, 80.0])
     band = figure.axes[0].collections[0].get_paths()[0].vertices
     assert np.ptp(band[band[:, 0] == 3000.0, 1]) == pytest.approx(40.0)
-    assert [axis.get_title(loc="left") for axis in trying_figure(task_panels(of)).axes] == ["a", "b"]
-    plot = trying_plot(panels(of))
+    assert [axis.get_title(loc="left") for axis in sample_efficiency_figure(task_panels(of)).axes] == ["a", "b"]
+    plot = sample_efficiency_plot(panels(of))
     lines = [trace for trace in plot.data if trace.hoverinfo != "skip"]
     assert [trace.name for trace in lines] == ["sac", "cagrad"] * 2 and sum(
         map(bool, (t.showlegend for t in lines))
@@ -200,5 +200,5 @@ def test_there_is_none_without(without: str, runs: list[RunRecord]) -> None:
                 epoch.val = {task: {"mse": 1.0} for task in epoch.val}
         if without == "end":
             run.status = "failed"
-    assert not list(trying(runs))
+    assert not list(sample_efficiencies(runs))
     assert not studies(runs, Leaderboard.from_records(runs))

@@ -54,9 +54,9 @@ def test_values_lie_in_their_range(low: float, factor: float, scale: str, unit: 
 def test_whole_numbers_and_choices_are_equally_likely() -> None:
     units = [(place + 0.5) / 700 for place in range(700)]
     whole = Dimension(low=1, high=7)
-    assert {value: [whole.at(u, whole=True) for u in units].count(value) for value in range(1, 8)} == dict.fromkeys(
-        range(1, 8), 100
-    )
+    assert {
+        value: [whole.at(u, as_integer=True) for u in units].count(value) for value in range(1, 8)
+    } == dict.fromkeys(range(1, 8), 100)
     choices = Dimension(choices=("a", "b"))
     assert [choices.at(u) for u in units].count("a") == 350
 

@@ -21,7 +21,7 @@ from mtlscale.tracking import Tracker, Writer
 from mtlscale.tracking.entries import Entry, knobs_of
 from mtlscale.tracking.link import methods_link
 from mtlscale.tracking.sync import sync
-from mtlscale.tracking.values import MOST, end_metrics, epoch_metrics
+from mtlscale.tracking.values import MAX_METRICS, end_metrics, epoch_metrics
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_rows_follow_while_runs_go_on(
     """One that was left in the middle is taken up by the next driver, and not made again."""
     from mtlscale.tracking import tracker as module
 
-    monkeypatch.setattr(module, "ROWS", 0.0)
+    monkeypatch.setattr(module, "ROWS_SECONDS", 0.0)
     experiment = small(seeds="[0, 1]", methods="[equal]")
     ended: list[RunRecord] = []
     results = Results(experiment, (), home.experiment("small"))
@@ -164,7 +164,7 @@ def test_a_summary_is_short_and_has_what_matters(tasks: int, shared: bool, small
     epochs, _ = epoch_metrics(run, [epoch], 0, "summary")
     end = end_metrics(run, record, "summary")
     keys = [key for key, _, _ in (*epochs, *end)]
-    assert len(keys) == len(set(keys)) <= MOST
+    assert len(keys) == len(set(keys)) <= MAX_METRICS
     assert {"train.loss", "seconds", "parameters", "peak_memory_mb"} <= set(keys)
     values = {key: value for key, value, _ in end}
     if shared or tasks == 1:

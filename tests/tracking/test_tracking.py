@@ -19,7 +19,7 @@ from tracked import EPOCHS, epoch_of, give_database, record_of, runs_of
 
 from mtlscale.config import Experiment, Run, load_plugin
 from mtlscale.records import Home, Ledger, PhaseCost, write_atomically
-from mtlscale.tracking import Row, Told, Tracker, Writer
+from mtlscale.tracking import Row, RunUpdate, Tracker, Writer
 from mtlscale.tracking.sync import sync
 
 
@@ -270,15 +270,15 @@ def test_tables_and_client_write_the_same(small: Callable[..., Experiment], tmp_
     from mtlscale.tracking import backends as lanes
 
     shown = []
-    for lane in (lanes.ClientLane, lanes.DatabaseLane):
+    for lane in (lanes.ClientBackend, lanes.DatabaseBackend):
         home = Home(tmp_path / lane.__name__)
         give_database(home.root)
         experiment = small(seeds="[0, 1]")
         writer = Writer(experiment, home)
         writer.connect()
-        assert isinstance(writer._lane, lanes.DatabaseLane)
-        if lane is lanes.ClientLane:
-            writer._lane = lanes.ClientLane(writer._client, writer._id)
+        assert isinstance(writer._lane, lanes.DatabaseBackend)
+        if lane is lanes.ClientBackend:
+            writer._lane = lanes.ClientBackend(writer._client, writer._id)
         whole, late, broken, trial, *_ = runs_of(experiment)
         times = {"started": "2026-01-02T03:04:05+00:00", "finished": "2026-01-02T03:05:05+00:00"}
         folder = home.run("x")
@@ -292,15 +292,15 @@ def test_tables_and_client_write_the_same(small: Callable[..., Experiment], tmp_
         metrics = {"train": twice, "test": odd}
         records = {run.run_id: record_of(run).model_copy(update={**times, "metrics": metrics}) for run in (whole, late)}
         failed = record_of(broken, "failed").model_copy(update={"error": "it broke", "metrics": {}, **times})
-        writer.write([Told(whole, record=records[whole.run_id], folder=folder), Told(broken, record=failed)])
-        writer.write([Told(late, [epoch_of(1), epoch_of(2)])])
-        writer.write([Told(late, [epoch_of(3)])])
+        writer.write([RunUpdate(whole, record=records[whole.run_id], folder=folder), RunUpdate(broken, record=failed)])
+        writer.write([RunUpdate(late, [epoch_of(1), epoch_of(2)])])
+        writer.write([RunUpdate(late, [epoch_of(3)])])
         tuned = record_of(trial).model_copy(update=times)
         begun = everything(home.tracking_uri, "small")[late.run_id]
         writer.write(
             [
-                Told(late, record=records[late.run_id], folder=folder),
-                Told(trial.tuned({"training.lr": 0.5}), record=tuned, trial=True, score=3.0),
+                RunUpdate(late, record=records[late.run_id], folder=folder),
+                RunUpdate(trial.tuned({"training.lr": 0.5}), record=tuned, trial=True, score=3.0),
             ]
         )
         spec = whole.spec
@@ -352,9 +352,9 @@ def test_a_backlog_is_kept_small_and_told_of(
     """Records that wait are read from their folders again; how many are left is said until all are there."""
     from mtlscale.tracking import tracker as module
 
-    monkeypatch.setattr(module, "KEPT", 1)
+    monkeypatch.setattr(module, "QUEUE_LIMIT", 1)
     monkeypatch.setattr(module, "EPOCHS", 3)
-    monkeypatch.setattr(module, "SAY", (0.0, 0.0))
+    monkeypatch.setattr(module, "PROGRESS_SECONDS", (0.0, 0.0))
     home, experiment, told = Home(tmp_path / "home"), small(seeds="[0, 1, 2]"), list[str]()
     runs = runs_of(experiment)
     tracker = Tracker(experiment, home, told.append)  # takes a second to connect, while all of this happens

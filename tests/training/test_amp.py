@@ -34,7 +34,7 @@ OVERFLOWING = 2.0**40
 def _way(balancer: str) -> tuple[object, ...]:
     """How a step of a balancer goes: what it is told, of which tensors, and when."""
     kind = components.component("balancers", balancer)
-    return kind.needs, kind.at, kind.looks_again
+    return kind.needs, kind.at, kind.needs_post_step_losses
 
 
 FIRST_OF_WAYS = {_way(balancer): balancer for balancer in reversed(BALANCERS)}.values()

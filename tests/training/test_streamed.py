@@ -20,7 +20,7 @@ from two_workers import two_workers
 from mtlscale.config import Run, UserError, load_plugin
 from mtlscale.data import PreparedData, WindowSampler, Workers, load_prepared
 from mtlscale.data.readers.shards import Shards
-from mtlscale.data.readers.stream import Piece, pieces_here
+from mtlscale.data.readers.stream import StreamChunk, pieces_here
 from mtlscale.data.readers.stream_order import EpochPlan
 from mtlscale.training import Batches, Trainer, phase_id
 
@@ -107,7 +107,7 @@ def _steps(run: Run, data: PreparedData, workers: Workers) -> list[list[Any]]:
 def _train_until_stopped(run: Run, folder: Path, checkpoints: Path) -> None:
     """Train, and stand still in the middle of the first epoch that finds a checkpoint."""
 
-    def stopping(shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[Piece, None, None]:
+    def stopping(shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[StreamChunk, None, None]:
         later_epoch = (checkpoints / "checkpoint.pt").exists()
         for number, piece in enumerate(pieces_here(shards, plan, rank)):
             if later_epoch and number > 0:
@@ -181,17 +181,17 @@ def test_labels_of_one_number_can_be_held(load: Load) -> None:
 
 
 def test_a_wrong_route_is_an_error(load: Load) -> None:
-    def swapped(shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[Piece, None, None]:
+    def swapped(shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[StreamChunk, None, None]:
         first, second, *rest = pieces_here(shards, plan, rank)
         yield from (second, first, *rest)
 
-    def others(shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[Piece, None, None]:
+    def others(shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[StreamChunk, None, None]:
         yield from (replace(piece, rank=1) for piece in pieces_here(shards, plan, rank))
 
-    def shifted(shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[Piece, None, None]:
+    def shifted(shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[StreamChunk, None, None]:
         yield from (replace(piece, rows=piece.rows[::-1]) for piece in pieces_here(shards, plan, rank))
 
-    def short(shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[Piece, None, None]:
+    def short(shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[StreamChunk, None, None]:
         yield next(pieces_here(shards, plan, rank))
 
     for pieces, said in (
@@ -209,7 +209,7 @@ def test_no_more_is_read_than_the_steps_ask_for(load: Load) -> None:
     """And what was opened is closed, whoever stops early."""
     read: list[int] = []
 
-    def counted(shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[Piece, None, None]:
+    def counted(shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[StreamChunk, None, None]:
         try:
             for piece in pieces_here(shards, plan, rank):
                 read.append(len(piece.rows))

@@ -1,1 +1,1 @@
-"""Which trials may be trained as one batched model."""
+"""Eligibility of trials for training as one batched model."""

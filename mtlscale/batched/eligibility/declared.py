@@ -24,13 +24,13 @@ _NETWORK = ("architecture", "encoder")
 
 
 @dataclass(frozen=True)
-class Difference:
+class BatchingDifference:
     """Difference of a batched step from the same step alone, and the parts of a run that can cause it.
 
     The likeliest of these parts comes first.
     """
 
-    what: str
+    quantity: str
     suspects: tuple[str, ...]
 
 
@@ -44,12 +44,12 @@ def check_declared(runs: Sequence[Run], data: PreparedData, device: torch.device
     if difference is not None:
         kind = next(kind for kind in (*difference.suspects, *tried) if kind in tried)
         raise UserError(
-            f"{kind} {tried[kind].name} declares itself batchable, but batched with others {difference.what}; "
+            f"{kind} {tried[kind].name} declares itself batchable, but batched with others {difference.quantity}; "
             "set its batchable to False"
         )
 
 
-def _difference(runs: Sequence[Run], data: PreparedData, device: torch.device) -> Difference | None:
+def _difference(runs: Sequence[Run], data: PreparedData, device: torch.device) -> BatchingDifference | None:
     """Return the difference of the first trial's step, in float64, when it is batched between two others.
 
     The others have other parameters and, where there are any, other knobs of the balancer.
@@ -59,7 +59,7 @@ def _difference(runs: Sequence[Run], data: PreparedData, device: torch.device) -
     neighbour = _exact(neighbour, first.seed)
 
     try:
-        alone, result = _alone(first, data, device)
+        alone, result = _step_alone(first, data, device)
     except Diverged:
         return None  # nothing to compare; it will be recorded as diverged
 
@@ -67,13 +67,15 @@ def _difference(runs: Sequence[Run], data: PreparedData, device: torch.device) -
         batched = _batched(first, neighbour, data, device)
     except UserError:
         raise
-    except _Left as left:
-        return Difference(f"a run diverges that does not alone ({left})", (*_NETWORK, "balancer", "objective"))
+    except _TrialEndedError as left:
+        return BatchingDifference(f"a run diverges that does not alone ({left})", (*_NETWORK, "balancer", "objective"))
     except Exception as error:
         line = (str(error).splitlines() or [""])[0]
-        return Difference(f"its step fails ({type(error).__name__}: {line})", (*_NETWORK, "balancer", "objective"))
+        return BatchingDifference(
+            f"its step fails ({type(error).__name__}: {line})", (*_NETWORK, "balancer", "objective")
+        )
 
-    return _compare(alone, result, batched, _place(batched, first)) or _more_than_parameters(first, data, alone)
+    return _compare(alone, result, batched, _position(batched, first)) or _more_than_parameters(first, data, alone)
 
 
 def _exact(run: Run, seed: int) -> Run:
@@ -83,7 +85,7 @@ def _exact(run: Run, seed: int) -> Run:
     return Run.of_parts(replace(run.parts, training=training), **{**fields, "seed": seed})
 
 
-def _alone(run: Run, data: PreparedData, device: torch.device) -> tuple[Session, StepResult]:
+def _step_alone(run: Run, data: PreparedData, device: torch.device) -> tuple[Session, StepResult]:
     """Take one step of a run alone, and do what follows when an epoch ends."""
     (phase,), workers = run.parts.phases, Workers()
     reader = DeviceReader(data.splits, device, torch.float64)
@@ -105,20 +107,20 @@ def _alone(run: Run, data: PreparedData, device: torch.device) -> tuple[Session,
     return session, result
 
 
-class _Left(Exception):
+class _TrialEndedError(Exception):
     """Signal that the trial under test cannot go on."""
 
 
-def _batched(first: Run, other: Run, data: PreparedData, device: torch.device) -> BatchedSession:
+def _batched(first: Run, second_run: Run, data: PreparedData, device: torch.device) -> BatchedSession:
     """Take the same step between two of another run with other parameters: nothing of these may reach the first."""
-    session = BatchedSession([other, first, other], data, device)
+    session = BatchedSession([second_run, first, second_run], data, device)
     for value in session.values:
         value[0] *= 0.7
         value[2] *= 1.5
 
     def leave(causes: Causes) -> Tensor:
-        if _place(session, first) in causes:
-            raise _Left(str(causes[_place(session, first)]))
+        if _position(session, first) in causes:
+            raise _TrialEndedError(str(causes[_position(session, first)]))
         return session.keep([position for position in range(len(session.runs)) if position not in causes])
 
     session.step(next(session.steps.epoch(1, session.seeds)), 0, leave)
@@ -126,43 +128,45 @@ def _batched(first: Run, other: Run, data: PreparedData, device: torch.device) -
     return session
 
 
-def _place(session: BatchedSession, run: Run) -> int:
+def _position(session: BatchedSession, run: Run) -> int:
     """Return the position of a run, by identity: the other runs may be equal to it."""
     return next(position for position, candidate in enumerate(session.runs) if candidate is run)
 
 
-def _compare(alone: Session, result: StepResult, batched: BatchedSession, place: int) -> Difference | None:
+def _compare(session: Session, result: StepResult, batched: BatchedSession, position: int) -> BatchingDifference | None:
     """Compare one trial alone with the same at its position among others."""
-    tally = batched.tally.of(place)
-    if not _same(tally.mean_losses, result.losses):
-        return Difference("its losses are others than alone", (*_NETWORK, "objective", "balancer"))
-    if not _same(tally.weights, result.weights):
-        return Difference("its weights are others than alone", ("balancer", *_NETWORK, "objective"))
-    values = batched.layout.state_dict([value[place] for value in batched.values])
-    if not _all_same(values, dict(alone.model.named_parameters())):
-        return Difference("its parameters move otherwise than alone", (*_NETWORK, "objective", "balancer"))
-    if not _all_same({k: v[place] for k, v in batched.update.state.items()}, alone.main.update.state):
-        return Difference("its state moves otherwise than alone", ("balancer", *_NETWORK, "objective"))
+    tally = batched.tally.of(position)
+    if not _close(tally.mean_losses, result.losses):
+        return BatchingDifference("its losses are others than alone", (*_NETWORK, "objective", "balancer"))
+    if not _close(tally.weights, result.weights):
+        return BatchingDifference("its weights are others than alone", ("balancer", *_NETWORK, "objective"))
+    values = batched.layout.state_dict([value[position] for value in batched.values])
+    if not _all_close(values, dict(session.model.named_parameters())):
+        return BatchingDifference("its parameters move otherwise than alone", (*_NETWORK, "objective", "balancer"))
+    if not _all_close({k: v[position] for k, v in batched.update.state.items()}, session.main.update.state):
+        return BatchingDifference("its state moves otherwise than alone", ("balancer", *_NETWORK, "objective"))
     return None
 
 
-def _more_than_parameters(run: Run, data: PreparedData, alone: Session) -> Difference | None:
+def _more_than_parameters(run: Run, data: PreparedData, session: Session) -> BatchingDifference | None:
     """Return a difference where a step of the network alone changed anything but parameters.
 
     A batch of trials has one network, so other changes would be lost.
     """
     before = dict(build_model(run, data.suite)[0].named_buffers())
-    buffers_moved = not _all_same(before, dict(alone.model.named_buffers()))
-    if buffers_moved or alone.model.traces() or extra_parameters(alone.model):
-        return Difference("what it keeps besides parameters would be lost", _NETWORK)
+    buffers_moved = not _all_close(before, dict(session.model.named_buffers()))
+    if buffers_moved or session.model.traces() or extra_parameters(session.model):
+        return BatchingDifference("what it keeps besides parameters would be lost", _NETWORK)
     return None
 
 
-def _all_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+def _all_close(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> bool:
+    return expected.keys() == actual.keys() and all(_close(expected[key], actual[key]) for key in expected)
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
+def _close(expected: Tensor, actual: Tensor) -> bool:
     """Return whether two tensors are equal but for rounding."""
-    one, other = one.detach().cpu(), other.detach().cpu()
-    return one.shape == other.shape and torch.allclose(one, other.to(one), rtol=1e-6, atol=1e-8, equal_nan=True)
+    expected, actual = expected.detach().cpu(), actual.detach().cpu()
+    return expected.shape == actual.shape and torch.allclose(
+        expected, actual.to(expected), rtol=1e-6, atol=1e-8, equal_nan=True
+    )

@@ -29,18 +29,18 @@ _PASS = 6e-3  # seconds of overhead of another pass for streams of another lengt
 _SPEED = 1.5e10
 _BYTES = 3 << 30  # bytes that a batch of trials may take for one step
 _VALUES = 2  # every value kept for the backward pass has a gradient on the way
-_BESIDE = 16 << 20  # bytes a trial takes for its batches and for what the allocator does not give back
-_MOST = 64  # trials batched at a time
+_RESERVED_BYTES = 16 << 20  # bytes a trial takes for its batches and for what the allocator does not give back
+_LARGEST_GROUP = 64  # trials batched at a time
 _FEWEST = 3
 _SHORT = 10.0  # predicted seconds of a run that needs no checkpoint
 _WORTH = 1.5  # predicted gain from which trials are batched
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CostEstimate:
     """Estimate by the cost model for a group of trials that fit together."""
 
-    alone: float  # seconds of a step of one trial
+    alone_seconds: float  # seconds of a step of one trial
     overhead: float  # seconds of a batched step, however many trials it has
     work: float  # seconds of a batched step for each trial in it
     size: int  # the most trials at a time
@@ -52,7 +52,7 @@ class Estimate:
 
     def gain(self, trials: int) -> float:
         """Return how many times cheaper a group of `trials` trials is batched."""
-        return self.alone / self.batched(trials)
+        return self.alone_seconds / self.batched(trials)
 
 
 def obstacle(run: Run, suite: TaskSuite) -> str | None:
@@ -152,7 +152,7 @@ def _without_dropout(run: Run) -> str:
     return signature(run.model_copy(update={"spec": spec}))
 
 
-def estimate(run: Run, manifest: Manifest, trials: int, workers: int) -> Estimate:
+def estimate(run: Run, manifest: Manifest, trials: int, workers: int) -> CostEstimate:
     """Return what a step costs alone and batched, for `trials` trials like this one on `workers` workers."""
     suite = manifest.suite
     model, _ = build_model(run, suite)
@@ -172,12 +172,12 @@ def estimate(run: Run, manifest: Manifest, trials: int, workers: int) -> Estimat
     padded = lengths.padded(sizes, side_by_side)
 
     copies = 8 if gradients == 1 else 8 + len(suite.tasks)
-    per_trial = _VALUES * bytes_per_sample * width * padded + parameters * width * copies + _BESIDE
-    size = max(1, min(_MOST, share, int(_BYTES // per_trial)))
+    per_trial = _VALUES * bytes_per_sample * width * padded + parameters * width * copies + _RESERVED_BYTES
+    size = max(1, min(_LARGEST_GROUP, share, int(_BYTES // per_trial)))
 
     alone = _ALONE * (len(sizes) + gradients - 1) + 6 * work_per_sample * sum(sizes) / _SPEED
     overhead = _BATCHED * gradients + _PASS * (len(side_by_side) - 1)
-    return Estimate(alone, overhead, 6 * work_per_sample * padded / _SPEED, size, per_trial)
+    return CostEstimate(alone, overhead, 6 * work_per_sample * padded / _SPEED, size, per_trial)
 
 
 def multiplications(model: MultiTaskModule, tasks: Sequence[str]) -> int:
@@ -186,12 +186,12 @@ def multiplications(model: MultiTaskModule, tasks: Sequence[str]) -> int:
     return sum(p.numel() for p in used)
 
 
-def pass_in_samples(work: int, trials: int) -> float:
+def pass_in_samples(flops: int, trials: int) -> float:
     """Return the cost of another batched pass, in samples of one stream of all trials.
 
-    `work` is the number of multiplications of a sample.
+    `flops` is the number of multiplications of a sample.
     """
-    return _PASS * _SPEED / (6 * max(1, work) * trials)
+    return _PASS * _SPEED / (6 * max(1, flops) * trials)
 
 
 def _measure(model: MultiTaskModule, suite: TaskSuite) -> tuple[float, int]:
@@ -235,6 +235,6 @@ def pays_alone(run: Run, manifest: Manifest, steps: int) -> bool:
     return worth_it(cost, 1) and steps * cost.batched(1) < _SHORT
 
 
-def worth_it(found: Estimate, trials: int) -> bool:
+def worth_it(estimate: CostEstimate, trials: int) -> bool:
     """Return whether so many trials should be batched; with many tasks side by side even one alone may be."""
-    return found.gain(trials) >= _WORTH
+    return estimate.gain(trials) >= _WORTH

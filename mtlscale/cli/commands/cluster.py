@@ -108,7 +108,7 @@ def _follow(jobs: Jobs, job: str) -> None:
         except KeyboardInterrupt:
             bar.print(f"{job} goes on; mtlscale logs {job} --follow --address {jobs.url}")
             raise typer.Exit(130) from None
-    print(f"{job}: {_words(state)}", flush=True)
+    print(f"{job}: {_message(state)}", flush=True)
     if state.code == 127:
         print("the cluster has no mtlscale; install it there or submit --with-code")
     raise typer.Exit(state.code)
@@ -141,7 +141,7 @@ class _Bar:
         self._bar.update(self._task, completed=progress.epochs, total=progress.of_epochs, description=description)
 
 
-def _words(state: JobState) -> str:
+def _message(state: JobState) -> str:
     end_time = state.ended or time.time()
     duration = f" after {end_time - state.started:.0f} s" if state.started else ""
     code = "" if state.exit_code in (None, 0) else f", exit status {state.exit_code}"
@@ -166,14 +166,14 @@ def status(
     jobs = connect(address)
     if job is None:
         table = grid("job", "status", "started", "command", title=f"jobs of {jobs.url}")
-        for state in jobs.all():
+        for state in jobs.submitted():
             start_time = "" if state.started is None else datetime.fromtimestamp(state.started, UTC).strftime("%F %T")
-            table.add_row(state.job, _words(state), start_time, state.entrypoint)
+            table.add_row(state.job, _message(state), start_time, state.entrypoint)
         console_of().print(table)
         return
 
     state = jobs.state(job)
-    print(f"{job}: {_words(state)}\n  {state.entrypoint}")
+    print(f"{job}: {_message(state)}\n  {state.entrypoint}")
     reports = [progress for line in jobs.logs(job).splitlines() if (progress := JobProgress.read(line))]
 
     if reports:
@@ -181,11 +181,11 @@ def status(
 
 
 def _print_experiments(home: Path | None) -> None:
-    from mtlscale.execution.planning.status import standings
+    from mtlscale.execution.planning.status import experiment_statuses
     from mtlscale.records import Home
 
     results_home = Home.at(home)
-    snapshots = standings(results_home)
+    snapshots = experiment_statuses(results_home)
     if not snapshots:
         raise UserError(f"no experiments in {results_home.root}; name their --home, or a job with its --address")
 
@@ -194,7 +194,7 @@ def _print_experiments(home: Path | None) -> None:
     for snapshot in snapshots:
         table.add_row(
             snapshot.name,
-            *(str(n) for n in (snapshot.runs, snapshot.done, snapshot.failed, snapshot.diverged, snapshot.left)),
+            *(str(n) for n in (snapshot.runs, snapshot.done, snapshot.failed, snapshot.diverged, snapshot.remaining)),
             snapshot.last,
         )
     console_of().print(table)
@@ -222,7 +222,7 @@ def stop(job: JobArgument, address: AddressOption = None) -> None:
 
     jobs = connect(address)
     stopped = jobs.stop(job)
-    print(f"{job}: {'stopping' if stopped else _words(jobs.state(job))}")
+    print(f"{job}: {'stopping' if stopped else _message(jobs.state(job))}")
 
 
 def sync(

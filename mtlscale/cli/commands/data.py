@@ -25,7 +25,7 @@ from mtlscale.cli.options import (
     load_plugins,
 )
 from mtlscale.cli.output.grid import grid
-from mtlscale.cli.output.json_events import Lines
+from mtlscale.cli.output.json_events import JsonEvents
 from mtlscale.config import UserError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from mtlscale.data import Manifest
 
-MOST = 1000  # characters of a note that are shown
+MAX_LISTED = 1000  # characters of a note that are shown
 _SPLITS = ("train", "val", "test")
 
 
@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _DatasetRequest:
     """Data set to prepare."""
 
     dataset: str
@@ -82,13 +82,13 @@ def prepare(
     if engine not in ("auto", "ray", "local"):
         raise UserError(f"--engine {engine}: choose auto, ray or local")
     load_plugins(plugin)
-    datasets = list(_wanted(dataset, source, option or [], set_ or []))
+    datasets = list(_requests(dataset, source, option or [], set_ or []))
     results_home = home_of(home, storage)
     shared_storage = None if results_home.storage is None else Storage(results_home.storage)
     if shared_storage is not None:
         shared_storage.check()
 
-    console, lines, start = console_of(quiet=quiet or json), Lines(json), time.perf_counter()
+    console, lines, start = console_of(quiet=quiet or json), JsonEvents(json), time.perf_counter()
     for entry in datasets:
         started = time.perf_counter()
         with console.status(f"preparing {entry.dataset}"):
@@ -110,23 +110,23 @@ def prepare(
         console.print(f"{folder}  ({seconds:.1f} s)", soft_wrap=True, highlight=False)
         if quiet and not json:
             print(folder)
-    lines.tell("done", seconds=round(time.perf_counter() - start, 3), prepared=len(datasets))
+    lines.emit("done", seconds=round(time.perf_counter() - start, 3), prepared=len(datasets))
 
 
-def _wanted(name: str, source: Path | None, options: list[str], settings: list[str]) -> Iterator[_Wanted]:
+def _requests(name: str, source: Path | None, options: list[str], settings: list[str]) -> Iterator[_DatasetRequest]:
     """Yield the data set of this name, or those of an experiment."""
     from mtlscale.config import load_experiment, names, parse_override, shipped
 
     if name in names("datasets") or not (name in shipped() or Path(name).suffix in (".yaml", ".yml")):
         if settings:
             raise UserError(f"--set {settings[0]}: {name} is a data set; its options are --option KEY=VALUE")
-        yield _Wanted(name, dict(parse_override(text, "--option") for text in options), source)
+        yield _DatasetRequest(name, dict(parse_override(text, "--option") for text in options), source)
         return
 
     if options:
         raise UserError(f"--option {options[0]}: {name} is an experiment; its settings are --set KEY=VALUE")
     for dataset, seed in load_experiment(name, tuple(settings)).data().values():
-        yield _Wanted(dataset.name, asdict(dataset.build(seed)), source or dataset.source)
+        yield _DatasetRequest(dataset.name, asdict(dataset.build(seed)), source or dataset.source)
 
 
 def _print_manifest(console: Console, manifest: Manifest) -> None:
@@ -146,4 +146,6 @@ def _print_manifest(console: Console, manifest: Manifest) -> None:
 
     for key, value in manifest.notes.items():
         text = str(value)  # there may be thousands of features and of the values that scale them
-        console.print(f"{key}: {text if len(text) <= MOST else f'{text[:MOST]}…'}", soft_wrap=True, markup=False)
+        console.print(
+            f"{key}: {text if len(text) <= MAX_LISTED else f'{text[:MAX_LISTED]}…'}", soft_wrap=True, markup=False
+        )

@@ -39,7 +39,7 @@ def doctor(
     signs = {"ok": "[green]✓[/green]", "note": "[yellow]·[/yellow]", "bad": "[red]✗[/red]"}
     findings = examine(home_of(home), address, tracking_uri)
     for finding in findings:
-        table.add_row(signs[finding.level], *map(escape, (finding.what, finding.found, finding.mend)))
+        table.add_row(signs[finding.level], *map(escape, (finding.check, finding.result, finding.mend)))
     console_of().print(table)
 
     if any(finding.level == "bad" for finding in findings):
@@ -51,8 +51,8 @@ class Finding:
     """Result of a check: its level, what was checked, what was found, and how to mend it."""
 
     level: Literal["ok", "note", "bad"]
-    what: str
-    found: str
+    check: str
+    result: str
     mend: str = ""
 
 

@@ -21,7 +21,7 @@ from mtlscale.cli.output.key_listing import (
     metrics_as_json,
     show_keys,
 )
-from mtlscale.config import UserError
+from mtlscale.config import UserError, nearest
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mtlscale.config import Component, Knob
 
 _WIDE = 110  # columns from which details have columns of their own
-_OF = {"methods": ("architectures", "balancers", "objectives")}
+_KINDS = {"methods": ("architectures", "balancers", "objectives")}
 
 
 def register(app: typer.Typer) -> None:
@@ -54,11 +54,11 @@ def list_(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON list instead of tables")] = False,
 ) -> None:
     """Show what an experiment file can name: what it needs, what it costs, its knobs and their ranges."""
-    from mtlscale.config import shipped
+    from mtlscale.config import nearest, shipped
     from mtlscale.config.registry import components
 
     load_plugins(plugin)
-    kinds = _OF.get(what, (what,))
+    kinds = _KINDS.get(what, (what,))
     if what not in ("experiments", "metrics", "keys") and kinds[0] not in components.PACKAGES:
         choices = ["methods", "experiments", "metrics", "keys", *components.PACKAGES]
         raise UserError(f"mtlscale list {what}: {nearest(what, choices)}")
@@ -76,7 +76,7 @@ def list_(
         console.print(_metrics())
     else:
         for kind in kinds:
-            _kind(console, kind)
+            _print_kind(console, kind)
 
 
 def _print_json(what: str, kinds: tuple[str, ...], name: str | None) -> None:
@@ -106,7 +106,7 @@ def _experiments(console: Console, names: list[str]) -> None:
     console.print(table)
 
 
-def _kind(console: Console, kind: str) -> None:
+def _print_kind(console: Console, kind: str) -> None:
     """Print all components of a kind; if there is little room, their details stand below each other."""
     from rich.markup import escape
 
@@ -183,7 +183,7 @@ def _show(console: Console, what: str, kinds: tuple[str, ...], name: str) -> Non
 
         print(find_experiment(name).read_text(encoding="utf-8"), end="")
         return
-    from mtlscale.config import names, nearest
+    from mtlscale.config import names
 
     matching_kinds = [kind for kind in kinds if name in names(kind)]
     if not matching_kinds:

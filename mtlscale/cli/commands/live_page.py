@@ -20,7 +20,7 @@ from mtlscale.config import UserError
 
 if TYPE_CHECKING:
     from mtlscale.config import Experiment
-    from mtlscale.execution.planning.status import Standing
+    from mtlscale.execution.planning.status import ExperimentStatus
     from mtlscale.records import Home
 
 HOST = "127.0.0.1"
@@ -58,7 +58,7 @@ def watch(
     console = console_of()
     # Asked before the address is printed: CPython dies of the signal where Ctrl-C falls into the `exec` of a dataclass
     # that an import makes, although the exception is caught.
-    status = watched.said()
+    status = watched.status_line()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts it in the background takes it away
     with contextlib.suppress(KeyboardInterrupt), server:
         console.print(f"http://{HOST}:{server.server_port}/", soft_wrap=True, highlight=False)
@@ -73,7 +73,7 @@ class Watched:
     experiment: Experiment
     home: Home
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _made: tuple[str, str] | None = None  # mark of the results, and the page
+    _built: tuple[str, str] | None = None  # mark of the results, and the page
 
     def results(self) -> str:
         """Return a mark that changes with every run that ends; "none" before the first."""
@@ -91,7 +91,7 @@ class Watched:
 
         with self._lock:
             state = self.results()
-            if self._made is None or self._made[0] != state:
+            if self._built is None or self._built[0] != state:
                 records = () if state == "none" else records_of(self.experiment, self.home)
                 if records:
                     folder = self.home.experiment(self.experiment.name)
@@ -99,52 +99,52 @@ class Watched:
                 else:
                     name = self.experiment.name
                     text = rendered("waiting.html", title=f"{name} · mtlscale", name=name, live=state, waiting=True)
-                self._made = (state, text)
-            return self._made[1]
+                self._built = (state, text)
+            return self._built[1]
 
     def state(self) -> dict[str, Any]:
         """Return the state that the page requests every two seconds."""
-        snapshot = self._standing()
+        snapshot = self._status()
         return {
             "results": self.results(),
             "runs": snapshot.runs,
             "done": snapshot.done,
             "failed": snapshot.failed,
             "diverged": snapshot.diverged,
-            "left": snapshot.left,
+            "left": snapshot.remaining,
             "last": snapshot.last,
-            "said": self.said(snapshot),
+            "said": self.status_line(snapshot),
         }
 
-    def said(self, found: Standing | None = None) -> str:
+    def status_line(self, status: ExperimentStatus | None = None) -> str:
         """Return the status of the experiment in a line."""
         from mtlscale.records import holder_of
 
-        found = found or self._standing()
+        status = status or self._status()
         folder = self.home.experiment(self.experiment.name)
         holder, now = holder_of(folder), time.time()
-        if found.runs == 0:
-            if trials := _lines(self.home.trials(self.experiment.name)):
+        if status.runs == 0:
+            if trials := _count_lines(self.home.trials(self.experiment.name)):
                 return f"The search so far: {trials} trials."
             return "Nothing has been started yet; waiting." if holder is None else "Waiting for the first run."
 
-        parts = [f"{found.done} of {found.runs} runs done"]
-        problems = {"failed": found.failed, "diverged": found.diverged}
+        parts = [f"{status.done} of {status.runs} runs done"]
+        problems = {"failed": status.failed, "diverged": status.diverged}
         parts += [f"{count} {state}" for state, count in problems.items() if count]
-        parts += [f"{found.left} left"] if found.left else []
+        parts += [f"{status.remaining} left"] if status.remaining else []
 
-        if found.last:
-            parts.append(f"last ended {_span(now - datetime.fromisoformat(found.last).timestamp())} ago")
+        if status.last:
+            parts.append(f"last ended {_span(now - datetime.fromisoformat(status.last).timestamp())} ago")
         if holder is not None:
             parts.append(f"running for {_span(now - holder.since)}")
-        elif found.left:
+        elif status.remaining:
             parts.append("nobody runs it now; `mtlscale run` goes on")
         return f"{', '.join(parts)}."
 
-    def _standing(self) -> Standing:
-        from mtlscale.execution.planning.status import standing
+    def _status(self) -> ExperimentStatus:
+        from mtlscale.execution.planning.status import experiment_status
 
-        return standing(self.home, self.experiment.name)
+        return experiment_status(self.home, self.experiment.name)
 
 
 def serving(watched: Watched, port: int = 0) -> ThreadingHTTPServer:
@@ -193,7 +193,7 @@ def serving(watched: Watched, port: int = 0) -> ThreadingHTTPServer:
     return Server((HOST, port), Handler)
 
 
-def _lines(path: Path) -> int:
+def _count_lines(path: Path) -> int:
     try:
         with path.open("rb") as file:
             return sum(1 for _ in file)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mtlscale.inference import ExportedModel
-    from mtlscale.inference.predict import Told
+    from mtlscale.inference.predict import PredictionSummary
     from mtlscale.records import Metrics
 
 InputsArgument = Annotated[
@@ -157,14 +157,14 @@ def _measure(
     _print(console_of(stderr=output == "-"), model, folder, split, metrics, as_json)
 
 
-def _print_summary(summary: Told) -> None:
+def _print_summary(summary: PredictionSummary) -> None:
     """Print on standard error which inputs were left out or are unlike the training data, and how many there were."""
     console = console_of(stderr=True)
     for problem in summary.skipped[:20]:
         console.print(f"left out: {problem}", soft_wrap=True, highlight=False)
-    for line in summary.unfamiliar.lines(summary.count):
+    for line in summary.unfamiliar.warnings(summary.predicted):
         console.print(f"warning: {line}", soft_wrap=True, highlight=False, markup=False)
-    console.print(f"{summary.count} predicted, {len(summary.skipped)} left out", highlight=False)
+    console.print(f"{summary.predicted} predicted, {len(summary.skipped)} left out", highlight=False)
 
 
 def _print(console: Console, model: ExportedModel, folder: Path, split: str, metrics: Metrics, as_json: bool) -> None:

@@ -12,10 +12,10 @@ from mtlscale.cli.options import HomeOption, SetOption, console_of, home_of
 from mtlscale.config import UserError
 
 if TYPE_CHECKING:
-    from mtlscale.report.formats.formats import Shown
+    from mtlscale.report.formats.formats import DisplayedLeaderboard
     from mtlscale.report.results import Results
     from mtlscale.report.tables.leaderboard import Leaderboard
-    from mtlscale.report.tables.merge_experiments import Gathered
+    from mtlscale.report.tables.merge_experiments import MergedRecords
     from mtlscale.report.tables.sheets import Sheet
 
 PlacesArgument = Annotated[
@@ -103,9 +103,9 @@ def leaderboard(
     What does not compare (other data, tasks, metrics or splits) stands in tables of its own, with a note.
     """
     from mtlscale.execution.planning.result_sources import sources_of
-    from mtlscale.report.formats.formats import Shown, format_of
+    from mtlscale.report.formats.formats import DisplayedLeaderboard, format_of
     from mtlscale.report.stats.pairwise import pairwise as pairs
-    from mtlscale.report.tables.merge_experiments import Wanted, gather
+    from mtlscale.report.tables.merge_experiments import RunSelection, gather
     from mtlscale.report.tables.sheets import Sheet
 
     form = format_of(format, output)
@@ -116,7 +116,7 @@ def leaderboard(
 
     homes = [home_of(folder) for folder in home] if home else [home_of(None)]
     sources = sources_of(places, homes, tuple(set_ or ()), epochs=form in ("terminal", "html"))
-    selection = Wanted(
+    selection = RunSelection(
         methods=method or (),
         datasets=dataset or (),
         seeds=seed or (),
@@ -129,8 +129,8 @@ def leaderboard(
     names = list(dict.fromkeys(source.name for source in sources))
     board = gathered.leaderboard()
 
-    view = Shown(
-        gathered=gathered,
+    view = DisplayedLeaderboard(
+        merged=gathered,
         board=board,
         title=", ".join(names),
         overall=_overall(gathered, board, rope) if overall or (overall is None and form != "csv") else None,
@@ -149,38 +149,38 @@ def report(
         print(path)
 
 
-def _overall(gathered: Gathered, board: Leaderboard, rope: float | None) -> Sheet | None:
+def _overall(merged: MergedRecords, board: Leaderboard, rope: float | None) -> Sheet | None:
     """Return the table across data sets; None if there are no two of them, or no two rows."""
     from mtlscale.report.tables.sheets import Sheet
 
     across_datasets = board.overall() if rope is None else board.overall(rope)
     if across_datasets is None or len(across_datasets.rows) < 2:
         return None
-    separate = ", ".join(gathered.apart)
+    separate = ", ".join(merged.split_datasets)
     return Sheet.across(
         across_datasets,
         [f"tables of {separate} that are kept apart count as data sets of their own"] if separate else [],
     )
 
 
-def _print(shown: Shown, form: str, output: Path | None, wide: bool) -> None:
+def _print(board: DisplayedLeaderboard, form: str, output: Path | None, wide: bool) -> None:
     """Print into the file, or onto standard output."""
     from mtlscale.records import write_atomically
 
     if output is None and form == "terminal":
         console = console_of()
-        for part in shown.to_rich(wide=wide):
+        for part in board.to_rich(wide=wide):
             console.print(part)
         return
 
     if form == "terminal":
         console = console_of()
         with console.capture() as captured:
-            for part in shown.to_rich(wide=wide):
+            for part in board.to_rich(wide=wide):
                 console.print(part)
         text = captured.get()
     else:
-        text = shown.text(form)
+        text = board.text(form)
 
     if output is None:
         print(text, end="" if text.endswith("\n") else "\n")

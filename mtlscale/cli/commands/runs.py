@@ -27,7 +27,7 @@ from mtlscale.cli.options import (
     home_of,
     only,
 )
-from mtlscale.cli.output.json_events import Lines
+from mtlscale.cli.output.json_events import JsonEvents
 from mtlscale.cli.output.progress import observer_of
 from mtlscale.cli.output.terminal import print_results
 from mtlscale.config import UserError
@@ -97,7 +97,7 @@ def run(
         _dry(spec, home, storage, source, address, json=json, quiet=quiet)
         return
 
-    console, lines, started = console_of(quiet=json), Lines(json), time.perf_counter()
+    console, lines, started = console_of(quiet=json), JsonEvents(json), time.perf_counter()
     if fast:
         from mtlscale.cli.output.smoke_test import run_fast
 
@@ -114,14 +114,14 @@ def run(
             download=download,
             observer=observer,
             wait=wait,
-            whole=full_experiment if methods else None,
+            full_experiment=full_experiment if methods else None,
         )
 
     files = _print_outcome(console, results, results_home, quiet=quiet, json=json)
     seconds = time.perf_counter() - started
     if not quiet:
         console.print(f"{len(results.records)} runs, {seconds:.0f} s")
-    _done(lines, spec, results.records, seconds, files, "runs")
+    _report_end(lines, spec, results.records, seconds, files, "runs")
 
 
 def _print_outcome(console: Console, results: Results, home: Home, *, quiet: bool, json: bool) -> dict[str, Path]:
@@ -174,7 +174,7 @@ def sweep(
         _dry(spec, home, storage, source, address, json=json, quiet=quiet)
         return
 
-    console, lines, started = console_of(quiet=json), Lines(json), time.perf_counter()
+    console, lines, started = console_of(quiet=json), JsonEvents(json), time.perf_counter()
     results_home = home_of(home, storage)
     with _interruptible(), observer_of(console, spec, quiet=quiet, json=json) as observer:
         results = run_sweep(
@@ -190,7 +190,7 @@ def sweep(
     seconds = time.perf_counter() - started
     if not quiet:
         console.print(f"{len(trials)} trials, {seconds:.0f} s")
-    _done(lines, spec, trials, seconds, files, "trials")
+    _report_end(lines, spec, trials, seconds, files, "trials")
 
 
 def _dry(
@@ -213,21 +213,21 @@ def _dry(
         with console.status("estimating time and memory"):
             expected = forecasts(plan, results_home)
         if json:
-            Lines().tell("plan", **dry.as_json(plan, expected))
+            JsonEvents().emit("plan", **dry.as_json(plan, expected))
         else:
             dry.show(console, plan, expected)
 
 
-def _done(
-    lines: Lines, spec: Experiment, records: Sequence[RunRecord], seconds: float, files: dict[str, Path], what: str
+def _report_end(
+    lines: JsonEvents, spec: Experiment, records: Sequence[RunRecord], seconds: float, files: dict[str, Path], noun: str
 ) -> None:
     """Report the last event; exit status 1 if something failed, or every run but the floors diverged."""
     from mtlscale.report.tables.protocols import is_floor
 
     failed = sum(record.status == "failed" for record in records)
-    counts = {what: len(records), "failed": failed}
+    counts = {noun: len(records), "failed": failed}
     file_paths = {kind: str(path) for kind, path in files.items()}
-    lines.tell("done", experiment=spec.name, **counts, seconds=round(seconds, 3), files=file_paths)
+    lines.emit("done", experiment=spec.name, **counts, seconds=round(seconds, 3), files=file_paths)
     diverged = [record.status == "diverged" for record in records if not is_floor(record)]
     if failed or (diverged and all(diverged)):
         raise typer.Exit(1)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mtlscale.records import FoundRun, Home, RunRecord
-    from mtlscale.report.tables.reproduction import Again
+    from mtlscale.report.tables.reproduction import Reproduction
 
-_MOST = 20  # differences that are shown
+_MAX_LISTED = 20  # differences that are shown
 
 
 def register(app: typer.Typer) -> None:
@@ -81,7 +81,7 @@ def show(
         summary = {"run_id": found_run.run_id, **content, **locations, "mlflow": _link(results_home, found_run.run_id)}
         print(json_text.dumps(plain(summary), ensure_ascii=False))
     else:
-        _tell(console_of(), results_home, found_run)
+        _print_run(console_of(), results_home, found_run)
 
 
 def _list(home: Home, name: str, *, json: bool) -> None:
@@ -111,10 +111,10 @@ def _list(home: Home, name: str, *, json: bool) -> None:
     console.print(table)
 
 
-def _record(found: FoundRun) -> RunRecord:
-    if found.record is None:
-        raise UserError(f"run {found.run_id} has not come to an end; there is no record of it yet")
-    return found.record
+def _record(run: FoundRun) -> RunRecord:
+    if run.record is None:
+        raise UserError(f"run {run.run_id} has not come to an end; there is no record of it yet")
+    return run.record
 
 
 def _files(folder: Path) -> list[str]:
@@ -128,34 +128,34 @@ def _link(home: Home, run_id: str) -> str | None:
     return link(home.tracking_uri, run_id)
 
 
-def _tell(console: Console, home: Home, found: FoundRun) -> None:
+def _print_run(console: Console, home: Home, run: FoundRun) -> None:
     from mtlscale.cli.output import run_summary as story
 
     def line(text: str) -> None:
         console.print(text, soft_wrap=True, highlight=False, markup=False)
 
-    record = found.record
+    record = run.record
     if record is None:
-        line(f"run {found.run_id}: not ended yet")
+        line(f"run {run.run_id}: not ended yet")
     else:
         line(story.title(record))
-    if found.experiments:
-        line(f"of {', '.join(found.experiments)}")
+    if run.experiments:
+        line(f"of {', '.join(run.experiments)}")
 
     if record is not None:
-        for part in story.parts(record):
+        for part in story.summary_parts(record):
             if isinstance(part, str):
                 line(part)
             else:
                 console.print(part)
 
-    files = _files(found.folder)
+    files = _files(run.folder)
     if files:
-        line(f"files in {found.folder}: {', '.join(files)}")
-    if (found.folder / "error.txt").exists():
-        line(f"traceback: {found.folder / 'error.txt'}")
+        line(f"files in {run.folder}: {', '.join(files)}")
+    if (run.folder / "error.txt").exists():
+        line(f"traceback: {run.folder / 'error.txt'}")
 
-    address = _link(home, found.run_id)
+    address = _link(home, run.run_id)
     if address is not None:
         line(f"MLflow: mlflow ui --backend-store-uri {home.tracking_uri}, then http://127.0.0.1:5000/{address}")
 
@@ -214,50 +214,52 @@ def rerun(
         raise typer.Exit(1)
 
 
-def _compared(again: Again, folder: Path | None, notes: list[str]) -> dict[str, Any]:
+def _compared(reproduction: Reproduction, folder: Path | None, notes: list[str]) -> dict[str, Any]:
     return {
-        "run": again.before.run_id,
-        "same": again.same,
-        "compared": again.compared,
-        "differences": [vars(difference) for difference in again.differences],
-        "chosen_epoch": again.choice,
-        "parts_at": again.parts_at,
-        "surroundings": again.surroundings,
+        "run": reproduction.before.run_id,
+        "same": reproduction.same,
+        "compared": reproduction.compared,
+        "differences": [vars(difference) for difference in reproduction.differences],
+        "chosen_epoch": reproduction.choice,
+        "parts_at": reproduction.parts_at,
+        "surroundings": reproduction.surroundings,
         "notes": notes,
-        "seconds": again.after.seconds,
+        "seconds": reproduction.after.seconds,
         "folder": folder,
     }
 
 
-def _compare(console: Console, again: Again, folder: Path | None) -> None:
+def _compare(console: Console, reproduction: Reproduction, folder: Path | None) -> None:
     from rich.markup import escape
 
-    before, after = again.before, again.after
+    before, after = reproduction.before, reproduction.after
     run_name = f"{before.dataset} · {before.method} · seed {before.seed}"
-    for line in again.surroundings:
+    for line in reproduction.surroundings:
         console.print(line, soft_wrap=True, highlight=False, markup=False)
-    if again.same:
-        text = f"{run_name}: the same to the last digit, {again.compared} metrics, {after.seconds:.1f} s"
+    if reproduction.same:
+        text = f"{run_name}: the same to the last digit, {reproduction.compared} metrics, {after.seconds:.1f} s"
         console.print(text, soft_wrap=True, highlight=False)
         return
 
     if before.status != after.status:
         console.print(f"{run_name}: {before.status}, now {after.status}: {after.error}", soft_wrap=True, markup=False)
 
-    differences = again.differences
+    differences = reproduction.differences
     largest = sorted(differences, key=lambda one: -abs(one.after - one.before))
     headers = ("split", "task", "metric", "then", "now", "difference")
     table = grid(
-        *headers, title=f"{run_name}: {len(differences)} of {again.compared} metrics differ", right=headers[3:]
+        *headers, title=f"{run_name}: {len(differences)} of {reproduction.compared} metrics differ", right=headers[3:]
     )
-    for row in largest[:_MOST]:
+    for row in largest[:_MAX_LISTED]:
         numbers = (f"{row.before:.8g}", f"{row.after:.8g}", f"{row.after - row.before:+.2g}")
         table.add_row(row.place, escape(row.task), escape(row.metric), *numbers)
     if differences:
         console.print(table)
-    if len(differences) > _MOST:
-        console.print(f"and {len(differences) - _MOST} more that differ less; --json has all")
+    if len(differences) > _MAX_LISTED:
+        console.print(f"and {len(differences) - _MAX_LISTED} more that differ less; --json has all")
 
-    for line in filter(None, (again.choice, again.parts_at and f"training parts at {again.parts_at}")):
+    for line in filter(
+        None, (reproduction.choice, reproduction.parts_at and f"training parts at {reproduction.parts_at}")
+    ):
         console.print(line, highlight=False)
     console.print(f"the repetition is in {folder}", soft_wrap=True, highlight=False, markup=False)

@@ -49,7 +49,7 @@ def contribute(
 
     checked = write(spec, settings, home_of(home), folder, by=by.strip(), note=note.strip())
     size = sum(path.stat().st_size for path in folder.iterdir())
-    _say(f"{folder}: {len(checked.records)} runs, {size / 1000:,.0f} kB; look at it, then open a pull request")
+    _print(f"{folder}: {len(checked.records)} runs, {size / 1000:,.0f} kB; look at it, then open a pull request")
 
 
 def validate(
@@ -79,8 +79,8 @@ def validate(
     for checked in checked_folders:
         if checked.problems or checked.provenance is None:
             continue
-        _say(f"{checked.folder}: {_told(checked)}")
-        has_failed |= not _repeated(_chosen(checked, rerun, run or ()), tolerance, home_of(home), source)
+        _print(f"{checked.folder}: {_summary(checked)}")
+        has_failed |= not _repeated(_selected_runs(checked, rerun, run or ()), tolerance, home_of(home), source)
 
     unknown = set(run or ()) - {record.run_id for checked in checked_folders for record in checked.records}
     if unknown:
@@ -89,7 +89,7 @@ def validate(
         sys.exit(1)
 
 
-def _told(checked: Checked) -> str:
+def _summary(checked: Checked) -> str:
     assert checked.experiment is not None and checked.provenance is not None
     experiment, count = checked.experiment, len(checked.records)
     unfinished_count = sum(record.status != "finished" for record in checked.records)
@@ -101,7 +101,7 @@ def _told(checked: Checked) -> str:
     )
 
 
-def _chosen(checked: Checked, count: int, named: Sequence[str]) -> list[RunRecord]:
+def _selected_runs(checked: Checked, count: int, named: Sequence[str]) -> list[RunRecord]:
     """Return the named runs, and `count` others that nobody can predict: any change of the records draws anew."""
     assert checked.provenance is not None
     records_hash = checked.provenance.records
@@ -124,10 +124,10 @@ def _repeated(records: Sequence[RunRecord], tolerance: float, home: Home, source
         outcome = "the same to the last digit" if repetition.same else f"differs by {difference:.1e} in {location}"
         causes = "" if repetition.same or not repetition.surroundings else f" ({'; '.join(repetition.surroundings)})"
         verdict = "" if within_tolerance else f", more than {tolerance:g}"
-        _say(f"  {record.run_id} {record.dataset} · {record.method} · seed {record.seed}: {outcome}{verdict}{causes}")
+        _print(f"  {record.run_id} {record.dataset} · {record.method} · seed {record.seed}: {outcome}{verdict}{causes}")
 
     return all_same
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     console_of().print(text, soft_wrap=True, highlight=False, markup=False)

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mtlscale.config import Run
-    from mtlscale.execution.planning.dry_run import Sketch
+    from mtlscale.execution.planning.dry_run import DryRun
     from mtlscale.execution.planning.forecast import Forecast, Forecasts
     from mtlscale.execution.planning.plan import Plan, PlannedRun
 
 _STATES = ("done", "resume", "retry", "new")
 
 
-def show(console: Console, sketch: Sketch, found: Forecasts) -> None:
+def show(console: Console, sketch: DryRun, forecasts: Forecasts) -> None:
     """Print a dry run on a terminal."""
     if sketch.experiment.search is None:
         _runs(console, sketch)
@@ -32,12 +32,12 @@ def show(console: Console, sketch: Sketch, found: Forecasts) -> None:
         console.print(left_out(label, floors), highlight=False)
     for dataset, reason in sketch.why.items():
         console.print(f"{dataset}: {reason}; ids, sizes and steps are unknown until it is prepared", highlight=False)
-    _forecasts(console, found)
+    _forecasts(console, forecasts)
 
 
-def as_json(sketch: Sketch, found: Forecasts) -> dict[str, Any]:
+def as_json(sketch: DryRun, forecasts: Forecasts) -> dict[str, Any]:
     """Return a dry run as JSON, for programs."""
-    experiment, plan = sketch.experiment, sketch.known
+    experiment, plan = sketch.experiment, sketch.plan_on_data
     content: dict[str, Any] = {"experiment": experiment.name}
 
     if isinstance(plan, SweepPlan) or (plan is None and experiment.search is not None):
@@ -52,13 +52,19 @@ def as_json(sketch: Sketch, found: Forecasts) -> dict[str, Any]:
         content["samples"] = {name: manifest.counts for name, manifest in sketch.plan.manifests.items()}
         content["reading"] = dict(reading(sketch.plan))
     content["unknown"] = dict(sketch.why)
-    content["estimates"] = [vars(row) for row in found.rows]
-    return content | {"seconds": found.seconds, "complete": found.complete, "slots": found.slots}
+    content["estimates"] = [vars(row) for row in forecasts.rows]
+    return content | {"seconds": forecasts.seconds, "complete": forecasts.complete, "slots": forecasts.slots}
 
 
 def _run(planned: PlannedRun, plan: Plan) -> dict[str, Any]:
     run = planned.run
-    return {**_labels(run), "run": run.run_id, "steps": plan.steps(run), "state": planned.state, "like": planned.like}
+    return {
+        **_labels(run),
+        "run": run.run_id,
+        "steps": plan.steps(run),
+        "state": planned.state,
+        "like": planned.same_as,
+    }
 
 
 def _unknown(run: Run) -> dict[str, Any]:
@@ -69,8 +75,8 @@ def _labels(run: Run) -> dict[str, Any]:
     return {"dataset": run.dataset, "method": run.method, "seed": run.seed, "epochs": run.epochs}
 
 
-def _search(sketch: Sketch, base: Run) -> dict[str, Any]:
-    search, plan = sketch.experiment.search, sketch.known
+def _search(sketch: DryRun, base: Run) -> dict[str, Any]:
+    search, plan = sketch.experiment.search, sketch.plan_on_data
     assert search is not None
     trials, done_count = search.budget, 0
     if isinstance(plan, SweepPlan) and base in plan.bases:
@@ -82,7 +88,7 @@ def _search(sketch: Sketch, base: Run) -> dict[str, Any]:
     return {"dataset": base.dataset, "method": base.method, "trials": trials, "done": done_count, "searched": names}
 
 
-def _runs(console: Console, sketch: Sketch) -> None:
+def _runs(console: Console, sketch: DryRun) -> None:
     from rich.markup import escape
 
     plan = sketch.plan
@@ -126,13 +132,13 @@ def _sizes(plan: Plan) -> Iterator[str]:
         yield f"{name}: {text}"
 
 
-def _trials(console: Console, sketch: Sketch) -> None:
+def _trials(console: Console, sketch: DryRun) -> None:
     """Print the trials of a search: how many of each method, over what, and how they are executed."""
     from rich.markup import escape
 
     headers = ("dataset", "method", "trials", "done", "searched")
     table = grid(*headers, title=sketch.experiment.name, right=("trials", "done"))
-    plan = sketch.known
+    plan = sketch.plan_on_data
     for base in [*(plan.bases if isinstance(plan, SweepPlan) else ()), *sketch.unknown]:
         search = _search(sketch, base)
         names = ", ".join(path.rpartition(".")[2] for path in search["searched"])
@@ -147,20 +153,20 @@ def _trials(console: Console, sketch: Sketch) -> None:
 # -- what it will take -------------------------------------------------------------------------------------------------
 
 
-def _forecasts(console: Console, found: Forecasts) -> None:
+def _forecasts(console: Console, forecasts: Forecasts) -> None:
     """Print the forecasts; one line if nothing is known of any method."""
     from rich.markup import escape
 
-    if not found.rows:
+    if not forecasts.rows:
         return
-    if all(row.seconds is None and row.megabytes is None for row in found.rows):
+    if all(row.seconds is None and row.megabytes is None for row in forecasts.rows):
         console.print("time and memory: no estimate without data or runs like these that are over")
         return
 
     headers = ("dataset", "method", "runs", "parameters", "each", "memory", "from")
     table = grid(*headers, title="what is still to do will take about", right=headers[2:])
     reasons: dict[str, int] = {}
-    for row in found.rows:
+    for row in forecasts.rows:
         cells = (row.dataset, row.method, row.runs, _number(row.parameters), _time(row.seconds), _memory(row.megabytes))
         number = reasons.setdefault(_from(row), len(reasons) + 1) if _from(row) else ""
         table.add_row(*(escape(str(cell)) for cell in (*cells, number)))
@@ -168,9 +174,9 @@ def _forecasts(console: Console, found: Forecasts) -> None:
     for reason, number in reasons.items():
         console.print(f"{number}  {reason}", highlight=False, markup=False)
 
-    bound = "about" if found.complete else "more than"
-    total = f"{bound} {_time(found.seconds)}, {found.slots} at a time on this machine, none of them batched"
-    console.print(f"all together: {'unknown' if found.seconds is None else total}", highlight=False)
+    bound = "about" if forecasts.complete else "more than"
+    total = f"{bound} {_time(forecasts.seconds)}, {forecasts.slots} at a time on this machine, none of them batched"
+    console.print(f"all together: {'unknown' if forecasts.seconds is None else total}", highlight=False)
 
 
 def _from(row: Forecast) -> str:

@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from mtlscale.config import Run
     from mtlscale.data import Manifest
     from mtlscale.execution.planning.plan import Plan
-    from mtlscale.execution.planning.status import Standing
+    from mtlscale.execution.planning.status import ExperimentStatus
     from mtlscale.execution.tuning.sweep import SweepPlan
     from mtlscale.records import Epoch, RunRecord, Score
 
 
-class Lines:
+class JsonEvents:
     """Printer of events, or of nothing; as an observer it reports everything about an experiment."""
 
-    def __init__(self, wanted: bool = True) -> None:
-        self._wanted = wanted
+    def __init__(self, enabled: bool = True) -> None:
+        self._enabled = enabled
         self._started: set[str] = set()
 
-    def __enter__(self) -> Lines:
+    def __enter__(self) -> JsonEvents:
         return self
 
     def __exit__(self, *_: object) -> None: ...
 
-    def tell(self, event: str, **content: Any) -> None:
-        if self._wanted:
+    def emit(self, event: str, **content: Any) -> None:
+        if self._enabled:
             timestamp = datetime.now(UTC).isoformat(timespec="milliseconds")
             # One write per line: MLflow's thread prints, too.
             sys.stdout.write(json.dumps({"event": event, "time": timestamp, **plain(content)}) + "\n")
@@ -46,28 +46,28 @@ class Lines:
             manifest = read_manifest(folder)
 
         counts, timing = manifest.counts, {} if seconds is None else {"seconds": round(seconds, 3)}
-        self.tell(
+        self.emit(
             "prepared", dataset=dataset, folder=str(folder), fingerprint=manifest.fingerprint, samples=counts, **timing
         )
 
-    def watching(self, standing: Standing) -> None:
-        self.tell("watching", experiment=standing.name, runs=standing.runs, done=standing.done)
+    def watching(self, status: ExperimentStatus) -> None:
+        self.emit("watching", experiment=status.name, runs=status.runs, done=status.done)
 
     def searching(self, plan: SweepPlan, slots: int) -> None:
         done_count = len(plan.records())
-        self.tell("searching", experiment=plan.plan.experiment.name, trials=plan.total, done=done_count, slots=slots)
+        self.emit("searching", experiment=plan.plan.experiment.name, trials=plan.total, done=done_count, slots=slots)
 
     def planned(self, plan: Plan, slots: int) -> None:
         done_count = plan.distinct - len(plan.todo)
-        self.tell("planned", experiment=plan.experiment.name, runs=plan.distinct, done=done_count, slots=slots)
+        self.emit("planned", experiment=plan.experiment.name, runs=plan.distinct, done=done_count, slots=slots)
 
     def advanced(self, run: Run, epoch: int) -> None:
-        self._begun(run)
-        self.tell("advanced", **_labels(run), epochs=epoch, of=run.epochs)
+        self._report_started(run)
+        self.emit("advanced", **_labels(run), epochs=epoch, of=run.epochs)
 
     def epoch(self, run: Run, epoch: Epoch) -> None:
-        self._begun(run)
-        self.tell(
+        self._report_started(run)
+        self.emit(
             "epoch",
             **_labels(run),
             phase=epoch.phase,
@@ -80,9 +80,9 @@ class Lines:
         )
 
     def trial(self, run: Run, record: RunRecord, score: Score | None) -> None:
-        self._begun(run)
+        self._report_started(run)
         value = None if score is None else score[0]
-        self.tell(
+        self.emit(
             "trial",
             **_labels(run),
             status=record.status,
@@ -93,11 +93,11 @@ class Lines:
         )
 
     def finished(self, run: Run, record: RunRecord) -> None:
-        self._begun(run)
+        self._report_started(run)
         if record.status == "failed":
-            self.tell("failed", **_labels(run), error=record.error)
+            self.emit("failed", **_labels(run), error=record.error)
             return
-        self.tell(
+        self.emit(
             "finished",
             **_labels(run),
             status=record.status,
@@ -108,13 +108,13 @@ class Lines:
         )
 
     def note(self, text: str) -> None:
-        self.tell("note", text=text)
+        self.emit("note", text=text)
 
-    def _begun(self, run: Run) -> None:
+    def _report_started(self, run: Run) -> None:
         """Report a run as started when its first epoch is over: it says nothing before that."""
         if run.run_id not in self._started:
             self._started.add(run.run_id)
-            self.tell("started", **_labels(run))
+            self.emit("started", **_labels(run))
 
 
 def _labels(run: Run) -> dict[str, Any]:

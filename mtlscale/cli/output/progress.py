@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
 
-    from mtlscale.cli.output.json_events import Lines
+    from mtlscale.cli.output.json_events import JsonEvents
     from mtlscale.config import Experiment, Run
     from mtlscale.execution.planning.plan import Plan
-    from mtlscale.execution.planning.status import Standing
+    from mtlscale.execution.planning.status import ExperimentStatus
     from mtlscale.execution.tuning.sweep import SweepPlan
     from mtlscale.records import Epoch, RunRecord, Score
 
@@ -39,8 +39,8 @@ class ExperimentBar:
         self._task: TaskID | None = None
         self._left: dict[str, int] = {}
         self._done = self._runs = 0
-        self._told = float("-inf")
-        self._what = "runs"
+        self._last_line = float("-inf")
+        self._noun = "runs"
         self._log = None if console.is_terminal else EpochLog()
 
     def __enter__(self) -> ExperimentBar:
@@ -52,8 +52,8 @@ class ExperimentBar:
         self._status.stop()
         self._bar.stop()
 
-    def watching(self, standing: Standing) -> None:
-        self._status.update(f"{self._name}: {standing.done} of {standing.runs} runs are done")
+    def watching(self, status: ExperimentStatus) -> None:
+        self._status.update(f"{self._name}: {status.done} of {status.runs} runs are done")
 
     def prepared(self, dataset: str, folder: Path) -> None:
         self._status.update("starting Ray")
@@ -74,7 +74,7 @@ class ExperimentBar:
 
         epochs = {(base.dataset, base.method): base.epochs for base in plan.bases}
         self._left = {p.run.run_id: p.run.epochs for p in plan.plan.todo}
-        self._done, self._runs, self._what = done_count, plan.total, "trials"
+        self._done, self._runs, self._noun = done_count, plan.total, "trials"
         unplanned = plan.total - done_count - len(self._left)
         total = sum(self._left.values()) + unplanned * (sum(epochs.values()) // len(epochs))
 
@@ -92,22 +92,24 @@ class ExperimentBar:
         self._advance(run, run.epochs - epoch)
 
     def trial(self, run: Run, record: RunRecord, score: Score | None) -> None:
-        from mtlscale.report.sweeps.search_study import words
+        from mtlscale.report.sweeps.search_study import settings_text
 
         self._done += 1
         self._advance(run, 0)
         name = f"  {run.dataset} · {run.method}"
         if record.status == "failed":
-            self._console.print(f"{name}  [red]failed[/red] with {words(run.trial)}: {record.error}", highlight=False)
+            self._console.print(
+                f"{name}  [red]failed[/red] with {settings_text(run.trial)}: {record.error}", highlight=False
+            )
         elif score is not None and self._is_best(record, score):
-            self._console.print(f"{name}  best so far {score[0]:8.4g}  {words(run.trial)}", highlight=False)
+            self._console.print(f"{name}  best so far {score[0]:8.4g}  {settings_text(run.trial)}", highlight=False)
 
     def planned(self, plan: Plan, slots: int) -> None:
         self._status.stop()
         if self._task is not None:
             self._bar.remove_task(self._task)
 
-        self._done, self._what = 0, "runs"
+        self._done, self._noun = 0, "runs"
         done_count = plan.distinct - len(plan.todo)
         if done_count:
             self._console.print(f"{done_count} of {plan.distinct} runs are done already")
@@ -121,22 +123,22 @@ class ExperimentBar:
         self._bar.start()
 
     def _label(self) -> str:
-        return f"{self._name} {self._done}/{self._runs} {self._what}"
+        return f"{self._name} {self._done}/{self._runs} {self._noun}"
 
-    def _advance(self, run: Run, left: int) -> None:
+    def _advance(self, run: Run, remaining: int) -> None:
         previous = self._left.get(run.run_id, run.epochs)
-        self._left[run.run_id] = left
+        self._left[run.run_id] = remaining
         assert self._task is not None  # `planned` or `searching` came first
-        self._bar.update(self._task, advance=max(0, previous - left), description=self._label())
-        self._tell()
+        self._bar.update(self._task, advance=max(0, previous - remaining), description=self._label())
+        self._print_line()
 
-    def _tell(self) -> None:
+    def _print_line(self) -> None:
         """Print the bar as a line in a job, for whoever follows its log."""
         now = time.monotonic()
-        if os.environ.get("MTLSCALE_PROGRESS") == "lines" and now - self._told >= _TELL_SECONDS:
+        if os.environ.get("MTLSCALE_PROGRESS") == "lines" and now - self._last_line >= _TELL_SECONDS:
             from mtlscale.execution.job_progress import JobProgress
 
-            self._told = now
+            self._last_line = now
             task = self._bar.tasks[-1]
             print(JobProgress(int(task.completed), int(task.total or 0), self._done, self._runs), flush=True)
 
@@ -149,7 +151,7 @@ class ExperimentBar:
         self._done += 1
         self._advance(run, 0)
         if record.status == "finished":
-            text = f"{figures(record)}  {record.seconds:6.1f} s"
+            text = f"{result_text(record)}  {record.seconds:6.1f} s"
         else:
             text = f"[red]{record.status}[/red]: {record.error}"
         self._console.print(f"  {run.dataset} · {run.method} · seed {run.seed}  {text}", highlight=False)
@@ -194,7 +196,7 @@ def _validation(epoch: Epoch) -> list[str]:
     return [f"{task} {name} {value:.4g}" for task, (name, value) in list(first_metrics.items())[:_MOST_TASKS]]
 
 
-def figures(record: RunRecord) -> str:
+def result_text(record: RunRecord) -> str:
     """Return a run's result on test: the mean over tasks of a shared metric, else the first tasks' metrics."""
     test = record.metrics["test"]
     values = {task: test[task][metric] for task, metric in record.main_metrics.items() if task in test}
@@ -213,7 +215,7 @@ class Quiet:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def watching(self, standing: Standing) -> None: ...
+    def watching(self, status: ExperimentStatus) -> None: ...
     def prepared(self, dataset: str, folder: Path) -> None: ...
     def searching(self, plan: SweepPlan, slots: int) -> None: ...
     def advanced(self, run: Run, epoch: int) -> None: ...
@@ -229,10 +231,12 @@ class Quiet:
             print(f"{run.dataset} · {run.method} · seed {run.seed}: {record.status}: {record.error}", file=sys.stderr)
 
 
-def observer_of(console: Console, experiment: Experiment, *, quiet: bool, json: bool) -> ExperimentBar | Quiet | Lines:
+def observer_of(
+    console: Console, experiment: Experiment, *, quiet: bool, json: bool
+) -> ExperimentBar | Quiet | JsonEvents:
     """Return the observer that the options ask for: a bar, errors alone, or one JSON object per line."""
-    from mtlscale.cli.output.json_events import Lines
+    from mtlscale.cli.output.json_events import JsonEvents
 
     if json:
-        return Lines()
+        return JsonEvents()
     return Quiet() if quiet else ExperimentBar(console, experiment)

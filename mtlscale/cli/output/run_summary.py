@@ -26,7 +26,7 @@ def title(record: RunRecord) -> str:
     return f"run {record.run_id}: {record.dataset} · {record.method} · seed {record.seed}, {record.status}"
 
 
-def parts(record: RunRecord) -> Iterator[RenderableType]:
+def summary_parts(record: RunRecord) -> Iterator[RenderableType]:
     """Yield lines and tables, from what the run is to what it took."""
     if record.error is not None:
         yield f"cause: {record.error}"
@@ -36,8 +36,8 @@ def parts(record: RunRecord) -> Iterator[RenderableType]:
     yield from _epochs(record)
     if record.metrics:
         yield _metrics(record)
-        if _rows(record) > _MOST_ROWS:
-            yield f"and {_rows(record) - _MOST_ROWS} more; --json has all"
+        if _metric_count(record) > _MOST_ROWS:
+            yield f"and {_metric_count(record) - _MOST_ROWS} more; --json has all"
     yield from _cost(record)
 
 
@@ -102,7 +102,7 @@ def _epochs(record: RunRecord) -> Iterator[RenderableType]:
             yield f"  {name:<{width}}  {sparkline(values)}  {values[0]:.4g} to {values[-1]:.4g}"
 
     table = grid("epoch", *lines, "seconds", right=("epoch", *lines, "seconds"))
-    for epoch in _chosen(record):
+    for epoch in _shown_epochs(record):
         mark = f"{epoch.phase} {epoch.epoch}".strip()
         last = epoch.phase == epochs[-1].phase
         mark += " (chosen)" if last and epoch.epoch == record.chosen_epoch else ""
@@ -116,7 +116,7 @@ def _epochs(record: RunRecord) -> Iterator[RenderableType]:
         yield f"each task chose its own epoch: {', '.join(chosen[:12])}{remainder}"
 
 
-def _chosen(record: RunRecord) -> list[Epoch]:
+def _shown_epochs(record: RunRecord) -> list[Epoch]:
     """Return the first, the last and the chosen epoch, and some between."""
     epochs, count = record.epochs, len(record.epochs)
     positions = {round(index * (count - 1) / max(1, _MOST_EPOCHS - 1)) for index in range(_MOST_EPOCHS)}
@@ -137,7 +137,7 @@ def _mean(values: Any) -> float:
 # -- what came of it ---------------------------------------------------------------------------------------------------
 
 
-def _rows(record: RunRecord) -> int:
+def _metric_count(record: RunRecord) -> int:
     return len(
         {
             (task, name)

@@ -11,7 +11,7 @@ import typer
 
 from mtlscale.cli.options import console_of
 from mtlscale.cli.output.grid import grid
-from mtlscale.cli.output.json_events import Lines
+from mtlscale.cli.output.json_events import JsonEvents
 from mtlscale.cli.output.progress import observer_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def run_fast(
     seconds = time.perf_counter() - started
     if not quiet:
         console.print(f"{len(records) - failed} of {len(records)} work, {seconds:.0f} s; nothing of it was kept")
-    Lines(json).tell(
+    JsonEvents(json).emit(
         "done", experiment=spec.name, runs=len(records), failed=failed, seconds=round(seconds, 3), files={}
     )
     if failed:

@@ -25,7 +25,7 @@ from mtlscale.config.experiment.models import (
 )
 from mtlscale.config.registry.components import component
 from mtlscale.config.registry.nearest import nearest
-from mtlscale.config.run.run import Frame, Run
+from mtlscale.config.run.run import Run, RunIdTemplate
 from mtlscale.config.run.run_parts import Parts, as_json
 from mtlscale.config.search.search_space import Knobs, SearchSpec
 from mtlscale.config.search.trials import check, check_space, space_of
@@ -187,7 +187,7 @@ class Experiment(Model):
             for method in self.methods_of(dataset):
                 parts = self._parts(dataset, method)
                 plain = parts.plain()
-                frame = Frame.of(plain)
+                frame = RunIdTemplate.of(plain)
 
                 for seed, (prepared, pipeline) in data.items():
                     yield Run.of_parts(

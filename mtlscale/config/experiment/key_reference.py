@@ -66,7 +66,7 @@ class Section:
     @property
     def of_components(self) -> bool:
         """Return whether these are the keys of a component, in any section."""
-        return self.path == _place(ComponentSpec)
+        return self.path == _section_path(ComponentSpec)
 
 
 @functools.cache
@@ -91,10 +91,10 @@ def _value(field: FieldInfo) -> str:
         for name, sign in _BOUNDS.items()
         if getattr(bound, name, None) is not None
     ]
-    return " ".join([_kind(field.annotation), ", ".join(limits)]).strip()
+    return " ".join([_type_text(field.annotation), ", ".join(limits)]).strip()
 
 
-def _kind(annotation: Any) -> str:
+def _type_text(annotation: Any) -> str:
     origin, parts = get_origin(annotation), get_args(annotation)
     if annotation in _PLAIN:
         return _PLAIN[annotation]
@@ -102,19 +102,19 @@ def _kind(annotation: Any) -> str:
     if origin is Literal:
         return ", ".join(f"`{part}`" for part in parts)
     if origin in (Union, types.UnionType):
-        return " or ".join(_kind(part) for part in parts if part is not type(None))
+        return " or ".join(_type_text(part) for part in parts if part is not type(None))
 
     if origin is tuple:
-        return f"list of {_kind(parts[0])}"
+        return f"list of {_type_text(parts[0])}"
     if origin is dict:
-        return "mapping" if parts[1] is Any else f"{_kind(parts[0])} → {_kind(parts[1])}"
+        return "mapping" if parts[1] is Any else f"{_type_text(parts[0])} → {_type_text(parts[1])}"
 
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return "component" if annotation is ComponentSpec else f"[`{_place(annotation)}`]"
+        return "component" if annotation is ComponentSpec else f"[`{_section_path(annotation)}`]"
     return "path" if annotation.__name__ == "Path" else f"`{annotation}`"
 
 
-def _place(model: type[BaseModel]) -> str:
+def _section_path(model: type[BaseModel]) -> str:
     return next(path for path, section in sections(Experiment) if section is model)
 
 
@@ -132,16 +132,16 @@ def _default(field: FieldInfo, meaning: str) -> str:
         return "as below"
     if isinstance(value, dict):
         return "; ".join(f"`{name}`: {_range(dimension)}" for name, dimension in value.items())
-    return f"`{written(value)}`"
+    return f"`{format_value(value)}`"
 
 
 def _range(dimension: Any) -> str:
     if dimension.choices is not None:
-        return f"`{written(dimension.choices)}`"
+        return f"`{format_value(dimension.choices)}`"
     return f"{dimension.low:g} to {dimension.high:g}, {dimension.scale}"
 
 
-def written(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value as an experiment file writes it."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 

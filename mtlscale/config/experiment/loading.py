@@ -57,7 +57,7 @@ def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experi
         UserError: With the line of an unknown key, or of a value that does not fit.
     """
     file = find_experiment(str(path))
-    data, root = _read(file, overrides)
+    data, root = _read_settings(file, overrides)
     data.setdefault("name", file.stem)
 
     plugin_names = data.get("plugins") or ()
@@ -69,7 +69,7 @@ def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experi
     data["plugins"] = plugins
 
     for file_setting in files.named(data):
-        file_setting.options[file_setting.key] = str(file_setting.found(file.parent))
+        file_setting.options[file_setting.key] = str(file_setting.resolve(file.parent))
     if isinstance(data.get("published"), str):
         data["published"] = file.parent / data["published"]
         if not is_file(data["published"]):
@@ -78,7 +78,7 @@ def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experi
     try:
         experiment = Experiment.model_validate(data)
     except ValidationError as error:
-        origin = _place(file, root, overrides, first_problem(error)["loc"])
+        origin = _origin_of(file, root, overrides, first_problem(error)["loc"])
         raise UserError(f"{origin}: {describe(error, Experiment)}") from None
 
     experiment.validate_components()
@@ -86,7 +86,7 @@ def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experi
     return experiment.model_copy(update={"datasets": datasets})
 
 
-def _place(file: Path, root: Any, overrides: tuple[str, ...], location: tuple[int | str, ...]) -> str:
+def _origin_of(file: Path, root: Any, overrides: tuple[str, ...], location: tuple[int | str, ...]) -> str:
     """Return the origin of a wrong value: the last `--set` that wrote it, else the line of the file."""
     parts = [str(part) for part in location]
     for override in reversed(overrides):
@@ -117,10 +117,10 @@ def read_settings(file: Path, overrides: tuple[str, ...] = ()) -> dict[str, Any]
     Raises:
         UserError: If the file is no YAML mapping.
     """
-    return _read(file, overrides)[0]
+    return _read_settings(file, overrides)[0]
 
 
-def _read(file: Path, overrides: tuple[str, ...]) -> tuple[dict[str, Any], Any]:
+def _read_settings(file: Path, overrides: tuple[str, ...]) -> tuple[dict[str, Any], Any]:
     """Return the settings, and the root of the file's YAML nodes."""
     data, root = parse(read_text(file), file)
     if not isinstance(data, dict):

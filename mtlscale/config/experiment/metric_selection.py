@@ -55,11 +55,11 @@ def fingerprint_with(fingerprint: str, names: Iterable[str]) -> str:
         return data_fingerprint
 
     former_hashes = {name: components.FORMER_HASHES.get(digest, digest) for name, digest in hashes.items()}
-    components.FORMER_HASHES[_together(hashes)] = _together(former_hashes)
-    return f"{data_fingerprint}+{_together(hashes)}"
+    components.FORMER_HASHES[_combined_hash(hashes)] = _combined_hash(former_hashes)
+    return f"{data_fingerprint}+{_combined_hash(hashes)}"
 
 
-def _together(hashes: Mapping[str, str]) -> str:
+def _combined_hash(hashes: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()[:16]
 
 

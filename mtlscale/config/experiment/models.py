@@ -38,7 +38,7 @@ _SHARE = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 _ONE, _MANY = TypeAdapter(_SHARE), TypeAdapter(dict[str, _SHARE])
 
 
-def _share(value: Any) -> float | dict[str, float]:
+def _check_fraction(value: Any) -> float | dict[str, float]:
     """Validate one share or a mapping of shares.
 
     The branch is chosen by hand: for a union pydantic names both alternatives if one is wrong.
@@ -105,7 +105,7 @@ class DatasetSpec(Model):
     source: str | None = None  # its raw data, relative to the experiment file; --source comes before it
     tasks: tuple[str, ...] | None = Field(None, min_length=1)  # of the prepared ones, those that are trained
     # Share of the training samples, or of those of some tasks; a larger one adds to a smaller one's.
-    train: Annotated[float | dict[str, float], PlainValidator(_share)] = 1.0
+    train: Annotated[float | dict[str, float], PlainValidator(_check_fraction)] = 1.0
     noise: LabelNoise | None = None  # in training labels
     evaluation: EvaluationSpec | None = None  # what else is measured of what was trained
     splits: int = Field(1, ge=1)  # random splits: the run of seed s has split s modulo this, as the option `split`

@@ -272,7 +272,7 @@ def build(kind: str, name: str, options: dict[str, Any] | None = None, where: st
             expected = "file" if spec.file is True else "folder"
             raise UserError(f"{where or name}: {key} = {value!r} should be the path of a {expected}")
         try:
-            options[key] = fitted(value, _told(types[key]), default)
+            options[key] = fitted(value, _annotation_text(types[key]), default)
         except ValueError as error:
             raise UserError(f"{where or name}: {key} = {value!r} {error}") from None
     try:
@@ -286,7 +286,7 @@ def build(kind: str, name: str, options: dict[str, Any] | None = None, where: st
         raise user_error from error
 
 
-def _told(annotation: Any) -> str:
+def _annotation_text(annotation: Any) -> str:
     """Return a field's type as it is written."""
     return annotation.__name__ if type(annotation) is type else str(annotation)
 
@@ -301,10 +301,10 @@ def plugin_error(cls: type[Component], error: BaseException) -> UserError | None
         return None
     path = Path(str(sys.modules[cls.__module__].__file__))
     kind = str(getattr(cls, "kind", ""))[:-1]
-    return UserError(f"{_place(path, error)}: {kind} {cls.name}: {_first_line(error)}; mend the plugin")
+    return UserError(f"{_error_location(path, error)}: {kind} {cls.name}: {_first_line(error)}; mend the plugin")
 
 
-def _place(path: Path, error: BaseException) -> str:
+def _error_location(path: Path, error: BaseException) -> str:
     """Return the file, with the line where an error arose if it is known."""
     names = (str(path), str(path.absolute()))
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename in names]
@@ -438,7 +438,7 @@ def _imported(name: str, path: Path) -> ModuleType:
         sys.modules.pop(name)
         if previous_module is not None:
             sys.modules[name] = previous_module
-        raise UserError(f"plugin {_place(path, error)} cannot be imported: {_first_line(error)}") from error
+        raise UserError(f"plugin {_error_location(path, error)} cannot be imported: {_first_line(error)}") from error
     return module
 
 

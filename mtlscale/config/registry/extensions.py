@@ -47,8 +47,8 @@ def families() -> list[str]:
 @functools.cache
 def _declared() -> tuple[dict[str, list[str]], ...]:
     """Return what every family and installed package declares."""
-    own = (importlib.import_module(f"{FAMILIES}.{name}.extension") for name in families())
-    return tuple(_checked(module.__name__, getattr(module, "EXTENDS", {})) for module in (*own, *modules()))
+    family_modules = (importlib.import_module(f"{FAMILIES}.{name}.extension") for name in families())
+    return tuple(_checked(module.__name__, getattr(module, "EXTENDS", {})) for module in (*family_modules, *modules()))
 
 
 def _checked(module: str, extends: Any) -> dict[str, list[str]]:
@@ -90,8 +90,8 @@ def shipped_modules(package: str, folder: str) -> Iterator[str]:
     for family in families():
         rooms[f"{FAMILIES}.{family}.{folder}"] = _folder_of(FAMILIES) / family / folder
 
-    for room, place in sorted(rooms.items()):
-        yield from (f"{room}.{file.stem}" for file in sorted(place.glob("[!_]*.py")))
+    for room, room_folder in sorted(rooms.items()):
+        yield from (f"{room}.{file.stem}" for file in sorted(room_folder.glob("[!_]*.py")))
 
 
 @functools.cache

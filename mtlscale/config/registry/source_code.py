@@ -15,7 +15,7 @@ def code_hash(source: bytes) -> str:
     Raises:
         SyntaxError: If the source is no Python.
     """
-    return _digest("".join(_written(ast.parse(source))).encode())
+    return _digest("".join(_tree_text(ast.parse(source))).encode())
 
 
 def bytes_hash(source: bytes) -> str:
@@ -27,7 +27,7 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _written(node: object) -> Iterator[str]:
+def _tree_text(node: object) -> Iterator[str]:
     """Write a tree as text, without positions.
 
     Empty fields are left out: a later Python adds some to the nodes that it parses, and ids must not depend on which
@@ -40,13 +40,13 @@ def _written(node: object) -> Iterator[str]:
                 value = _without_docstring(value)
             if value is not None and value != []:
                 yield f"{name}="
-                yield from _written(value)
+                yield from _tree_text(value)
                 yield ","
         yield ")"
     elif isinstance(node, list):
         yield "["
         for item in node:
-            yield from _written(item)
+            yield from _tree_text(item)
             yield ","
         yield "]"
     else:

@@ -1,1 +1,1 @@
-"""One run: its settings, its built components and its id."""
+"""The run: its settings, its built components and its id."""

@@ -37,7 +37,7 @@ def no_result(training: Mapping[str, Any]) -> frozenset[str]:
 _DERIVED = ("parts", "frame")  # computed from a run's spec, kept beside it in this process
 
 
-class Frame:
+class RunIdTemplate:
     """The text whose hash is the run id, with gaps for data set, seed and data.
 
     It is the same for all seeds of a method.
@@ -47,7 +47,7 @@ class Frame:
         self._before, self._between, self._after = before, between, after
 
     @classmethod
-    def of(cls, spec: Mapping[str, Any]) -> Frame:
+    def of(cls, spec: Mapping[str, Any]) -> RunIdTemplate:
         training, parts = spec["training"], ("architecture", "balancer", "objective", "encoder", "dropout")
         left_out = no_result(training)
         content = {
@@ -112,8 +112,8 @@ class Run(Model):
     @property
     def _identity(self) -> str:
         """The text that the run id is the hash of."""
-        cached_frame: Frame | None = self.__dict__.get("frame")
-        frame = Frame.of(self.spec) if cached_frame is None else cached_frame
+        cached_frame: RunIdTemplate | None = self.__dict__.get("frame")
+        frame = RunIdTemplate.of(self.spec) if cached_frame is None else cached_frame
         return frame.text(self.spec["dataset"], self.spec["seed"], self.fingerprint)
 
     @cached_property
@@ -122,7 +122,7 @@ class Run(Model):
         return Parts.of(self.spec, self.method)
 
     @classmethod
-    def of_parts(cls, parts: Parts, frame: Frame | None = None, **fields: Any) -> Run:
+    def of_parts(cls, parts: Parts, frame: RunIdTemplate | None = None, **fields: Any) -> Run:
         """Make a run whose parts are built already.
 
         Runs that differ only in data set and seed share the parts and the frame.

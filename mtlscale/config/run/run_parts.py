@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mtlscale.config.experiment.models import TrainingSpec
-from mtlscale.config.named_files import known
+from mtlscale.config.named_files import with_content_hash
 from mtlscale.config.registry import components
 
 IDENTITY = ("name", "results_version", "plugin")  # entries of a component's settings that are no knobs
@@ -76,7 +76,7 @@ def settings(component: Any) -> dict[str, Any]:
     """
     cls = type(component)
     values = {knob: (getattr(component, knob), spec) for knob, (_, spec) in cls.knobs().items()}
-    knobs = {knob: known(value) if spec.file else value for knob, (value, spec) in values.items()}
+    knobs = {knob: with_content_hash(value) if spec.file else value for knob, (value, spec) in values.items()}
     source = components.source_hash(cls)
     return {"name": cls.name, "results_version": cls.results_version, **({"plugin": source} if source else {}), **knobs}
 

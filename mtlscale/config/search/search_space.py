@@ -77,12 +77,12 @@ class Dimension(Model):
             return cls.model_validate({"low": search[0], "high": search[1], "scale": search[2]})
         return cls.model_validate(list(search))
 
-    def at(self, unit: float, whole: bool = False) -> Any:
+    def at(self, unit: float, as_integer: bool = False) -> Any:
         """Return the value at a position of the range, to six digits.
 
         Args:
             unit: The position in [0, 1).
-            whole: Whether the value is an integer; all integers of the range are equally likely then.
+            as_integer: Whether the value is an integer; all integers of the range are equally likely then.
         """
         if self.numbers is not None:
             draws = random.Random(unit)
@@ -90,19 +90,19 @@ class Dimension(Model):
         if self.choices is not None:
             return self.choices[int(unit * len(self.choices))]
 
-        low, high = (self.low - 0.5, self.high + 0.5) if whole else (self.low, self.high)
+        low, high = (self.low - 0.5, self.high + 0.5) if as_integer else (self.low, self.high)
 
         if self.scale == "log":
             value = math.exp(math.log(low) + unit * (math.log(high) - math.log(low)))
         else:
             value = low + unit * (high - low)
-        return min(int(self.high), max(int(self.low), round(value))) if whole else float(f"{value:.6g}")
+        return min(int(self.high), max(int(self.low), round(value))) if as_integer else float(f"{value:.6g}")
 
-    def levels(self, whole: bool = False) -> list[Any]:
+    def levels(self, as_integer: bool = False) -> list[Any]:
         """Return the values of a grid search, both ends included; for a text of numbers only its ends.
 
         Args:
-            whole: Whether values are rounded to integers; each appears once.
+            as_integer: Whether values are rounded to integers; each appears once.
         """
         if self.numbers is not None:
             return self.ends()
@@ -112,7 +112,7 @@ class Dimension(Model):
         ends = (math.log(self.low), math.log(self.high)) if self.scale == "log" else (self.low, self.high)
         positions = [ends[0] + (ends[1] - ends[0]) * i / (self.points - 1) for i in range(self.points)]
         values = [float(f"{math.exp(position) if self.scale == 'log' else position:.6g}") for position in positions]
-        return list(dict.fromkeys(round(value) for value in values)) if whole else values
+        return list(dict.fromkeys(round(value) for value in values)) if as_integer else values
 
     def ends(self) -> list[Any]:
         """Return the values that have to be admissible for every value of the dimension to be."""

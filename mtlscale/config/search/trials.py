@@ -151,12 +151,12 @@ def trials(search: SearchSpec, run: Run) -> list[Run]:
     return [run.tuned(values) for values in knobs]
 
 
-def _random(search: SearchSpec, space: Mapping[str, Dimension], whole: Mapping[str, bool]) -> list[Knobs]:
+def _random(search: SearchSpec, space: Mapping[str, Dimension], integer_knobs: Mapping[str, bool]) -> list[Knobs]:
     points: dict[str, Knobs] = {}
     for index in range(search.budget):
         for attempt in range(100):
             knobs = {
-                path: dimension.at(_unit(search.seed, path, index, attempt), whole[path])
+                path: dimension.at(_unit(search.seed, path, index, attempt), integer_knobs[path])
                 for path, dimension in space.items()
             }
             key = json.dumps(knobs)
@@ -169,9 +169,11 @@ def _random(search: SearchSpec, space: Mapping[str, Dimension], whole: Mapping[s
     return list(points.values())
 
 
-def _grid(search: SearchSpec, method: str, space: Mapping[str, Dimension], whole: Mapping[str, bool]) -> list[Knobs]:
+def _grid(
+    search: SearchSpec, method: str, space: Mapping[str, Dimension], integer_knobs: Mapping[str, bool]
+) -> list[Knobs]:
     """Return all points of the grid, or `budget` of them drawn without repetition, in the grid's order."""
-    levels = [dimension.levels(whole[path]) for path, dimension in space.items()]
+    levels = [dimension.levels(integer_knobs[path]) for path, dimension in space.items()]
     total = math.prod(len(values) for values in levels)
     if total <= search.budget:
         return [dict(zip(space, values, strict=True)) for values in itertools.product(*levels)]

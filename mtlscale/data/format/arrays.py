@@ -24,7 +24,7 @@ BYTES, OFFSETS = ".bytes", ".offsets"  # suffixes of the two files of encoded pi
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnFormat:
     """The format of a column's array; `shape` is that of one sample's numbers."""
 
     name: str
@@ -33,7 +33,7 @@ class Column:
     encoded: bool = False
 
     @classmethod
-    def of(cls, field: pa.Field, types: Mapping[str, str]) -> Column:
+    def of(cls, field: pa.Field, types: Mapping[str, str]) -> ColumnFormat:
         import numpy as np
 
         if is_encoded(field, types):
@@ -47,14 +47,14 @@ class Column:
         return int(self.dtype.itemsize * (self.shape[0] if self.shape else 1))
 
 
-def columns_of(path: Path, types: Mapping[str, str]) -> list[Column]:
+def columns_of(path: Path, types: Mapping[str, str]) -> list[ColumnFormat]:
     """Return all columns of a prepared file except the ids."""
     import pyarrow.parquet as pq
 
-    return [Column.of(field, types) for field in pq.read_schema(path) if field.name != "id"]
+    return [ColumnFormat.of(field, types) for field in pq.read_schema(path) if field.name != "id"]
 
 
-def write_arrays(sources: Iterable[Path], columns: Sequence[Column], folder: Path) -> None:
+def write_arrays(sources: Iterable[Path], columns: Sequence[ColumnFormat], folder: Path) -> None:
     """Write the rows of the sources in order, a few at a time, reading each source once.
 
     Args:
@@ -81,12 +81,12 @@ def write_arrays(sources: Iterable[Path], columns: Sequence[Column], folder: Pat
 class _Array:
     """The file or files of a column while they are written."""
 
-    def __init__(self, column: Column, numbers: IO[bytes], pictures: IO[bytes] | None) -> None:
+    def __init__(self, column: ColumnFormat, numbers: IO[bytes], pictures: IO[bytes] | None) -> None:
         self._column, self._file, self._pictures = column, numbers, pictures
         self._rows, self._bytes = 0, 0
 
     @classmethod
-    def begin(cls, column: Column, folder: Path, stack: ExitStack) -> _Array:
+    def begin(cls, column: ColumnFormat, folder: Path, stack: ExitStack) -> _Array:
         def opened(name: str) -> IO[bytes]:
             file = (folder / f"{name}.npy").open("wb")
             stack.callback(_close, file)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,9 +22,9 @@ def as_text(value: object) -> str:
     return str(value)
 
 
-def codes_of(values: Iterable[object], known: Sequence[str]) -> np.ndarray:
-    """Return the codes of values: 1, 2, … in the order of `known`, and `UNKNOWN` for all others."""
-    codes: Mapping[str, int] = {name: code for code, name in enumerate(known, start=1)}
+def codes_of(values: Iterable[object], categories: Sequence[str]) -> np.ndarray:
+    """Return the codes of values: 1, 2, … in the order of `categories`, and `UNKNOWN` for all others."""
+    codes: Mapping[str, int] = {name: code for code, name in enumerate(categories, start=1)}
     return np.array([codes.get(as_text(value), UNKNOWN) for value in values], dtype=np.int64)
 
 
@@ -48,12 +48,7 @@ class OneHot:
 
         # Created on each call and not kept as buffers, so that neither the network's state nor its
         # build on the meta device changes.
-        source, code, codes = (self._on(inputs, array) for array in (self._source, self._code, self.codes))
+        arrays = (self._source, self._code, self.codes)
+        source, code, codes = (torch.from_numpy(array).to(inputs.device) for array in arrays)
         columns = inputs.index_select(-1, source)
         return torch.where(codes, (columns == code).to(inputs.dtype), columns)
-
-    @staticmethod
-    def _on(inputs: Tensor, array: np.ndarray[Any, Any]) -> Tensor:
-        import torch
-
-        return torch.from_numpy(array).to(inputs.device)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-class Pictures:
+class EncodedImages:
     """Encoded pictures, concatenated; `offsets` [N + 1] holds the start of each and the end of the last."""
 
     def __init__(self, content: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], shape: Sequence[int]) -> None:
@@ -51,7 +51,7 @@ class Pictures:
 class EncodedSamples(Samples):
     """Samples with the interface of decoded ones; `take` decodes their pictures."""
 
-    def __init__(self, pictures: Pictures, targets: dict[str, Tensor], weights: Tensor | None) -> None:
+    def __init__(self, pictures: EncodedImages, targets: dict[str, Tensor], weights: Tensor | None) -> None:
         self._pictures, self.targets, self.weights = pictures, targets, weights
 
     @property

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mtlscale.data.sampling.label_noise import NoisyLabels
-    from mtlscale.data.sampling.train_fraction import TrainingShare
+    from mtlscale.data.sampling.train_fraction import TrainFraction
 
 __all__ = [
     "MANIFEST",
@@ -77,7 +77,7 @@ class PreparedData:
     suite: TaskSuite
     splits: Mapping[str, Mapping[str, Samples]]  # split -> stream -> samples, of the files
     noise: NoisyLabels | None = None  # applied by readers to the training labels
-    share: TrainingShare | None = None  # applied by readers to the training samples
+    train_fraction: TrainFraction | None = None  # applied by readers to the training samples
 
     @property
     def on_disk(self) -> bool:
@@ -203,9 +203,9 @@ def as_stored(columns: Mapping[str, Tensor], manifest: Manifest, tasks: tuple[st
         content, offsets = tensors[f"input{BYTES}"], tensors[f"input{OFFSETS}"]
         return RaggedSamples.of_bytes(content, offsets, manifest.suite.input_shape[-1], targets, tensors.get("weight"))
 
-    from mtlscale.data.format.encoded_images import EncodedSamples, Pictures
+    from mtlscale.data.format.encoded_images import EncodedImages, EncodedSamples
 
-    pictures = Pictures(tensors[f"input{BYTES}"].numpy(), tensors[f"input{OFFSETS}"].numpy(), shapes["input"])
+    pictures = EncodedImages(tensors[f"input{BYTES}"].numpy(), tensors[f"input{OFFSETS}"].numpy(), shapes["input"])
     return EncodedSamples(pictures, targets, tensors.get("weight"))
 
 

@@ -51,16 +51,16 @@ class RaggedSamples(Samples):
         labels = Samples(torch.empty(len(self), 0, device=index.device), self.targets, self.weights).take(index)
         return Samples(self._padded(index), labels.targets, labels.weights)
 
-    def placed(self, device: torch.device, dtype: torch.dtype, rest: Samples) -> RaggedSamples:
+    def placed(self, device: torch.device, dtype: torch.dtype, others: Samples) -> RaggedSamples:
         """Return the samples on a device.
 
         Args:
             device: The device.
             dtype: The type of the inputs.
-            rest: The targets and weights on the device.
+            others: The targets and weights on the device.
         """
         content = self._content.to(device, dtype)
-        return RaggedSamples(content, self._offsets.to(device), rest.targets, rest.weights)
+        return RaggedSamples(content, self._offsets.to(device), others.targets, others.weights)
 
     def _padded(self, index: Tensor, least: int = 1) -> Tensor:
         first, ends = self._offsets[index], self._offsets[index + 1]

@@ -19,12 +19,7 @@ PADDING, UNKNOWN = range(len(SPECIAL_WORDS))
 _NO_WORD = r"[^\p{L}\p{M}\p{N}]+"
 
 
-def _word_bytes() -> bytes:
-    """Return, for every Latin-1 byte, the lower-case letter or digit that it is, or a space."""
-    return bytes(ord(chr(code).lower()) if chr(code).isalnum() else ord(" ") for code in range(256))
-
-
-_WORDS = _word_bytes()
+_WORDS = bytes(ord(chr(code).lower()) if chr(code).isalnum() else ord(" ") for code in range(256))
 
 
 def latin1_words(raw: bytes) -> str:

@@ -31,7 +31,7 @@ class Tokens:
 
     ids: Ids
     counts: list[int]  # tokens of each text before cutting
-    most: int  # tokens kept
+    limit: int  # tokens kept
     size: int  # ids in all
     padding: int
     separator: int | None
@@ -69,7 +69,7 @@ def tokenize(where: str, folder: Path, texts: Sequence[str], seconds: Sequence[s
         length: The most tokens of a text.
     """
     tokenizer = _loaded(where, folder)
-    most = _most(where, folder, tokenizer, length, pair=True)
+    most = _token_limit(where, folder, tokenizer, length, pair=True)
     rows: list[list[int]] = []
     counts: list[int] = []
     for start in range(0, len(texts), _AT_ONCE):
@@ -89,10 +89,10 @@ def exchanged(ids: Ids, padding: int) -> Ids:
 
 
 @dataclass(frozen=True)
-class Frame:
+class SpecialTokens:
     """The special tokens that a tokenizer puts before and behind a sentence, and its ids.
 
-    * `most`: the most tokens of a sentence, special ones included.
+    * `limit`: the most tokens of a sentence, special ones included.
     * `unknown`: the id of an unknown word, None if the tokenizer has none.
     * `size`, `padding`, `separator`: as in `Tokens`.
     * `bare`: the id of the beginning of a word without any of its letters.
@@ -100,7 +100,7 @@ class Frame:
 
     before: tuple[int, ...]
     after: tuple[int, ...]
-    most: int
+    limit: int
     unknown: int | None
     size: int
     padding: int
@@ -110,10 +110,10 @@ class Frame:
     @property
     def room(self) -> int:
         """The most tokens of the words of a sentence."""
-        return self.most - len(self.before) - len(self.after)
+        return self.limit - len(self.before) - len(self.after)
 
 
-def frame(where: str, folder: Path, length: int) -> Frame:
+def frame(where: str, folder: Path, length: int) -> SpecialTokens:
     """Return the frame of the tokenizer in a folder.
 
     Args:
@@ -125,7 +125,7 @@ def frame(where: str, folder: Path, length: int) -> Frame:
         UserError: If the tokenizer cannot be loaded, or leaves no room for words.
     """
     tokenizer = _loaded(where, folder)
-    most = _most(where, folder, tokenizer, length, pair=False)
+    most = _token_limit(where, folder, tokenizer, length, pair=False)
 
     unframed = tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"]
     framed = tokenizer("a", verbose=False)["input_ids"]
@@ -140,10 +140,10 @@ def frame(where: str, folder: Path, length: int) -> Frame:
     size, padding = _size(tokenizer)
     unknown = None if unknown is None else int(unknown)
     bare = tokenizer.get_vocab().get(_BARE)
-    return Frame(before, after, most, unknown, size, padding, _separator(tokenizer), bare)
+    return SpecialTokens(before, after, most, unknown, size, padding, _separator(tokenizer), bare)
 
 
-def pieces(where: str, folder: Path, words: Sequence[str]) -> list[list[int]]:
+def subword_ids(where: str, folder: Path, words: Sequence[str]) -> list[list[int]]:
     """Return the ids of single words by the tokenizer in a folder, without special tokens.
 
     A word that the tokenizer drops has no ids.
@@ -156,11 +156,11 @@ def pieces(where: str, folder: Path, words: Sequence[str]) -> list[list[int]]:
 
 
 def _loaded(where: str, folder: Path) -> Any:
-    return _read(where, folder, files.tokenizer_hash(folder))
+    return _load_tokenizer(where, folder, files.tokenizer_hash(folder))
 
 
 @functools.lru_cache(maxsize=1)
-def _read(where: str, folder: Path, content: str) -> Any:
+def _load_tokenizer(where: str, folder: Path, content: str) -> Any:
     """Load a tokenizer; cached, since it is called for every block of texts."""
     from transformers import AutoTokenizer
 
@@ -173,7 +173,7 @@ def _read(where: str, folder: Path, content: str) -> Any:
     return tokenizer
 
 
-def _most(where: str, folder: Path, tokenizer: Any, length: int, *, pair: bool) -> int:
+def _token_limit(where: str, folder: Path, tokenizer: Any, length: int, *, pair: bool) -> int:
     """Return the most tokens that are kept: the smallest limit of `length`, the tokenizer and the model."""
     limits = [length, tokenizer.model_max_length, checkpoints.longest(checkpoints.read_config(folder, where))]
     most = min(int(limit) for limit in limits if limit is not None and limit < _NO_LIMIT)
@@ -194,11 +194,11 @@ def _add(
     tokenizer: Any,
     texts: Sequence[str],
     seconds: Sequence[str | None],
-    most: int,
-    found: list[list[int]],
+    limit: int,
+    token_rows: list[list[int]],
     counts: list[int],
 ) -> None:
-    """Append the ids of some texts, cut to `most`, and their numbers of tokens before cutting."""
+    """Append the ids of some texts, cut to `limit`, and their numbers of tokens before cutting."""
     rows: list[list[int]] = [[] for _ in texts]
     sizes = [0] * len(texts)
     for pair in (False, True):
@@ -211,18 +211,18 @@ def _add(
             *([[seconds[row] for row in chosen]] if pair else []),
         ]
         uncut = tokenizer(*columns, verbose=False)["input_ids"]
-        long_rows = [position for position, row_ids in enumerate(uncut) if len(row_ids) > most]
+        long_rows = [position for position, row_ids in enumerate(uncut) if len(row_ids) > limit]
 
         for row, row_ids in zip(chosen, uncut, strict=True):
             rows[row], sizes[row] = row_ids, len(row_ids)
 
         if long_rows:
             long_columns = [[column[position] for position in long_rows] for column in columns]
-            cut = tokenizer(*long_columns, truncation=True, max_length=most, verbose=False)["input_ids"]
+            cut = tokenizer(*long_columns, truncation=True, max_length=limit, verbose=False)["input_ids"]
             for position, row_ids in zip(long_rows, cut, strict=True):
                 rows[chosen[position]] = row_ids
 
-    found += rows
+    token_rows += rows
     counts += sizes
 
 

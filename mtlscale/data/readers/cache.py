@@ -113,7 +113,7 @@ class CachedSet:
         self._source, self._manifest = folder, manifest
         self.root, self._limit = cache_folder(folder), cache_limit()
         self._key = manifest.fingerprint[:32]
-        with _told(self.root, "the cache"):
+        with _storage_errors(self.root, "the cache"):
             self.root.mkdir(parents=True, exist_ok=True)
             self._lock = _Lock(self.root / f"{self._key}.lock", fcntl.LOCK_SH)
             os.utime(self._lock.path)  # when it was last used
@@ -122,12 +122,12 @@ class CachedSet:
         """Return column name -> its rows [N] or [N, numbers of a sample], memory-mapped and read-only."""
         folder = self.root / self._key / split / stream
         if not folder.is_dir():
-            with _told(self.root, "the cache"), _Lock(self.root / ".lock", fcntl.LOCK_EX):
+            with _storage_errors(self.root, "the cache"), _Lock(self.root / ".lock", fcntl.LOCK_EX):
                 if not folder.is_dir():  # another process may have written it
                     self._write(folder, split, stream)
         return {path.name.removesuffix(".npy"): _mapped(path) for path in sorted(folder.glob("*.npy"))}
 
-    def _write(self, place: Path, split: str, stream: str) -> None:
+    def _write(self, folder: Path, split: str, stream: str) -> None:
         """Write all columns of a stream to a temporary folder, then give the folder its name."""
         if not elsewhere(self._source, self._manifest, split):  # fetched files are checked on arrival
             verify(self._source, self._manifest, split)
@@ -146,9 +146,9 @@ class CachedSet:
                     size += sum(shard.bytes for shard in shards)
                 self._make_room(size, name)
                 write_arrays(map(files.path, shards), columns, temporary)
-            place.parent.mkdir(parents=True, exist_ok=True)
+            folder.parent.mkdir(parents=True, exist_ok=True)
             temporary.chmod(0o755)
-            temporary.rename(place)
+            temporary.rename(folder)
         except OSError as error:
             if error.errno not in FULL:
                 raise
@@ -225,11 +225,11 @@ class _Lock:
         self.release()
 
 
-def _remove_unused(place: Path, lock: Path) -> bool:
+def _remove_unused(cache_folder: Path, lock: Path) -> bool:
     """Remove a set unless a process has it open."""
     try:
         with _Lock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(cache_folder, ignore_errors=True)
             return True
     except BlockingIOError:
         return False
@@ -244,13 +244,13 @@ def _used_at(lock: Path) -> float:
 
 
 @contextmanager
-def _told(root: Path, what: str) -> Iterator[None]:
+def _storage_errors(root: Path, task_text: str) -> Iterator[None]:
     """Turn the error of an unwritable folder or a full disk into one line."""
     try:
         yield
     except OSError as error:
         if error.errno in FULL or isinstance(error, PermissionError | NotADirectoryError | FileExistsError):
             raise UserError(
-                f"{what} {root} cannot be written ({error.strerror}); name another place by {FOLDER}"
+                f"{task_text} {root} cannot be written ({error.strerror}); name another place by {FOLDER}"
             ) from None
         raise

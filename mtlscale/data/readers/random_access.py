@@ -31,7 +31,7 @@ from mtlscale.data.readers.cache import CachedSet
 from mtlscale.data.readers.reader_selection import Choice, choose
 from mtlscale.data.readers.stream import Pieces, StreamReader
 from mtlscale.data.sampling.label_noise import with_noise
-from mtlscale.data.sampling.train_fraction import TrainingShare
+from mtlscale.data.sampling.train_fraction import TrainFraction
 
 Split = Mapping[str, Samples]  # by stream
 _READ = 8 << 20  # bytes per read when a file is loaded into the page cache
@@ -53,24 +53,24 @@ class Reader(Protocol):
         """Copy the samples at these indices [B] (int64, on the host), as stored, to the host or the device."""
         ...
 
-    def targets(self, split: str, who: str) -> dict[str, Tensor]:
+    def targets(self, split: str, caller: str) -> dict[str, Tensor]:
         """Return task -> all its labels [N, ...], placed.
 
         Args:
             split: The split.
-            who: The component that needs all labels at once, for the error message.
+            caller: The component that needs all labels at once, for the error message.
 
         Raises:
             UserError: If the reader cannot provide them.
         """
         ...
 
-    def whole(self, split: str, who: str) -> Split:
+    def whole(self, split: str, caller: str) -> Split:
         """Return all samples of a split, placed.
 
         Args:
             split: The split.
-            who: The component that needs all samples at once, for the error message.
+            caller: The component that needs all samples at once, for the error message.
 
         Raises:
             UserError: If the reader cannot provide them.
@@ -94,10 +94,10 @@ class DeviceReader:
         # The host need not wait: the indices are copied at once.
         return self._of(split)[stream].take(index.to(self._device, non_blocking=True))
 
-    def targets(self, split: str, who: str) -> dict[str, Tensor]:
+    def targets(self, split: str, caller: str) -> dict[str, Tensor]:
         return {name: target for samples in self._of(split).values() for name, target in samples.targets.items()}
 
-    def whole(self, split: str, who: str) -> Split:
+    def whole(self, split: str, caller: str) -> Split:
         return self._of(split)
 
     def _of(self, split: str) -> Split:
@@ -115,9 +115,9 @@ class HostReader:
     ahead = True
 
     def __init__(
-        self, name: str, splits: Mapping[str, Split], device: torch.device, dtype: torch.dtype, *, held: bool
+        self, name: str, splits: Mapping[str, Split], device: torch.device, dtype: torch.dtype, *, in_memory: bool
     ) -> None:
-        self.name, self._splits, self._held = name, splits, held
+        self.name, self._splits, self._in_memory = name, splits, in_memory
         self._device, self._dtype = device, dtype
 
     def sizes(self, split: str) -> dict[str, int]:
@@ -129,71 +129,75 @@ class HostReader:
             samples.expect(index)
         return samples.take(index)
 
-    def targets(self, split: str, who: str) -> dict[str, Tensor]:
+    def targets(self, split: str, caller: str) -> dict[str, Tensor]:
         streams = self._splits[split]
-        if not self._held and any(label.ndim > 1 for samples in streams.values() for label in samples.targets.values()):
-            raise self._refusal(who, "all training labels")
+        if not self._in_memory and any(
+            label.ndim > 1 for samples in streams.values() for label in samples.targets.values()
+        ):
+            raise self._refusal(caller, "all training labels")
 
         return {
             name: target
             for samples in streams.values()
-            for name, target in placed(_labels_of(samples), self._device, self._dtype).targets.items()
+            for name, target in placed(
+                Samples(torch.empty(0), samples.targets), self._device, self._dtype
+            ).targets.items()
         }
 
-    def whole(self, split: str, who: str) -> Split:
-        if not self._held:
-            raise self._refusal(who, "the whole training set")
+    def whole(self, split: str, caller: str) -> Split:
+        if not self._in_memory:
+            raise self._refusal(caller, "the whole training set")
         return on_device(self._splits[split], self._device, self._dtype)
 
-    def _refusal(self, who: str, what: str) -> UserError:
+    def _refusal(self, caller: str, content: str) -> UserError:
         return UserError(
-            f"{who} needs {what} at once, which the reader {self.name} does not hold; set training.reader to memory or "
-            "device, or use fewer samples"
+            f"{caller} needs {content} at once, which the reader {self.name} does not hold; set training.reader to "
+            "memory or device, or use fewer samples"
         )
 
 
-class ShareReader:
+class TrainFractionReader:
     """Reader that gives a share of the training samples of another reader.
 
     Raises:
         UserError: If the share leaves a task without a label.
     """
 
-    def __init__(self, reader: Reader, share: TrainingShare) -> None:
+    def __init__(self, reader: Reader, train_fraction: TrainFraction) -> None:
         self.name, self.ahead = reader.name, reader.ahead
-        self._reader, self._share = reader, share
-        for stream, tasks in share.suite.streams.items():
+        self._reader, self._train_fraction = reader, train_fraction
+        for stream, tasks in train_fraction.suite.streams.items():
             for task in tasks:
                 if not self._labelled(stream, task):
                     raise UserError(
-                        f"train: {share.of(stream):g} of the samples of {share.suite.name} leaves task {task} without "
-                        "a label; use a larger share"
+                        f"train: {train_fraction.of(stream):g} of the samples of {train_fraction.suite.name} leaves "
+                        f"task {task} without a label; use a larger share"
                     )
 
     def sizes(self, split: str) -> dict[str, int]:
         all_sizes = self._reader.sizes(split)
-        kept_indices = {stream: self._share.places(split, stream) for stream in all_sizes}
+        kept_indices = {stream: self._train_fraction.places(split, stream) for stream in all_sizes}
         return {
             stream: size if (indices := kept_indices[stream]) is None else len(indices)
             for stream, size in all_sizes.items()
         }
 
     def take(self, split: str, stream: str, index: Tensor) -> Samples:
-        indices = self._share.places(split, stream)
+        indices = self._train_fraction.places(split, stream)
         return self._reader.take(split, stream, index if indices is None else indices[index])
 
-    def targets(self, split: str, who: str) -> dict[str, Tensor]:
-        labels = self._reader.targets(split, who)
-        for stream, tasks in self._share.suite.streams.items():
-            indices = self._share.places(split, stream)
+    def targets(self, split: str, caller: str) -> dict[str, Tensor]:
+        labels = self._reader.targets(split, caller)
+        for stream, tasks in self._train_fraction.suite.streams.items():
+            indices = self._train_fraction.places(split, stream)
             if indices is not None:
                 labels |= {task: labels[task][indices.to(labels[task].device)] for task in tasks}
         return labels
 
-    def whole(self, split: str, who: str) -> Split:
-        samples_by_stream = dict(self._reader.whole(split, who))
+    def whole(self, split: str, caller: str) -> Split:
+        samples_by_stream = dict(self._reader.whole(split, caller))
         for stream, samples in samples_by_stream.items():
-            indices = self._share.places(split, stream)
+            indices = self._train_fraction.places(split, stream)
             if indices is not None:
                 samples_by_stream[stream] = samples.take(indices.to(samples.inputs.device))
         return samples_by_stream
@@ -205,10 +209,6 @@ class ShareReader:
             if present.any():
                 return True
         return False
-
-
-def _labels_of(samples: Samples) -> Samples:
-    return Samples(torch.empty(0), samples.targets)
 
 
 class MappedSamples(Samples):
@@ -250,7 +250,7 @@ class _Cached(Mapping[str, Split]):
         stored = as_stored(tensors_of(columns), self._data.manifest, self._data.suite.streams[stream])
         if self._warm:
             for array in columns.values():
-                _read(array)
+                _load_into_page_cache(array)
 
         if isinstance(stored, EncodedSamples | RaggedSamples):
             return stored
@@ -270,7 +270,7 @@ class _Cached(Mapping[str, Split]):
         return samples
 
 
-def _read(array: Any) -> None:
+def _load_into_page_cache(array: Any) -> None:
     """Load a mapped file into the node's page cache."""
     name = getattr(array, "filename", None)
     if name is None:
@@ -302,7 +302,7 @@ def open_reader(
     """
     choice = choose(data, setting, str(dtype).removeprefix("torch."), processes, gpu=device.type == "cuda")
     reader = _opened(data, choice.reader, device, dtype, pieces)
-    return reader if data.share is None else ShareReader(reader, data.share), choice
+    return reader if data.train_fraction is None else TrainFractionReader(reader, data.train_fraction), choice
 
 
 def _opened(
@@ -314,18 +314,18 @@ def _opened(
     if not data.on_disk:
         if kind in ("mapped", "stream"):
             raise UserError(f"reader {kind} reads files, and {data.suite.name} has none; set training.reader to memory")
-        return HostReader("memory", with_noise(data.splits, data.noise), device, dtype, held=True)
+        return HostReader("memory", with_noise(data.splits, data.noise), device, dtype, in_memory=True)
 
     if kind == "stream":
         if data.manifest.types.get("input") == RAGGED:
             raise UserError(f"reader stream has no sequences of vectors, as {data.suite.name} has; set training.reader "
                             "to mapped")  # fmt: skip
-        if data.share is not None:
+        if data.train_fraction is not None:
             raise UserError(f"reader stream has no share of {data.suite.name}; set training.reader to another")
         return StreamReader(data, device, dtype, pieces)
 
     in_memory = kind == "memory"
-    return HostReader(kind, with_noise(_Cached(data, in_memory), data.noise), device, dtype, held=in_memory)
+    return HostReader(kind, with_noise(_Cached(data, in_memory), data.noise), device, dtype, in_memory=in_memory)
 
 
 def placed(samples: Samples, device: torch.device, dtype: torch.dtype) -> Samples:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mtlscale.data.format.manifest import Manifest
 
-SHARE = 0.7  # of the free memory, for data; the remainder is for networks and their gradients
+MEMORY_FRACTION = 0.7  # of the free memory, for data; the remainder is for networks and their gradients
 GPU_SHARE = 0.5
 _WIDTHS = {"float32": 4, "float64": 8}
 _PACKED = 1.5  # how much smaller the files of float16 vectors may be, at most
@@ -62,7 +62,7 @@ class Free:
     gpu: int | None = None
 
     @classmethod
-    def here(cls, gpu: bool) -> Free:
+    def of_this_node(cls, gpu: bool) -> Free:
         import psutil
 
         host = int(psutil.virtual_memory().available)
@@ -108,7 +108,7 @@ def choose(
     if not data.on_disk:
         return Choice("device", "the data are in memory")
 
-    free = free or Free.here(gpu)
+    free = free or Free.of_this_node(gpu)
     upper_bound = bound(data.manifest)
     if upper_bound.placed * processes <= _SURE:
         choice = fitting(upper_bound, processes, free, gpu=gpu)
@@ -135,7 +135,7 @@ def fitting(need: Need, processes: int, free: Free, *, gpu: bool) -> Choice:
     host = processes * (need.stored if gpu else need.stored + need.placed)
     readers = f"{processes} processes of a node, each" if processes > 1 else "one process,"
     free_text = f"{in_words(free.host)} are free"
-    room = SHARE * free.host
+    room = MEMORY_FRACTION * free.host
 
     if gpu and free.gpu is None and host <= room:
         return Choice("device", f"{in_words(need.placed)}, unless the GPU has less than twice that free")

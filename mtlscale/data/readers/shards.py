@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mtlscale.data.format.columns import is_encoded, kind_of, numbers
-from mtlscale.data.readers.stream_order import Rows
+from mtlscale.data.readers.stream_order import RowIndices
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,7 +23,7 @@ Columns = dict[str, "NDArray[Any]"]  # [N], or [N, numbers of a sample]
 
 
 @dataclass(frozen=True)
-class Column:
+class ShardColumn:
     """The format of a column of numbers.
 
     `picture` holds height and width of pictures that are decoded and scaled when they are read.
@@ -35,7 +35,7 @@ class Column:
     picture: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, field: Any, manifest: Manifest) -> Column:
+    def of(cls, field: Any, manifest: Manifest) -> ShardColumn:
         types, shape = manifest.types, manifest.suite.input_shape
         if is_encoded(field, types):
             return cls(field.name, np.dtype(np.uint8), (math.prod(shape),), (shape[1], shape[2]))
@@ -66,10 +66,10 @@ class Shards:
 
     folder: Path
     files: tuple[str, ...]
-    columns: tuple[Column, ...]
-    first: Rows
-    file: Rows
-    number: Rows
+    columns: tuple[ShardColumn, ...]
+    first: RowIndices
+    file: RowIndices
+    number: RowIndices
     url: str | None = None
 
     @classmethod
@@ -77,11 +77,11 @@ class Shards:
         files = tuple(shard.path for shard in manifest.shards(split, stream))
         rows: list[int] = []
         locations: list[tuple[int, int]] = []
-        columns: tuple[Column, ...] = ()
+        columns: tuple[ShardColumn, ...] = ()
         for file_index, name in enumerate(files):
             with _opened(folder, url, name) as file:
                 fields = [field for field in file.schema_arrow if field.name != "id"]
-                columns = columns or tuple(Column.of(field, manifest) for field in fields)
+                columns = columns or tuple(ShardColumn.of(field, manifest) for field in fields)
                 for group_number in range(file.metadata.num_row_groups):
                     rows.append(file.metadata.row_group(group_number).num_rows)
                     locations.append((file_index, group_number))
@@ -93,17 +93,17 @@ class Shards:
         return int(self.first[-1])
 
     @property
-    def starts(self) -> Rows:
+    def starts(self) -> RowIndices:
         """The starts of the blocks, which are row groups or parts of them, and the number of rows."""
         parts = [np.arange(start, end, BLOCK) for start, end in zip(self.first[:-1], self.first[1:], strict=True)]
         return np.concatenate([*parts, self.first[-1:]])
 
-    def group(self, place: int, names: tuple[str, ...] = ()) -> Columns:
+    def group(self, index: int, names: tuple[str, ...] = ()) -> Columns:
         """Return the columns of a row group, restricted to `names` if there are any."""
         columns = [column for column in self.columns if not names or column.name in names]
-        with _opened(self.folder, self.url, self.files[self.file[place]]) as file:
+        with _opened(self.folder, self.url, self.files[self.file[index]]) as file:
             table = file.read_row_group(
-                int(self.number[place]), columns=[column.name for column in columns], use_threads=False
+                int(self.number[index]), columns=[column.name for column in columns], use_threads=False
             )
 
         arrays = {}
@@ -117,7 +117,7 @@ class Shards:
         """Return the stable id of every row."""
         return ids_of(self.folder, self.files, self.url)
 
-    def read(self, rows: Rows, group: Callable[[int], Columns] | None = None) -> Columns:
+    def read(self, rows: RowIndices, group: Callable[[int], Columns] | None = None) -> Columns:
         """Return the columns at these rows, in this order; only one more row group is in memory at a time.
 
         Args:

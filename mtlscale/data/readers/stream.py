@@ -21,27 +21,27 @@ from mtlscale.data.batches import Samples
 from mtlscale.data.format.prepared import PreparedData, as_stored
 from mtlscale.data.readers.cache import verify
 from mtlscale.data.readers.shards import Columns, Shards
-from mtlscale.data.readers.stream_order import EpochPlan, Rows
+from mtlscale.data.readers.stream_order import EpochPlan, RowIndices
 from mtlscale.data.remote import elsewhere, origin_of
 
 _GROUPS = 2  # row groups that are kept of splits read in order
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class StreamChunk:
     """Part of an item for one worker: rows of a stream, and their columns."""
 
     number: int
     rank: int
     stream: str
-    rows: Rows
+    rows: RowIndices
     columns: Columns
 
 
 class Pieces(Protocol):
     """The interface of a source of pieces for an epoch; all workers of a run call it at once."""
 
-    def __call__(self, shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[Piece, None, None]:
+    def __call__(self, shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[StreamChunk, None, None]:
         """Yield this worker's piece of every item, in order.
 
         Args:
@@ -52,20 +52,20 @@ class Pieces(Protocol):
         ...
 
 
-def pieces_here(shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[Piece, None, None]:
+def pieces_here(shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[StreamChunk, None, None]:
     """Read the pieces in this process, each when it is needed."""
     for number in range(len(plan)):
         item = plan[number]
         rows = item.parts[rank]
-        yield Piece(number, rank, item.stream, rows, shards[item.stream].read(rows))
+        yield StreamChunk(number, rank, item.stream, rows, shards[item.stream].read(rows))
 
 
 class Feed:
     """The pieces of an epoch for one worker, cut to the size of its steps."""
 
-    def __init__(self, pieces: Generator[Piece, None, None], shards: Mapping[str, Shards], rank: int) -> None:
+    def __init__(self, pieces: Generator[StreamChunk, None, None], shards: Mapping[str, Shards], rank: int) -> None:
         self._pieces, self._shards, self._rank = pieces, shards, rank
-        self._waiting: dict[str, list[tuple[Rows, Columns]]] = {stream: [] for stream in shards}
+        self._waiting: dict[str, list[tuple[RowIndices, Columns]]] = {stream: [] for stream in shards}
         self._next = 0
 
     def take(self, stream: str, index: Tensor) -> Columns:
@@ -93,7 +93,7 @@ class Feed:
             raise RuntimeError(f"stream {stream}: the rows that passed by are not those of this step")
         return {name: np.concatenate([columns[name] for _, columns in parts]) for name in parts[0][1]}
 
-    def _first(self, stream: str) -> tuple[Rows, Columns]:
+    def _first(self, stream: str) -> tuple[RowIndices, Columns]:
         waiting = self._waiting
         while not waiting[stream]:
             piece = next(self._pieces, None)
@@ -123,13 +123,13 @@ class StreamReader:
     ) -> None:
         self._data, self._pieces = data, pieces or pieces_here
         self._device, self._dtype = device, dtype
-        self._known: dict[str, dict[str, Shards]] = {}
+        self._opened: dict[str, dict[str, Shards]] = {}
         self._group = lru_cache(maxsize=_GROUPS)(self._read_group)
 
     def sizes(self, split: str) -> dict[str, int]:
         return {stream: len(shards) for stream, shards in self._of(split).items()}
 
-    def starts(self, split: str) -> dict[str, Rows]:
+    def starts(self, split: str) -> dict[str, RowIndices]:
         """Return stream -> the starts of the blocks that stay together, and the number of rows."""
         return {stream: shards.starts for stream, shards in self._of(split).items()}
 
@@ -149,12 +149,12 @@ class StreamReader:
         samples = as_stored(tensors, self._data.manifest, self._data.suite.streams[stream])
         return samples if self._data.noise is None else self._data.noise.of(split, stream, samples, index)
 
-    def targets(self, split: str, who: str) -> dict[str, Tensor]:
+    def targets(self, split: str, caller: str) -> dict[str, Tensor]:
         labels_by_task: dict[str, Tensor] = {}
         for stream, shards in self._of(split).items():
             names = tuple(f"target.{task}" for task in self._data.suite.streams[stream])
             if any(column.shape for column in shards.columns if column.name in names):
-                raise self._refusal(who, "all training labels at once", "memory or device")
+                raise self._refusal(caller, "all training labels at once", "memory or device")
             groups = [shards.group(group_index, names) for group_index in range(len(shards.number) if names else 0)]
             labels = {name: torch.from_numpy(np.concatenate([group[name] for group in groups])) for name in names}
             labels_by_task |= {name.removeprefix("target."): self._label(label) for name, label in labels.items()}
@@ -168,36 +168,36 @@ class StreamReader:
             for name, label in noise.labels(split, labelled_stream, labels_by_task, streams[labelled_stream]).items()
         }
 
-    def whole(self, split: str, who: str) -> Mapping[str, Samples]:
-        raise self._refusal(who, "the whole training set at once", "memory or device")
+    def whole(self, split: str, caller: str) -> Mapping[str, Samples]:
+        raise self._refusal(caller, "the whole training set at once", "memory or device")
 
-    def refuse_halves(self, who: str) -> UserError:
+    def refuse_halves(self, caller: str) -> UserError:
         """Return the error for a component that works on two halves of the training data.
 
         The samples of a half are scattered over the shards.
         """
-        return self._refusal(who, "two halves of the training set", "mapped, memory or device")
+        return self._refusal(caller, "two halves of the training set", "mapped, memory or device")
 
-    def _refusal(self, who: str, what: str, others: str) -> UserError:
+    def _refusal(self, caller: str, content: str, alternatives: str) -> UserError:
         return UserError(
-            f"{who} needs {what}, which the reader stream does not hold; set training.reader to {others}, or use "
-            "another method"
+            f"{caller} needs {content}, which the reader stream does not hold; set training.reader to {alternatives}, "
+            "or use another method"
         )
 
     def _label(self, label: Tensor) -> Tensor:
         return label.to(self._device, self._dtype if label.is_floating_point() else torch.int64)
 
     def _of(self, split: str) -> dict[str, Shards]:
-        if split not in self._known:
+        if split not in self._opened:
             data = self._data
             url = origin_of(data.folder)
             if not elsewhere(data.folder, data.manifest, split):
                 verify(data.folder, data.manifest, split)
             streams = data.suite.streams
-            self._known[split] = {
+            self._opened[split] = {
                 stream: Shards.of(data.folder, data.manifest, split, stream, url) for stream in streams
             }
-        return self._known[split]
+        return self._opened[split]
 
-    def _read_group(self, split: str, stream: str, place: int) -> Columns:
-        return self._of(split)[stream].group(place)
+    def _read_group(self, split: str, stream: str, index: int) -> Columns:
+        return self._of(split)[stream].group(index)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Rows = NDArray[np.int64]
+RowIndices = NDArray[np.int64]
 
 
 def _random(key: str) -> np.random.RandomState:
@@ -25,18 +25,18 @@ def _random(key: str) -> np.random.RandomState:
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class StreamOrder:
     """The order of all rows that a stream gives in an epoch, one pass after another.
 
     * `starts` [blocks + 1]: the first row of each block, and the number of rows.
     * `window`: the number of blocks in a window.
-    * `wanted`: the number of rows in the epoch.
+    * `total_rows`: the number of rows in the epoch.
     """
 
-    starts: Rows
+    starts: RowIndices
     window: int
     key: str
-    wanted: int
+    total_rows: int
 
     @property
     def size(self) -> int:
@@ -51,9 +51,9 @@ class Order:
         """Return the range of positions in the epoch that the rows of a window take."""
         turn, index = divmod(number, self.per_pass)
         edges = self._pass(turn)[1]
-        return turn * self.size + int(edges[index]), min(self.wanted, turn * self.size + int(edges[index + 1]))
+        return turn * self.size + int(edges[index]), min(self.total_rows, turn * self.size + int(edges[index + 1]))
 
-    def rows(self, number: int) -> Rows:
+    def rows(self, number: int) -> RowIndices:
         """Return the rows of a window in order."""
         turn, index = divmod(number, self.per_pass)
         blocks = self._pass(turn)[0][index * self.window : (index + 1) * self.window]
@@ -65,24 +65,24 @@ class Order:
     def windows(self, start: int = 0) -> Iterator[int]:
         """Yield the windows of the epoch in order, beginning with the one that contains position `start`."""
         number = start // self.size * self.per_pass
-        while (span := self.span(number))[0] < self.wanted:
+        while (span := self.span(number))[0] < self.total_rows:
             if span[1] > start:
                 yield number
             number += 1
 
-    def _pass(self, turn: int) -> tuple[Rows, Rows]:
+    def _pass(self, turn: int) -> tuple[RowIndices, RowIndices]:
         """Return the blocks of a pass in order, and the starts of its windows in it, with the end."""
         return _passed(self, turn)
 
 
 @functools.lru_cache(maxsize=64)
-def _passed(order: Order, turn: int) -> tuple[Rows, Rows]:
+def _passed(order: StreamOrder, turn: int) -> tuple[RowIndices, RowIndices]:
     blocks = _random(f"{order.key}/{turn}").permutation(len(order.starts) - 1)
     ends = np.cumsum(np.diff(order.starts)[blocks])
     return blocks, np.concatenate([[0], ends[order.window - 1 :: order.window], ends[-1:]])[: order.per_pass + 1]
 
 
-def cut(windows: Iterator[Rows], size: int, skip: int) -> Iterator[Rows]:
+def cut(windows: Iterator[RowIndices], size: int, skip: int) -> Iterator[RowIndices]:
     """Yield consecutive slices of `size` rows; the last may be short.
 
     Args:
@@ -113,7 +113,7 @@ class Item:
 
     number: int
     stream: str
-    parts: tuple[Rows, ...]
+    parts: tuple[RowIndices, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +123,7 @@ class EpochPlan:
     `batches` holds the samples of each stream in a step. Items come in the order of the step that first needs them.
     """
 
-    orders: Mapping[str, Order]
+    orders: Mapping[str, StreamOrder]
     batches: Mapping[str, int]
     start: int
     world: int
@@ -138,7 +138,7 @@ class EpochPlan:
         rows = np.concatenate([order.rows(window) for window in windows])
 
         positions = np.arange(first, first + len(rows))
-        worker = np.where(positions < self.start * batch, -1, _worker(positions, batch, order.wanted, self.world))
+        worker = np.where(positions < self.start * batch, -1, _worker(positions, batch, order.total_rows, self.world))
         return Item(number, stream, tuple(rows[worker == rank] for rank in range(self.world)))
 
     @functools.cached_property
@@ -158,15 +158,15 @@ class EpochPlan:
         return {name: value for name, value in self.__dict__.items() if name != "_items"}
 
 
-def _worker(place: Rows, batch: int, wanted: int, world: int) -> Rows:
+def _worker(rows: RowIndices, batch: int, row_count: int, world: int) -> RowIndices:
     """Return the worker that has the sample at each of these positions in the epoch.
 
     Workers have contiguous parts of each batch, whose sizes differ by at most one, the larger ones first.
     """
-    position_in_batch = place % batch
-    length = np.minimum(batch, wanted - (place - position_in_batch))
+    position_in_batch = rows % batch
+    length = np.minimum(batch, row_count - (rows - position_in_batch))
     small, larger = length // world, length % world
     edge = larger * (small + 1)
     later_worker = larger + (position_in_batch - edge) // np.maximum(1, small)
-    workers: Rows = np.where(position_in_batch < edge, position_in_batch // (small + 1), later_worker)
+    workers: RowIndices = np.where(position_in_batch < edge, position_in_batch // (small + 1), later_worker)
     return workers

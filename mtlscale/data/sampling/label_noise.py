@@ -16,22 +16,22 @@ from mtlscale.data.batches import Samples
 _SPLIT = "train"
 
 
-def label_shifts(ids: Sequence[str], task: str, classes: int, share: float, seed: int) -> Tensor:
+def label_shifts(ids: Sequence[str], task: str, classes: int, fraction: float, seed: int) -> Tensor:
     """Return the number of classes by which each sample's label is shifted, int64 [N].
 
-    It is 0 for about 1 - `share` of the samples; the other values are equally likely.
+    It is 0 for about 1 - `fraction` of the samples; the other values are equally likely.
 
     Args:
         ids: The samples' stable ids.
         task: The task's name.
         classes: The number of classes.
-        share: The probability of a shift.
+        fraction: The probability of a shift.
         seed: The seed of the draw.
     """
     result = torch.zeros(len(ids), dtype=torch.int64)
     for row, id in enumerate(ids):
         digest = hashlib.blake2b(f"noise\0{seed}\0{task}\0{id}".encode(), digest_size=16).digest()
-        if (int.from_bytes(digest[:8], "big") >> 11) / 2.0**53 < share:
+        if (int.from_bytes(digest[:8], "big") >> 11) / 2.0**53 < fraction:
             result[row] = 1 + int.from_bytes(digest[8:], "big") % (classes - 1)
     return result
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from mtlscale.data.readers.stream_order import EpochPlan, Order, Rows, cut
+from mtlscale.data.readers.stream_order import EpochPlan, RowIndices, StreamOrder, cut
 
 
 class EpochSampler:
@@ -38,7 +38,7 @@ class EpochSampler:
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[dict[str, Tensor]]:
         """Yield stream -> indices [≤ batch_size] (int64) of each step of an epoch, from step `start` on."""
-        orders = {stream: self._order(stream, epoch) for stream in self.sizes}
+        orders = {stream: self._epoch_indices(stream, epoch) for stream in self.sizes}
         for step in range(start, self.steps):
             yield {stream: orders[stream][step * size : (step + 1) * size] for stream, size in self._batches().items()}
 
@@ -53,15 +53,15 @@ class EpochSampler:
     def _batches(self) -> dict[str, int]:
         return {stream: min(self.batch_size, size) for stream, size in self.sizes.items()}
 
-    def _wanted(self, stream: str) -> int:
+    def _sample_count(self, stream: str) -> int:
         """Return the number of samples that a stream yields in an epoch."""
         size = self.sizes[stream]
         one_pass = self.fixed_steps is None and size == max(self.sizes.values())
         return size if one_pass else self.steps * min(self.batch_size, size)
 
-    def _order(self, stream: str, epoch: int) -> Tensor:
+    def _epoch_indices(self, stream: str, epoch: int) -> Tensor:
         """Return all indices that a stream yields in the epoch, in order."""
-        return _passes(self.sizes[stream], self._wanted(stream), f"{self.seed}/{epoch}/{stream}")
+        return _passes(self.sizes[stream], self._sample_count(stream), f"{self.seed}/{epoch}/{stream}")
 
 
 class PooledSampler(EpochSampler):
@@ -115,7 +115,13 @@ class WindowSampler(EpochSampler):
     """
 
     def __init__(
-        self, starts: Mapping[str, Rows], batch_size: int, seed: int, *, window: int, steps_per_epoch: int | None = None
+        self,
+        starts: Mapping[str, RowIndices],
+        batch_size: int,
+        seed: int,
+        *,
+        window: int,
+        steps_per_epoch: int | None = None,
     ) -> None:
         sizes = {stream: int(rows[-1]) for stream, rows in starts.items()}
         super().__init__(sizes, batch_size, seed, steps_per_epoch=steps_per_epoch)
@@ -131,7 +137,7 @@ class WindowSampler(EpochSampler):
         orders = {stream: self._windows(stream, epoch) for stream in self.sizes}
         return EpochPlan(orders, self._batches(), start, world)
 
-    def _slices(self, order: Order, stream: str, start: int) -> Iterator[Rows]:
+    def _slices(self, order: StreamOrder, stream: str, start: int) -> Iterator[RowIndices]:
         size = self._batches()[stream]
         windows = order.windows(start * size)
         first = next(windows, None)
@@ -140,14 +146,16 @@ class WindowSampler(EpochSampler):
         rows = (order.rows(number) for number in itertools.chain([first], windows))
         return cut(rows, size, start * size - order.span(first)[0])
 
-    def _windows(self, stream: str, epoch: int) -> Order:
-        return Order(self.starts[stream], self.window, f"{self.seed}/{epoch}/{stream}", self._wanted(stream))
+    def _windows(self, stream: str, epoch: int) -> StreamOrder:
+        return StreamOrder(
+            self.starts[stream], self.window, f"{self.seed}/{epoch}/{stream}", self._sample_count(stream)
+        )
 
 
-def _passes(size: int, wanted: int, key: str) -> Tensor:
-    """Return the first `wanted` indices of one fresh permutation after another."""
-    passes = range(-(-wanted // size))
-    return torch.cat([_permutation(size, f"{key}/{turn}") for turn in passes])[:wanted]
+def _passes(size: int, sample_count: int, key: str) -> Tensor:
+    """Return the first `sample_count` indices of one fresh permutation after another."""
+    passes = range(-(-sample_count // size))
+    return torch.cat([_permutation(size, f"{key}/{turn}") for turn in passes])[:sample_count]
 
 
 def _permutation(size: int, key: str) -> Tensor:

@@ -27,6 +27,6 @@ def carve_validation(id: str, fraction: float, salt: str = "") -> str:
     return hash_split(id, {"val": fraction, "train": 1.0 - fraction}, salt)
 
 
-def kept(size: int, share: float) -> int:
+def kept_count(size: int, fraction: float) -> int:
     """Return the number of samples, at least one, that a share keeps."""
-    return min(size, max(1, round(share * size)))
+    return min(size, max(1, round(fraction * size)))

@@ -60,11 +60,11 @@ def check_noise(suite: TaskSuite, noise: LabelNoise | None, maps: Mapping[str, o
             )
 
 
-def check_share(suite: TaskSuite, share: float | Mapping[str, float]) -> None:
+def check_train_fraction(suite: TaskSuite, train_fraction: float | Mapping[str, float]) -> None:
     """Raise `UserError` for shares of unknown tasks, or of tasks that have no samples of their own."""
-    if not isinstance(share, Mapping):
+    if not isinstance(train_fraction, Mapping):
         return
-    _check_known(f"train of {suite.name}", list(share), [task.name for task in suite.tasks])
+    _check_known(f"train of {suite.name}", list(train_fraction), [task.name for task in suite.tasks])
     if suite.inputs == "shared":
         raise UserError(f"train: every sample of {suite.name} has the labels of all tasks; give one share for all")
 
@@ -73,7 +73,7 @@ def viewed(
     data: PreparedData,
     tasks: Sequence[str] | None,
     noise: LabelNoise | None,
-    share: float | Mapping[str, float] = 1.0,
+    train_fraction: float | Mapping[str, float] = 1.0,
 ) -> PreparedData:
     """Return a view of the data; no samples are read or copied for it.
 
@@ -81,21 +81,21 @@ def viewed(
         data: The prepared data.
         tasks: The tasks to keep, in this order; None keeps all.
         noise: The noise of the training labels.
-        share: The share of the training samples, of all tasks or by task.
+        train_fraction: The share of the training samples, of all tasks or by task.
 
     Raises:
         UserError: If the data cannot be viewed like this.
     """
     if tasks is not None:
         suite = narrowed(data.suite, tasks)
-        kind = _ChosenOnDisk if data.on_disk else _Chosen
+        kind = _SuiteViewOnDisk if data.on_disk else _SuiteView
         data = replace(data, suite=suite, splits=kind(data.splits, suite.streams))
 
-    if share != 1:
-        from mtlscale.data.sampling.train_fraction import TrainingShare
+    if train_fraction != 1:
+        from mtlscale.data.sampling.train_fraction import TrainFraction
 
-        check_share(data.suite, share)
-        data = replace(data, share=TrainingShare(share, data.suite, _ids(data)))
+        check_train_fraction(data.suite, train_fraction)
+        data = replace(data, train_fraction=TrainFraction(train_fraction, data.suite, _ids(data)))
 
     if noise is None:
         return data
@@ -119,7 +119,7 @@ def _ids(data: PreparedData) -> Callable[[str], list[str]]:
     return ids
 
 
-class _Chosen(Mapping[str, Mapping[str, "Samples"]]):
+class _SuiteView(Mapping[str, Mapping[str, "Samples"]]):
     """The splits with the streams and tasks of a narrower suite."""
 
     def __init__(self, splits: Mapping[str, Mapping[str, Samples]], streams: Mapping[str, Sequence[str]]) -> None:
@@ -143,7 +143,7 @@ class _Chosen(Mapping[str, Mapping[str, "Samples"]]):
         return len(self._splits)
 
 
-class _ChosenOnDisk(_Chosen, SplitsOnDisk):
+class _SuiteViewOnDisk(_SuiteView, SplitsOnDisk):
     """The splits with the streams and tasks of a narrower suite, for splits in files."""
 
 
@@ -151,9 +151,9 @@ def _classes(task: Task) -> int:
     return max(2, task.outputs)
 
 
-def _check_known(where: str, names: Sequence[str], known: list[str]) -> None:
+def _check_known(where: str, names: Sequence[str], known_names: list[str]) -> None:
     for name in names:
-        if name not in known:
-            raise UserError(f"{where}: unknown task {name!r}: {nearest(name, known)}")
+        if name not in known_names:
+            raise UserError(f"{where}: unknown task {name!r}: {nearest(name, known_names)}")
     if len(set(names)) < len(names):
         raise UserError(f"{where}: a task is named twice; name it once")

@@ -123,12 +123,12 @@ class _TextFeatures(torch.autograd.Function):
 
         word_gradient = None
         if ctx.needs_input_grad[1]:
-            token_indices, totals = _word_gradient(ids, scale, torch.cat([_rows(w) for w in weights]))
+            token_indices, totals = _word_gradient(ids, scale, torch.cat([_filter_rows(w) for w in weights]))
             word_gradient = _scatter(distinct[token_indices], totals, len(embedding), ctx.sparse)
         return None, word_gradient, None, *filter_gradients, *sums
 
 
-def _rows(weight: Tensor) -> Tensor:
+def _filter_rows(weight: Tensor) -> Tensor:
     """Return filters [F, D, w] as the rows [w * F, D] of a matrix."""
     return weight.permute(2, 0, 1).reshape(-1, weight.shape[1])
 
@@ -144,7 +144,7 @@ def _windows(tokens: Tensor) -> tuple[Tensor, list[int]]:
 
 def _table(vectors: Tensor, weight: Tensor) -> Tensor:
     """Return products [U * w, F] of vectors [U, D] and filters [F, D, w]: row u * w + j is token u at offset j."""
-    rows = _rows(weight).t()
+    rows = _filter_rows(weight).t()
     table = vectors.new_empty(len(vectors), rows.shape[1])
     block = PRODUCT_ROWS * torch.get_num_threads()
     for part, out in zip(vectors.split(block), table.split(block), strict=True):

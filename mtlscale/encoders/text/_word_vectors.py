@@ -64,8 +64,8 @@ def read_vectors(path: str | Path, vocabulary: Sequence[str], dimensions: int) -
     vectors_by_id: dict[int, list[float]] = {}
     with Path(path).open(encoding="utf-8", errors="replace", newline="\n") as lines:
         for number, line in enumerate(lines, 1):
-            if number == 1 and _is_header(line):
-                continue
+            if number == 1 and len(fields := line.split()) == 2 and all(field.isdecimal() for field in fields):
+                continue  # the header: number of words, dimensions
             word, _, numbers = line.partition(" ")
             i = index.get(word)
             if number <= 2 or i is not None:
@@ -85,11 +85,6 @@ def read_vectors(path: str | Path, vocabulary: Sequence[str], dimensions: int) -
     )
     ids = sorted(vectors_by_id)
     return torch.tensor(ids), torch.tensor([vectors_by_id[i] for i in ids])
-
-
-def _is_header(line: str) -> bool:
-    fields = line.split()
-    return len(fields) == 2 and all(field.isdecimal() for field in fields)
 
 
 def _numbers(text: str, where: str, dimensions: int) -> list[float]:

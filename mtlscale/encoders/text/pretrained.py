@@ -87,7 +87,7 @@ def checkpoint_model(
     if not weights:
         model = _described(folder, label)
     elif torch.get_default_device().type == "meta":  # only checks that method, model and data fit
-        content_hash = files.known(str(folder))["sha256"]
+        content_hash = files.with_content_hash(str(folder))["sha256"]
         model = copy.deepcopy(_without_values(folder, label, content_hash, torch.get_default_dtype()))
     else:
         model = _loaded(folder, label)
@@ -263,13 +263,13 @@ class PretrainedModule(EncoderModule):
         ids = torch.where(tokens == self.padding, 0, tokens)
         return torch.where(tokens == 0, self.padding if self.padding < size else 0, ids).long()
 
-    def _pooled(self, tokens: Tensor, **what: Tensor) -> Tensor:
+    def _pooled(self, tokens: Tensor, **states: Tensor) -> Tensor:
         words = tokens != 0
         words[:, 0] = True  # an empty text is one token of padding
         if self.separator is not None:
             ends = (tokens == self.separator).long()
-            what["token_type_ids"] = ((ends.cumsum(1) - ends) * words).clamp(max=1)
-        hidden: Tensor = self.model(attention_mask=words.long(), **what).last_hidden_state
+            states["token_type_ids"] = ((ends.cumsum(1) - ends) * words).clamp(max=1)
+        hidden: Tensor = self.model(attention_mask=words.long(), **states).last_hidden_state
         if self.pooling == "tokens":
             return hidden.flatten(0, 1)
         if self.pooling == "first":

@@ -107,14 +107,14 @@ class TransformerModule(StagedModule):
         return embedded
 
     def read(self, embedded: Tensor, inputs: Tensor) -> Tensor:
-        memory = Memory(words=_words(inputs))
+        memory = Memory(words=_word_mask(inputs))
         for index in range(1, len(self.stages)):
             embedded = self.stage(index, embedded, memory)
         return self.finish(embedded)
 
     def stage(self, index: int, features: Tensor, memory: Memory) -> Tensor:
         if index == 0:
-            memory["words"] = _words(features)
+            memory["words"] = _word_mask(features)
             return self.embed(features)
 
         output: Tensor = self.stages[index](features, memory["words"])
@@ -126,7 +126,7 @@ class TransformerModule(StagedModule):
         return functional.layer_norm(total / words.sum(1), (self.features,))
 
 
-def _words(tokens: Tensor) -> Tensor:
+def _word_mask(tokens: Tensor) -> Tensor:
     """Return the mask [B, L] of the positions that hold words; an empty document counts as one word."""
     positions = torch.arange(tokens.shape[1], device=tokens.device)
     return positions < lengths(tokens).clamp(min=1)[:, None]

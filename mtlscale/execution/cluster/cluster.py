@@ -13,17 +13,17 @@ from urllib.parse import urlsplit
 from mtlscale.config import ResourceSpec, UserError
 from mtlscale.execution.cluster import local_ray, token
 from mtlscale.execution.stopping import handle_again
-from mtlscale.execution.workers.placement import Sort, runs_at_once
+from mtlscale.execution.workers.placement import NodeType, runs_at_once
 
 CONNECT_SECONDS = 8.0
 
 
-def check_address(address: str, what: str = "Ray", default_port: int = 6379) -> None:
+def check_address(address: str, role: str = "Ray", default_port: int = 6379) -> None:
     """Open and close a TCP connection to an address.
 
     Args:
         address: `HOST:PORT` or a URL.
-        what: The service's name in error messages.
+        role: The service's name in error messages.
         default_port: The port of an address without one.
 
     Raises:
@@ -33,17 +33,17 @@ def check_address(address: str, what: str = "Ray", default_port: int = 6379) -> 
     try:
         host, port = parts.hostname, parts.port or default_port
     except ValueError:
-        raise UserError(f"{what} address {address!r} is not HOST:PORT") from None
+        raise UserError(f"{role} address {address!r} is not HOST:PORT") from None
 
     if not host:
-        raise UserError(f"{what} address {address!r} is not HOST:PORT")
+        raise UserError(f"{role} address {address!r} is not HOST:PORT")
 
     try:
         with socket.create_connection((host, port), timeout=CONNECT_SECONDS):
             pass
     except OSError as error:
         reason = error.strerror or str(error) or type(error).__name__
-        raise UserError(f"no {what} answers at {host}:{port} ({reason}); check the address and that it runs") from None
+        raise UserError(f"no {role} answers at {host}:{port} ({reason}); check the address and that it runs") from None
 
 
 def named(address: str | None) -> str | None:
@@ -138,7 +138,7 @@ def slots(resources: ResourceSpec, runs: int) -> int:
     node_types = (
         []
         if config is None
-        else [Sort(dict(node_group.resources), node_group.max_count) for node_group in config.node_group_configs]
+        else [NodeType(dict(node_group.resources), node_group.max_count) for node_group in config.node_group_configs]
     )
     return runs_at_once(nodes, node_types, resources, runs)
 

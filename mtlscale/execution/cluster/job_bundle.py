@@ -27,7 +27,7 @@ class Package:
     experiment: Experiment
     file: str  # the experiment's, inside
     copied: Mapping[str, Path]  # name inside -> file here
-    written: Mapping[str, str]  # name inside -> its text
+    generated: Mapping[str, str]  # name inside -> its text
 
     @property
     def size(self) -> int:
@@ -36,7 +36,7 @@ class Package:
 
     def sizes(self) -> dict[str, int]:
         return {name: path.stat().st_size for name, path in self.copied.items()} | {
-            name: len(text.encode()) for name, text in self.written.items()
+            name: len(text.encode()) for name, text in self.generated.items()
         }
 
     def check(self, limit_mb: float = LIMIT_MB) -> None:
@@ -57,7 +57,7 @@ class Package:
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(source.read_bytes())
-        for name, text in self.written.items():
+        for name, text in self.generated.items():
             (folder / name).write_text(text, encoding="utf-8")
 
 
@@ -95,7 +95,7 @@ def pack(
         copied[settings["published"]] = loaded.published
 
     for index, reference in enumerate(files.named(settings)):
-        source = reference.found(file.parent)
+        source = reference.resolve(file.parent)
         reference.options[reference.key] = f"files/{index}/{source.name}"
         contents = (
             {"": source} if source.is_file() else {f"/{path.name}": path for path in checkpoints.counted_files(source)}

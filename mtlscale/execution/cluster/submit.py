@@ -55,7 +55,7 @@ class JobState:
     ended: float | None
 
     @property
-    def over(self) -> bool:
+    def has_ended(self) -> bool:
         return self.status in _ENDED
 
     @property
@@ -123,11 +123,11 @@ def _check_is_ray(url: str) -> None:
     )
 
 
-def _check_version(url: str, here: str, there: str | None) -> None:
-    if there is not None and here.split(".")[:2] != there.split(".")[:2]:
+def _check_version(url: str, local: str, remote: str | None) -> None:
+    if remote is not None and local.split(".")[:2] != remote.split(".")[:2]:
         raise UserError(
-            f"the cluster at {url} runs Ray {there}, this machine has {here}; install the cluster's version here: "
-            f"pip install 'ray[default]=={there}'"
+            f"the cluster at {url} runs Ray {remote}, this machine has {local}; install the cluster's version here: "
+            f"pip install 'ray[default]=={remote}'"
         )
 
 
@@ -219,7 +219,7 @@ class Jobs:
         with _one_line(self.url):
             return _state(self._client.get_job_info(job))
 
-    def all(self) -> list[JobState]:
+    def submitted(self) -> list[JobState]:
         """Return the jobs that were submitted, the newest first."""
         with _one_line(self.url):
             states = [_state(info) for info in self._client.list_jobs() if info.submission_id]
@@ -242,15 +242,20 @@ class Jobs:
         Raises:
             UserError: After a minute without an answer.
         """
-        lines = _Lines(line)
+        lines = _LineSplitter(line)
         silent_since: float | None = None
+
+        async def tail() -> None:
+            lines.restart()
+            async for text in self._client.tail_job_logs(job):
+                lines.add(text)
 
         while True:
             try:
-                asyncio.run(self._tail(job, lines))
+                asyncio.run(tail())
                 state = self.state(job)
                 silent_since = None
-                if state.over:
+                if state.has_ended:
                     lines.end(self.logs(job))
                     return state
             except (TimeoutError, UserError, RuntimeError, OSError) as error:
@@ -262,36 +267,31 @@ class Jobs:
                     ) from None
             time.sleep(_POLL_SECONDS)
 
-    async def _tail(self, job: str, lines: _Lines) -> None:
-        lines.again()
-        async for text in self._client.tail_job_logs(job):
-            lines.add(text)
 
-
-class _Lines:
+class _LineSplitter:
     """Splitter of a stream into lines, which knows how many have been handed on when the stream begins anew."""
 
     def __init__(self, line: Callable[[str], None]) -> None:
         self._line = line
-        self._told = self._skip = 0
-        self._rest = ""
+        self._printed = self._skip = 0
+        self._partial = ""
 
-    def again(self) -> None:
+    def restart(self) -> None:
         """Begin again at the start of the stream, and skip the lines that were handed on."""
-        self._skip, self._rest = self._told, ""
+        self._skip, self._partial = self._printed, ""
 
     def add(self, text: str) -> None:
-        *complete_lines, self._rest = (self._rest + text).split("\n")
+        *complete_lines, self._partial = (self._partial + text).split("\n")
         for line in complete_lines:
             if self._skip > 0:
                 self._skip -= 1
             else:
-                self._told += 1
+                self._printed += 1
                 self._line(line)
 
     def end(self, everything: str) -> None:
         """Hand on the part of the complete text that has not been handed on."""
-        self.again()
+        self.restart()
         self.add(everything if everything.endswith("\n") or not everything else f"{everything}\n")
 
 

@@ -12,7 +12,7 @@ from mtlscale.config import UserError
 
 _ASK_SECONDS = 8.0
 # Run in a separate process: Ray asks for twenty seconds, and its warnings go past Python to standard error.
-_ASK = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1])"
+_TOKEN_SCRIPT = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1])"
 
 
 def make_absolute() -> None:
@@ -44,7 +44,7 @@ def use_token() -> None:
 def check_token(address: str) -> None:
     """Raise `UserError` if the cluster gets no token or a wrong one; Ray reports other mistakes itself."""
     with subprocess.Popen(
-        [sys.executable, "-c", _ASK, address], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", _TOKEN_SCRIPT, address], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
         timer = threading.Timer(_ASK_SECONDS, process.kill)

@@ -1,1 +1,1 @@
-"""From an experiment to the runs that are left: plan, forecast, status, dry run."""
+"""Planning of the runs that are left of an experiment: plan, forecast, status, dry run."""

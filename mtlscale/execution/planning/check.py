@@ -83,7 +83,7 @@ def _check(run: Run, suite: TaskSuite, *, shared: bool) -> None:
         except UserError:
             raise
         except Exception as error:
-            raise _told((parts.architecture, parts.encoder, parts.objective), error) from error
+            raise _network_error((parts.architecture, parts.encoder, parts.objective), error) from error
 
     _check_balancer(parts.balancer, len(suite.tasks))
 
@@ -115,7 +115,7 @@ def _check_balancer(balancer: Any, tasks: int) -> None:
         balancer.init(tasks, seed=0)
 
 
-def _told(parts: Iterable[Any], error: Exception) -> Exception:
+def _network_error(parts: Iterable[Any], error: Exception) -> Exception:
     """Return the error to raise for an exception of a network's code.
 
     A plugin's error names its place in the plugin, a shipped component's is one line.

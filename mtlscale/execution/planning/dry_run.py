@@ -19,24 +19,24 @@ from mtlscale.records import Home, check_folder
 
 
 @dataclass(frozen=True)
-class Sketch:
+class DryRun:
     """Dry run of an experiment in two parts: on data that can be looked at, and on data not prepared here."""
 
     experiment: Experiment
-    known: Plan | SweepPlan | None
+    plan_on_data: Plan | SweepPlan | None
     unknown: tuple[Run, ...]  # without ids; of a search, the base of each method's trials
     why: Mapping[str, str]  # data set -> why nothing is known of it
 
     @property
     def plan(self) -> Plan | None:
         """The runs, or the trials, on data that can be looked at."""
-        return self.known.plan if isinstance(self.known, SweepPlan) else self.known
+        return self.plan_on_data.plan if isinstance(self.plan_on_data, SweepPlan) else self.plan_on_data
 
 
 @contextmanager
 def sketch(
     experiment: Experiment, *, home: Home, source: Path | None = None, address: str | None = None
-) -> Iterator[Sketch]:
+) -> Iterator[DryRun]:
     """Say of every run whether it is done, to be resumed, or new.
 
     Data that a pipeline makes up are there as long as the block lasts, in a temporary folder; nothing else is written.
@@ -67,7 +67,7 @@ def sketch(
             data = Datasets.prepare(part, folders.__getitem__)
             known_plan = make_plan(part, home=home, address=address, data=data)
 
-        yield Sketch(
+        yield DryRun(
             experiment, known_plan, _unknown(experiment.model_copy(update={"datasets": unknown_datasets})), why
         )
 

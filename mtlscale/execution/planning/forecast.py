@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mtlscale.config import Run, TrainingSpec, changed
 from mtlscale.data.readers.reader_selection import bound, needed
 from mtlscale.execution.planning.check import parameters
-from mtlscale.execution.planning.dry_run import Sketch
+from mtlscale.execution.planning.dry_run import DryRun
 from mtlscale.execution.planning.reader_report import processes_per_node
 from mtlscale.execution.tuning.sweep import SweepPlan
 from mtlscale.records import Home, Ledger, RunRecord
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PROBE_SECONDS = 8.0  # for all methods together, once all is imported
 _LARGEST = 256 << 20  # bytes of a ledger that is read for this
 _TRIED = 1 << 30  # bytes of data that are read to try a few steps
-_EACH = 0.3  # seconds that are timed of a method
+_TIMED_SECONDS = 0.3  # seconds that are timed of a method
 _STATES = {"adam": 2, "adamw": 2, "sgd": 1, "nesterov": 1}  # numbers an optimiser keeps for each parameter
 _FORWARD = 1 / 3  # the time of evaluating a batch, as a share of a step's
 _NO_SIZE = ("split", "label_noise", "seed", "search_seed")
@@ -68,7 +68,7 @@ class Forecasts:
         return all(row.seconds is not None for row in self.rows)
 
 
-def forecasts(sketch: Sketch, home: Home, *, probe: float = PROBE_SECONDS) -> Forecasts:
+def forecasts(sketch: DryRun, home: Home, *, probe: float = PROBE_SECONDS) -> Forecasts:
     """Forecast everything the sketch has to do; `probe` is the time in seconds for trying steps."""
     todo = _todo(sketch)
     past = _Past(home, (run for run, _ in todo.values()))
@@ -77,7 +77,7 @@ def forecasts(sketch: Sketch, home: Home, *, probe: float = PROBE_SECONDS) -> Fo
     rows = []
     for run, count in todo.values():
         steps = _steps(run, sketch.plan)
-        records = past.like(run)
+        records = past.similar(run)
         forecast = _of_records(run, count, records, steps) if records else tries.forecast(run, count, steps)
         rows.append(forecast)
 
@@ -86,7 +86,7 @@ def forecasts(sketch: Sketch, home: Home, *, probe: float = PROBE_SECONDS) -> Fo
     return Forecasts(tuple(rows), max(1, min(processes_per_node(resources) // resources.workers, runs or 1)))
 
 
-def _todo(sketch: Sketch) -> dict[tuple[str, str], tuple[Run, int]]:
+def _todo(sketch: DryRun) -> dict[tuple[str, str], tuple[Run, int]]:
     """Return data set and method -> a run, and how many of them are to be done."""
     runs_to_do: dict[tuple[str, str], tuple[Run, int]] = {}
 
@@ -94,7 +94,7 @@ def _todo(sketch: Sketch) -> dict[tuple[str, str], tuple[Run, int]]:
         first, before = runs_to_do.get((run.dataset, run.method), (run, 0))
         runs_to_do[run.dataset, run.method] = first, before + count
 
-    search, known_plan = sketch.experiment.search, sketch.known
+    search, known_plan = sketch.experiment.search, sketch.plan_on_data
     if isinstance(known_plan, SweepPlan):
         for base in known_plan.distinct:
             trials = known_plan.of(base)
@@ -124,16 +124,16 @@ class _Past:
 
     def __init__(self, home: Home, runs: Iterable[Run]) -> None:
         shapes = {_shape(run.spec) for run in runs}
-        self._found: dict[str, list[RunRecord]] = {}
+        self._records: dict[str, list[RunRecord]] = {}
         for file in sorted((home.root / "experiments").glob("*/*.jsonl")) if shapes else ():
             if file.name.startswith(("ledger", "trials")) and file.stat().st_size <= _LARGEST:
                 for record in Ledger(file).records(epochs=False):
                     if record.status == "finished" and (key := _shape(record.spec)) in shapes:
-                        self._found.setdefault(key, []).append(record)
+                        self._records.setdefault(key, []).append(record)
 
-    def like(self, run: Run) -> list[RunRecord]:
+    def similar(self, run: Run) -> list[RunRecord]:
         """Return finished runs of the same shape, preferably those that trained all their phases themselves."""
-        records = self._found.get(_shape(run.spec), [])
+        records = self._records.get(_shape(run.spec), [])
         self_trained = [record for record in records if not any(phase.reused for phase in record.phases)]
         return self_trained or records
 
@@ -260,7 +260,7 @@ def _step(run: Run, data: PreparedData) -> tuple[float, int]:
     torch.set_num_threads(1)
     try:
         first = _timed(run, data, 1)
-        count = int(min(50.0, max(1.0, _EACH / max(first, 1e-6))))
+        count = int(min(50.0, max(1.0, _TIMED_SECONDS / max(first, 1e-6))))
         return (_timed(run, data, count), count) if count > 1 else (first, 1)
     finally:
         torch.set_num_threads(threads)

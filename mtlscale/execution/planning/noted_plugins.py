@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from mtlscale.config import PARTS
 from mtlscale.config.registry.source_code import bytes_hash, code_hash
@@ -21,24 +19,20 @@ def noted_plugins(home: Home, run: FoundRun) -> list[Path]:
     if run.record is None:
         return []
 
-    hashes = _hashes(run.record.spec)
+    # Of the plugins that the components come from.
+    components = (run.record.spec.get(part.removeprefix("model.")) for part in PARTS)
+    hashes = {entry["plugin"] for entry in components if entry and "plugin" in entry}
     files: list[Path] = []
     for experiment in dict.fromkeys(name.removesuffix(" (trial)") for name in run.experiments):
         planned = any(entry.run_id == run.run_id for entry in read_plan(home, experiment))
         for path, noted in read_plugins(home, experiment).items():
-            current_hashes = _now(path)
+            current_hashes = _current_hashes(path)
             if current_hashes & hashes or (planned and noted in current_hashes):
                 files.append(path)
     return list(dict.fromkeys(files))
 
 
-def _hashes(spec: Mapping[str, Any]) -> set[str]:
-    """Return the hashes of the plugins that a spec's components come from."""
-    entries = (spec.get(part.removeprefix("model.")) for part in PARTS)
-    return {entry["plugin"] for entry in entries if entry and "plugin" in entry}
-
-
-def _now(path: Path) -> set[str]:
+def _current_hashes(path: Path) -> set[str]:
     """Return the hashes of a file's code, as this and as earlier versions compute them; none if it is no Python."""
     try:
         source = path.read_bytes()

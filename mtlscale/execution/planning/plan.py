@@ -9,8 +9,8 @@ from typing import Literal
 
 from mtlscale.config import DatasetSpec, Experiment, Run, UserError, check_batches, check_delta, fingerprint_with
 from mtlscale.data.format.prepared import Manifest, read_manifest
-from mtlscale.data.sampling.splits import kept
-from mtlscale.data.sampling.views import check_noise, check_share, narrowed
+from mtlscale.data.sampling.splits import kept_count
+from mtlscale.data.sampling.views import check_noise, check_train_fraction, narrowed
 from mtlscale.metrics import check_task, measured
 from mtlscale.records import Home, Ledger, RunRecord, read_record
 
@@ -29,7 +29,7 @@ class PlannedRun:
 
     run: Run
     state: RunState
-    like: str = ""  # the method that it is the same as
+    same_as: str = ""  # the method that it is the same as
     listed: bool = True  # of a run that is done: whether the experiment's own ledger has its record
     former_id: str | None = None  # of a run that an earlier version has done: the id that it had there
 
@@ -74,15 +74,17 @@ class Plan:
         for run_id, planned in done_runs.items():
             record = listed.get(planned.former_id or run_id)
             if record is None or record.status == "failed":
-                record = self._left(planned)
+                record = self._record_in_folder(planned)
             result[run_id] = labelled(record if keep else light(record), planned.run)
         return result
 
     def unlisted(self) -> Iterator[RunRecord]:
         """Return the complete records of the runs that are done and not in the ledger."""
-        return (self._left(planned) for planned in self.runs if planned.state == "done" and not planned.listed)
+        return (
+            self._record_in_folder(planned) for planned in self.runs if planned.state == "done" and not planned.listed
+        )
 
-    def _left(self, planned: PlannedRun) -> RunRecord:
+    def _record_in_folder(self, planned: PlannedRun) -> RunRecord:
         """Return the record that a run that is done has left in its own folder."""
         assert self.home is not None
         record = read_record(self.home.run(planned.record_id))
@@ -156,15 +158,15 @@ def _as_asked(manifest: Manifest, dataset: DatasetSpec) -> Manifest:
         suite = measured(suite, dataset.metrics)
     for task in suite.tasks:
         check_task(task)
-    check_share(suite, dataset.train)
+    check_train_fraction(suite, dataset.train)
     shares = dataset.train if isinstance(dataset.train, dict) else dict.fromkeys(manifest.counts, dataset.train)
-    counts = {task.name: _of_share(manifest.counts[task.name], shares.get(task.name, 1.0)) for task in suite.tasks}
+    counts = {task.name: _scaled_counts(manifest.counts[task.name], shares.get(task.name, 1.0)) for task in suite.tasks}
     return manifest.model_copy(update={"suite": suite, "counts": counts})
 
 
-def _of_share(counts: Mapping[str, int], share: float) -> dict[str, int]:
+def _scaled_counts(counts: Mapping[str, int], fraction: float) -> dict[str, int]:
     """Return split -> labelled samples, with about this share of training; exact if no label is missing."""
-    return dict(counts) if share == 1 else {**counts, "train": kept(counts.get("train", 0), share)}
+    return dict(counts) if fraction == 1 else {**counts, "train": kept_count(counts.get("train", 0), fraction)}
 
 
 def make_plan(experiment: Experiment, runs: Iterable[Run], ledger: Path, home: Home, data: Datasets) -> Plan:
@@ -185,12 +187,12 @@ def make_plan(experiment: Experiment, runs: Iterable[Run], ledger: Path, home: H
     return Plan(experiment, tuple(planned), data.folders, data.manifests, home, ledger)
 
 
-def _where_it_stands(run: Run, run_id: str, known: Mapping[str, str], home: Home) -> PlannedRun:
-    """Return the run with its state; `known` is run_id -> status of what the experiment's ledger lists."""
+def _where_it_stands(run: Run, run_id: str, statuses: Mapping[str, str], home: Home) -> PlannedRun:
+    """Return the run with its state; `statuses` is run_id -> status of what the experiment's ledger lists."""
     record = None
     for former_id in (None, run.former_id):
         record_id = former_id or run_id
-        if known.get(record_id) not in (None, "failed"):
+        if statuses.get(record_id) not in (None, "failed"):
             return PlannedRun(run, "done", former_id=former_id)
         if (stored_record := read_record(home.run(record_id))) is not None and stored_record.status != "failed":
             # By another experiment, or just before a crash.
@@ -199,7 +201,7 @@ def _where_it_stands(run: Run, run_id: str, known: Mapping[str, str], home: Home
 
     if (home.run(run_id) / "checkpoint.pt").exists():
         return PlannedRun(run, "resume")
-    return PlannedRun(run, "new" if record is None and known.get(run_id) is None else "retry")
+    return PlannedRun(run, "new" if record is None and statuses.get(run_id) is None else "retry")
 
 
 def light(record: RunRecord) -> RunRecord:
@@ -221,7 +223,7 @@ def records_of(experiment: Experiment, home: Home, *, epochs: bool = True) -> tu
     return belonging(experiment, Ledger(home.ledger(experiment.name)).latest(epochs=epochs))
 
 
-def belonging(experiment: Experiment, known: Mapping[str, RunRecord]) -> tuple[RunRecord, ...]:
+def belonging(experiment: Experiment, records: Mapping[str, RunRecord]) -> tuple[RunRecord, ...]:
     """Return the records, out of these by run_id, that belong to the experiment's runs.
 
     The runs are those on the data that the last of the records were made on.
@@ -229,7 +231,7 @@ def belonging(experiment: Experiment, known: Mapping[str, RunRecord]) -> tuple[R
     fingerprints = dict.fromkeys(experiment.data(), "")
     datasets = {dataset.label: dataset for dataset in experiment.datasets}
 
-    for record in known.values():
+    for record in records.values():
         if record.dataset in datasets:
             # A failed run does not know which metrics its tasks report.
             names = record.higher_is_better
@@ -237,10 +239,10 @@ def belonging(experiment: Experiment, known: Mapping[str, RunRecord]) -> tuple[R
             fingerprints[datasets[record.dataset].prepared(record.seed)] = fingerprint
 
     if experiment.search is not None:
-        return tuple(_winners(experiment, known.values(), fingerprints))
+        return tuple(_winners(experiment, records.values(), fingerprints))
 
     records_and_runs = (
-        (known.get(run.run_id) or known.get(run.former_id or ""), run) for run in experiment.runs(fingerprints)
+        (records.get(run.run_id) or records.get(run.former_id or ""), run) for run in experiment.runs(fingerprints)
     )
     return tuple(labelled(record, run) for record, run in records_and_runs if record is not None)
 

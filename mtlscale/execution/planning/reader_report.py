@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from mtlscale.config import ResourceSpec, Run
 from mtlscale.data.readers.cache import in_words
-from mtlscale.data.readers.reader_selection import SHARE, Free, OnDisk, bound, choose, needed
+from mtlscale.data.readers.reader_selection import MEMORY_FRACTION, Free, OnDisk, bound, choose, needed
 from mtlscale.execution.planning.plan import Plan
 
 _SMALL = 1 << 28  # bytes of a batch of trials and its data that every node has
@@ -60,8 +60,8 @@ def too_large_to_batch(run: Run, plan: Plan, stack: float, processes: int) -> st
     need = needed(plan.folders[run.data], manifest, spec.dtype)
     # Tasks side by side are padded: a second copy.
     needed_bytes = processes * (need.stored + 2 * need.placed + stack)
-    free_bytes = Free.here(gpu=False).host
+    free_bytes = Free.of_this_node(gpu=False).host
 
-    if needed_bytes <= SHARE * free_bytes:
+    if needed_bytes <= MEMORY_FRACTION * free_bytes:
         return None
     return f"{processes} batches would hold {in_words(needed_bytes)}, {in_words(free_bytes)} are free"

@@ -19,10 +19,10 @@ from mtlscale.execution.workers.jobs import Batched, Job, Options
 from mtlscale.execution.workers.trial import execute
 from mtlscale.execution.workers.worker import setup
 from mtlscale.records import Epoch, Home, RunRecord, check_folder
-from mtlscale.report.tables.reproduction import Again
+from mtlscale.report.tables.reproduction import Reproduction
 
 # Keys of a data set's part of a spec that are no options.
-_OWN = ("name", "task_metrics", "only_tasks", "label_noise", "train_share", "evaluation")
+_NON_OPTION_KEYS = ("name", "task_metrics", "only_tasks", "label_noise", "train_share", "evaluation")
 _THREADS = re.compile(r"CPU, (\d+) thread")
 
 
@@ -35,7 +35,7 @@ def rerun(
     keep_model: bool = False,
     epoch: Callable[[Epoch], None] = lambda epoch: None,
     note: Callable[[str], None] = lambda text: None,
-) -> tuple[Again, Path | None]:
+) -> tuple[Reproduction, Path | None]:
     """Repeat a run; return the comparison with it, and the folder of the repetition, None if both are the same.
 
     The repetition has the same spec, data, threads and number of workers, and does every phase anew. `epoch` and `note`
@@ -74,7 +74,7 @@ def rerun(
     if after.status == "failed":
         raise UserError(f"run {record.run_id} cannot be run again: {after.error}; the traceback is in {folder}")
 
-    again = Again(record, after)
+    again = Reproduction(record, after)
     if again.same:
         if keep_model:
             _hand_back(folder, home.run(record.run_id), home.phases)
@@ -133,7 +133,7 @@ def _data(record: RunRecord, home: Home, source: Path | None, download: bool) ->
         if read_manifest(prepared_folder).fingerprint == expected:
             return prepared_folder
 
-    options = {key: value for key, value in dataset_spec.items() if key not in _OWN}
+    options = {key: value for key, value in dataset_spec.items() if key not in _NON_OPTION_KEYS}
     try:
         folder = prepare(name, options, source, home.root, download=download)
     except UserError as error:

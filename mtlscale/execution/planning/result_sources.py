@@ -9,11 +9,11 @@ from pathlib import Path
 
 from mtlscale.config import Experiment, UserError, load_experiment, nearest, shipped
 from mtlscale.execution.planning.plan import records_of
-from mtlscale.execution.planning.status import PlanEntry, read_plan
+from mtlscale.execution.planning.status import read_plan
 from mtlscale.records import Home, Ledger, RunRecord, is_results, records_of_results
 from mtlscale.records.submission_schema import EXPERIMENT as CONTRIBUTED
 from mtlscale.report.formats.number_format import counted
-from mtlscale.report.tables.merge_experiments import Source, Wanted, gather
+from mtlscale.report.tables.merge_experiments import ExperimentRecords, RunSelection, gather
 from mtlscale.report.tables.planned import lacks_runs, left_out, missing_notes, planned_rows
 from mtlscale.report.tables.published import read_published
 
@@ -24,7 +24,7 @@ def sources_of(
     overrides: tuple[str, ...] = (),
     *,
     epochs: bool = True,
-) -> list[Source]:
+) -> list[ExperimentRecords]:
     """Return the experiments that these places name, each once.
 
     A place is an experiment's file or name, looked up in every home; a home folder; HOME:EXPERIMENT; a folder of
@@ -40,11 +40,11 @@ def sources_of(
         UserError: For a place that is none of these, or without runs.
     """
     homes = homes or [Home.default()]
-    sources: dict[tuple[str, str], Source] = {}
+    sources: dict[tuple[str, str], ExperimentRecords] = {}
 
     for location in map(str, places):
         for source in _sources(location, homes, overrides, epochs):
-            sources.setdefault((source.place, source.name), source)
+            sources.setdefault((source.location, source.name), source)
     return list(sources.values())
 
 
@@ -53,44 +53,49 @@ def load_records(*places: str | Path, home: Path | None = None) -> list[RunRecor
 
     They have the labels of its tables for data sets and rows: for `Leaderboard.from_records`, or a frame of your own.
     """
-    return list(gather(sources_of(places, [Home.at(home)]), Wanted()).records)
+    return list(gather(sources_of(places, [Home.at(home)]), RunSelection()).records)
 
 
-def _sources(place: str, homes: Sequence[Home], overrides: tuple[str, ...], epochs: bool) -> list[Source]:
-    if "://" in place:
-        return _tracked(place)
+def _sources(location: str, homes: Sequence[Home], overrides: tuple[str, ...], epochs: bool) -> list[ExperimentRecords]:
+    if "://" in location:
+        return _tracked(location)
 
-    path = Path(place)
-    if path.suffix in (".yaml", ".yml") or (path.name == place and place in shipped() and not _is_home(path)):
-        return _of_file(place, homes, overrides, epochs)
+    path = Path(location)
+    if path.suffix in (".yaml", ".yml") or (path.name == location and location in shipped() and not _is_home(path)):
+        return _of_file(location, homes, overrides, epochs)
     if path.is_dir():
-        return [_of_results(path)] if is_results(path) else _of_folder(path, epochs)
+        if not is_results(path):
+            return _of_folder(path, epochs)
+        spec = load_experiment(path / CONTRIBUTED)
+        return [_source(spec.name, str(path), records_of_results(path), spec)]
 
-    folder, colon, name = place.rpartition(":")
+    folder, colon, name = location.rpartition(":")
     if colon and Path(folder).is_dir():
         return [_of_home(Home.at(Path(folder)), name, epochs)]
 
-    homes_with_runs = [home for home in homes if home.ledger(place).is_file()] if path.name == place else []
+    homes_with_runs = [home for home in homes if home.ledger(location).is_file()] if path.name == location else []
     if homes_with_runs:
-        return [_of_home(home, place, epochs) for home in homes_with_runs]
-    if path.name != place:
-        raise UserError(f"{place} is no experiment file, home folder, HOME:EXPERIMENT or MLflow URI; correct the path")
+        return [_of_home(home, location, epochs) for home in homes_with_runs]
+    if path.name != location:
+        raise UserError(
+            f"{location} is no experiment file, home folder, HOME:EXPERIMENT or MLflow URI; correct the path"
+        )
 
     known_names = [*shipped(), *(name for home in homes for name in _experiments(home))]
-    hint = nearest(place, list(dict.fromkeys(known_names)), listing="experiments")
-    raise UserError(f"unknown experiment {place!r}: {hint}")
+    hint = nearest(location, list(dict.fromkeys(known_names)), listing="experiments")
+    raise UserError(f"unknown experiment {location!r}: {hint}")
 
 
-def _of_file(place: str, homes: Sequence[Home], overrides: tuple[str, ...], epochs: bool) -> list[Source]:
+def _of_file(location: str, homes: Sequence[Home], overrides: tuple[str, ...], epochs: bool) -> list[ExperimentRecords]:
     """Return an experiment as its file is now, from each of the homes that has runs of it."""
-    spec = load_experiment(place, overrides)
+    spec = load_experiment(location, overrides)
     records_by_home = {str(home.root): records_of(spec, home, epochs=epochs) for home in homes}
     if not any(records_by_home.values()):
-        raise UserError(no_runs(spec, homes, place))
+        raise UserError(no_runs(spec, homes, location))
 
     return [
         replace(
-            _source(spec.name, root, records, spec, chosen=True),
+            _source(spec.name, root, records, spec, chosen_by_file=True),
             planned=planned_rows(spec),
             notes=notes_of(spec, records, Home.at(Path(root))),
         )
@@ -106,7 +111,7 @@ def notes_of(spec: Experiment, records: Sequence[RunRecord], home: Home) -> dict
     return missing_notes(spec, records, Ledger(home.ledger(spec.name)).latest(epochs=False).values())
 
 
-def no_runs(spec: Experiment, homes: Sequence[Home], place: str) -> str:
+def no_runs(spec: Experiment, homes: Sequence[Home], location: str) -> str:
     """Return a sentence for an experiment whose file has no runs as it is now, with the reason if there were some."""
     roots = " or ".join(str(home.root) for home in homes)
     for home in homes:
@@ -118,11 +123,11 @@ def no_runs(spec: Experiment, homes: Sequence[Home], place: str) -> str:
                 spec.name, matching_records, runs[matching_records[-1].dataset, matching_records[-1].method]
             )
             message = f"no runs of {spec.name} as its file is now in {home.root}"
-            return f"{message}: {reason}; start it with `mtlscale run {place}`"
-    return f"no runs of {spec.name} in {roots}; start them with `mtlscale run {place}` or name their --home"
+            return f"{message}: {reason}; start it with `mtlscale run {location}`"
+    return f"no runs of {spec.name} in {roots}; start them with `mtlscale run {location}` or name their --home"
 
 
-def _of_folder(path: Path, epochs: bool) -> list[Source]:
+def _of_folder(path: Path, epochs: bool) -> list[ExperimentRecords]:
     """Return all experiments of a home folder, or the one whose folder it is."""
     if (path / "ledger.jsonl").is_file():
         return [_of_home(Home.at(path.absolute().parents[1]), path.absolute().name, epochs)]
@@ -133,13 +138,7 @@ def _of_folder(path: Path, epochs: bool) -> list[Source]:
     return [_of_home(home, name, epochs) for name in names]
 
 
-def _of_results(folder: Path) -> Source:
-    """Return contributed results with the experiment that lies beside them."""
-    spec = load_experiment(folder / CONTRIBUTED)
-    return _source(spec.name, str(folder), records_of_results(folder), spec)
-
-
-def _of_home(home: Home, name: str, epochs: bool) -> Source:
+def _of_home(home: Home, name: str, epochs: bool) -> ExperimentRecords:
     """Return what the ledger of an experiment has; its file is unknown here, unless it is a shipped experiment."""
     records = Ledger(home.ledger(name)).latest(epochs=epochs)
     if not records:
@@ -148,7 +147,11 @@ def _of_home(home: Home, name: str, epochs: bool) -> Source:
         raise UserError(f"no runs of {name} in {home.root}: {hint}")
 
     entries = read_plan(home, name, records)
-    current = [_of_entry(records[entry.run_id], entry) for entry in entries if entry.run_id in records]
+    current = [
+        records[entry.run_id].model_copy(update={"dataset": entry.dataset, "method": entry.method})
+        for entry in entries
+        if entry.run_id in records
+    ]
     if not current:  # no plan says which runs belong together
         return _source(name, str(home.root), tuple(records.values()), _shipped(name))
 
@@ -165,20 +168,15 @@ def _of_home(home: Home, name: str, epochs: bool) -> Source:
         dataset: (f"{counted(count, 'run')} of other settings left out; `mtlscale show {name}` lists them",)
         for dataset, count in excluded_counts.items()
     }
-    source = _source(name, str(home.root), current, _shipped(name), chosen=True)
+    source = _source(name, str(home.root), current, _shipped(name), chosen_by_file=True)
     return replace(source, planned=planned, notes=notes)
 
 
-def _of_entry(record: RunRecord, entry: PlanEntry) -> RunRecord:
-    """Return the record under the labels that the experiment has for it now."""
-    return record.model_copy(update={"dataset": entry.dataset, "method": entry.method})
-
-
-def _tracked(place: str) -> list[Source]:
+def _tracked(location: str) -> list[ExperimentRecords]:
     """Return the experiments of an MLflow."""
     from mtlscale.tracking import experiments, read_experiment, read_records
 
-    uri, _, name = place.partition("#")
+    uri, _, name = location.partition("#")
     names = [name] if name else sorted(experiments(uri))
     sources = []
     for experiment in names:
@@ -186,21 +184,21 @@ def _tracked(place: str) -> list[Source]:
         if records:
             sources.append(_source(experiment, uri, records, read_experiment(uri, experiment) or _shipped(experiment)))
     if not sources:
-        raise UserError(f"{place}: no finished runs of mtlscale's experiments there")
+        raise UserError(f"{location}: no finished runs of mtlscale's experiments there")
     return sources
 
 
 def _source(
-    name: str, place: str, records: Sequence[RunRecord], spec: Experiment | None, *, chosen: bool = False
-) -> Source:
-    source = Source(name=name, place=place, records=tuple(records), chosen=chosen)
+    name: str, location: str, records: Sequence[RunRecord], spec: Experiment | None, *, chosen_by_file: bool = False
+) -> ExperimentRecords:
+    source = ExperimentRecords(name=name, location=location, records=tuple(records), chosen_by_file=chosen_by_file)
     if spec is None:
         return source
     datasets, methods = ([component.label for component in components] for components in (spec.datasets, spec.methods))
 
     def planned(record: RunRecord) -> tuple[int, int]:
         """Return a record's position in the experiment's file, so that tables are the same for every source."""
-        return _place(record.dataset, datasets), _place(record.method, methods)
+        return _label_position(record.dataset, datasets), _label_position(record.method, methods)
 
     source = replace(source, records=tuple(sorted(source.records, key=planned)))
     published = spec.published
@@ -214,7 +212,7 @@ def _source(
     )
 
 
-def _place(label: str, labels: Sequence[str]) -> int:
+def _label_position(label: str, labels: Sequence[str]) -> int:
     return labels.index(label) if label in labels else len(labels)
 
 

@@ -18,21 +18,21 @@ STEPS = 2
 _TRAINING = {"epochs": 1, "steps_per_epoch": STEPS, "patience": None, "evaluate_every": 1, "checkpoint_seconds": 1e9}
 _KINDS = ("architecture", "balancer", "objective")
 _TRIALS = 2
-_KEPT = ("data", "downloads", "cache")  # folders of the home that the test shares
+_SHARED_FOLDERS = ("data", "downloads", "cache")  # folders of the home that the test shares
 
 
 def shortened(experiment: Experiment) -> Experiment:
     """Return the experiment with one seed, epochs of two steps, one epoch per phase and searches of two trials."""
     training = experiment.training.model_copy(update=_TRAINING)
     datasets = tuple(
-        dataset.model_copy(update={"training": _kept(dataset.training)}) for dataset in experiment.datasets
+        dataset.model_copy(update={"training": _shortened(dataset.training)}) for dataset in experiment.datasets
     )
 
     methods = []
     for method in experiment.methods:
         parts = {kind: getattr(method, kind) for kind in _KINDS}
         short = {kind: _short(f"{kind}s", part) for kind, part in parts.items() if part is not None}
-        methods.append(method.model_copy(update={**short, "training": _kept(method.training)}))
+        methods.append(method.model_copy(update={**short, "training": _shortened(method.training)}))
 
     search = experiment.search
     if search is not None:
@@ -50,7 +50,7 @@ def shortened(experiment: Experiment) -> Experiment:
     )
 
 
-def _kept(training: Mapping[str, Any]) -> dict[str, Any]:
+def _shortened(training: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a data set or a method without those that make it longer."""
     return {key: value for key, value in training.items() if key not in _TRAINING}
 
@@ -98,7 +98,7 @@ def rehearse(
 @contextmanager
 def _shared(home: Home, other: Home) -> Iterator[Home]:
     """Give the other home the data of the first; at the end, remove folders that stayed empty."""
-    shared_folders = [home.root / name for name in _KEPT]
+    shared_folders = [home.root / name for name in _SHARED_FOLDERS]
     missing = [path for path in (*shared_folders, home.root, *home.root.parents) if not path.exists()]
     for path in shared_folders:
         path.mkdir(parents=True, exist_ok=True)

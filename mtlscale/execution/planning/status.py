@@ -15,7 +15,7 @@ PLAN = "plan.json"  # beside the ledger: the runs of the experiment as it was la
 
 
 @dataclass(frozen=True)
-class Standing:
+class ExperimentStatus:
     """The status of an experiment, by its plan and its ledger."""
 
     name: str
@@ -26,7 +26,7 @@ class Standing:
     last: str  # when its last run ended, ISO 8601
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         return self.runs - self.done - self.failed - self.diverged
 
 
@@ -82,13 +82,13 @@ def read_plan(home: Home, experiment: str, known: Mapping[str, RunRecord] | None
     return tuple(PlanEntry(record.run_id, record.dataset, record.method, record.seed) for record in records)
 
 
-def standings(home: Home) -> list[Standing]:
+def experiment_statuses(home: Home) -> list[ExperimentStatus]:
     """Return the status of all experiments below the home folder, by name; without a plan, that of the ledger."""
-    statuses = [standing(home, folder.name) for folder in sorted((home.root / "experiments").glob("*/"))]
+    statuses = [experiment_status(home, folder.name) for folder in sorted((home.root / "experiments").glob("*/"))]
     return [status for status in statuses if status.runs]
 
 
-def standing(home: Home, experiment: str) -> Standing:
+def experiment_status(home: Home, experiment: str) -> ExperimentStatus:
     """Return the status of one experiment; without runs where it has neither plan nor ledger."""
     outcomes = {run_id: (state, when) for run_id, state, when in Ledger(home.ledger(experiment)).outcomes()}
     try:
@@ -97,4 +97,4 @@ def standing(home: Home, experiment: str) -> Standing:
         planned = list(outcomes)
     counts = Counter(outcomes[run_id][0] for run_id in planned if run_id in outcomes)
     last = max((outcomes[run_id][1] for run_id in planned if run_id in outcomes), default="")
-    return Standing(experiment, len(planned), counts["finished"], counts["failed"], counts["diverged"], last)
+    return ExperimentStatus(experiment, len(planned), counts["finished"], counts["failed"], counts["diverged"], last)

@@ -30,7 +30,7 @@ from mtlscale.records import check_folder, new_folders
 if TYPE_CHECKING:
     from mtlscale.data.format.manifest import Manifest
     from mtlscale.records import Storage
-    from pipelines import Engine, Pipeline, Tell, Work
+    from pipelines import Engine, Pipeline, PrepareContext, Tell
 
 SOURCES = "MTLSCALE_DATA"  # environment variable: a folder with one sub-folder per data set
 ABANDONED_AFTER = 24 * 3600.0  # seconds without a heartbeat after which what a preparation left is removed
@@ -91,13 +91,13 @@ def prepare(
 
     folder = home / "data" / name / _key(pipeline, fingerprint)
     info = SourceInfo(description=_described(source, located) or pipeline.source, fingerprint=fingerprint)
-    from pipelines import Work
+    from pipelines import PrepareContext
 
     check_folder(home)
     with _user_errors(home), new_folders(folder.parent):
         _remove_abandoned(folder.parent)
-        tell = progress or Work.progress
-        work = Work(_engine(pipeline, located, engine), skip_bad, tell, cache=home / "features" / name)
+        tell = progress or PrepareContext.progress
+        work = PrepareContext(_engine(pipeline, located, engine), skip_bad, tell, cache=home / "features" / name)
         _prepare_into(folder, pipeline, located, info, work, storage)
     return folder
 
@@ -309,22 +309,22 @@ def _prepare_into(
     pipeline: Pipeline,
     located: Path | None,
     info: SourceInfo,
-    work: Work,
+    context: PrepareContext,
     storage: Storage | None,
 ) -> None:
     from pipelines import check_prepared, write_prepared
 
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
-        with _alive(temporary), _ray() if work.engine == "ray" else nullcontext():
+        with _alive(temporary), _ray() if context.engine == "ray" else nullcontext():
             with _of_plugin(pipeline):
-                prepared = check_prepared(pipeline.name, pipeline.prepare(located, work))
-            if prepared.pieces is not None and work.engine == "ray":
-                work = _where_tasks_write(folder, temporary, work, storage)
+                prepared = check_prepared(pipeline.name, pipeline.prepare(located, context))
+            if prepared.pieces is not None and context.engine == "ray":
+                context = _where_tasks_write(folder, temporary, context, storage)
 
             # Inside the guard, too: a set in pieces is computed while it is written.
             with _of_plugin(pipeline):
-                write_prepared(temporary, pipeline, info, prepared, work)
+                write_prepared(temporary, pipeline, info, prepared, context)
         temporary.chmod(0o777 & ~_umask())  # mkdtemp's folders are the owner's alone
         _publish(temporary, folder)
     finally:
@@ -345,7 +345,9 @@ def _of_plugin(pipeline: Pipeline) -> Iterator[None]:
         raise located_error from error
 
 
-def _where_tasks_write(folder: Path, temporary: Path, work: Work, storage: Storage | None) -> Work:
+def _where_tasks_write(
+    folder: Path, temporary: Path, context: PrepareContext, storage: Storage | None
+) -> PrepareContext:
     """Return the work with the destination of its tasks' files.
 
     They go into the folder, or, if there are several nodes and a storage between them, into the storage. Raises
@@ -355,12 +357,12 @@ def _where_tasks_write(folder: Path, temporary: Path, work: Work, storage: Stora
 
     if storage is None:
         check_shared(folder.parent)
-        return work
+        return context
     if not several_nodes():
-        return work
+        return context
 
     (temporary / ORIGIN).write_text(storage.url, encoding="utf-8")
-    return replace(work, deliver=partial(deliver, storage.url, key_of(folder)))
+    return replace(context, deliver=partial(deliver, storage.url, key_of(folder)))
 
 
 def _ray() -> AbstractContextManager[None]:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mtlscale.data.readers.shards import Shards
-    from mtlscale.data.readers.stream import Piece
-    from mtlscale.data.readers.stream_order import EpochPlan, Rows
+    from mtlscale.data.readers.stream import StreamChunk
+    from mtlscale.data.readers.stream_order import EpochPlan, RowIndices
 
 # Logical CPUs of a reading task. Workers may have all CPUs of a cluster, and would wait for their data for ever.
 READING_CPUS = 0.0
@@ -37,7 +37,7 @@ class RayPieces:
         # The splits of the last epoch: they end with the first worker's copy, and that worker may be done early.
         self._splits: list[Any] = []
 
-    def __call__(self, shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[Piece, None, None]:
+    def __call__(self, shards: Mapping[str, Shards], plan: EpochPlan, rank: int) -> Generator[StreamChunk, None, None]:
         """Return this worker's pieces of an epoch; all workers of a run call it at once."""
         shards = {stream: replace(files, url=self._url) for stream, files in shards.items()}
         if plan.world == 1:
@@ -67,7 +67,7 @@ def _dataset(shards: Mapping[str, Shards], plan: EpochPlan) -> Any:
     context.target_max_block_size = 1  # bytes: what a task yields is a block, never a part of one
 
     def read(items: pa.Table) -> Iterator[pa.Table]:
-        return _read(shards, plan, items["item"].to_pylist())
+        return _read_pieces(shards, plan, items["item"].to_pylist())
 
     with DataContext.current(context):
         # No source that Ray would read by tasks of its own: those want CPUs.
@@ -81,7 +81,7 @@ def _dataset(shards: Mapping[str, Shards], plan: EpochPlan) -> Any:
         )
 
 
-def _read(shards: Mapping[str, Shards], plan: EpochPlan, numbers: list[int]) -> Iterator[pa.Table]:
+def _read_pieces(shards: Mapping[str, Shards], plan: EpochPlan, numbers: list[int]) -> Iterator[pa.Table]:
     """Yield the pieces of items, each a table of one row; runs in a task."""
     import pyarrow as pa
 
@@ -96,20 +96,20 @@ def _read(shards: Mapping[str, Shards], plan: EpochPlan, numbers: list[int]) -> 
             yield pa.table({**tags, **{f"column.{name}": _bytes(values) for name, values in columns_of_rank.items()}})
 
 
-def _received(shards: Mapping[str, Shards], iterator: Any) -> Generator[Piece, None, None]:
-    from mtlscale.data.readers.stream import Piece
+def _received(shards: Mapping[str, Shards], iterator: Any) -> Generator[StreamChunk, None, None]:
+    from mtlscale.data.readers.stream import StreamChunk
 
     for table in iterator.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1):
         tags = table.select(["number", "rank", "stream"]).to_pylist()
         if len(tags) != 1:
             raise RuntimeError(f"a block of {len(tags)} pieces arrived instead of one")
         (tag,) = tags
-        rows: Rows = _array(table["rows"], np.dtype(np.int64))
+        rows: RowIndices = _array(table["rows"], np.dtype(np.int64))
         columns = {
             column.name: _array(table[f"column.{column.name}"], column.dtype).reshape(len(rows), *column.shape)
             for column in shards[tag["stream"]].columns
         }
-        yield Piece(tag["number"], tag["rank"], tag["stream"], rows, columns)
+        yield StreamChunk(tag["number"], tag["rank"], tag["stream"], rows, columns)
 
 
 def _bytes(values: np.ndarray[Any, Any]) -> pa.Array:

@@ -191,11 +191,11 @@ def _of_data(
 
 
 def _of_leaderboard(
-    found: Mapping[str, Mapping[str, StatedRow]], said: Mapping[str, Mapping[str, StatedRow]]
+    actual: Mapping[str, Mapping[str, StatedRow]], stated: Mapping[str, Mapping[str, StatedRow]]
 ) -> Iterator[Problem]:
-    for dataset in {**found, **said}:
-        for method in {**found.get(dataset, {}), **said.get(dataset, {})}:
-            recomputed, claimed = found.get(dataset, {}).get(method), said.get(dataset, {}).get(method)
+    for dataset in {**actual, **stated}:
+        for method in {**actual.get(dataset, {}), **stated.get(dataset, {})}:
+            recomputed, claimed = actual.get(dataset, {}).get(method), stated.get(dataset, {}).get(method)
             location = f"leaderboard.{dataset}.{method}"
             if recomputed is None or claimed is None:
                 yield Problem(
@@ -204,14 +204,14 @@ def _of_leaderboard(
                 continue
 
             for name, value in recomputed:
-                if not _same(value, getattr(claimed, name)):
+                if not _close(value, getattr(claimed, name)):
                     yield Problem(RESULTS, None, f"{location}.{name}: the records make {value}")
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float | int):
-        return math.isclose(one, other, rel_tol=_CLOSE, abs_tol=_CLOSE)
-    return bool(one == other)
+def _close(expected: Any, actual: Any) -> bool:
+    if isinstance(expected, float) and isinstance(actual, float | int):
+        return math.isclose(expected, actual, rel_tol=_CLOSE, abs_tol=_CLOSE)
+    return bool(expected == actual)
 
 
 def conflicts(several: Sequence[Checked]) -> Iterator[tuple[Checked, Problem]]:

@@ -31,7 +31,7 @@ from mtlscale.records.submission_schema import (
 )
 from mtlscale.version import __version__
 
-_OWN = ("tracking", "resources", "published")  # settings of where and how it was run, which change no result
+_LOCAL_SECTIONS = ("tracking", "resources", "published")  # settings of where and how it was run, which change no result
 
 
 def contribute(
@@ -88,7 +88,7 @@ def _write(
     for plugin in experiment.plugins:
         shutil.copyfile(plugin, folder / Path(plugin).name)
 
-    distinct = {record.run_id: redacted(record, _here()) for record in records}.values()
+    distinct = {record.run_id: redacted(record, _machine_names()) for record in records}.values()
     content = in_lines(distinct)
     write_atomically(folder / RECORDS, content)
 
@@ -112,7 +112,7 @@ def _write(
 def _portable(experiment: Experiment, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings without where and how the experiment was run; files keep only their last path part."""
     portable: dict[str, Any] = json.loads(json.dumps({"name": experiment.name, **settings}, default=str))
-    for key in _OWN:
+    for key in _LOCAL_SECTIONS:
         portable.pop(key, None)
 
     for dataset in portable["datasets"]:
@@ -127,7 +127,7 @@ def _portable(experiment: Experiment, settings: Mapping[str, Any]) -> dict[str, 
     return portable
 
 
-def _here() -> list[str]:
+def _machine_names() -> list[str]:
     """Return names of this machine and its user that are long enough to identify them."""
     names = {socket.gethostname(), socket.gethostname().partition(".")[0], os.environ.get("USER", "")}
     with suppress(KeyError, OSError):  # a user without a name

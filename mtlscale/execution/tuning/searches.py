@@ -15,30 +15,30 @@ from mtlscale.records import RunRecord
 
 
 @dataclass(frozen=True)
-class Search:
+class MethodSearch:
     """Search of one method and data set.
 
     Attributes:
         spec: What the experiment's file says of the search.
         shared: The settings that its trials share.
-        done: The records of its trials that are over.
+        finished: The records of its trials that are over.
         folder: The folder for Tune's own files.
     """
 
     spec: SearchSpec
     shared: Setup
-    done: tuple[RunRecord, ...]
+    finished: tuple[RunRecord, ...]
     folder: Path
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """The number of trials it still has."""
-        if self.done and self.spec.scheduler == "pbt":
+        if self.finished and self.spec.scheduler == "pbt":
             return 0  # members of a population may end with the same settings
-        return max(0, self.spec.budget - len(self.done))
+        return max(0, self.spec.budget - len(self.finished))
 
 
-def execute_searches(searches: Sequence[Search], lanes: Sequence[int]) -> Iterator[tuple[Run, Event]]:
+def execute_searches(searches: Sequence[MethodSearch], lanes: Sequence[int]) -> Iterator[tuple[Run, Event]]:
     """Work through the searches, as many at once as there are lanes, and yield the events of their trials.
 
     A lane is a number of trials that its search runs at once. A search that fails stops no other; its error is raised
@@ -52,7 +52,7 @@ def execute_searches(searches: Sequence[Search], lanes: Sequence[int]) -> Iterat
     remote = ray.remote(num_cpus=0, max_retries=0, num_returns="streaming", scheduling_strategy=driver_node)(_search)
 
     waiting, free_lanes = list(searches), list(lanes)
-    busy: dict[Any, tuple[Search, int]] = {}  # by its stream of events
+    busy: dict[Any, tuple[MethodSearch, int]] = {}  # by its stream of events
     errors: list[UserError] = []
 
     try:
@@ -71,7 +71,7 @@ def execute_searches(searches: Sequence[Search], lanes: Sequence[int]) -> Iterat
                 except ray.exceptions.RayError as error:
                     search, trials_at_once = busy.pop(stream)
                     free_lanes.append(trials_at_once)
-                    errors.append(_told(search, error))
+                    errors.append(_search_error(search, error))
                     continue
                 yield event
     finally:
@@ -82,12 +82,12 @@ def execute_searches(searches: Sequence[Search], lanes: Sequence[int]) -> Iterat
         raise errors[0]
 
 
-def _search(search: Search, together: int) -> Iterator[tuple[Run, Event]]:
+def _search(search: MethodSearch, together: int) -> Iterator[tuple[Run, Event]]:
     setup(1, search.shared.plugins)
-    yield from execute_tune(search.spec, search.shared, search.done, search.left, together, search.folder)
+    yield from execute_tune(search.spec, search.shared, search.finished, search.remaining, together, search.folder)
 
 
-def _told(search: Search, error: Exception) -> UserError:
+def _search_error(search: MethodSearch, error: Exception) -> UserError:
     cause = getattr(error, "cause", None) or error
     if isinstance(cause, UserError):
         return cause

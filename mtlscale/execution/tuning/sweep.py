@@ -85,7 +85,11 @@ class SweepPlan:
         if self.search.adaptive:
             names = {"optuna": "Optuna", "nsga2": "NSGA-II", "random": "random search", "grid": "grid search"}
             scheduler = "" if self.search.scheduler == "none" else f" with {self.search.scheduler}"
-            lanes = "" if len(self.bases) == 1 or self._alone else f", up to {len(self.bases)} searches side by side"
+            lanes = (
+                ""
+                if len(self.bases) == 1 or self._one_at_a_time
+                else f", up to {len(self.bases)} searches side by side"
+            )
             return [
                 f"{names[self.search.algorithm]}{scheduler} through Ray Tune, trials one by one on warm actors{lanes}"
             ]
@@ -94,13 +98,13 @@ class SweepPlan:
         return [*self.reasons] or [f"{len(self.items)} trials one by one{per_trial}"]
 
     @property
-    def _alone(self) -> bool:
+    def _one_at_a_time(self) -> bool:
         """True if one search has all slots: the members of a population are compared while they train."""
         return self.search.scheduler == "pbt"
 
     def lanes(self, slots: int, searches: int) -> list[int]:
         """Return how many trials each of the searches that run side by side has at once."""
-        count = 1 if self._alone else max(1, min(searches, slots))
+        count = 1 if self._one_at_a_time else max(1, min(searches, slots))
         return [max(1, slots // count + (lane < slots % count)) for lane in range(count)]
 
     def score(self, record: RunRecord) -> Score | None:
@@ -273,7 +277,7 @@ def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | B
         sizes = " + ".join(str(len(part)) for part in parts)
         reasons.append(
             f"{name} batched, {sizes} at a time: {per_trial * 1e3:.2g} ms per trial and step, "
-            f"alone {cost.alone * 1e3:.2g} ms ({cost.gain(len(group)):.1f} ×)"
+            f"alone {cost.alone_seconds * 1e3:.2g} ms ({cost.gain(len(group)):.1f} ×)"
         )
 
     reasons += [f"{label}: {count} trials one by one ({why})" for (label, why), count in unbatched_counts.items()]
@@ -283,10 +287,10 @@ def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | B
 
 Execute = Callable[[Sequence[Job | Batched]], Iterator[Event]]
 # Executes jobs, but leaves runs to other drivers that train them already.
-Share = Callable[[Sequence[Job | Batched], Execute], Iterator[Event]]
+ShareOut = Callable[[Sequence[Job | Batched], Execute], Iterator[Event]]
 
 
-def execute_sweep(sweep: SweepPlan, home: Home, slots: int, share: Share) -> Iterator[tuple[Run, Event]]:
+def execute_sweep(sweep: SweepPlan, home: Home, slots: int, share_out: ShareOut) -> Iterator[tuple[Run, Event]]:
     """Run the trials that are not done, and yield the events of each."""
     experiment = sweep.plan.experiment
     plugins = tuple(str(path.absolute()) for path in experiment.plugins)
@@ -297,14 +301,14 @@ def execute_sweep(sweep: SweepPlan, home: Home, slots: int, share: Share) -> Ite
         return
 
     run_of = {planned.run.run_id: planned.run for planned in sweep.plan.runs}
-    for event in share(sweep.items, lambda items: execute_jobs(items, slots, options, home)):
+    for event in share_out(sweep.items, lambda items: execute_jobs(items, slots, options, home)):
         for run_id in event.run_ids if isinstance(event, Advanced) else (event.run_id,):
             yield run_of[run_id], event
 
 
 def _tuned(sweep: SweepPlan, home: Home, slots: int, options: Options) -> Iterator[tuple[Run, Event]]:
     """Run a search by Ray Tune for every method and data set, several of them side by side."""
-    from mtlscale.execution.tuning.searches import Search, execute_searches
+    from mtlscale.execution.tuning.searches import MethodSearch, execute_searches
     from mtlscale.execution.tuning.tune import setup_of
 
     search, folder = sweep.search, home.experiment(sweep.plan.experiment.name)
@@ -319,7 +323,7 @@ def _tuned(sweep: SweepPlan, home: Home, slots: int, options: Options) -> Iterat
         finished = [records[run_id] for run_id in tried if run_id in records]
         data, suite = sweep.plan.folders[base.data], sweep.plan.manifests[base.data].suite
         shared = setup_of(base, search, data, suite, runs, journal, options)
-        searches.append(Search(search, shared, tuple(finished), folder / f"tune-{number}"))
+        searches.append(MethodSearch(search, shared, tuple(finished), folder / f"tune-{number}"))
 
-    searches = [candidate for candidate in searches if candidate.left]
+    searches = [candidate for candidate in searches if candidate.remaining]
     yield from execute_searches(searches, sweep.lanes(slots, len(searches)))

@@ -33,7 +33,7 @@ from mtlscale.config import (
 )
 from mtlscale.execution.events import EpochEnded, Event, Noted, RunEnded
 from mtlscale.execution.tuning.tune_space import distributions, domains, moves
-from mtlscale.execution.tuning.tune_workers import Crew, bundles
+from mtlscale.execution.tuning.tune_workers import WorkerGroup, bundles
 from mtlscale.execution.workers.jobs import Job, Options
 from mtlscale.execution.workers.worker import Plugin, failed, sources
 from mtlscale.records import Epoch, Metrics, RunRecord, Score, best_so_far, score, score_of
@@ -52,7 +52,7 @@ class Setup:
     runs: Path  # below which the trials' folders are: that of all runs, or one for members of populations
     journal: Path  # settings of the trials that have begun, one JSON object a line
     space: dict[str, Dimension]
-    whole: dict[str, bool]
+    integer_knobs: dict[str, bool]
     metric: str | None  # that decides; None: each task's main one
     main: dict[str, str]  # task -> its main metric
     plugins: tuple[Plugin, ...]
@@ -94,7 +94,7 @@ class Setup:
                 knobs[path] = dimension.choices[int(value)]
             else:
                 clipped = min(max(value, dimension.low), dimension.high)
-                knobs[path] = round(clipped) if self.whole[path] else float(f"{clipped:.6g}")
+                knobs[path] = round(clipped) if self.integer_knobs[path] else float(f"{clipped:.6g}")
         return knobs
 
     def settings(self, knobs: Knobs) -> Settings:
@@ -119,7 +119,7 @@ def _trainable(name: str) -> type[Any]:
         def setup(self, config: Settings, shared: Setup | None = None) -> None:
             assert shared is not None
             self._shared = shared
-            self._crew = Crew(shared.options, shared.plugins)
+            self._crew = WorkerGroup(shared.options, shared.plugins)
             self._begin(config)
 
         def reset_config(self, new_config: Settings) -> bool:
@@ -173,16 +173,16 @@ class Best:
         return self._score
 
 
-def _number(found: Score | None) -> float:
+def _number(score: Score | None) -> float:
     """Return a score as Tune takes it: a number, and one that is finite."""
-    return WORST if found is None else max(WORST, found[0])
+    return WORST if score is None else max(WORST, score[0])
 
 
 def execute_tune(
     search: SearchSpec,
     shared: Setup,
     done: Sequence[RunRecord],
-    left: int,
+    remaining: int,
     slots: int,
     folder: Path,
 ) -> Iterator[tuple[Run, Event]]:
@@ -203,8 +203,8 @@ def execute_tune(
 
     events: _Events = queue.Queue()
     callback = _Recorder(shared, search, events)
-    begun = _begun(shared, done)
-    algorithm = _algorithm(search, shared, done, begun, left)
+    begun = _started_trials(shared, done)
+    algorithm = _algorithm(search, shared, done, begun, remaining)
     shutil.rmtree(folder, ignore_errors=True)
 
     tuner = tune.Tuner(
@@ -218,7 +218,7 @@ def execute_tune(
             mode="max",
             search_alg=algorithm,
             scheduler=_scheduler(search, shared),
-            num_samples=left,
+            num_samples=remaining,
             max_concurrent_trials=None if search.scheduler == "pbt" else slots,
             reuse_actors=True,
         ),
@@ -367,7 +367,7 @@ def cut_short(run: Run, epochs: Sequence[Epoch], shared: Setup) -> RunRecord:
     )
 
 
-def _begun(shared: Setup, done: Sequence[RunRecord]) -> list[Knobs]:
+def _started_trials(shared: Setup, done: Sequence[RunRecord]) -> list[Knobs]:
     """Return the settings of trials that had begun when an earlier sweep was cut off."""
     finished = {json.dumps(record.trial, sort_keys=True) for record in done}
     settings_by_key: dict[str, Knobs] = {}
@@ -383,18 +383,20 @@ def _begun(shared: Setup, done: Sequence[RunRecord]) -> list[Knobs]:
     return list(settings_by_key.values())
 
 
-def _algorithm(search: SearchSpec, shared: Setup, done: Sequence[RunRecord], begun: list[Knobs], left: int) -> Any:
+def _algorithm(
+    search: SearchSpec, shared: Setup, done: Sequence[RunRecord], started: list[Knobs], remaining: int
+) -> Any:
     if search.algorithm == "optuna":
         import optuna
         from ray.tune.search.optuna import OptunaSearch
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         searcher = OptunaSearch(
-            distributions(shared.space, shared.whole),
+            distributions(shared.space, shared.integer_knobs),
             metric="score",
             mode="max",
             seed=search.seed + len(done),
-            points_to_evaluate=[shared.settings(knobs) for knobs in begun][:left] or None,
+            points_to_evaluate=[shared.settings(knobs) for knobs in started][:remaining] or None,
         )
         for record in done:
             searcher.add_evaluated_point(shared.settings(record.trial), _number(score(record, shared.metric)))
@@ -411,7 +413,7 @@ def _algorithm(search: SearchSpec, shared: Setup, done: Sequence[RunRecord], beg
     finished = {json.dumps(record.trial, sort_keys=True) for record in done}
     drawn = [run.trial for run in trials(search, shared.base)]
     untried = [knobs for knobs in drawn if json.dumps(knobs, sort_keys=True) not in finished]
-    return BasicVariantGenerator(points_to_evaluate=[shared.settings(knobs) for knobs in untried][:left])
+    return BasicVariantGenerator(points_to_evaluate=[shared.settings(knobs) for knobs in untried][:remaining])
 
 
 def _scheduler(search: SearchSpec, shared: Setup) -> Any:
@@ -429,7 +431,7 @@ def _scheduler(search: SearchSpec, shared: Setup) -> Any:
         mutated = {
             path: domain
             for path, domain in domains(shared.space).items()
-            if moves(path, shared.space[path], shared.whole[path])
+            if moves(path, shared.space[path], shared.integer_knobs[path])
         }
 
         if not mutated:
@@ -454,7 +456,7 @@ def setup_of(
         runs=runs,
         journal=journal,
         space=space,
-        whole={path: whole_number(base, path) for path in space},
+        integer_knobs={path: whole_number(base, path) for path in space},
         metric="loss" if loss else search.metric,
         main={task.name: task.metrics[0] for task in suite.tasks},
         plugins=tuple(sources(options.plugins)),

@@ -8,7 +8,7 @@ from typing import Any
 from mtlscale.config import Dimension, UserError
 
 
-def distributions(space: Mapping[str, Dimension], whole: Mapping[str, bool]) -> dict[str, Any]:
+def distributions(space: Mapping[str, Dimension], integer_knobs: Mapping[str, bool]) -> dict[str, Any]:
     """Return the space as Optuna's distributions."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
@@ -19,7 +19,7 @@ def distributions(space: Mapping[str, Dimension], whole: Mapping[str, bool]) -> 
             raise UserError(f"search: optuna draws no text of numbers, as {path} is; choose random or nsga2")
         if dimension.choices is not None:
             optuna_space[path] = CategoricalDistribution(list(range(len(dimension.choices))))
-        elif whole[path]:
+        elif integer_knobs[path]:
             optuna_space[path] = IntDistribution(round(dimension.low), round(dimension.high), log=log)
         else:
             optuna_space[path] = FloatDistribution(dimension.low, dimension.high, log=log)
@@ -43,8 +43,11 @@ def domains(space: Mapping[str, Dimension]) -> dict[str, Any]:
     return tune_space
 
 
-def moves(path: str, dimension: Dimension, whole: bool) -> bool:
+def moves(path: str, dimension: Dimension, integer_knobs: bool) -> bool:
     """Return whether a setting may change within a trial: a range of numbers that no tensor's shape depends on."""
     return (
-        dimension.choices is None and dimension.numbers is None and not whole and not path.startswith("architecture.")
+        dimension.choices is None
+        and dimension.numbers is None
+        and not integer_knobs
+        and not path.startswith("architecture.")
     )

@@ -24,7 +24,7 @@ def bundles(options: Options) -> list[dict[str, float]]:
     return [needs(options.resources)] * options.resources.workers
 
 
-class _Member:
+class _GroupWorker:
     """Worker other than the first: repeats each step of the first one at the same time, and reports nothing."""
 
     def __init__(self, threads: int, plugins: Sequence[Plugin]) -> None:
@@ -53,7 +53,7 @@ class _Member:
             pass
 
 
-class Crew:
+class WorkerGroup:
     """The workers of a trial: this process is the first; a trial of one worker starts no others."""
 
     def __init__(self, options: Options, plugins: Sequence[Plugin]) -> None:
@@ -68,25 +68,25 @@ class Crew:
         size, group = options.resources.workers, ray.util.get_current_placement_group()
         for rank, bundle in list(enumerate(bundles(options)))[1:]:
             strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank)
-            remote = ray.remote(num_cpus=bundle["CPU"], num_gpus=bundle.get("GPU", 0))(_Member)
+            remote = ray.remote(num_cpus=bundle["CPU"], num_gpus=bundle.get("GPU", 0))(_GroupWorker)
             self._members.append(remote.options(scheduling_strategy=strategy).remote(options.threads, list(plugins)))
 
         nodes = {meeting.node_id(), *ray.get([member.node.remote() for member in self._members])}
         address = meeting.place(one_node=len(nodes) == 1)
-        joined = self._all("join", lambda rank: (address, rank, size, options.use_gpu))
+        joined = self._call_all("join", lambda rank: (address, rank, size, options.use_gpu))
         meeting.join(address, 0, size, gpu=options.use_gpu)
         ray.get(joined)
 
     def begin(self, job: Job, options: Options, *, resumes: bool) -> None:
         """Begin the next trial; drop what the last one had not finished."""
-        pending = self._all("begin", lambda rank: (job, options, resumes))
+        pending = self._call_all("begin", lambda rank: (job, options, resumes))
         self._trial = Trial(job, options, resumes=resumes)
         self._events = self._trial.events()
         self._wait(pending)
 
     def step(self) -> list[Event]:
         """Return the trial's events up to its next end of an epoch, or of the run."""
-        pending = self._all("step")
+        pending = self._call_all("step")
         events = list(until_boundary(self._events))
         self._wait(pending)
         return events
@@ -96,18 +96,18 @@ class Crew:
         self._trial.save(path)
 
     def adopt(self, path: Path) -> None:
-        pending = self._all("adopt", lambda rank: (path.read_bytes(),))
+        pending = self._call_all("adopt", lambda rank: (path.read_bytes(),))
         self._trial.adopt(path)
         self._wait(pending)
 
-    def _all(self, method: str, arguments: Any = lambda rank: ()) -> list[Any]:
+    def _call_all(self, method: str, arguments: Any = lambda rank: ()) -> list[Any]:
         return [getattr(member, method).remote(*arguments(rank)) for rank, member in enumerate(self._members, 1)]
 
-    def _wait(self, asked: list[Any]) -> None:
-        if asked:
+    def _wait(self, pending: list[Any]) -> None:
+        if pending:
             import ray
 
-            ray.get(asked)
+            ray.get(pending)
 
 
 def until_boundary(events: Iterable[Event]) -> Iterable[Event]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # the option numbers of glibc's malloc.h
-_KEPT = 2**31 - 1  # bytes; the largest number mallopt takes
+_KEEP_BYTES = 2**31 - 1  # bytes; the largest number mallopt takes
 
 
 def keep_freed_memory() -> bool:
@@ -24,4 +24,4 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError):
         return False
 
-    return bool(mallopt(_MMAP_MAX, 0) and mallopt(_TRIM_THRESHOLD, _KEPT) and mallopt(_TOP_PAD, 64 << 20))
+    return bool(mallopt(_MMAP_MAX, 0) and mallopt(_TRIM_THRESHOLD, _KEEP_BYTES) and mallopt(_TOP_PAD, 64 << 20))

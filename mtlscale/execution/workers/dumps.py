@@ -18,7 +18,7 @@ _ANSWER_SECONDS = 5.0
 _CHARACTERS = 20_000  # of the thread dump of one worker
 
 
-class Place(NamedTuple):
+class WorkerLocation(NamedTuple):
     """The location of a worker process: its node, its id, and the file there that its thread dumps go to."""
 
     node: str
@@ -26,17 +26,17 @@ class Place(NamedTuple):
     file: str
 
 
-def listen() -> Place:
+def listen() -> WorkerLocation:
     """Write a thread dump of this worker on each SIGUSR1 from now on, even while it is stuck in C code."""
     import ray
 
     leftovers.clear()
     handle, name = tempfile.mkstemp(prefix=leftovers.prefix("dump"))
     faulthandler.register(signal.SIGUSR1, file=handle, all_threads=True, chain=False)
-    return Place(ray.get_runtime_context().get_node_id(), os.getpid(), name)
+    return WorkerLocation(ray.get_runtime_context().get_node_id(), os.getpid(), name)
 
 
-def ask(pid: int, file: str) -> str:
+def request_dump(pid: int, file: str) -> str:
     """Return a worker's thread dump, or a clause that says why there is none; call it on the worker's node."""
     path = Path(file)
 
@@ -65,12 +65,12 @@ def end(pid: int, file: str) -> None:
     Path(file).unlink(missing_ok=True)
 
 
-def everywhere(places: Iterable[Place], what: str = "ask") -> dict[Place, str]:
+def everywhere(places: Iterable[WorkerLocation], purpose: str = "ask") -> dict[WorkerLocation, str]:
     """Call `ask` or `end` for many workers, each on its node; leave out those whose node does not answer."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    task = ray.remote(num_cpus=0, max_retries=0)({"ask": ask, "end": end}[what])
+    task = ray.remote(num_cpus=0, max_retries=0)({"ask": request_dump, "end": end}[purpose])
     worker_of = {
         task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(worker.node, soft=False)).remote(
             worker.pid, worker.file

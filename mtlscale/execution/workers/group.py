@@ -12,18 +12,18 @@ from typing import Any
 from mtlscale.execution.events import Event, RunEnded
 from mtlscale.execution.monitoring import log
 from mtlscale.execution.workers import dumps
-from mtlscale.execution.workers.job_queue import JobQueue, Lost, Standing
+from mtlscale.execution.workers.job_queue import JobQueue, LostRun, QueueSnapshot
 from mtlscale.execution.workers.jobs import Job, Options
 from mtlscale.execution.workers.loopback import torch_config
 from mtlscale.execution.workers.placement import needs
-from mtlscale.execution.workers.start_timeout import Patience
+from mtlscale.execution.workers.start_timeout import StartTimeout
 from mtlscale.execution.workers.train_reports import Reports
 from mtlscale.execution.workers.trial import execute
 from mtlscale.execution.workers.worker import failed, setup, sources
 
 _LOOK_SECONDS = 0.3  # between two looks at the queue
 _END_SECONDS = 20.0  # for groups to end that have found the queue empty
-_KEPT = 100  # records a group keeps as checkpoints of Ray Train: each new one lists all
+_KEPT_CHECKPOINTS = 100  # records a group keeps as checkpoints of Ray Train: each new one lists all
 _SETTINGS = {
     "RAY_TRAIN_V2_ENABLED": "1",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",  # a controller takes one report per health check
@@ -37,7 +37,7 @@ class NothingLeftError(Exception):
     """The reason why a group ends that no job needs."""
 
 
-def _work(config: dict[str, Any]) -> None:
+def _run_worker(config: dict[str, Any]) -> None:
     """Run a worker of a group: the first takes a job and broadcasts it to the others, all train it together."""
     import ray
     import torch
@@ -66,7 +66,7 @@ def _work(config: dict[str, Any]) -> None:
         raise
 
 
-def _asks(queue: Any, name: str) -> Any:
+def _queue_callback(queue: Any, name: str) -> Any:
     """Return the callback by which a group's controller asks the queue before it starts its workers.
 
     It asks before the first start and before each restart, and leaves the handles there that the driver needs to end
@@ -118,7 +118,7 @@ class _Groups:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         self._jobs = {job.run.run_id: job for job in jobs}
-        self._left, self._most, self._options = len(self._jobs), groups, options
+        self._remaining, self._max_groups, self._options = len(self._jobs), groups, options
         self._storage = f"{options.storage}/ray_train" if options.storage else str(storage.absolute())
         self._plugins = sources(options.plugins)
 
@@ -128,19 +128,19 @@ class _Groups:
 
         self._fits: list[_Fit] = []
         self._started, self._cause = 0, ""
-        self._ended: dict[str, tuple[dumps.Place, ...]] = {}  # by group, of its workers that hung
-        self._patience = Patience(options.resources)
+        self._ended: dict[str, tuple[dumps.WorkerLocation, ...]] = {}  # by group, of its workers that hung
+        self._start_timeout = StartTimeout(options.resources)
 
     def events(self) -> Iterator[Event]:
         """Yield the events of all jobs until every job has ended."""
         import ray
 
         while True:
-            standing: Standing = ray.get(self._queue.look.remote())
+            standing: QueueSnapshot = ray.get(self._queue.snapshot.remote())
             for event in map(self._event, standing.events):
-                self._left -= isinstance(event, RunEnded)
+                self._remaining -= isinstance(event, RunEnded)
                 yield event
-            if self._left == 0:
+            if self._remaining == 0:
                 return
 
             self._bury()
@@ -148,13 +148,13 @@ class _Groups:
             self._end_hung(standing)
 
             up = any(group.places for group in standing.groups.values())
-            yield from self._patience.note(standing.first, up)
-            if self._patience.lost is not None:
-                ray.get(self._queue.give_up.remote(self._patience.lost))
+            yield from self._start_timeout.note(standing.next_job, up)
+            if self._start_timeout.failure is not None:
+                ray.get(self._queue.give_up.remote(self._start_timeout.failure))
             time.sleep(_LOOK_SECONDS)
 
-    def _event(self, event: Event | Lost) -> Event:
-        if isinstance(event, Lost):
+    def _event(self, event: Event | LostRun) -> Event:
+        if isinstance(event, LostRun):
             return RunEnded(event.run_id, failed(self._jobs[event.run_id].run, event.cause))
         return event
 
@@ -166,11 +166,11 @@ class _Groups:
         import ray
 
         try:
-            groups = ray.get(self._queue.look.remote(), timeout=_END_SECONDS).groups
+            groups = ray.get(self._queue.snapshot.remote(), timeout=_END_SECONDS).groups
         except ray.exceptions.RayError:
             return  # Ray itself has ended
 
-        if self._left == 0:
+        if self._remaining == 0:
             deadline = time.monotonic() + _END_SECONDS
             for fit in self._fits:
                 if fit.name in groups and groups[fit.name].places:
@@ -182,15 +182,15 @@ class _Groups:
             for placement_group in placement_groups:  # a placement group outlives its controller
                 ray.util.remove_placement_group(placement_group)
 
-    def _start(self, standing: Standing) -> None:
+    def _start(self, snapshot: QueueSnapshot) -> None:
         """Start a group for every job that waits for one, as long as there is room."""
-        free = len(self._fits) - standing.held
-        while len(self._fits) < self._most and free < standing.waiting:
+        free = len(self._fits) - snapshot.held_jobs
+        while len(self._fits) < self._max_groups and free < snapshot.waiting:
             name = f"group-{os.getpid()}-{time.time_ns()}-{self._started}"
             self._fits.append(_Fit(name, self._trainer(name)))
             self._fits[-1].start()
             self._started, free = self._started + 1, free + 1
-        if self._most == 0 and standing.waiting:
+        if self._max_groups == 0 and snapshot.waiting:
             import ray
 
             ray.get(self._queue.give_up.remote(self._cause))
@@ -204,13 +204,13 @@ class _Groups:
             ray.get(self._queue.leave.remote(fit.name))
             if fit.error is None or isinstance(fit.error, NothingLeftError):
                 continue
-            self._most -= 1
+            self._max_groups -= 1
             self._cause = (str(fit.error).strip().splitlines() or [type(fit.error).__name__])[-1]
             log.warning("group lost", extra={"error": self._cause})
 
-    def _end_hung(self, standing: Standing) -> None:
+    def _end_hung(self, snapshot: QueueSnapshot) -> None:
         """Log the thread dumps of workers that hang and end them; the group starts again, its run resumes."""
-        for name, group in standing.groups.items():
+        for name, group in snapshot.groups.items():
             hangs = group.quiet > 60 * self._options.resources.timeout_minutes and group.places
             if hangs and self._ended.get(name) != group.places:
                 self._ended[name] = group.places
@@ -225,7 +225,7 @@ class _Groups:
 
         resources, use_gpu = self._options.resources, self._options.use_gpu
         return TorchTrainer(
-            _work,
+            _run_worker,
             train_loop_config={
                 "queue": self._queue,
                 "name": name,
@@ -240,8 +240,8 @@ class _Groups:
                 name=name,
                 storage_path=self._storage,
                 failure_config=FailureConfig(max_failures=-1),  # the queue counts what each job costs
-                checkpoint_config=CheckpointConfig(num_to_keep=_KEPT),
-                callbacks=[_asks(self._queue, name)],
+                checkpoint_config=CheckpointConfig(num_to_keep=_KEPT_CHECKPOINTS),
+                callbacks=[_queue_callback(self._queue, name)],
             ),
         )
 

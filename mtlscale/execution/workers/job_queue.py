@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mtlscale.execution.events import Event, RunEnded
-from mtlscale.execution.workers.dumps import Place
+from mtlscale.execution.workers.dumps import WorkerLocation
 from mtlscale.execution.workers.jobs import Job
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostRun:
     """Run that nobody will work on any more, and the cause."""
 
     run_id: str
@@ -25,19 +25,19 @@ class Lost:
 
 
 @dataclass
-class _Group:
+class _GroupState:
     """State of a group, as the queue knows it."""
 
     since: float  # time of its last sign of life
-    held: str | None = None  # the id of its run
-    places: list[Place] = field(default_factory=list)  # of its workers, where they are up
+    run_id: str | None = None  # the id of its run
+    places: list[WorkerLocation] = field(default_factory=list)  # of its workers, where they are up
     handles: tuple[Any, ...] = ()
     fruitless: int = 0  # times in a row that its workers came up and died before they had a job
     complaint: str = ""  # what its workers have died of
 
 
 @dataclass(frozen=True)
-class Seen:
+class GroupSnapshot:
     """Snapshot of a group for the driver.
 
     Attributes:
@@ -47,19 +47,19 @@ class Seen:
     """
 
     quiet: float
-    places: tuple[Place, ...]
+    places: tuple[WorkerLocation, ...]
     handles: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Standing:
+class QueueSnapshot:
     """Snapshot of the queue, with the events since the last one."""
 
-    events: tuple[Event | Lost, ...]
+    events: tuple[Event | LostRun, ...]
     waiting: int
-    first: str  # the run id of the next job
-    held: int
-    groups: dict[str, Seen]
+    next_job: str  # the run id of the next job
+    held_jobs: int
+    groups: dict[str, GroupSnapshot]
 
 
 class JobQueue:
@@ -74,8 +74,8 @@ class JobQueue:
         self._waiting = deque(self._jobs)
         self._max = max_failures
         self._failures: Counter[str] = Counter()  # of each run
-        self._groups: dict[str, _Group] = {}
-        self._events: list[Event | Lost] = []
+        self._groups: dict[str, _GroupState] = {}
+        self._events: list[Event | LostRun] = []
 
     def begin(self, group: str, *handles: Any) -> tuple[str | None, bool]:
         """Note that the workers of a group are about to be started; earlier ones are dead.
@@ -83,8 +83,8 @@ class JobQueue:
         Returns:
             The reason why they must not start, None if they may; and whether the group is healthy.
         """
-        state = self._groups.setdefault(group, _Group(time.monotonic()))
-        if state.held is None and state.places:
+        state = self._groups.setdefault(group, _GroupState(time.monotonic()))
+        if state.run_id is None and state.places:
             state.fruitless += 1
         self._give_back(state)
         state.places, state.handles = [], handles
@@ -96,9 +96,9 @@ class JobQueue:
         """Add the handle of the resources that the group now holds in the cluster."""
         self._groups[group].handles += (handle,)
 
-    def enter(self, group: str, place: Place) -> None:
+    def enter(self, group: str, location: WorkerLocation) -> None:
         """Note that a worker of the group is up."""
-        self._groups[group].places.append(place)
+        self._groups[group].places.append(location)
 
     def complain(self, group: str, text: str) -> None:
         """Note why a worker of the group dies; the first complaint names the cause, others follow from it."""
@@ -107,18 +107,18 @@ class JobQueue:
     def take(self, group: str) -> Job | None:
         """Return the job to work on now, None when none is left."""
         state = self._groups[group]
-        state.held = self._waiting.popleft() if self._waiting else None
+        state.run_id = self._waiting.popleft() if self._waiting else None
         state.since, state.fruitless = time.monotonic(), 0
-        return None if state.held is None else self._jobs[state.held]
+        return None if state.run_id is None else self._jobs[state.run_id]
 
     def report(self, group: str, event: Event) -> None:
         """Take an event of the job the group holds; ignore events of any other job."""
         state = self._groups[group]
-        if state.held is None or state.held != getattr(event, "run_id", None):
+        if state.run_id is None or state.run_id != getattr(event, "run_id", None):
             return
         state.since = time.monotonic()
         if isinstance(event, RunEnded):
-            state.held = None
+            state.run_id = None
         self._events.append(event)
 
     def leave(self, group: str) -> None:
@@ -128,31 +128,31 @@ class JobQueue:
 
     def give_up(self, reason: str) -> None:
         """Fail the jobs that wait."""
-        self._events += [Lost(run_id, reason) for run_id in self._waiting]
+        self._events += [LostRun(run_id, reason) for run_id in self._waiting]
         self._waiting.clear()
 
-    def look(self) -> Standing:
+    def snapshot(self) -> QueueSnapshot:
         events, self._events = tuple(self._events), []
         now = time.monotonic()
         groups = {
-            name: Seen(0.0 if state.held is None else now - state.since, tuple(state.places), state.handles)
+            name: GroupSnapshot(0.0 if state.run_id is None else now - state.since, tuple(state.places), state.handles)
             for name, state in self._groups.items()
         }
-        held_count = sum(state.held is not None for state in self._groups.values())
+        held_count = sum(state.run_id is not None for state in self._groups.values())
         first = self._waiting[0] if self._waiting else ""
-        return Standing(events, len(self._waiting), first, held_count, groups)
+        return QueueSnapshot(events, len(self._waiting), first, held_count, groups)
 
-    def _give_back(self, one: _Group) -> None:
-        run_id, one.held = one.held, None
+    def _give_back(self, group: _GroupState) -> None:
+        run_id, group.run_id = group.run_id, None
         if run_id is None:
             return
         self._failures[run_id] += 1
         if self._failures[run_id] <= self._max:
             self._waiting.appendleft(run_id)
         else:
-            cause = f"its workers died {self._failures[run_id]} times{_because(one.complaint)}"
-            self._events.append(Lost(run_id, cause))
-        one.complaint = ""
+            cause = f"its workers died {self._failures[run_id]} times{_because(group.complaint)}"
+            self._events.append(LostRun(run_id, cause))
+        group.complaint = ""
 
 
 def _because(complaint: str) -> str:

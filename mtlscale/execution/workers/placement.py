@@ -9,11 +9,11 @@ from mtlscale.config import ResourceSpec, UserError
 
 Amounts = Mapping[str, float]  # resource -> how much of it
 
-_PARTS = 10_000  # of one CPU or GPU: Ray counts in these, and whole numbers have no rounding errors
+_RESOLUTION = 10_000  # of one CPU or GPU: Ray counts in these, and whole numbers have no rounding errors
 
 
 @dataclass(frozen=True)
-class Sort:
+class NodeType:
     """Node type that an autoscaler may start.
 
     Attributes:
@@ -38,10 +38,12 @@ def in_words(amounts: Amounts) -> str:
 
 def workers_on(has: Amounts, need: Amounts) -> int:
     """Return how many workers a node holds."""
-    return min(round(has.get(kind, 0) * _PARTS) // max(1, round(amount * _PARTS)) for kind, amount in need.items())
+    return min(
+        round(has.get(kind, 0) * _RESOLUTION) // max(1, round(amount * _RESOLUTION)) for kind, amount in need.items()
+    )
 
 
-def runs_at_once(nodes: Sequence[Amounts], sorts: Iterable[Sort], resources: ResourceSpec, runs: int) -> int:
+def runs_at_once(nodes: Sequence[Amounts], sorts: Iterable[NodeType], resources: ResourceSpec, runs: int) -> int:
     """Return how many runs fit at once, at most `runs` and at least one.
 
     A worker lies on one node, a run's workers may lie on several.
@@ -69,7 +71,7 @@ def runs_at_once(nodes: Sequence[Amounts], sorts: Iterable[Sort], resources: Res
 
     advice = "lower `resources` in the experiment or use a larger cluster"
     if room == 0:
-        largest = max([*nodes, *(sort.has for sort in sorts)], key=lambda has: _share(has, need), default={})
+        largest = max([*nodes, *(sort.has for sort in sorts)], key=lambda has: _fill_key(has, need), default={})
         has = in_words({kind: largest.get(kind, 0) for kind in need})
         raise UserError(f"a worker needs {in_words(need)}, but the largest node has {has}; {advice}")
     raise UserError(
@@ -78,7 +80,7 @@ def runs_at_once(nodes: Sequence[Amounts], sorts: Iterable[Sort], resources: Res
     )
 
 
-def _share(has: Amounts, need: Amounts) -> tuple[float, float]:
+def _fill_key(has: Amounts, need: Amounts) -> tuple[float, float]:
     """Return a sort key: how near a node comes to holding a worker."""
     shares = [has.get(kind, 0) / amount for kind, amount in need.items()]
     return min(shares), sum(shares)

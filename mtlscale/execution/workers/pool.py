@@ -13,7 +13,7 @@ from mtlscale.execution.events import Event, RunEnded
 from mtlscale.execution.monitoring import log
 from mtlscale.execution.workers import dumps
 from mtlscale.execution.workers.jobs import Batched, Job, Options
-from mtlscale.execution.workers.start_timeout import Patience
+from mtlscale.execution.workers.start_timeout import StartTimeout
 from mtlscale.execution.workers.trial import execute
 from mtlscale.execution.workers.worker import Plugin, failed, setup, sources
 
@@ -27,7 +27,7 @@ class _Busy:
     actor: Any
     job: Job | Batched
     failures: int  # of the job, so far
-    place: Any  # reference to where the worker runs
+    location: Any  # reference to where the worker runs
     since: float  # of its last sign of life
     up: bool = False  # the worker has said where it runs
 
@@ -39,7 +39,7 @@ class _RunWorker:
         self._place = dumps.listen()
         setup(threads, plugins)
 
-    def place(self) -> dumps.Place:
+    def place(self) -> dumps.WorkerLocation:
         return self._place
 
     def run(self, job: Job | Batched, options: Options) -> Iterator[Event]:
@@ -64,7 +64,7 @@ class _Pool:
 
         self._limit = 60 * resources.timeout_minutes
         self._looked = time.monotonic()
-        self._patience = Patience(resources)
+        self._start_timeout = StartTimeout(resources)
 
     def actors(self) -> list[Any]:
         """Return all actors of the pool."""
@@ -82,8 +82,8 @@ class _Pool:
             self._looked = now
 
             yield from self._note_waiting(now)
-            if self._patience.lost is not None:
-                yield from self._give_up(self._patience.lost)
+            if self._start_timeout.failure is not None:
+                yield from self._give_up(self._start_timeout.failure)
                 return
             yield from self._end_hung(now)
 
@@ -130,7 +130,7 @@ class _Pool:
         import ray
 
         worker = self._busy[stream]
-        if not worker.up and ray.wait([worker.place], timeout=0)[0]:
+        if not worker.up and ray.wait([worker.location], timeout=0)[0]:
             worker.up, worker.since = True, time.monotonic()
         return worker.up
 
@@ -176,7 +176,7 @@ class _Pool:
         for worker in waiting:  # for a node, or for its libraries: the clock runs from then on
             worker.since = now
         first = waiting[0].job.jobs[0].run.run_id if waiting else ""
-        yield from self._patience.note(first, up=len(waiting) < len(self._busy))
+        yield from self._start_timeout.note(first, up=len(waiting) < len(self._busy))
 
     def _give_up(self, reason: str) -> Iterator[Event]:
         """End all jobs as failed."""
@@ -215,7 +215,7 @@ def _log_dumps(workers: Sequence[_Busy], minutes: float) -> None:
     worker_by_place = {}
     for worker in workers:
         with contextlib.suppress(ray.exceptions.RayError):
-            worker_by_place[ray.get(worker.place, timeout=5)] = worker
+            worker_by_place[ray.get(worker.location, timeout=5)] = worker
 
     for location, text in dumps.everywhere(worker_by_place).items():
         run = worker_by_place[location].job.jobs[0].run

@@ -10,20 +10,20 @@ from mtlscale.execution.events import Noted
 from mtlscale.execution.monitoring import log
 from mtlscale.execution.workers.placement import in_words, needs
 
-SAID_SECONDS = 60.0
+NOTE_SECONDS = 60.0
 
 
-class Patience:
+class StartTimeout:
     """Start timeout of workers, told now and then whether any worker is up.
 
-    `lost` is the reason why nobody should wait any longer, None until then.
+    `failure` is the reason why nobody should wait any longer, None until then.
     """
 
     def __init__(self, resources: ResourceSpec) -> None:
         self._limit = 60 * resources.start_minutes
         self._resources = resources
-        self._since, self._said = time.monotonic(), False
-        self.lost: str | None = None
+        self._since, self._noted = time.monotonic(), False
+        self.failure: str | None = None
 
     def note(self, run_id: str, up: bool) -> Iterator[Noted]:
         """Check the timeout, and yield its one note in the name of a run.
@@ -38,10 +38,10 @@ class Patience:
 
         waited = time.monotonic() - self._since
         if waited > self._limit:
-            self.lost = f"no worker has come up within {self._limit / 60:g} minutes: {self._cause()}"
+            self.failure = f"no worker has come up within {self._limit / 60:g} minutes: {self._cause()}"
 
-        if waited > SAID_SECONDS and not self._said:
-            self._said = True
+        if waited > NOTE_SECONDS and not self._noted:
+            self._noted = True
             log.warning("runs wait for workers", extra={"text": self._cause(), "seconds": waited})
             yield Noted(run_id, f"no worker has come up for {waited:.0f} s: {self._cause()}")
 

@@ -66,7 +66,7 @@ class Trial:
         self._workers = Workers.current()
         self._lead = self._workers.rank == 0
         self._trainer: Trainer | None = None
-        self._told: set[str] = set()  # the notes it has yielded
+        self._noted: set[str] = set()  # the notes it has yielded
 
     @property
     def trainer(self) -> Trainer:
@@ -107,7 +107,7 @@ class Trial:
         import torch
 
         run_id = self.job.run.run_id
-        known_end = _known(self.job) if self.resumes and self._workers.size == 1 else None
+        known_end = _recorded_end(self.job) if self.resumes and self._workers.size == 1 else None
         if known_end is not None:
             yield known_end
             return
@@ -133,7 +133,7 @@ class Trial:
 
     def _train(self) -> Generator[Event, None, RunRecord]:
         trainer, run_id = self.trainer, self.job.run.run_id
-        share = self._share()
+        share = self._fetch_shared()
         steps = trainer.train()
 
         while True:
@@ -144,24 +144,24 @@ class Trial:
                 break
             if self._lead:
                 share()
-                yield from self._notes()
+                yield from self._new_notes()
             yield EpochEnded(run_id, epoch)
 
         if self._lead:
-            yield from self._notes()
-            self._keep(record)
-            yield from self._notes()
+            yield from self._new_notes()
+            self._keep_record(record)
+            yield from self._new_notes()
         return record
 
-    def _notes(self) -> Iterator[Noted]:
+    def _new_notes(self) -> Iterator[Noted]:
         """Yield the trainer's notes, each once."""
-        notes = [note for note in dict.fromkeys(self.trainer.notes) if note not in self._told]
+        notes = [note for note in dict.fromkeys(self.trainer.notes) if note not in self._noted]
         self.trainer.notes.clear()
-        self._told.update(notes)
+        self._noted.update(notes)
         for note in notes:
             yield Noted(self.job.run.run_id, note)
 
-    def _share(self) -> Callable[[], None]:
+    def _fetch_shared(self) -> Callable[[], None]:
         """Fetch what another node has of this run and its phases; return the function that publishes changes."""
         storage = _storage(self.options)
         if storage is None or not self.resumes:
@@ -175,7 +175,7 @@ class Trial:
 
         return share
 
-    def _keep(self, record: RunRecord) -> None:
+    def _keep_record(self, record: RunRecord) -> None:
         trainer, folder = self.trainer, self.job.folder
         pictures = trainer.pictures()
         if pictures is not None:
@@ -193,7 +193,7 @@ class Trial:
                 write(trainer, folder)
 
         model = trainer.chosen_state if self.options.models and record.status == "finished" else None
-        keep(folder, record, model, _storage(self.options) if self.resumes else None)
+        keep_record(folder, record, model, _storage(self.options) if self.resumes else None)
 
 
 def execute_batched(jobs: Sequence[Job], options: Options) -> Iterator[Event]:
@@ -201,7 +201,7 @@ def execute_batched(jobs: Sequence[Job], options: Options) -> Iterator[Event]:
     remaining = {job.run.run_id: job for job in jobs}
 
     for run_id, job in list(remaining.items()):
-        if (known_end := _known(job)) is not None:
+        if (known_end := _recorded_end(job)) is not None:
             del remaining[run_id]
             yield known_end
 
@@ -230,20 +230,20 @@ def execute_batched(jobs: Sequence[Job], options: Options) -> Iterator[Event]:
                     yield Advanced(tuple(remaining), event)
                 continue
             run, record = event
-            keep(remaining.pop(run.run_id).folder, record, trainer.states.pop(run.run_id, None), storage)
+            keep_record(remaining.pop(run.run_id).folder, record, trainer.states.pop(run.run_id, None), storage)
             yield RunEnded(run.run_id, record)
     except Exception as error:
         for run_id, job in remaining.items():
             yield RunEnded(run_id, fail(job, error))
 
 
-def _known(job: Job) -> RunEnded | None:
+def _recorded_end(job: Job) -> RunEnded | None:
     """Return the end of a run whose worker died before it could report it, if there is one."""
     record = read_record(job.folder)
     return None if record is None or record.status == "failed" else RunEnded(job.run.run_id, record)
 
 
-def keep(folder: Path, record: RunRecord, model: dict[str, Tensor] | None, storage: Storage | None) -> None:
+def keep_record(folder: Path, record: RunRecord, model: dict[str, Tensor] | None, storage: Storage | None) -> None:
     """Write what a run leaves that came to its end, and publish it.
 
     Of a failed run the cause is kept, and its checkpoint: it is tried again.

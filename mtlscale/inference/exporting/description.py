@@ -143,13 +143,13 @@ def _check_format(path: Path, text: bytes) -> None:
         )
 
 
-def _check_file(path: Path, known: str) -> None:
+def _check_file(path: Path, sha256: str) -> None:
     try:
         digest = sha256_of(path)
     except OSError:
         raise UserError(f"{path} is missing; copy the whole folder, or export the run again") from None
-    if digest != known:
+    if digest != sha256:
         raise UserError(
             f"{path} is damaged: its bytes are not those that were written (sha256 {digest[:12]}… instead of "
-            f"{known[:12]}…); export the run again"
+            f"{sha256[:12]}…); export the run again"
         )

@@ -26,7 +26,7 @@ _MODEL = "model.pt"
 
 
 @dataclass(frozen=True)
-class Source:
+class FinishedRun:
     """Record, chosen parameters, data and the input of the last phase of a finished run."""
 
     record: RunRecord
@@ -34,7 +34,7 @@ class Source:
     data: PreparedData
     suite: TaskSuite  # with the tasks and metrics of the run
     phase: str
-    found: PhaseOutput | None
+    phase_input: PhaseOutput | None
 
 
 def run_folder(home: Home, run_id: str) -> Path:
@@ -50,7 +50,7 @@ def run_folder(home: Home, run_id: str) -> Path:
     return runs / run_ids[0]
 
 
-def read_source(home: Home, run_id: str) -> Source:
+def read_source(home: Home, run_id: str) -> FinishedRun:
     """Read everything that the export of a run needs; `UserError` says what is missing."""
     folder = run_folder(home, run_id)
     record = read_record(folder)
@@ -64,7 +64,7 @@ def read_source(home: Home, run_id: str) -> Source:
     suite = narrowed(data.suite, run.tasks)
     suite = suite if run.metrics is None else measured(suite, run.metrics)
     phase, phase_output = _last_phase(run, home)
-    return Source(record, _state(folder), data, suite, phase, phase_output)
+    return FinishedRun(record, _state(folder), data, suite, phase, phase_output)
 
 
 def _state(folder: Path) -> dict[str, Tensor]:

@@ -35,7 +35,7 @@ from mtlscale.inference.exporting.description import (
     PluginSource,
     RunFacts,
 )
-from mtlscale.inference.exporting.source import Source, bare, read_source
+from mtlscale.inference.exporting.source import FinishedRun, bare, read_source
 from mtlscale.inference.inputs.raw import describe_input, tokenizer_of
 from mtlscale.inference.network import network
 from mtlscale.records import Home, RunRecord, is_full, no_space
@@ -105,7 +105,7 @@ def _publish(temporary: Path, folder: Path) -> None:
     temporary.rename(folder)
 
 
-def _write(source: Source, folder: Path) -> None:
+def _write(source: FinishedRun, folder: Path) -> None:
     from safetensors.torch import save
 
     record = source.record
@@ -113,7 +113,7 @@ def _write(source: Source, folder: Path) -> None:
     (folder / MODEL).write_bytes(save(state))
 
     tensors: dict[str, Any] = {}
-    phase_output = None if source.found is None else nested.plain(source.found, tensors)
+    phase_output = None if source.phase_input is None else nested.plain(source.phase_input, tensors)
     if tensors:
         (folder / FOUND).write_bytes(save(tensors))
     if "vocabulary" in source.suite.extras:
@@ -127,12 +127,14 @@ def _write(source: Source, folder: Path) -> None:
 
     plugins = _plugins(record, source, folder)
     # Fail now rather than at loading if the network cannot be built from the folder alone.
-    network(record.spec, bare(source.suite), source.phase, source.found, state, folder / TOKENIZER)
+    network(record.spec, bare(source.suite), source.phase, source.phase_input, state, folder / TOKENIZER)
 
+    threads = re.search(r"(\d+) threads?$", record.hardware)
+    facts = record.model_dump(include=set(RunFacts.model_fields))
     description = Description(
         mtlscale=__version__,
         results_version=RESULTS_VERSION,
-        run=_facts(record),
+        run=RunFacts(threads=int(threads[1]) if threads else 1, **facts),
         spec=record.spec,
         suite=bare(source.suite),
         target_shapes=source.data.manifest.target_shapes,
@@ -149,12 +151,7 @@ def _write(source: Source, folder: Path) -> None:
     (folder / DESCRIPTION).write_bytes(description.sealed())
 
 
-def _facts(record: RunRecord) -> RunFacts:
-    threads = re.search(r"(\d+) threads?$", record.hardware)
-    return RunFacts(threads=int(threads[1]) if threads else 1, **record.model_dump(include=set(RunFacts.model_fields)))
-
-
-def _plugins(record: RunRecord, source: Source, folder: Path) -> list[PluginSource]:
+def _plugins(record: RunRecord, source: FinishedRun, folder: Path) -> list[PluginSource]:
     """Copy the files of components that are not shipped and that predicting or measuring needs."""
     needed = [("architectures", record.spec["architecture"]["name"]), ("encoders", record.spec["encoder"]["name"])]
     shipped = names("metrics", plugins=False)
@@ -180,9 +177,9 @@ def _plugins(record: RunRecord, source: Source, folder: Path) -> list[PluginSour
     return list(sources.values())
 
 
-def _check_same(kind: str, cls: type[Component], told: Mapping[str, Any]) -> None:
+def _check_same(kind: str, cls: type[Component], spec_entry: Mapping[str, Any]) -> None:
     """Raise `UserError` if a plugin is not the one that the run had."""
-    if "plugin" in told and not same_source(cls, told["plugin"]):
+    if "plugin" in spec_entry and not same_source(cls, spec_entry["plugin"]):
         raise UserError(
             f"the {kind.removesuffix('s')} {cls.name} is not the one that the run had (its file has changed since); "
             "name the file as it was by --plugin"

@@ -34,7 +34,7 @@ class Unfamiliar:
         self.far, self.first = self.far + other.far, self.first or other.first
         self.unknown.update(other.unknown)
 
-    def lines(self, count: int) -> list[str]:
+    def warnings(self, count: int) -> list[str]:
         """Return one warning per kind; `count` is the number of all inputs."""
         texts = []
         if self.far:
@@ -46,13 +46,13 @@ class Unfamiliar:
         return texts
 
 
-def listed(names: Sequence[str], most: int = 6) -> str:
-    """Return the first `most` names as text, and how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def listed(names: Sequence[str], limit: int = 6) -> str:
+    """Return the first `limit` names as text, and how many more there are."""
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 def read_features(
-    told: InputDescription, table: pa.Table, rows: Sequence[Any]
+    description: InputDescription, table: pa.Table, rows: Sequence[Any]
 ) -> tuple[Array, dict[int, str], Counter[str]]:
     """Read a table's features [N, D], scaled as the data's were.
 
@@ -60,15 +60,15 @@ def read_features(
         The features; row -> what it lacks, for rows without a value; and column -> number of its values that training
         does not have, for columns of categories.
     """
-    names = told.features or _columns_of_numbers(table)
-    _check_columns(told, table, names)
+    names = description.features or _columns_of_numbers(table)
+    _check_columns(description, table, names)
 
     columns: list[Array] = []
     unknown, problems = Counter[str](), dict[int, str]()
     for name in names:
-        if name in told.categories:
+        if name in description.categories:
             values = table[name].to_pylist()
-            codes = codes_of(values, told.categories[name])
+            codes = codes_of(values, description.categories[name])
             if count := sum(value is not None for value, code in zip(values, codes, strict=True) if code == UNKNOWN):
                 unknown[name] = count
             columns.append(np.where([value is None for value in values], np.nan, codes))
@@ -78,17 +78,17 @@ def read_features(
             problems.setdefault(row, f"row {rows[row]} has no value in {name}")
 
     scaled = np.column_stack(columns)
-    if told.mean:
-        scaled = (scaled - np.array(told.mean)) / np.array(told.deviation)
+    if description.mean:
+        scaled = (scaled - np.array(description.mean)) / np.array(description.deviation)
     return scaled, problems, unknown
 
 
-def unfamiliar(told: InputDescription, values: Array, rows: Sequence[Any]) -> Unfamiliar:
+def unfamiliar(description: InputDescription, values: Array, rows: Sequence[Any]) -> Unfamiliar:
     """Count the inputs [N, D] that lie outside the training range by more than its width in some column."""
-    if not told.low or values.ndim != 2 or not len(values):
+    if not description.low or values.ndim != 2 or not len(values):
         return Unfamiliar()
 
-    low, high = np.array(told.low), np.array(told.high)
+    low, high = np.array(description.low), np.array(description.high)
     width = np.where(high > low, high - low, np.maximum(1.0, np.abs(high)))
     far = (values < low - width) | (values > high + width)
     inputs = far.any(1)
@@ -97,7 +97,7 @@ def unfamiliar(told: InputDescription, values: Array, rows: Sequence[Any]) -> Un
 
     row = int(inputs.argmax())
     column = int(far[row].argmax())
-    name = told.features[column] if told.features else f"column {column + 1}"
+    name = description.features[column] if description.features else f"column {column + 1}"
     value, training_range = values[row, column], f"{low[column]:.4g} to {high[column]:.4g}"
     return Unfamiliar(int(inputs.sum()), f"row {rows[row]} has {value:.4g} in {name}, training has {training_range}")
 
@@ -111,7 +111,7 @@ def _columns_of_numbers(table: pa.Table) -> list[str]:
     ]
 
 
-def _check_columns(told: InputDescription, table: pa.Table, names: Sequence[str]) -> None:
+def _check_columns(description: InputDescription, table: pa.Table, names: Sequence[str]) -> None:
     import pyarrow as pa
 
     for name in names:
@@ -122,14 +122,14 @@ def _check_columns(told: InputDescription, table: pa.Table, names: Sequence[str]
                             f"{listed(names)}")  # fmt: skip
         kind = table[name].type
         number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-        if not number and name not in told.categories:
+        if not number and name not in description.categories:
             raise UserError(f"column {name!r} holds {kind}, the model reads numbers")
 
-    if len(names) != told.shape[0] or len(told.shape) > 1:
-        shape = ", ".join(map(str, told.shape))
+    if len(names) != description.shape[0] or len(description.shape) > 1:
+        shape = ", ".join(map(str, description.shape))
         raise UserError(
             f"the table has {len(names)} columns of numbers ({listed(names)}), the model reads [N, {shape}] of "
-            f"{told.dtype}"
+            f"{description.dtype}"
         )
 
 

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 STDIN = "-"
 TABLES = (".parquet", ".csv", ".tsv")
 PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".ppm", ".tif", ".tiff", ".webp")
-PART = 4096  # rows of a table, or lines, in a part; pictures come in batches
+CHUNK_SIZE = 4096  # rows of a table, or lines, in a part; pictures come in batches
 TASK = "task"  # the column of a table that names the task of each row
 
 
 @dataclass
-class Part:
+class InputChunk:
     """Part of the inputs, in the form that `Reader.some` takes.
 
     `names` say how messages and results call each input; `task` is the task of all of them, if the file names one.
@@ -40,7 +40,7 @@ def is_prepared(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
 
-def parts(named: Sequence[str], kind: str, *, by_task: bool, batch: int) -> Iterator[Part]:
+def input_chunks(named: Sequence[str], kind: str, *, by_task: bool, batch: int) -> Iterator[InputChunk]:
     """Read the inputs in files or folders, or lines of text on standard input for `-`.
 
     Args:
@@ -55,7 +55,7 @@ def parts(named: Sequence[str], kind: str, *, by_task: bool, batch: int) -> Iter
     if len(named) > 1:
         return _pictures([Path(name) for name in named], kind, batch)
     if named[0] == STDIN:
-        return _lines(sys.stdin, "standard input", kind, batch)
+        return _text_lines(sys.stdin, "standard input", kind, batch)
 
     path = Path(named[0])
     if path.is_dir():
@@ -82,27 +82,27 @@ def _cut(items: Iterable[Any], size: int) -> Iterator[list[tuple[int, Any]]]:
         yield chunk
 
 
-def _folder(path: Path, kind: str, batch: int) -> Iterator[Part]:
+def _folder(path: Path, kind: str, batch: int) -> Iterator[InputChunk]:
     pictures = sorted(file for file in path.rglob("*") if file.suffix.lower() in PICTURES and file.is_file())
     if not pictures:
         raise UserError(f"{path} is no prepared set (no {MANIFEST}) and holds no picture ({', '.join(PICTURES)})")
     return _pictures(pictures, kind, batch)
 
 
-def _pictures(paths: Sequence[Path], kind: str, batch: int) -> Iterator[Part]:
+def _pictures(paths: Sequence[Path], kind: str, batch: int) -> Iterator[InputChunk]:
     if kind != "image":
         raise UserError(f"{paths[0]} is a picture, the model reads {kind}s; name a table or a prepared set")
     for chunk in _cut(paths, batch):
         names = [str(path) for _, path in chunk]
-        yield Part([path for _, path in chunk], names, "path")
+        yield InputChunk([path for _, path in chunk], names, "path")
 
 
-def _file_of_lines(path: Path, kind: str, batch: int) -> Iterator[Part]:
+def _file_of_lines(path: Path, kind: str, batch: int) -> Iterator[InputChunk]:
     with path.open(encoding="utf-8") as file:
-        yield from _lines(file, str(path), kind, batch)
+        yield from _text_lines(file, str(path), kind, batch)
 
 
-def _lines(file: TextIO, name: str, kind: str, batch: int) -> Iterator[Part]:
+def _text_lines(file: TextIO, name: str, kind: str, batch: int) -> Iterator[InputChunk]:
     """Read one text per line, or a pair of texts with a tab between; for image models, one path per line."""
     if kind == "vector":
         raise UserError(f"{name} has lines of text, the model reads vectors; name a table (.csv, .parquet)")
@@ -112,27 +112,27 @@ def _lines(file: TextIO, name: str, kind: str, batch: int) -> Iterator[Part]:
         if kind == "image":
             yield from _pictures([Path(line) for line in lines if line], kind, batch)
             return
-        for chunk in _cut(lines, PART):
+        for chunk in _cut(lines, CHUNK_SIZE):
             texts = [tuple(line.split("\t", 1)) if "\t" in line else line for _, line in chunk]
-            yield Part(texts, [number for number, _ in chunk], "line")
+            yield InputChunk(texts, [number for number, _ in chunk], "line")
     except UnicodeDecodeError:
         raise UserError(f"{name} is not UTF-8; convert it") from None
 
 
-def _table(path: Path, by_task: bool) -> Iterator[Part]:
+def _table(path: Path, by_task: bool) -> Iterator[InputChunk]:
     first = 0
-    for table in _read(path):
+    for table in _read_file(path):
         rows = range(first + 1, first + len(table) + 1)
         first += len(table)
         if by_task and TASK in table.column_names:
             yield from _of_tasks(table, rows)
         elif len(table):
-            yield Part(table, rows, "row")
+            yield InputChunk(table, rows, "row")
     if not first:
         raise UserError(f"{path} has no row; there is nothing to predict")
 
 
-def _read(path: Path) -> Iterator[pa.Table]:
+def _read_file(path: Path) -> Iterator[pa.Table]:
     import pyarrow as pa
     import pyarrow.csv as csv
     import pyarrow.parquet as pq
@@ -140,23 +140,23 @@ def _read(path: Path) -> Iterator[pa.Table]:
     try:
         if path.suffix == ".parquet":
             with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(PART):
+                for batch in file.iter_batches(CHUNK_SIZE):
                     yield pa.Table.from_batches([batch])
         else:
             parse_options = csv.ParseOptions(delimiter="\t" if path.suffix == ".tsv" else ",")
             full_table = csv.read_csv(
                 path, parse_options=parse_options, convert_options=csv.ConvertOptions(strings_can_be_null=True)
             )
-            yield from (full_table.slice(start, PART) for start in range(0, len(full_table), PART))
+            yield from (full_table.slice(start, CHUNK_SIZE) for start in range(0, len(full_table), CHUNK_SIZE))
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
 
 
-def _of_tasks(table: pa.Table, rows: range) -> Iterator[Part]:
+def _of_tasks(table: pa.Table, rows: range) -> Iterator[InputChunk]:
     """Yield the rows of each task, in the order in which the tasks first appear."""
     tasks = table[TASK].to_pylist()
     for task in dict.fromkeys(tasks):
         indices = [index for index, row_task in enumerate(tasks) if row_task == task]
         if task is None:
             raise UserError(f"row {rows[indices[0]]} has no {TASK}; name the one it is of")
-        yield Part(table.take(indices).drop_columns(TASK), [rows[index] for index in indices], "row", str(task))
+        yield InputChunk(table.take(indices).drop_columns(TASK), [rows[index] for index in indices], "row", str(task))

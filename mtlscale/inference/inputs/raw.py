@@ -11,13 +11,13 @@ from mtlscale.config import named_files as files
 from mtlscale.data.format.columns import ENCODED, RAGGED, kind_of
 from mtlscale.data.format.prepared import SPECIAL_WORDS
 from mtlscale.inference.exporting.description import InputDescription, Words
-from mtlscale.inference.exporting.source import Source
+from mtlscale.inference.exporting.source import FinishedRun
 
 _DTYPES = {"tokens": "int32", "image": "uint8", "vector": "float32"}
-_ROWS = 4096  # rows of a file, at a time
+_BLOCK_ROWS = 4096  # rows of a file, at a time
 
 
-def describe_input(source: Source, folder: Path) -> InputDescription:
+def describe_input(source: FinishedRun, folder: Path) -> InputDescription:
     """Describe the inputs of a run's data; `folder` holds the files of the exported model so far."""
     suite, notes = source.suite, source.data.manifest.notes
     scaled = notes.get("standardised", {})
@@ -27,7 +27,7 @@ def describe_input(source: Source, folder: Path) -> InputDescription:
         kind=suite.input_kind,
         shape=tuple(suite.input_shape),
         dtype=_dtype(source),
-        words=_words(source),
+        words=_word_rule(source),
         tokenizer=suite.input_kind == "tokens" and (folder / "tokenizer").is_dir(),
         features=list(notes.get("features", [])) if suite.input_kind == "vector" else [],
         mean=list(scaled.get("mean", [])),
@@ -38,7 +38,7 @@ def describe_input(source: Source, folder: Path) -> InputDescription:
     )
 
 
-def _training_range(source: Source) -> tuple[list[float], list[float]]:
+def _training_range(source: FinishedRun) -> tuple[list[float], list[float]]:
     """Return the smallest and the largest training value of each column of vectors.
 
     Both are empty for other inputs, and if the files are only in a remote storage.
@@ -59,13 +59,13 @@ def _training_range(source: Source) -> tuple[list[float], list[float]]:
     low, high = np.full(columns, np.inf), np.full(columns, -np.inf)
     for path in paths:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(_ROWS, columns=["input"]):
+            for batch in file.iter_batches(_BLOCK_ROWS, columns=["input"]):
                 values = batch.column(0).flatten().to_numpy(zero_copy_only=False).reshape(-1, columns)
                 low, high = np.minimum(low, values.min(0)), np.maximum(high, values.max(0))
     return low.tolist(), high.tolist()
 
 
-def _dtype(source: Source) -> str:
+def _dtype(source: FinishedRun) -> str:
     """Return the type of prepared inputs, as their files store them."""
     import pyarrow.parquet as pq
 
@@ -81,7 +81,7 @@ def _dtype(source: Source) -> str:
     return _DTYPES[source.suite.input_kind]
 
 
-def _words(source: Source) -> Words | None:
+def _word_rule(source: FinishedRun) -> Words | None:
     """Return the rule that split the set's texts into words.
 
     It is the pipeline's rule, or splitting at spaces if the vocabulary has words that the rule would cut.

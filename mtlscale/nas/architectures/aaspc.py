@@ -14,7 +14,16 @@ from mtlscale.config import TaskSuite, UserError, knob
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule
 from mtlscale.nas.search.controller import Controller, adam_step
-from mtlscale.nas.search.head_cells import Head, Supernet, all_heads, count, decisions, decoded, number_of, numbered
+from mtlscale.nas.search.head_cells import (
+    Head,
+    HeadSupernet,
+    all_heads,
+    decisions,
+    decoded,
+    head_count,
+    number_of,
+    numbered,
+)
 
 
 class AASPC(Architecture):
@@ -40,8 +49,10 @@ class AASPC(Architecture):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.search == "fixed" and self.head >= count(self.cells):
-            raise UserError(f"aaspc: head = {self.head}, but {self.cells} cells have {count(self.cells)} heads, from 0")
+        if self.search == "fixed" and self.head >= head_count(self.cells):
+            raise UserError(
+                f"aaspc: head = {self.head}, but {self.cells} cells have {head_count(self.cells)} heads, from 0"
+            )
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         if len(suite.tasks) > 1:
@@ -65,7 +76,7 @@ class AASPCModule(MultiTaskModule):
         sizes = decisions(recipe.cells)
         heads = [decoded(numbered(recipe.head, recipe.cells))] if recipe.search == "fixed" else all_heads(recipe.cells)
 
-        self.supernet = Supernet(encoder.features, recipe.cells, suite.tasks[0].outputs, recipe.dropout, heads)
+        self.supernet = HeadSupernet(encoder.features, recipe.cells, suite.tasks[0].outputs, recipe.dropout, heads)
         self.controller = Controller(sizes)
         self.seed = int(torch.randint(1 << 31, (), device="cpu"))
 
@@ -153,7 +164,7 @@ class AASPCModule(MultiTaskModule):
         head = self.head
         parameters = [p.numel() for module in self.supernet.modules_of(head) for p in module.parameters()]
         total, number = int(np.sum(parameters)), number_of(self.choices)
-        self.found = {"head": head.words(), "head_number": number, "head_parameters": total}
+        self.found = {"head": head.describe(), "head_number": number, "head_parameters": total}
 
     def extra_parameter_count(self) -> int:
         return len(self.theta) if self.recipe.search == "controller" else 0
@@ -164,7 +175,7 @@ class AASPCModule(MultiTaskModule):
             return
         generator = torch.Generator().manual_seed(self.seed + 1 + epoch)
         if self.recipe.search == "random":
-            number = int(torch.randint(count(self.recipe.cells), (), generator=generator))
+            number = int(torch.randint(head_count(self.recipe.cells), (), generator=generator))
             self._known = numbered(number, self.recipe.cells)
         else:
             with torch.no_grad():

@@ -9,7 +9,7 @@ from mtlscale.balancing import Balancer
 from mtlscale.config import TaskSuite, UserError, knob
 from mtlscale.nas.cells import reachable, search_costs
 from mtlscale.nas.search.settings import CellSearch
-from mtlscale.nas.search.sources import STREAM, ChoiceSource, Wanted, WeightsSource
+from mtlscale.nas.search.sources import STREAM, ArchitectureLosses, ChoiceSource, WeightsSource
 from mtlscale.nas.search.supernet import CellSupernet
 
 
@@ -47,8 +47,8 @@ class E2RNAS(CellSearch):
     def looks_elsewhere(self) -> bool:
         return self.ood
 
-    def wanted(self, model: CellSupernet) -> Wanted:
-        return Wanted(
+    def architecture_losses(self, model: CellSupernet) -> ArchitectureLosses:
+        return ArchitectureLosses(
             second=self.order == "second",
             ood=self.ood_scale if self.ood else None,
             epsilon=self.epsilon if self.adversarial else None,
@@ -57,7 +57,7 @@ class E2RNAS(CellSearch):
         )
 
     def sources(self, model: CellSupernet) -> Mapping[str, Source]:
-        choice = ChoiceSource(model, self.wanted(model))
+        choice = ChoiceSource(model, self.architecture_losses(model))
         return {CHOICE: choice, WEIGHTS: WeightsSource(model, self.ood_weight, self.ood_over_classes)}
 
     def _targets(self, model: CellSupernet) -> dict[str, Any]:

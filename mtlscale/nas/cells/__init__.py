@@ -3,8 +3,8 @@
 from mtlscale.nas.cells.costs import (
     AUXILIARY,
     STEM,
+    CellShape,
     Counts,
-    Place,
     darts_flops,
     darts_parameters,
     expected,
@@ -14,6 +14,7 @@ from mtlscale.nas.cells.costs import (
 )
 from mtlscale.nas.cells.layers import Halve, relu_conv, shifted
 from mtlscale.nas.cells.space import EDGES, GENOTYPES, NODES, OPERATIONS, SPACE, Genotype, discretised
+from mtlscale.renamed import renamed_names
 
 __all__ = [
     "AUXILIARY",
@@ -23,10 +24,10 @@ __all__ = [
     "OPERATIONS",
     "SPACE",
     "STEM",
+    "CellShape",
     "Counts",
     "Genotype",
     "Halve",
-    "Place",
     "darts_flops",
     "darts_parameters",
     "discretised",
@@ -37,3 +38,5 @@ __all__ = [
     "search_costs",
     "shifted",
 ]
+
+__getattr__ = renamed_names(__name__, {"Place": "CellShape"})

@@ -17,7 +17,7 @@ AUXILIARY = (128, 768)  # channels of the auxiliary head
 
 
 @dataclass(frozen=True)
-class Place:
+class CellShape:
     """The sizes of one cell in a network: its width, the channels of its inputs and the sides of its maps.
 
     `reduction` is True if the cell halves its maps, `reduced` if the cell before it did.
@@ -35,7 +35,7 @@ class Place:
         return self.after[0] * self.after[1]
 
 
-def places(cells: int, channels: int, size: tuple[int, int], stem: int = STEM, halved: bool = False) -> list[Place]:
+def places(cells: int, channels: int, size: tuple[int, int], stem: int = STEM, halved: bool = False) -> list[CellShape]:
     """Return the sizes of a network's cells, in order.
 
     Cells at a third and at two thirds of the network halve the map and double the width.
@@ -47,12 +47,12 @@ def places(cells: int, channels: int, size: tuple[int, int], stem: int = STEM, h
         stem: Width of the stem over that of the first cell.
         halved: Whether the newer map is half the size of the older one.
     """
-    width, inputs, sizes, reduced = channels, (stem * channels, stem * channels), list[Place](), halved
+    width, inputs, sizes, reduced = channels, (stem * channels, stem * channels), list[CellShape](), halved
     for number in range(cells):
         reduction = number in (cells // 3, 2 * cells // 3)
         width *= 2 if reduction else 1
         after = (-(-size[0] // 2), -(-size[1] // 2)) if reduction else size
-        sizes.append(Place(width, inputs, size, after, reduction, reduced))
+        sizes.append(CellShape(width, inputs, size, after, reduction, reduced))
         inputs, size, reduced = (inputs[1], NODES * width), after, reduction
 
     return sizes
@@ -124,16 +124,16 @@ def reachable(costs: Tensor) -> tuple[float, float]:
     return float(costs.amin(-1).sum()), float(costs.amax(-1).sum())
 
 
-def _of_cell(cell: Cell, place: Place) -> tuple[int, int]:
+def _of_cell(cell: Cell, shape: CellShape) -> tuple[int, int]:
     parameters = flops = 0
-    for channels in place.inputs:  # a 1x1 convolution and a normalisation, or a halving one
-        parameters += channels * place.width + 2 * place.width
-        flops += channels * place.width * place.before[0] * place.before[1]
+    for channels in shape.inputs:  # a 1x1 convolution and a normalisation, or a halving one
+        parameters += channels * shape.width + 2 * shape.width
+        flops += channels * shape.width * shape.before[0] * shape.before[1]
     for node in cell:
         for operation, state in node:
-            stride = 2 if place.reduction and state < 2 else 1
-            parameters += operation_parameters(operation, place.width, stride)
-            flops += operation_flops(operation, place.width, stride, place.area)
+            stride = 2 if shape.reduction and state < 2 else 1
+            parameters += operation_parameters(operation, shape.width, stride)
+            flops += operation_flops(operation, shape.width, stride, shape.area)
     return parameters, flops
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mtlscale.encoders.batch_norm import BatchNorm2d
-from mtlscale.nas.cells.costs import Place
+from mtlscale.nas.cells.costs import CellShape
 from mtlscale.nas.cells.space import Cell
 
 
@@ -73,13 +73,13 @@ class CellModule(nn.Module):
     dropped ones. Identities are never dropped.
     """
 
-    def __init__(self, cell: Cell, place: Place) -> None:
+    def __init__(self, cell: Cell, shape: CellShape) -> None:
         super().__init__()
         self.cell = cell
-        older = Halve if place.reduced else relu_conv
-        self.before = nn.ModuleList([older(place.inputs[0], place.width), relu_conv(place.inputs[1], place.width)])
+        older = Halve if shape.reduced else relu_conv
+        self.before = nn.ModuleList([older(shape.inputs[0], shape.width), relu_conv(shape.inputs[1], shape.width)])
         self.edges = nn.ModuleList(
-            operation(name, place.width, 2 if place.reduction and state < 2 else 1)
+            operation(name, shape.width, 2 if shape.reduction and state < 2 else 1)
             for node in cell
             for name, state in node
         )

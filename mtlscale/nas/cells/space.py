@@ -96,29 +96,29 @@ class Genotype:
         return cls.of_numbers(numbers)
 
     @classmethod
-    def of(cls, given: Genotype | str | Mapping[str, Any] | Any) -> Genotype:
+    def of(cls, form: Genotype | str | Mapping[str, Any] | Any) -> Genotype:
         """Build a genotype from a name, a text, numbers, the plain form or an object.
 
         Args:
-            given: A genotype, a name of `GENOTYPES`, a genotype's text, its plain form, or any object with the
+            form: A genotype, a name of `GENOTYPES`, a genotype's text, its plain form, or any object with the
                 attributes `normal` and `reduce`.
 
         Raises:
             UserError: If the argument is none of these, or no genotype of this search space.
         """
-        if isinstance(given, Genotype):
-            return given
+        if isinstance(form, Genotype):
+            return form
 
-        if isinstance(given, str):
-            if given in GENOTYPES:
-                return GENOTYPES[given]
-            if re.fullmatch(r"\d+( \d+)*", given):  # the form that a search over numbers writes
-                return cls.of_numbers([int(number) for number in given.split()])
-            if ":" not in given:
-                raise UserError(f"unknown genotype {given!r}: {nearest(given, list(GENOTYPES))}")
-            return cls(*_cells_in(given))
+        if isinstance(form, str):
+            if form in GENOTYPES:
+                return GENOTYPES[form]
+            if re.fullmatch(r"\d+( \d+)*", form):  # the form that a search over numbers writes
+                return cls.of_numbers([int(number) for number in form.split()])
+            if ":" not in form:
+                raise UserError(f"unknown genotype {form!r}: {nearest(form, list(GENOTYPES))}")
+            return cls(*_cells_in(form))
 
-        cells = [given[n] if isinstance(given, Mapping) else getattr(given, n, ()) for n in ("normal", "reduce")]
+        cells = [form[n] if isinstance(form, Mapping) else getattr(form, n, ()) for n in ("normal", "reduce")]
         return cls(*(_checked(name, cell) for name, cell in zip(("normal", "reduce"), cells, strict=True)))
 
 
@@ -197,10 +197,10 @@ def discretised(normal: Tensor, reduce: Tensor) -> Genotype:
         normal: Weights of the normal cell.
         reduce: Weights of the reduction cell.
     """
-    return Genotype(_chosen(normal), _chosen(reduce))
+    return Genotype(_as_genotype(normal), _as_genotype(reduce))
 
 
-def _chosen(weights: Tensor) -> Cell:
+def _as_genotype(weights: Tensor) -> Cell:
     best_weight, best_operation = weights.detach().double()[:, 1:].max(1)
     nodes = []
     for node in range(NODES):

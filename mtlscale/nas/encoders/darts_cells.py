@@ -16,7 +16,7 @@ from mtlscale.encoders.batch_norm import BatchNorm2d
 from mtlscale.encoders.contract import Encoder, EncoderModule, MapStagedModule, Memory
 from mtlscale.encoders.image_layers import image_size
 from mtlscale.encoders.pixels import add_pixels, normalised
-from mtlscale.nas.cells.costs import STEM, Place, places
+from mtlscale.nas.cells.costs import STEM, CellShape, places
 from mtlscale.nas.cells.layers import CellModule
 from mtlscale.nas.cells.space import NODES, Genotype
 
@@ -57,7 +57,7 @@ class DartsCells(Encoder):
     def build(self, suite: TaskSuite) -> EncoderModule:
         return DartsCellsModule(self, suite, self.chosen())
 
-    def stem(self, channels: int, size: tuple[int, int]) -> tuple[nn.Module, list[Place]]:
+    def stem(self, channels: int, size: tuple[int, int]) -> tuple[nn.Module, list[CellShape]]:
         """Return the layers before the cells, for images with `channels` channels, and the cells' sizes."""
         width = STEM * self.channels
         convolution = nn.Conv2d(channels, width, 3, padding=1, bias=False)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from mtlscale.config import TaskSuite, knob
 from mtlscale.encoders.batch_norm import BatchNorm2d
 from mtlscale.encoders.contract import EncoderModule, Memory
-from mtlscale.nas.cells.costs import Place, places
+from mtlscale.nas.cells.costs import CellShape, places
 from mtlscale.nas.encoders.darts_cells import DartsCells, DartsCellsModule
 
 
@@ -25,7 +25,7 @@ class DartsCellsImageNet(DartsCells):
     def build(self, suite: TaskSuite) -> EncoderModule:
         return DartsCellsImageNetModule(self, suite, self.chosen())
 
-    def stem(self, channels: int, size: tuple[int, int]) -> tuple[nn.Module, list[Place]]:
+    def stem(self, channels: int, size: tuple[int, int]) -> tuple[nn.Module, list[CellShape]]:
         eighth = (-(-size[0] // 8), -(-size[1] // 8))
         return _Stem(channels, self.channels), places(self.cells, self.channels, eighth, stem=1, halved=True)
 

@@ -67,7 +67,7 @@ def cell_figure(cells: Cells, title: str) -> Drawing:
                     arrow = {"arrowstyle": "-|>", "color": "#4a4f57", "shrinkA": 11, "shrinkB": 11,
                              "connectionstyle": f"arc3,rad={bend}"}  # fmt: skip
                     panel.annotate("", end, start, arrowprops=arrow)
-                    x, y = _beside(start, end, bend)
+                    x, y = _bow(start, end, bend)
                     box = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
                     panel.text(x, y, operation, ha="center", va="center", fontsize=7, bbox=box)
 
@@ -88,7 +88,7 @@ def cell_plot(cells: Cells) -> Figure:
         for node, edges in enumerate(nodes):
             for side, (operation, state) in enumerate(edges):
                 (x0, y0), (x1, y1) = spots[state], spots[2 + node]
-                x, y = _beside((x0, y0), (x1, y1), 0.18 if side else -0.18)
+                x, y = _bow((x0, y0), (x1, y1), 0.18 if side else -0.18)
 
                 figure.add_scatter(
                     x=[x0, x, x1],
@@ -116,7 +116,7 @@ def cell_plot(cells: Cells) -> Figure:
     return figure
 
 
-def _beside(start: Point, end: Point, bend: float) -> Point:
+def _bow(start: Point, end: Point, bend: float) -> Point:
     """Return the middle of the bow between two points."""
     (x0, y0), (x1, y1) = start, end
     return (x0 + x1) / 2 + bend * (y1 - y0) / 2, (y0 + y1) / 2 - bend * (x1 - x0) / 2

@@ -54,7 +54,7 @@ class Controller:
         Returns:
             The choices, their log probability, and the sum of the decisions' entropies.
         """
-        parts = self._parts(theta)
+        parts = self._distributions(theta)
         value, hidden, cell = parts["start"], theta.new_zeros(HIDDEN), theta.new_zeros(HIDDEN)
 
         choices: list[int] = []
@@ -76,15 +76,15 @@ class Controller:
 
         return choices, log_probability, entropy
 
-    def gradient(self, theta: Tensor, chosen: Sequence[int], advantage: float, bonus: float) -> Tensor:
+    def gradient(self, theta: Tensor, choices: Sequence[int], advantage: float, bonus: float) -> Tensor:
         """Return the gradient [P] of the loss -(advantage · log π(chosen) + bonus · entropy)."""
         with torch.enable_grad():
             point = theta.detach().requires_grad_()
-            _, log_probability, entropy = self.decide(point, chosen=chosen)
+            _, log_probability, entropy = self.decide(point, chosen=choices)
             (gradient,) = torch.autograd.grad(-(advantage * log_probability + bonus * entropy), point)
         return gradient
 
-    def _parts(self, theta: Tensor) -> Mapping[str, Tensor]:
+    def _distributions(self, theta: Tensor) -> Mapping[str, Tensor]:
         pieces = theta.split([math.prod(shape) for shape in self.shapes.values()])
         return {name: piece.view(shape) for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)}
 

@@ -66,7 +66,7 @@ class Head:
                 pending.append(index - 1 - self.cells[index].back)
         return sorted(needed_cells)
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Describe the head, as in "1: x0 full skip norm | 2: x1 half skip input; watched 1, classifier 2"."""
         descriptions = [
             f"{index + 1}: x{index - cell.back} {'half' if cell.half else 'full'} skip {SKIPS[cell.skip]}"
@@ -86,13 +86,15 @@ def decisions(cells: int) -> list[int]:
     return [*choice_counts, cells, cells]
 
 
-def decoded(chosen: Sequence[int]) -> Head:
+def decoded(choices: Sequence[int]) -> Head:
     """Return the head that a list of choices describes."""
-    cells = [Cell(back, bool(half), skip) for back, half, skip in zip(*(chosen[i:-2:3] for i in range(3)), strict=True)]
-    return Head(tuple(cells), chosen[-2], chosen[-1])
+    cells = [
+        Cell(back, bool(half), skip) for back, half, skip in zip(*(choices[i:-2:3] for i in range(3)), strict=True)
+    ]
+    return Head(tuple(cells), choices[-2], choices[-1])
 
 
-def count(cells: int) -> int:
+def head_count(cells: int) -> int:
     """Return the number of heads: 6, 288 and 7,776 for 1, 2 and 3 cells."""
     total = 1
     for size in decisions(cells):
@@ -109,10 +111,10 @@ def numbered(number: int, cells: int) -> list[int]:
     return choices[::-1]
 
 
-def number_of(chosen: Sequence[int]) -> int:
+def number_of(choices: Sequence[int]) -> int:
     """Return the number, from 0, of the head with these choices."""
     total = 0
-    for choice, size in zip(chosen, decisions((len(chosen) - 2) // 3), strict=True):
+    for choice, size in zip(choices, decisions((len(choices) - 2) // 3), strict=True):
         total = total * size + choice
     return total
 
@@ -133,7 +135,7 @@ class CellWeights(nn.Module):
         return result
 
 
-class Supernet(nn.Module):
+class HeadSupernet(nn.Module):
     """The supernet of heads: every cell between every two sizes it may have, and a classifier for every size.
 
     A forward pass uses one head of it.
@@ -191,4 +193,5 @@ class Supernet(nn.Module):
 
 
 def all_heads(cells: int) -> list[Head]:
-    return [decoded(numbered(number, cells)) for number in range(count(cells))]
+    """List every head of so many cells."""
+    return [decoded(numbered(number, cells)) for number in range(head_count(cells))]

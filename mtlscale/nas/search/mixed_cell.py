@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mtlscale.encoders import BatchNorm2d
-from mtlscale.nas.cells import EDGES, NODES, OPERATIONS, Halve, Place, relu_conv, shifted
+from mtlscale.nas.cells import EDGES, NODES, OPERATIONS, CellShape, Halve, relu_conv, shifted
 
-Kept = Sequence[Sequence[str]]  # the candidate operations of each edge
+KeptOperations = Sequence[Sequence[str]]  # the candidate operations of each edge
 SEPARABLE, DILATED, POOLS = ("sep3", "sep5"), ("dil3", "dil5"), ("max3", "avg3")
 _GROUPS = ((0, 1), (2,), (3,), (4,))  # states that are available at the same time
 
@@ -28,7 +28,7 @@ def _weights(edges: int, *shape: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(edges, *shape).uniform_(-(fan_in**-0.5), fan_in**-0.5))
 
 
-def _apart(maps: Tensor, *parts: int) -> Tensor:
+def _split_channels(maps: Tensor, *parts: int) -> Tensor:
     """Split the channels of maps: [B, channels, ...] -> [B, *parts, ...]."""
     split_maps: Tensor = maps.unflatten(1, parts)
     return split_maps
@@ -47,13 +47,13 @@ class LeavingStates(nn.Module):
     edges, by state and then by node. One normalisation serves all that is normalised at the same time.
     """
 
-    def __init__(self, states: Sequence[int], width: int, stride: int, kept: Kept) -> None:
+    def __init__(self, states: Sequence[int], width: int, stride: int, operations: KeptOperations) -> None:
         super().__init__()
         self.states, self.width, self.stride = tuple(states), width, stride
 
         self.edges = [EDGES.index((s, node)) for s in states for node in range(max(0, s - 1), NODES)]
         self.first_node = max(0, states[0] - 1)
-        self.of = {name: [e for e in self.edges if name in kept[e]] for name in OPERATIONS}
+        self.of = {name: [e for e in self.edges if name in operations[e]] for name in OPERATIONS}
 
         self.depth, self.second = nn.ParameterDict(), nn.ParameterDict()
         for name in (*SEPARABLE, *DILATED):
@@ -139,19 +139,19 @@ class LeavingStates(nn.Module):
             by_channel = weight.unflatten(0, (count, edges_per_state)).transpose(1, 2).reshape(-1, 1, kernel, kernel)
             groups = count * self.width
             convolved = functional.conv2d(positive, by_channel, None, self.stride, padding, dilation, groups)
-            return _apart(convolved, count, self.width, edges_per_state).transpose(2, 3).flatten(1, 2)
+            return _split_channels(convolved, count, self.width, edges_per_state).transpose(2, 3).flatten(1, 2)
 
         state_maps = positive.unflatten(1, (count, self.width))
         read_maps = state_maps.index_select(1, self.get_buffer(f"{name}_read")).flatten(1, 2)
 
         weight, groups = weight.flatten(0, 1), len(edges) * self.width
         convolved = functional.conv2d(read_maps, weight, None, self.stride, padding, dilation, groups)
-        return _apart(convolved, -1, self.width)
+        return _split_channels(convolved, -1, self.width)
 
-    def _second(self, found: Tensor) -> Tensor:
+    def _second(self, maps: Tensor) -> Tensor:
         """Apply the second half of the separable convolutions to [B, edges, c, H, W], keeping the shape."""
         convolved = []
-        parts = found.relu().split([len(weight) for weight in self.second.values()], 1)
+        parts = maps.relu().split([len(weight) for weight in self.second.values()], 1)
         for edge_maps, (name, weight) in zip(parts, self.second.items(), strict=True):
             kernel, groups = int(name[-1]), len(weight) * self.width
             convolved.append(_depthwise(edge_maps.flatten(1, 2), weight.flatten(0, 1), kernel // 2, groups))
@@ -161,7 +161,7 @@ class LeavingStates(nn.Module):
     def _points(self, maps: Tensor, weights: Tensor, norm: nn.Module) -> Tensor:
         """Apply 1x1 convolutions [edges, c, c] and their normalisation to maps [B, edges, c, H, W]."""
         projected = torch.matmul(weights, maps.flatten(3)).flatten(1, 2).unflatten(2, maps.shape[3:])
-        return _apart(norm(projected), -1, self.width)
+        return _split_channels(norm(projected), -1, self.width)
 
     def _pool(self, name: str, maps: Tensor) -> Tensor:
         if name == "max3":
@@ -177,13 +177,13 @@ class LeavingStates(nn.Module):
                 maps[..., ::2, ::2].unflatten(1, (count, self.width)).index_select(1, self.get_buffer("skip_read"))
             )
             halves.append(torch.matmul(weights, edge_maps.flatten(3)).unflatten(3, edge_maps.shape[3:]))
-        return _apart(self.skip_norm(torch.cat(halves, 2).flatten(1, 2)), -1, self.width)
+        return _split_channels(self.skip_norm(torch.cat(halves, 2).flatten(1, 2)), -1, self.width)
 
-    def _mixed(self, what: str, maps: Tensor, weights: Tensor, total: Tensor | None) -> Tensor:
+    def _mixed(self, operation: str, maps: Tensor, weights: Tensor, total: Tensor | None) -> Tensor:
         """Return the product of maps [B, n, c, H, W] with the matrix [nodes, n] of their weights, added to `total`."""
         rows, columns = NODES - self.first_node, maps.shape[1]
-        values = weights.flatten()[self.get_buffer(f"{what}_of")]
-        matrix = weights.new_zeros(rows * columns).index_copy(0, self.get_buffer(f"{what}_at"), values)
+        values = weights.flatten()[self.get_buffer(f"{operation}_of")]
+        matrix = weights.new_zeros(rows * columns).index_copy(0, self.get_buffer(f"{operation}_at"), values)
         mixed = torch.matmul(matrix.view(rows, columns).to(maps.dtype), maps.flatten(2))
         mixed = mixed.view(*mixed.shape[:2], *maps.shape[2:])
         return mixed if total is None else total + mixed
@@ -227,17 +227,17 @@ class MixedCell(nn.Module):
         part: One channel in so many goes through the operations, the others bypass them (PC-DARTS); 1: all do.
     """
 
-    def __init__(self, place: Place, kept: Kept, part: int = 1) -> None:
+    def __init__(self, shape: CellShape, operations: KeptOperations, part: int = 1) -> None:
         super().__init__()
-        self.place, self.part = place, part
-        self.mixed = max(1, place.width // part)
+        self.place, self.part = shape, part
+        self.mixed = max(1, shape.width // part)
 
-        older = Halve if place.reduced else relu_conv
+        older = Halve if shape.reduced else relu_conv
         self.before = nn.ModuleList(
-            [older(place.inputs[0], place.width, affine=False), relu_conv(place.inputs[1], place.width, affine=False)]
+            [older(shape.inputs[0], shape.width, affine=False), relu_conv(shape.inputs[1], shape.width, affine=False)]
         )
         self.leaving = nn.ModuleList(
-            LeavingStates(states, self.mixed, 2 if place.reduction and states == (0, 1) else 1, kept)
+            LeavingStates(states, self.mixed, 2 if shape.reduction and states == (0, 1) else 1, operations)
             for states in _GROUPS
         )
 
@@ -301,4 +301,4 @@ class MixedCell(nn.Module):
         joined = torch.cat([total, bypass_total], 1)
         if joined.shape[1] % self.part:
             return joined
-        return _apart(joined, self.part, -1).transpose(1, 2).flatten(1, 2)
+        return _split_channels(joined, self.part, -1).transpose(1, 2).flatten(1, 2)

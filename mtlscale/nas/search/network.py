@@ -14,7 +14,7 @@ from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import BatchNorm2d, EncoderModule, Memory
 from mtlscale.nas.cells import AUXILIARY, Genotype
 from mtlscale.nas.encoders.darts_cells import DartsCellsModule
-from mtlscale.nas.search.step_draws import StepDraws, Table
+from mtlscale.nas.search.step_draws import DrawnNumbers, StepDraws
 
 
 def only_task(suite: TaskSuite, name: str) -> Task:
@@ -83,7 +83,7 @@ class CellNetwork(MultiTaskModule):
             return Outputs({})
         if self.training and self.encoder.numbers:
             self.draws.begin(batch)
-            self.encoder.uniform = Table(self.draws(self.encoder.numbers, batch.inputs))
+            self.encoder.uniform = DrawnNumbers(self.draws(self.encoder.numbers, batch.inputs))
 
         features, memory = self.encoder.prepare(batch.inputs), Memory()
         for stage in range(len(self.encoder.stages)):

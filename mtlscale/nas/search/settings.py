@@ -15,7 +15,7 @@ from mtlscale.config import TaskSuite, UserError, knob
 from mtlscale.encoders import EncoderModule
 from mtlscale.nas.cells import SPACE, Genotype
 from mtlscale.nas.search.network import CellNetwork, of_cells
-from mtlscale.nas.search.sources import ChoiceSource, Wanted
+from mtlscale.nas.search.sources import ArchitectureLosses, ChoiceSource
 from mtlscale.nas.search.supernet import CellSupernet, Size
 
 
@@ -88,9 +88,9 @@ class CellSearch(OneLevelSearch):
         """Return whether out-of-distribution images take part."""
         return False
 
-    def wanted(self, model: CellSupernet) -> Wanted:
+    def architecture_losses(self, model: CellSupernet) -> ArchitectureLosses:
         """Return the losses that the architecture parameters learn from."""
-        return Wanted(second=self.order == "second")
+        return ArchitectureLosses(second=self.order == "second")
 
     def check_suite(self, suite: TaskSuite) -> None:
         """Raise `UserError` if the data lack what the search needs."""
@@ -99,7 +99,7 @@ class CellSearch(OneLevelSearch):
         return Size(cells=self.search_cells, channels=self.search_channels)
 
     def sources(self, model: CellSupernet) -> Mapping[str, Source]:
-        return {CHOICE: ChoiceSource(model, self.wanted(model))}
+        return {CHOICE: ChoiceSource(model, self.architecture_losses(model))}
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         of_cells(encoder(), self.name)

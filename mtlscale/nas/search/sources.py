@@ -48,7 +48,7 @@ def attacked(pixels: Tensor, gradient: Tensor, start: Tensor, epsilon: Tensor, l
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class ArchitectureLosses:
     """The losses that the architecture parameters learn from.
 
     Attributes:
@@ -99,10 +99,10 @@ class ChoiceSource(NetworkSource):
 
     of_tasks = False
 
-    def __init__(self, model: CellSupernet, wanted: Wanted) -> None:
-        self.model, self.wanted, self.names = model, wanted, wanted.names
-        self.unlabelled = wanted.ood is not None
-        self.companion = WEIGHTS if wanted.second else ""
+    def __init__(self, model: CellSupernet, losses: ArchitectureLosses) -> None:
+        self.model, self.losses, self.names = model, losses, losses.names
+        self.unlabelled = losses.ood is not None
+        self.companion = WEIGHTS if losses.second else ""
         self._train: Sequence[Sequence[Batch]] = ()
         self._optimizer: torch.optim.Optimizer | None = None
 
@@ -111,14 +111,14 @@ class ChoiceSource(NetworkSource):
         if amp == "fp16":
             raise UserError("a search for cells scales no gradients: set amp to bf16 or off")
         reference = self.model.choices()[0]
-        self._costs = {name: costs.to(reference) for name, (costs, _, _) in self.wanted.targets.items()}
+        self._costs = {name: costs.to(reference) for name, (costs, _, _) in self.losses.targets.items()}
 
     def look_at(self, micros: Sequence[Sequence[Batch]], optimizer: torch.optim.Optimizer) -> None:
         self._train, self._optimizer = micros, optimizer
 
     def __call__(self, micro: Sequence[Batch], *, terms: bool = True) -> Iterator[Losses]:
         with self.model.statistics_kept():
-            losses = self._ahead(micro) if self.wanted.second else self._measured(micro, weights=False)
+            losses = self._unrolled_losses(micro) if self.losses.second else self._measured(micro, weights=False)
 
         choices = self.model.choices()
         for index, name in enumerate(self.names):
@@ -137,10 +137,10 @@ class ChoiceSource(NetworkSource):
         for batch in micro:
             if batch.labelled:
                 losses |= self._on_validation(batch, weights)
-            elif batch.stream == STREAM and self.wanted.ood is not None:
+            elif batch.stream == STREAM and self.losses.ood is not None:
                 losses[STREAM] = self._elsewhere(batch, weights)
 
-        for name, (_, target, unit) in self.wanted.targets.items():
+        for name, (_, target, unit) in self.losses.targets.items():
             loss = (expected(self._costs[name], self.model.probabilities()) / unit - target).abs()
             weight_gradients = [torch.zeros_like(p) for p in self.model.weights()] if weights else None
             count = torch.ones((), dtype=torch.float64, device=loss.device)
@@ -150,18 +150,18 @@ class ChoiceSource(NetworkSource):
 
     def _on_validation(self, batch: Batch, weights: bool) -> dict[str, Measured]:
         pixels, extra_inputs = self.model.pixels(batch.inputs).detach(), list[Tensor]()
-        if self.wanted.epsilon is not None:
+        if self.losses.epsilon is not None:
             extra_inputs = [pixels.requires_grad_()]
 
         total, count = self._cross_entropy(batch, pixels)
         measured, (*extra_gradients,) = self._differentiated(total, count, weights, extra_inputs)
         losses = {"validation": measured}
 
-        if self.wanted.epsilon is not None:
+        if self.losses.epsilon is not None:
             model, draws = self.model, self.model.draws
             draws.begin(batch)
             start = 2 * draws(pixels[0].numel() if len(pixels) else 0, pixels).T.reshape(pixels.shape) - 1
-            epsilon = self.wanted.epsilon * PIXELS / model.std
+            epsilon = self.losses.epsilon * PIXELS / model.std
             low, high = -model.mean / model.std, (PIXELS - model.mean) / model.std
             attacked_pixels = attacked(pixels.detach(), extra_gradients[0], start.to(pixels.dtype), epsilon, low, high)
             losses["adversarial"] = self._differentiated(*self._cross_entropy(batch, attacked_pixels), weights)[0]
@@ -171,8 +171,8 @@ class ChoiceSource(NetworkSource):
     def _elsewhere(self, batch: Batch, weights: bool) -> Measured:
         outputs = self.supervised.forward(replace(batch, predict=(self.model.task,)))
         logits = outputs.predictions[self.model.task]
-        assert self.wanted.ood is not None
-        factor = self.wanted.ood / (logits.shape[1] if self.wanted.over_classes else 1)
+        assert self.losses.ood is not None
+        factor = self.losses.ood / (logits.shape[1] if self.losses.over_classes else 1)
         count = torch.full((), float(len(logits)), dtype=torch.float64, device=logits.device)
         return self._differentiated(factor * from_uniform(logits).sum(), count, weights)[0]
 
@@ -193,13 +193,13 @@ class ChoiceSource(NetworkSource):
         measured = Measured(total.detach(), count, gradients[:first], gradients[first:last] if weights else None)
         return measured, gradients[last:]
 
-    def _by(self, total: Tensor, of: Sequence[Tensor]) -> list[Tensor]:
-        gradients = torch.autograd.grad(total, list(of), allow_unused=True)
-        return [torch.zeros_like(p) if g is None else g for p, g in zip(of, gradients, strict=True)]
+    def _by(self, total: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+        gradients = torch.autograd.grad(total, list(parameters), allow_unused=True)
+        return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, gradients, strict=True)]
 
     # -- second order ----------------------------------------------------------------------------------------------
 
-    def _ahead(self, micro: Sequence[Batch]) -> dict[str, Measured]:
+    def _unrolled_losses(self, micro: Sequence[Batch]) -> dict[str, Measured]:
         """Return the losses at the weights' next step; gradients include how that step depends on the choices."""
         assert self._optimizer is not None
         if not isinstance(self._optimizer, torch.optim.SGD) or len(self._train) != 1:
@@ -217,7 +217,7 @@ class ChoiceSource(NetworkSource):
 
         weight_index = {id(p): index for index, p in enumerate(self.model.weights())}
         for name, measured in losses.items():
-            if name in self.wanted.targets:
+            if name in self.losses.targets:
                 continue
             assert measured.weights is not None
             direction = [measured.weights[weight_index[id(p)]] for p in parameters]
@@ -232,13 +232,13 @@ class ChoiceSource(NetworkSource):
 
         return losses
 
-    def _trained(self, of: Sequence[Tensor]) -> list[Tensor]:
+    def _trained(self, parameters: Sequence[Tensor]) -> list[Tensor]:
         """Return the gradients of the sum of this worker's training losses."""
         for batch in self._train[0]:
             if batch.labelled:
                 total, _ = self._cross_entropy(batch, self.model.pixels(batch.inputs))
-                return self._by(total, of)
-        return [torch.zeros_like(p) for p in of]
+                return self._by(total, parameters)
+        return [torch.zeros_like(p) for p in parameters]
 
 
 class WeightsSource(NetworkSource):

@@ -18,21 +18,21 @@ class StepDraws:
 
     def __init__(self, seed: int) -> None:
         self.seed, self.steps = seed, 0
-        self._seen: dict[str, int] = {}  # stream -> number of this worker's samples that this step has begun
+        self._requests: dict[str, int] = {}  # stream -> number of this worker's samples that this step has begun
         self._stream, self._total, self._first, self._calls = "", 0, 0, 0
 
     def next(self) -> None:
         """Move on to the next step."""
         self.steps += 1
-        self._seen.clear()
+        self._requests.clear()
 
     def begin(self, batch: Batch) -> None:
         """Prepare for a batch, before anything is drawn for it."""
         workers = Workers.current()
         own_indices = slice_for(torch.arange(batch.total), workers.rank, workers.size)
-        start = self._seen.get(batch.stream, 0)
+        start = self._requests.get(batch.stream, 0)
         start = 0 if start + len(batch.samples) > len(own_indices) else start  # the same batch once more
-        self._seen[batch.stream] = start + len(batch.samples)
+        self._requests[batch.stream] = start + len(batch.samples)
         first = int(own_indices[0]) if len(own_indices) else 0
         self._stream, self._total, self._first, self._calls = batch.stream, batch.total, first + start, 0
 
@@ -45,7 +45,7 @@ class StepDraws:
         return drawn[self._first : self._first + len(x)].T.to(x.device, non_blocking=True)
 
 
-class Table:
+class DrawnNumbers:
     """Numbers [N, B] that were drawn at once and are handed out row by row.
 
     A device receives them in one copy.

@@ -32,10 +32,10 @@ from mtlscale.nas.cells import (
 )
 from mtlscale.nas.search.mixed_cell import MixedCell
 from mtlscale.nas.search.network import only_task
-from mtlscale.nas.search.step_draws import StepDraws, Table
+from mtlscale.nas.search.step_draws import DrawnNumbers, StepDraws
 
 # All operations as candidates, on the edges of the normal and the reduction cell.
-ALL = [[list(OPERATIONS)] * len(EDGES)] * 2
+ALL_OPERATIONS = [[list(OPERATIONS)] * len(EDGES)] * 2
 _SPREAD = 1e-3  # standard deviation of the initial logits
 _DECAY = 0.2  # decay rate per epoch of P-DARTS' dropout of identities
 
@@ -55,7 +55,7 @@ class Size:
 
     cells: int
     channels: int
-    kept: Sequence[Sequence[Sequence[str]]] = tuple(ALL)
+    kept: Sequence[Sequence[Sequence[str]]] = tuple(ALL_OPERATIONS)
     part: int = 1
     edges: bool = False
     skip_dropout: float = 0.0
@@ -78,7 +78,7 @@ class CellSupernet(MultiTaskModule):
         dropout: float,
         name: str,
         sources: Callable[[CellSupernet], Mapping[str, Source]],
-        found: Callable[[CellSupernet], PhaseOutput] | None = None,
+        on_end: Callable[[CellSupernet], PhaseOutput] | None = None,
     ) -> None:
         """Build the search network.
 
@@ -88,11 +88,11 @@ class CellSupernet(MultiTaskModule):
             dropout: Rate of the dropout before the head.
             name: Name of the method, for errors.
             sources: Returns the sources of the network's turns.
-            found: Returns what the network hands over; default: the genotype.
+            on_end: Returns what the network hands over; default: the genotype.
         """
         super().__init__()
         task, image = only_task(suite, name), suite.input_shape
-        self.task, self.size, self._sources, self._found = task.name, size, sources, found
+        self.task, self.size, self._sources, self._found = task.name, size, sources, on_end
 
         add_pixels(self, suite)
         stem = STEM * size.channels
@@ -154,7 +154,7 @@ class CellSupernet(MultiTaskModule):
         if self.training and self.skip_rate > 0:
             self.draws.begin(batch)
             draw_count = sum((NODES + 1) * cell.mixed for cell in self.cells if isinstance(cell, MixedCell))
-            thinned = partial(self._thinned, Table(self.draws(draw_count, batch.inputs)))
+            thinned = partial(self._thinned, DrawnNumbers(self.draws(draw_count, batch.inputs)))
 
         newer = self.stem(self.pixels(batch.inputs))
         older, weights, edge_weights = newer, self.probabilities().unbind(), self.edge_weights()
@@ -166,7 +166,7 @@ class CellSupernet(MultiTaskModule):
 
         return Outputs({self.task: self.head(newer.mean((2, 3)))})
 
-    def _thinned(self, table: Table, maps: Tensor) -> Tensor:
+    def _thinned(self, table: DrawnNumbers, maps: Tensor) -> Tensor:
         """Drop channels of identities; all edges out of a state share one draw."""
         keep_mask = table(maps.shape[1], maps).T[:, :, None, None] >= self.skip_rate
         return maps * keep_mask.to(maps.dtype) / (1.0 - self.skip_rate)

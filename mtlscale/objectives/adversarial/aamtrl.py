@@ -9,7 +9,7 @@ from torch import Tensor
 from mtlscale.architectures import MultiTaskModule
 from mtlscale.config import TaskSuite, knob
 from mtlscale.objectives.contract import EpochView, ObjectiveModule
-from mtlscale.objectives.relatedness import MULTIPLIER_RULES, chance, next_multiplier, relatedness_weights
+from mtlscale.objectives.relatedness import MULTIPLIER_RULES, chance_score, next_multiplier, relatedness_weights
 from mtlscale.objectives.task_discriminator import Adversarial, AdversarialModule
 
 
@@ -71,7 +71,7 @@ class AAMTRLModule(AdversarialModule):
     def reduce(self, sum: Callable[[Tensor], Tensor]) -> None:
         score = sum(self.gathered)
         # Used in place of this step's A, which is complete only after all of the step's gradients.
-        self.average.lerp_(score - chance(self.form, len(self.weights)), 1.0 - self.settings.smoothing)
+        self.average.lerp_(score - chance_score(self.form, len(self.weights)), 1.0 - self.settings.smoothing)
         self.gathered.zero_()
 
     def on_epoch_end(self, view: EpochView) -> None:

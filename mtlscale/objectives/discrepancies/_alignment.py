@@ -26,7 +26,7 @@ _AT = "where features are taken: representation, prediction, or any module of th
 
 
 @dataclass(frozen=True)
-class Side:
+class DomainBatch:
     """The rows of one domain in a step.
 
     Holds features [N, q], probabilities of the classes [N, k] if they are needed, and the number of rows of all workers
@@ -80,7 +80,7 @@ class AlignmentModule(ObjectiveModule):
         if self.at not in ("representation", "prediction"):
             _module(model, self.at, self.label).register_forward_hook(self._watch)
 
-    def of_step(self, source: Side, target: Side, workers: Workers) -> tuple[Tensor | None, Tensor]:
+    def of_step(self, source: DomainBatch, target: DomainBatch, workers: Workers) -> tuple[Tensor | None, Tensor]:
         """Return this worker's term, and its part of the value whose mean is `measured`."""
         raise NotImplementedError
 
@@ -88,12 +88,12 @@ class AlignmentModule(ObjectiveModule):
         features = [self._features(index, outputs, len(seen)) for index, (_, outputs) in enumerate(seen)]
         self._seen.clear()
 
-        def side(labelled: bool) -> Side:
+        def side(labelled: bool) -> DomainBatch:
             indices = [index for index, (batch, _) in enumerate(seen) if batch.labelled is labelled]
             classes = [_probabilities(seen[index][1]) for index in indices] if self.probabilities else []
             total = sum(seen[index][0].total for index in indices)
             joined = torch.cat([features[index] for index in indices])
-            return Side(joined, torch.cat(classes) if classes else None, total)
+            return DomainBatch(joined, torch.cat(classes) if classes else None, total)
 
         source, target = side(True), side(False)
         if not source.total or not target.total:
@@ -140,18 +140,18 @@ class AlignmentModule(ObjectiveModule):
 class DiscrepancyModule(AlignmentModule):
     """Objective that adds λ times a discrepancy of the whole step's batch to the losses."""
 
-    def discrepancy(self, source: Side, target: Side) -> Tensor:
+    def discrepancy(self, source: DomainBatch, target: DomainBatch) -> Tensor:
         """Return the discrepancy of all workers' rows, a scalar."""
         raise NotImplementedError
 
-    def of_step(self, source: Side, target: Side, workers: Workers) -> tuple[Tensor | None, Tensor]:
+    def of_step(self, source: DomainBatch, target: DomainBatch, workers: Workers) -> tuple[Tensor | None, Tensor]:
         value = self.discrepancy(*(_of_all(side, workers) for side in (source, target)))
         return value * self.strength if self.strength else None, value / workers.size
 
 
-def _of_all(side: Side, workers: Workers) -> Side:
+def _of_all(side: DomainBatch, workers: Workers) -> DomainBatch:
     classes = None if side.classes is None else gathered(side.classes, workers)
-    return Side(gathered(side.features, workers), classes, side.total)
+    return DomainBatch(gathered(side.features, workers), classes, side.total)
 
 
 def gathered(values: Tensor, workers: Workers) -> Tensor:

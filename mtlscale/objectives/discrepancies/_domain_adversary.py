@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from mtlscale.architectures import MultiTaskModule
 from mtlscale.config import knob
 from mtlscale.data import Workers
-from mtlscale.objectives.discrepancies._alignment import Alignment, AlignmentModule, Side
+from mtlscale.objectives.discrepancies._alignment import Alignment, AlignmentModule, DomainBatch
 from mtlscale.objectives.task_discriminator import reverse_gradient
 
 
@@ -43,11 +43,11 @@ class DomainAdversaryModule(AlignmentModule):
         self.ramp = recipe.ramp
         self.register_buffer("steps", torch.zeros((), dtype=torch.float64))
 
-    def hidden_from(self, side: Side) -> Tensor:
+    def hidden_from(self, side: DomainBatch) -> Tensor:
         """Return the discriminator's input [N, …] for the rows of a domain."""
         return side.features
 
-    def weights(self, side: Side) -> Tensor:
+    def weights(self, side: DomainBatch) -> Tensor:
         """Return weights [N] of the rows, with mean 1 over all workers' rows."""
         return side.features.new_ones(len(side.features))
 
@@ -60,7 +60,7 @@ class DomainAdversaryModule(AlignmentModule):
         """
         return nn.functional.binary_cross_entropy_with_logits(logits, torch.full_like(logits, domain), reduction="none")
 
-    def of_step(self, source: Side, target: Side, workers: Workers) -> tuple[Tensor | None, Tensor]:
+    def of_step(self, source: DomainBatch, target: DomainBatch, workers: Workers) -> tuple[Tensor | None, Tensor]:
         loss = source.features.new_zeros(())
         for side, domain in ((source, 1.0), (target, 0.0)):
             hidden = reverse_gradient(self.hidden_from(side), self.reversal())

@@ -12,7 +12,7 @@ from mtlscale.architectures import MultiTaskModule
 from mtlscale.config import TaskSuite, knob
 from mtlscale.data import Workers
 from mtlscale.objectives.contract import ObjectiveModule
-from mtlscale.objectives.discrepancies._alignment import Side, sizes_of
+from mtlscale.objectives.discrepancies._alignment import DomainBatch, sizes_of
 from mtlscale.objectives.discrepancies._domain_adversary import DomainAdversary, DomainAdversaryModule
 
 
@@ -42,15 +42,15 @@ class CDANModule(DomainAdversaryModule):
         super().__init__(recipe, model, features)
         self.entropy = recipe.entropy
 
-    def of_step(self, source: Side, target: Side, workers: Workers) -> tuple[Tensor | None, Tensor]:
+    def of_step(self, source: DomainBatch, target: DomainBatch, workers: Workers) -> tuple[Tensor | None, Tensor]:
         self._workers = workers
         return super().of_step(source, target, workers)
 
-    def hidden_from(self, side: Side) -> Tensor:
+    def hidden_from(self, side: DomainBatch) -> Tensor:
         assert side.classes is not None
         return (side.features.unsqueeze(2) * side.classes.detach().unsqueeze(1)).flatten(1)
 
-    def weights(self, side: Side) -> Tensor:
+    def weights(self, side: DomainBatch) -> Tensor:
         if not self.entropy:
             return super().weights(side)
         assert side.classes is not None

@@ -9,7 +9,7 @@ from torch import Tensor
 from mtlscale.architectures import MultiTaskModule
 from mtlscale.config import TaskSuite, knob
 from mtlscale.objectives.contract import ObjectiveModule
-from mtlscale.objectives.discrepancies._alignment import Alignment, DiscrepancyModule, Side
+from mtlscale.objectives.discrepancies._alignment import Alignment, DiscrepancyModule, DomainBatch
 from mtlscale.objectives.discrepancies._discrepancies import moment_discrepancy
 
 
@@ -37,5 +37,5 @@ class CMDModule(DiscrepancyModule):
         super().__init__(recipe, model)
         self.moments = recipe.moments
 
-    def discrepancy(self, source: Side, target: Side) -> Tensor:
+    def discrepancy(self, source: DomainBatch, target: DomainBatch) -> Tensor:
         return moment_discrepancy(source.features.sigmoid(), target.features.sigmoid(), self.moments)

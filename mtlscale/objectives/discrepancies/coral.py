@@ -9,7 +9,7 @@ from torch import Tensor
 from mtlscale.architectures import MultiTaskModule
 from mtlscale.config import TaskSuite
 from mtlscale.objectives.contract import ObjectiveModule
-from mtlscale.objectives.discrepancies._alignment import Alignment, DiscrepancyModule, Side
+from mtlscale.objectives.discrepancies._alignment import Alignment, DiscrepancyModule, DomainBatch
 from mtlscale.objectives.discrepancies._discrepancies import covariance_distance
 
 
@@ -27,5 +27,5 @@ class CORAL(Alignment):
 class CORALModule(DiscrepancyModule):
     """Objective that minimises the distance of the features' covariances."""
 
-    def discrepancy(self, source: Side, target: Side) -> Tensor:
+    def discrepancy(self, source: DomainBatch, target: DomainBatch) -> Tensor:
         return covariance_distance(source.features, target.features)

@@ -9,7 +9,7 @@ from torch import Tensor
 from mtlscale.architectures import MultiTaskModule
 from mtlscale.config import TaskSuite
 from mtlscale.objectives.contract import ObjectiveModule
-from mtlscale.objectives.discrepancies._alignment import Alignment, DiscrepancyModule, Side
+from mtlscale.objectives.discrepancies._alignment import Alignment, DiscrepancyModule, DomainBatch
 from mtlscale.objectives.discrepancies._discrepancies import mean_discrepancy
 
 
@@ -29,6 +29,6 @@ class JANModule(DiscrepancyModule):
 
     probabilities = True
 
-    def discrepancy(self, source: Side, target: Side) -> Tensor:
+    def discrepancy(self, source: DomainBatch, target: DomainBatch) -> Tensor:
         assert source.classes is not None and target.classes is not None
         return mean_discrepancy([source.features, source.classes], [target.features, target.classes])

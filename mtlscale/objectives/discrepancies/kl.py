@@ -9,7 +9,7 @@ from torch import Tensor
 from mtlscale.architectures import MultiTaskModule
 from mtlscale.config import TaskSuite
 from mtlscale.objectives.contract import ObjectiveModule
-from mtlscale.objectives.discrepancies._alignment import Alignment, DiscrepancyModule, Side
+from mtlscale.objectives.discrepancies._alignment import Alignment, DiscrepancyModule, DomainBatch
 from mtlscale.objectives.discrepancies._discrepancies import symmetric_divergence
 
 
@@ -27,5 +27,5 @@ class KL(Alignment):
 class KLModule(DiscrepancyModule):
     """Objective that minimises the symmetric divergence of the features' mean softmax."""
 
-    def discrepancy(self, source: Side, target: Side) -> Tensor:
+    def discrepancy(self, source: DomainBatch, target: DomainBatch) -> Tensor:
         return symmetric_divergence(source.features, target.features)

@@ -9,7 +9,7 @@ from torch import Tensor
 from mtlscale.architectures import MultiTaskModule
 from mtlscale.config import TaskSuite
 from mtlscale.objectives.contract import ObjectiveModule
-from mtlscale.objectives.discrepancies._alignment import Alignment, DiscrepancyModule, Side
+from mtlscale.objectives.discrepancies._alignment import Alignment, DiscrepancyModule, DomainBatch
 from mtlscale.objectives.discrepancies._discrepancies import mean_discrepancy
 
 
@@ -27,5 +27,5 @@ class MMD(Alignment):
 class MMDModule(DiscrepancyModule):
     """Objective that minimises the maximum mean discrepancy of the features."""
 
-    def discrepancy(self, source: Side, target: Side) -> Tensor:
+    def discrepancy(self, source: DomainBatch, target: DomainBatch) -> Tensor:
         return mean_discrepancy([source.features], [target.features])

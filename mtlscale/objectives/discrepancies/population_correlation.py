@@ -9,7 +9,7 @@ from torch import Tensor
 from mtlscale.architectures import MultiTaskModule
 from mtlscale.config import TaskSuite
 from mtlscale.objectives.contract import ObjectiveModule
-from mtlscale.objectives.discrepancies._alignment import Alignment, DiscrepancyModule, Side
+from mtlscale.objectives.discrepancies._alignment import Alignment, DiscrepancyModule, DomainBatch
 from mtlscale.objectives.discrepancies._discrepancies import population_correlation
 
 __all__ = ["PopulationCorrelation", "PopulationCorrelationModule", "population_correlation"]
@@ -33,5 +33,5 @@ class PopulationCorrelation(Alignment):
 class PopulationCorrelationModule(DiscrepancyModule):
     """Objective that maximises the population correlation of the features."""
 
-    def discrepancy(self, source: Side, target: Side) -> Tensor:
+    def discrepancy(self, source: DomainBatch, target: DomainBatch) -> Tensor:
         return -population_correlation(source.features, target.features)

@@ -9,7 +9,7 @@ from typing import Any
 
 Trace = Mapping[str, Any]
 
-MOST = 6  # lines or bars that are described one by one
+MAX_LINES = 6  # lines or bars that are described one by one
 
 
 def in_words(figure: Mapping[str, Any]) -> str:
@@ -22,7 +22,7 @@ def in_words(figure: Mapping[str, Any]) -> str:
         return str(meta["words"])
 
     traces = [trace for trace in figure["data"] if trace.get("meta") != "aside" and trace.get("hoverinfo") != "skip"]
-    sentences = [*_lines([trace for trace in traces if _is_line(trace)]), *_points(traces), *_maps(traces)]
+    sentences = [*_describe_lines([trace for trace in traces if _is_line(trace)]), *_points(traces), *_maps(traces)]
     return " ".join(sentences) or "A drawing; the tables have its numbers."
 
 
@@ -30,7 +30,7 @@ def _is_line(trace: Trace) -> bool:
     return trace["type"] == "scatter" and "lines" in trace.get("mode", "") and "name" in trace
 
 
-def _lines(traces: Sequence[Trace]) -> Iterator[str]:
+def _describe_lines(traces: Sequence[Trace]) -> Iterator[str]:
     """Say from which value to which value each line goes."""
     descriptions, names = [], set()
     for trace in traces:
@@ -40,8 +40,8 @@ def _lines(traces: Sequence[Trace]) -> Iterator[str]:
             descriptions.append(f"{_plain(name)} from {ends[0]:.4g} to {ends[-1]:.4g}")
 
     if descriptions:
-        remainder = f" and {len(descriptions) - MOST} more" if len(descriptions) > MOST else ""
-        yield f"{_count(len(descriptions), 'line')}: {'; '.join(descriptions[:MOST])}{remainder}."
+        remainder = f" and {len(descriptions) - MAX_LINES} more" if len(descriptions) > MAX_LINES else ""
+        yield f"{_counted(len(descriptions), 'line')}: {'; '.join(descriptions[:MAX_LINES])}{remainder}."
 
 
 def _points(traces: Sequence[Trace]) -> Iterator[str]:
@@ -51,7 +51,7 @@ def _points(traces: Sequence[Trace]) -> Iterator[str]:
 
     for trace in traces:
         if trace["type"] == "bar" and trace.get("orientation") != "h":
-            bars = zip(_some(trace.get("x")), _some(trace.get("y")), strict=False)
+            bars = zip(_list_or_empty(trace.get("x")), _list_or_empty(trace.get("y")), strict=False)
             pairs = [(_joined(trace.get("name"), x), y) for x, y in bars]
         elif trace["type"] in ("bar", "scatter") and not _is_line(trace) and "markers" in trace.get("mode", "markers"):
             pairs = list(_of_scatter(trace))
@@ -68,23 +68,23 @@ def _points(traces: Sequence[Trace]) -> Iterator[str]:
 
     if named:
         order = sorted(named.items(), key=lambda item: -item[1])
-        if len(order) <= 2 * MOST:
+        if len(order) <= 2 * MAX_LINES:
             yield f"From high to low: {', '.join(f'{name} {value:.4g}' for name, value in order)}."
         else:
             ends = [", ".join(f"{name} {value:.4g}" for name, value in part) for part in (order[:3], order[-3:])]
             yield f"{len(order)} values; highest {ends[0]}; lowest {ends[1]}."
     elif loose:
-        yield f"{_count(len(loose), 'point')} from {min(loose):.4g} to {max(loose):.4g}."
+        yield f"{_counted(len(loose), 'point')} from {min(loose):.4g} to {max(loose):.4g}."
 
 
 def _of_scatter(trace: Trace) -> Iterator[tuple[str, Any]]:
     """Yield (name, value) of each point; names stand on an axis, at the points or behind them."""
-    xs, ys = _some(trace.get("x")), _some(trace.get("y"))
+    xs, ys = _list_or_empty(trace.get("x")), _list_or_empty(trace.get("y"))
     if ys and isinstance(ys[0], str):
         yield from ((_plain(y), x) for x, y in zip(xs, ys, strict=False))
         return
 
-    for names in (_some(trace.get("customdata")), _some(trace.get("text")), xs):
+    for names in (_list_or_empty(trace.get("customdata")), _list_or_empty(trace.get("text")), xs):
         if len(names) == len(ys) and all(isinstance(name, str) for name in names):
             yield from ((_plain(name), y) for name, y in zip(names, ys, strict=True))
             return
@@ -96,8 +96,8 @@ def _maps(traces: Sequence[Trace]) -> Iterator[str]:
         if trace["type"] != "heatmap":
             continue
 
-        values = _some(trace.get("customdata", trace.get("z")))
-        names = [_some(trace.get("y")), _some(trace.get("x"))]
+        values = _list_or_empty(trace.get("customdata", trace.get("z")))
+        names = [_list_or_empty(trace.get("y")), _list_or_empty(trace.get("x"))]
         cells = [
             (float(value), names[0][row], names[1][column])
             for row, row_values in enumerate(values)
@@ -114,19 +114,19 @@ def _cell(cell: tuple[float, Any, Any]) -> str:
     return f"{cell[0]:.4g} ({_plain(cell[1])}, {_plain(cell[2])})"
 
 
-def _joined(name: Any, place: Any) -> str:
-    return f"{_plain(name)} at {_plain(place)}" if name else _plain(place)
+def _joined(name: Any, values: Any) -> str:
+    return f"{_plain(name)} at {_plain(values)}" if name else _plain(values)
 
 
 def _numbers(values: Any) -> list[float]:
-    return [float(v) for v in _some(values) if isinstance(v, int | float) and not math.isnan(v)]
+    return [float(v) for v in _list_or_empty(values) if isinstance(v, int | float) and not math.isnan(v)]
 
 
-def _some(values: Any) -> list[Any]:
+def _list_or_empty(values: Any) -> list[Any]:
     return values if isinstance(values, list) else []
 
 
-def _count(number: int, noun: str) -> str:
+def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 

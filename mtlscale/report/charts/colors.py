@@ -28,7 +28,7 @@ _LINES = ("-", "--", ":", "-.")
 
 
 @dataclass(frozen=True)
-class Look:
+class LineStyle:
     """Look of a method: in plotly `symbol` and `dash`, in matplotlib `marker` and `line`."""
 
     color: str
@@ -38,34 +38,34 @@ class Look:
     line: str = "-"
 
 
-Looks = Mapping[str, Look]
+LineStyles = Mapping[str, LineStyle]
 
 
-def looks(names: Sequence[str], baseline: str | None = None) -> dict[str, Look]:
+def line_styles(names: Sequence[str], baseline: str | None = None) -> dict[str, LineStyle]:
     """Give each name a look by its position.
 
     96 names differ in colour and marker. The baseline is grey and takes no position.
     """
     coloured = [name for name in dict.fromkeys(names) if name != baseline]
-    look_of = {name: _look(position) for position, name in enumerate(coloured)}
-    return look_of if baseline is None else {**look_of, baseline: Look(GREY)}
+    look_of = {name: _line_style(position) for position, name in enumerate(coloured)}
+    return look_of if baseline is None else {**look_of, baseline: LineStyle(GREY)}
 
 
-def page_looks(records: Iterable[RunRecord], tables: Iterable[Table]) -> dict[str, Look]:
+def page_looks(records: Iterable[RunRecord], tables: Iterable[Table]) -> dict[str, LineStyle]:
     """Give all methods of a report a look, in the order of their first runs, whatever their data set."""
     baseline = next((table.baseline for table in tables if table.baseline), None)
-    return looks([record.method for record in records], baseline)
+    return line_styles([record.method for record in records], baseline)
 
 
 def colors(names: Sequence[str], baseline: str | None) -> dict[str, str]:
     """Return the colours alone, for tasks and others that have no look in the report."""
-    return {name: look.color for name, look in looks(names, baseline).items()}
+    return {name: look.color for name, look in line_styles(names, baseline).items()}
 
 
-def _look(place: int) -> Look:
-    shape = place // HUES
-    return Look(
-        COLORS[place % len(COLORS)],
+def _line_style(position: int) -> LineStyle:
+    shape = position // HUES
+    return LineStyle(
+        COLORS[position % len(COLORS)],
         _SYMBOLS[shape % len(_SYMBOLS)],
         _MARKERS[shape % len(_MARKERS)],
         _DASHES[shape % len(_DASHES)],

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mtlscale.metrics import FIGURES
 from mtlscale.report.charts.canvas import new_figure, style
-from mtlscale.report.charts.colors import GREY, Looks
+from mtlscale.report.charts.colors import GREY, LineStyles
 from mtlscale.report.charts.plotly_canvas import cell, label, panel_grid
 from mtlscale.report.stats.pareto import FLOOR
 
@@ -31,13 +31,13 @@ class Front:
 
     `runs` has one row per finished run: `method` and the objectives. `methods` has the means of a method's runs, the
     `hypervolume` of its runs and `front`: true where no other method is at least as good in all objectives and better
-    in one. `whole` is the hypervolume of all runs together.
+    in one. `total_volume` is the hypervolume of all runs together.
     """
 
     runs: pd.DataFrame
     methods: pd.DataFrame
     objectives: dict[str, bool]  # column -> whether more is better
-    whole: float
+    total_volume: float
 
 
 def dominated(points: Values) -> NDArray[np.bool_]:
@@ -108,7 +108,7 @@ def front_of(table: Table) -> Front | None:
     return Front(runs, methods, directions, 100.0 * hypervolume(scaled, reference) / volume)
 
 
-def front_figure(table: Table, front: Front, shown: Looks) -> Drawing:
+def front_figure(table: Table, front: Front, styles: LineStyles) -> Drawing:
     """Draw a panel for each objective against the average; ringed: on the front of all objectives."""
     other_objectives = [name for name in front.objectives if name != next(iter(front.objectives))]
     first_objective = next(iter(front.objectives))
@@ -118,7 +118,7 @@ def front_figure(table: Table, front: Front, shown: Looks) -> Drawing:
         panels = figure.subplots(1, len(other_objectives), squeeze=False)[0]
         for panel, name in zip(panels, other_objectives, strict=True):
             for method, row in front.methods.iterrows():
-                look, runs = shown[str(method)], front.runs[front.runs["method"] == method]
+                look, runs = styles[str(method)], front.runs[front.runs["method"] == method]
                 panel.plot(runs[name], runs[first_objective], ".", color=look.color, alpha=0.4, markersize=5)
                 panel.plot(
                     [row[name]], [row[first_objective]], look.marker, color=look.color, markersize=8,
@@ -131,12 +131,14 @@ def front_figure(table: Table, front: Front, shown: Looks) -> Drawing:
 
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=8)
-        figure.suptitle(f"Ringed: the Pareto front; % of the hypervolume, all runs {front.whole:.1f} %", fontsize=9)
+        figure.suptitle(
+            f"Ringed: the Pareto front; % of the hypervolume, all runs {front.total_volume:.1f} %", fontsize=9
+        )
 
     return figure
 
 
-def front_plot(table: Table, front: Front, shown: Looks) -> Figure:
+def front_plot(table: Table, front: Front, styles: LineStyles) -> Figure:
     """Draw the same as a plotly figure for the page."""
     first_objective, *other_objectives = front.objectives
     figure = panel_grid(
@@ -156,8 +158,8 @@ def front_plot(table: Table, front: Front, shown: Looks) -> Figure:
             ],
             marker={
                 "size": 11,
-                "color": [shown[str(method)].color for method in rows.index],
-                "symbol": [shown[str(method)].symbol for method in rows.index],
+                "color": [styles[str(method)].color for method in rows.index],
+                "symbol": [styles[str(method)].symbol for method in rows.index],
                 "line": {"width": [2.0 if on else 0.0 for on in rows["front"]], "color": GREY},
             },
             hovertemplate="%{customdata[0]}: %{y:.4g} at %{x:.4g}, hypervolume %{customdata[1]:.1f} %<extra></extra>",

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.records import RunRecord
-from mtlscale.report.charts.colors import GREY, Looks, colors
+from mtlscale.report.charts.colors import GREY, LineStyles, colors
 from mtlscale.report.charts.label_placement import FAR_FLOOR, with_room, without_far_floor
 from mtlscale.report.charts.plotly_canvas import (
     at_line,
@@ -41,16 +41,16 @@ MOST_ROWS = 30  # methods with a row
 _HEAT = "In the metric's own unit. Blue is better and red worse where paired tests of the task, corrected, find that."
 
 
-def figures(table: Table, records: Sequence[RunRecord], shown: Looks) -> list[tuple[str, str, Figure]]:
+def figures(table: Table, records: Sequence[RunRecord], styles: LineStyles) -> list[tuple[str, str, Figure]]:
     """Return (title, caption, figure) of everything that there is something to draw for, the most important first."""
     rows, base = table.rows, table.baseline
     score = "average" if rows["average"].notna().any() else table.order
     entries: list[tuple[str, str, Figure]] = []
     if score != "mean_rank":
-        name, dots = _score_name(table, score), _dots(table, score, shown)
+        name, dots = _score_name(table, score), _dots(table, score, styles)
         caption = f"Mean and 95 % interval over seeds; small dots are single runs.{_best_of(table)}"
         entries.append((name, caption, dots))
-        cost = _cost(table, score, shown)
+        cost = _cost(table, score, styles)
         caption = f"{name} against the seconds a whole run takes, its search included; dashed: the Pareto front."
         entries.append(("Quality and cost", caption, cost))
 
@@ -59,13 +59,13 @@ def figures(table: Table, records: Sequence[RunRecord], shown: Looks) -> list[tu
             (
                 _score_name(table, "delta_i"),
                 f"Mean within each task, then over tasks.{_best_of(table)}",
-                _bars(table, shown),
+                _bars(table, styles),
             )
         )
     if base is not None and len(table.tasks) > 1:
         entries.append((f"Difference to {base} by task", f"{_HEAT}{_best_of(table)}", _heat(table, base)))
 
-    epochs = epoch_frame(records, drawn(table))
+    epochs = epoch_frame(records, drawn_rows(table))
     # Different metrics have no mean.
     shared_metric, tasks = len(set(table.main_metrics.values())) == 1, table.tasks[:MOST_PANELS]
 
@@ -77,7 +77,7 @@ def figures(table: Table, records: Sequence[RunRecord], shown: Looks) -> list[tu
                 {task: over_seeds(epochs[epochs["task"] == task], "train_loss") for task in tasks},
                 "Mean over seeds.",
             )
-        entries.append(("Training loss", caption, _curves(panels, shown)))
+        entries.append(("Training loss", caption, _curves(panels, styles)))
 
     if epochs["val"].notna().any():
         if shared_metric:
@@ -89,28 +89,28 @@ def figures(table: Table, records: Sequence[RunRecord], shown: Looks) -> list[tu
                 for task in tasks
             }
             caption = "Main metric of each task, mean over seeds."
-        entries.append(("Validation", caption, _curves(panels, shown)))
+        entries.append(("Validation", caption, _curves(panels, styles)))
 
     traces = traced(records)[:MOST_PANELS]
     if traces:
         panels = {trace: over_seeds(trace_frame(records, trace), "value") for trace in traces}
-        entries.append(("Traces", "What objectives recorded, mean over seeds.", _curves(panels, shown)))
+        entries.append(("Traces", "What objectives recorded, mean over seeds.", _curves(panels, styles)))
 
     weights = dict(list(varying_weights(epochs).items())[:MOST_PANELS])
     if weights:
         entries.append(("Task weights", "Mean over the steps of an epoch and over seeds.", _weights(weights)))
 
-    return [*entries, *searched_figures(table, records, shown)]
+    return [*entries, *searched_figures(table, records, styles)]
 
 
-def drawn(table: Table) -> list[str]:
+def drawn_rows(table: Table) -> list[str]:
     """Return the best methods, and those that the others are compared with."""
     finished = [str(method) for method in table.rows.index[table.rows["finished"] > 0]]
     always = [method for method in (table.baseline, table.reference) if method in finished[MOST_CURVES:]]
     return finished[:MOST_CURVES] + always
 
 
-def _first(table: Table, column: str) -> pd.DataFrame:
+def _best_rows(table: Table, column: str) -> pd.DataFrame:
     """Return the best rows that have a value in the column, and those that the others are compared with.
 
     The best comes last, which is drawn on top.
@@ -128,8 +128,8 @@ def _best_of(table: Table) -> str:
     )
 
 
-def _dots(table: Table, score: str, shown: Looks) -> Figure:
-    rows = _first(table, score)
+def _dots(table: Table, score: str, styles: LineStyles) -> Figure:
+    rows = _best_rows(table, score)
     figure = new_plot(70 + 26 * len(rows))
     singles = table.runs[table.runs["method"].isin(rows.index)]
     names = {method: label(method) for method in rows.index}
@@ -138,7 +138,7 @@ def _dots(table: Table, score: str, shown: Looks) -> Figure:
         x=singles[score].tolist(),
         y=[names[method] for method in singles["method"]],
         mode="markers",
-        marker={"size": 5, "opacity": 0.55, "color": [shown[method].color for method in singles["method"]]},
+        marker={"size": 5, "opacity": 0.55, "color": [styles[method].color for method in singles["method"]]},
         customdata=singles["seed"].tolist(),
         hovertemplate="%{y}, seed %{customdata}: %{x:.4g}<extra></extra>",
         meta="aside",
@@ -150,8 +150,8 @@ def _dots(table: Table, score: str, shown: Looks) -> Figure:
         mode="markers",
         marker={
             "size": 10,
-            "color": [shown[method].color for method in rows.index],
-            "symbol": [shown[method].symbol for method in rows.index],
+            "color": [styles[method].color for method in rows.index],
+            "symbol": [styles[method].symbol for method in rows.index],
         },
         error_x=interval(rows[f"{score}_ci"]),
         hovertemplate="%{y}: %{x:.4g}<extra></extra>",
@@ -162,25 +162,25 @@ def _dots(table: Table, score: str, shown: Looks) -> Figure:
         at_line(figure, x=float(table.rows[score][table.reference]))
     if (shown_range := without_far_floor(rows[score], rows[f"{score}_ci"])) is not None:
         figure.update_xaxes(range=shown_range)
-        _arrow(figure, names[FAR_FLOOR], left=rows[score][FAR_FLOOR] < shown_range[0])
+        _arrow(figure, names[FAR_FLOOR], at_left=rows[score][FAR_FLOOR] < shown_range[0])
 
     return by_rows(figure, 26)
 
 
-def _arrow(figure: Figure, row: str, *, left: bool) -> None:
+def _arrow(figure: Figure, row: str, *, at_left: bool) -> None:
     """Mark, in its row, a point that lies beyond the axis."""
-    side = {"x": 0.0, "xanchor": "left", "text": "◂"} if left else {"x": 1.0, "xanchor": "right", "text": "▸"}
+    side = {"x": 0.0, "xanchor": "left", "text": "◂"} if at_left else {"x": 1.0, "xanchor": "right", "text": "▸"}
     figure.add_annotation(xref="paper", y=row, showarrow=False, **side)
 
 
-def _bars(table: Table, shown: Looks) -> Figure:
-    rows = _first(table, "delta_i")
+def _bars(table: Table, styles: LineStyles) -> Figure:
+    rows = _best_rows(table, "delta_i")
     figure = new_plot(70 + 26 * len(rows))
     figure.add_bar(
         x=rows["delta_i"].tolist(),
         y=[label(method) for method in rows.index],
         orientation="h",
-        marker={"color": [shown[method].color for method in rows.index]},
+        marker={"color": [styles[method].color for method in rows.index]},
         error_x=interval(rows["delta_i_ci"]),
         hovertemplate="%{y}: %{x:+.3g} %<extra></extra>",
     )
@@ -189,7 +189,7 @@ def _bars(table: Table, shown: Looks) -> Figure:
 
 
 def _heat(table: Table, against: str) -> Figure:
-    rows = _first(table, table.main_column(table.tasks[0]))
+    rows = _best_rows(table, table.main_column(table.tasks[0]))
     gains, scaled = (frame.loc[rows.index] for frame in table.task_gains(against))
     digits = layout.decimals(pd.Series(gains.to_numpy().flatten()), figures=2, least=1)
 
@@ -213,7 +213,7 @@ def _heat(table: Table, against: str) -> Figure:
     return by_rows(figure, 26)
 
 
-def _cost(table: Table, score: str, shown: Looks) -> Figure:
+def _cost(table: Table, score: str, styles: LineStyles) -> Figure:
     rows = table.rows.dropna(subset=[score, "total_seconds"])
     gains = rows[score] * (1.0 if table.higher(score) else -1.0)
     on_front = pareto(rows["total_seconds"].to_numpy(float), gains.to_numpy(float))
@@ -247,8 +247,8 @@ def _cost(table: Table, score: str, shown: Looks) -> Figure:
         cliponaxis=False,
         marker={
             "size": 10,
-            "color": [shown[method].color for method in rows.index],
-            "symbol": [shown[method].symbol for method in rows.index],
+            "color": [styles[method].color for method in rows.index],
+            "symbol": [styles[method].symbol for method in rows.index],
         },
         hovertemplate="%{customdata}: %{y:.4g} in %{x:.3g} s<extra></extra>",
     )
@@ -261,14 +261,14 @@ def _cost(table: Table, score: str, shown: Looks) -> Figure:
     return figure
 
 
-def _curves(panels: dict[str, pd.DataFrame], shown: Looks) -> Figure:
+def _curves(panels: dict[str, pd.DataFrame], styles: LineStyles) -> Figure:
     """Draw one line per method in each panel, with a band for the interval over seeds."""
     figure = panel_grid(list(panels))
     for index, lines in enumerate(panels.values()):
         subplot = cell(index, len(panels))
 
         for method, rows in lines.groupby("method", sort=False):
-            look, epochs = shown[str(method)], rows["epoch"].tolist()
+            look, epochs = styles[str(method)], rows["epoch"].tolist()
             group = {"legendgroup": label(method), "name": label(method)}
             low, high = numbers(rows["mean"] - rows["ci"]), numbers(rows["mean"] + rows["ci"])
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.report.charts.canvas import new_figure, style
-from mtlscale.report.charts.colors import GREY, Looks, looks
+from mtlscale.report.charts.colors import GREY, LineStyles, line_styles
 from mtlscale.report.charts.plotly_canvas import interval, label, new_plot
 from mtlscale.report.formats.layout import EMPTY
 from mtlscale.report.stats.pareto import FLOOR, pareto
@@ -42,12 +42,12 @@ def sized(table: Table) -> pd.DataFrame:
     return points[always_shown | (np.arange(len(points)) < MOST_METHODS)]
 
 
-def parameter_figure(table: Table, shown: Looks | None = None) -> Drawing:
+def parameter_figure(table: Table, styles: LineStyles | None = None) -> Drawing:
     """Draw Δ with its interval against the number of parameters, the front as a line; baseline and reference larger."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     points = sized(table)
-    shown = shown or looks([str(method) for method in points.index], table.baseline)
+    styles = styles or line_styles([str(method) for method in points.index], table.baseline)
 
     with style():
         figure = new_figure(7.6, 4.2)
@@ -57,20 +57,21 @@ def parameter_figure(table: Table, shown: Looks | None = None) -> Drawing:
         front = points[points["front"]].sort_values("parameters")
         panel.plot(front["parameters"], front["gain"], color=GREY, linewidth=1.1, linestyle="--", zorder=1)
 
+        roles = {table.baseline: " (baseline)", table.reference: " (reference)"}
         for method, row in points.iterrows():
             special = method in (table.baseline, table.reference)
             panel.errorbar(
                 row["parameters"],
                 row["gain"],
                 yerr=None if np.isnan(row["ci"]) else row["ci"],
-                fmt=shown[str(method)].marker,
-                color=shown[str(method)].color,
+                fmt=styles[str(method)].marker,
+                color=styles[str(method)].color,
                 markersize=8 if special else 6,
                 markeredgecolor="#1f2328" if row["front"] else "none",
                 markeredgewidth=1.2,
                 capsize=2.5,
                 elinewidth=0.9,
-                label=f"{method}{_role(table, str(method))}",
+                label=f"{method}{roles.get(str(method), '')}",
             )
             if special or row["front"]:  # to the left of and above the front there is nothing else
                 side: dict[str, Any] = (
@@ -91,10 +92,10 @@ def parameter_figure(table: Table, shown: Looks | None = None) -> Drawing:
     return figure
 
 
-def parameter_plot(table: Table, shown: Looks | None = None) -> Figure:
+def parameter_plot(table: Table, styles: LineStyles | None = None) -> Figure:
     """Draw the same chart for the page."""
     points = sized(table)
-    shown = shown or looks([str(method) for method in points.index], table.baseline)
+    styles = styles or line_styles([str(method) for method in points.index], table.baseline)
     figure = new_plot(380)
 
     front = points[points["front"]].sort_values("parameters")
@@ -116,8 +117,8 @@ def parameter_plot(table: Table, shown: Looks | None = None) -> Figure:
         mode="markers+text" if len(points) <= 20 else "markers",
         marker={
             "size": [14 if marked else 10 for marked in special],
-            "color": [shown[str(method)].color for method in points.index],
-            "symbol": [shown[str(method)].symbol for method in points.index],
+            "color": [styles[str(method)].color for method in points.index],
+            "symbol": [styles[str(method)].symbol for method in points.index],
             "line": {"width": [2.0 if marked else 0.0 for marked in points["front"]], "color": GREY},
         },
         hovertemplate="%{text}: %{y:+.3g} % with %{x:,.4g} parameters<extra></extra>",
@@ -138,7 +139,3 @@ def count_text(value: float) -> str:
 
 def _wide(points: pd.DataFrame) -> bool:
     return bool(points["parameters"].max() / points["parameters"].min() > 4)
-
-
-def _role(table: Table, method: str) -> str:
-    return {table.baseline: " (baseline)", table.reference: " (reference)"}.get(method, "")

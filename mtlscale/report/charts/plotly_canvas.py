@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from mtlscale.report.charts.colors import GREY, Looks
+from mtlscale.report.charts.colors import GREY, LineStyles
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -85,14 +85,14 @@ def at_line(figure: Figure, x: float) -> None:
 
 
 def lines_with_intervals(
-    panels: Mapping[str, Mapping[str, pd.DataFrame]], value: str, shown: Looks, over: str
+    panels: Mapping[str, Mapping[str, pd.DataFrame]], value: str, styles: LineStyles, over: str
 ) -> Figure:
     """Draw a panel of lines with intervals for each group.
 
     Args:
         panels: Title of a panel -> name of a line -> its rows of `x`, the value and `ci`, half its interval.
         value: The column of the value.
-        shown: The look of each line.
+        styles: The look of each line.
         over: The title of the x axis.
     """
     figure = panel_grid(list(panels), over=over)
@@ -108,8 +108,8 @@ def lines_with_intervals(
                 name=label(name),
                 legendgroup=name,
                 showlegend=name not in labelled,
-                line={"color": shown[name].color, "dash": shown[name].dash},
-                marker={"symbol": shown[name].symbol},
+                line={"color": styles[name].color, "dash": styles[name].dash},
+                marker={"symbol": styles[name].symbol},
                 **cell(index, len(panels)),
             )
             labelled.add(name)

@@ -16,7 +16,7 @@ import pandas as pd
 from mtlscale.config import UserError
 from mtlscale.records import RunRecord
 from mtlscale.report.charts.canvas import MOST_LINES, new_figure, style
-from mtlscale.report.charts.colors import GREY, Looks, looks, page_looks
+from mtlscale.report.charts.colors import GREY, LineStyles, line_styles, page_looks
 from mtlscale.report.charts.label_placement import FAR_FLOOR, without_far_floor
 from mtlscale.report.formats.layout import colour_key, decimals, legend, signed
 from mtlscale.report.stats.curves import epoch_frame, over_seeds, trace_frame, traced, varying_weights
@@ -91,17 +91,17 @@ def leaderboard_figure(board: Leaderboard) -> Figure:
     return figure
 
 
-def _rows_each(wanted: Sequence[int]) -> list[int]:
+def _rows_each(counts: Sequence[int]) -> list[int]:
     """Return each data set's number of rows: all, or as many as the longest may have for all to fit the chart."""
     for limit in range(MOST_ROWS, FEWEST_ROWS, -1):
-        rows = [min(count, limit) for count in wanted]
+        rows = [min(count, limit) for count in counts]
         if sum(1.5 + 0.34 * count for count in rows) <= MOST_INCHES:
             return rows
-    return [min(count, FEWEST_ROWS) for count in wanted]
+    return [min(count, FEWEST_ROWS) for count in counts]
 
 
 def curve_figure(
-    records: Sequence[RunRecord], quantity: str = "val", baseline: str | None = "stl", shown: Looks | None = None
+    records: Sequence[RunRecord], quantity: str = "val", baseline: str | None = "stl", styles: LineStyles | None = None
 ) -> Figure:
     """Draw a quantity by epoch: mean over tasks, interval over seeds.
 
@@ -109,23 +109,24 @@ def curve_figure(
         records: The records of one data set.
         quantity: `train_loss`, or `val`, the main metric on validation.
         baseline: The method with the look of the baseline.
-        shown: The looks of the methods in other charts.
+        styles: The looks of the methods in other charts.
 
     Raises:
         UserError: The tasks have different main metrics.
     """
     if len({metric for record in records for metric in record.main_metrics.values()}) > 1:
         raise UserError("the tasks have different main metrics, of which there is no mean to draw")
-    label = "training loss" if quantity == "train_loss" else f"validation {_main_metric(records)}"
-    return _curves(records, quantity, "mean", f"{label}, mean over tasks", baseline, shown)
+    metrics = ", ".join(dict.fromkeys(metric for record in records for metric in record.main_metrics.values()))
+    label = "training loss" if quantity == "train_loss" else f"validation {metrics}"
+    return _curves(records, quantity, "mean", f"{label}, mean over tasks", baseline, styles)
 
 
 def loss_variance_figure(
-    records: Sequence[RunRecord], baseline: str | None = "stl", shown: Looks | None = None
+    records: Sequence[RunRecord], baseline: str | None = "stl", styles: LineStyles | None = None
 ) -> Figure:
     """Draw the variance over tasks of the training losses by epoch (GetMTL's task variance)."""
     label = "variance over tasks of the training losses"
-    return _curves(records, "train_loss", "variance", label, baseline, shown, log=True)
+    return _curves(records, "train_loss", "variance", label, baseline, styles, log=True)
 
 
 def weight_figure(records: Sequence[RunRecord]) -> Figure:
@@ -162,21 +163,21 @@ def weight_figure(records: Sequence[RunRecord]) -> Figure:
     return figure
 
 
-def radar_figure(table: Table, shown: Looks | None = None) -> Figure:
+def radar_figure(table: Table, styles: LineStyles | None = None) -> Figure:
     """Draw a radar chart of the main metric per task, one line per method; smaller is better.
 
     Accuracies are drawn as error rates, as in AAMTRL's charts.
     """
     values, label = _errors(table)
     angles = np.linspace(0, 2 * np.pi, len(table.tasks), endpoint=False)
-    shown = shown or looks(list(table.rows.index), table.baseline)
+    styles = styles or line_styles(list(table.rows.index), table.baseline)
 
     with style():
         figure = new_figure(6.6 + 0.16 * max(map(len, table.tasks)), 5.4)
         panel: Any = figure.subplots(subplot_kw={"projection": "polar"})
         for method in values.dropna().index[:MOST_LINES]:
             ring = values.loc[method].to_numpy()
-            look = shown[str(method)]
+            look = styles[str(method)]
             panel.plot(
                 np.append(angles, angles[:1]),
                 np.append(ring, ring[:1]),
@@ -201,15 +202,15 @@ def radar_figure(table: Table, shown: Looks | None = None) -> Figure:
 
 
 def trace_figure(
-    records: Sequence[RunRecord], trace: str, baseline: str | None = "stl", shown: Looks | None = None
+    records: Sequence[RunRecord], trace: str, baseline: str | None = "stl", styles: LineStyles | None = None
 ) -> Figure:
     """Draw a recorded number of objectives or balancers (`R_mean`, `lambda`, …) by epoch: mean, interval over seeds."""
     lines = over_seeds(trace_frame(records, trace), "value")
-    return _lines(lines, trace, _methods(records), baseline, shown)
+    return _draw_lines(lines, trace, _methods(records), baseline, styles)
 
 
-def _draw_table(part: Any, table: Table, most: int, note: str) -> None:
-    rows = table.rows.iloc[:most][::-1]
+def _draw_table(part: Any, table: Table, limit: int, note: str) -> None:
+    rows = table.rows.iloc[:limit][::-1]
     hidden = len(table.rows) - len(rows)
     hidden_note = (f" · {hidden} more methods" if hidden else "") + note
     part.suptitle(f"{table.dataset}{hidden_note}", x=0.01, ha="left", fontweight="bold", fontsize=12)
@@ -318,23 +319,23 @@ def _curves(
     reduce: str,
     label: str,
     baseline: str | None,
-    shown: Looks | None,
+    styles: LineStyles | None,
     log: bool = False,
 ) -> Figure:
     methods = _methods(records)
-    return _lines(over_seeds(epoch_frame(records, methods), value, reduce), label, methods, baseline, shown, log)
+    return _draw_lines(over_seeds(epoch_frame(records, methods), value, reduce), label, methods, baseline, styles, log)
 
 
-def _lines(
+def _draw_lines(
     lines: pd.DataFrame,
     label: str,
     methods: Sequence[str],
     baseline: str | None,
-    shown: Looks | None,
+    styles: LineStyles | None,
     log: bool = False,
 ) -> Figure:
     """Draw one line per method over epochs, with a band for the interval over seeds."""
-    shown = shown or looks(methods, baseline if baseline in methods else None)
+    styles = styles or line_styles(methods, baseline if baseline in methods else None)
 
     with style():
         figure = new_figure(7.0, 3.6)
@@ -343,7 +344,7 @@ def _lines(
         hidden = len(line_methods) - MOST_CURVES
 
         for method, rows in lines[lines["method"].isin(line_methods[:MOST_CURVES])].groupby("method", sort=False):
-            look = shown[str(method)]
+            look = styles[str(method)]
             dot = look.marker if len(rows) == 1 else None  # one epoch makes no line
             panel.plot(
                 rows["epoch"], rows["mean"], label=str(method), color=look.color, linestyle=look.line, marker=dot
@@ -375,10 +376,6 @@ def _errors(table: Table) -> tuple[pd.DataFrame, str]:
 
 def _methods(records: Sequence[RunRecord]) -> list[str]:
     return list(dict.fromkeys(record.method for record in records))
-
-
-def _main_metric(records: Sequence[RunRecord]) -> str:
-    return ", ".join(dict.fromkeys(metric for record in records for metric in record.main_metrics.values()))
 
 
 def _epochs(panel: Axes) -> None:

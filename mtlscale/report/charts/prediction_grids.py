@@ -60,24 +60,26 @@ def picture_figure(inputs: np.ndarray, maps: Sequence[Maps], title: str = "") ->
     return figure
 
 
-def colours(of: Maps) -> tuple[np.ndarray, np.ndarray]:
+def colours(maps: Maps) -> tuple[np.ndarray, np.ndarray]:
     """Return the colours of prediction and truth as [N, H, W, 3] in [0, 1]."""
     from matplotlib import colormaps
 
-    if of.kind == "classes":
-        palette = np.array([_class_colour(index) for index in range(int(max(of.prediction.max(), of.truth.max())) + 1)])
-        return palette[of.prediction], np.where((of.truth >= 0)[..., None], palette[of.truth.clip(0)], _ABSENT)
+    if maps.kind == "classes":
+        palette = np.array(
+            [_class_colour(index) for index in range(int(max(maps.prediction.max(), maps.truth.max())) + 1)]
+        )
+        return palette[maps.prediction], np.where((maps.truth >= 0)[..., None], palette[maps.truth.clip(0)], _ABSENT)
 
-    if of.kind == "normals":
-        absent = np.isnan(of.truth).any(1)[..., None]
-        return _normal_rgb(of.prediction), np.where(absent, _ABSENT, _normal_rgb(np.nan_to_num(of.truth)))
-    absent = np.isnan(of.truth)
+    if maps.kind == "normals":
+        absent = np.isnan(maps.truth).any(1)[..., None]
+        return _normal_rgb(maps.prediction), np.where(absent, _ABSENT, _normal_rgb(np.nan_to_num(maps.truth)))
+    absent = np.isnan(maps.truth)
 
-    low, high = (0.0, 1.0) if absent.all() else (float(np.nanmin(of.truth)), float(np.nanmax(of.truth)))
+    low, high = (0.0, 1.0) if absent.all() else (float(np.nanmin(maps.truth)), float(np.nanmax(maps.truth)))
     span = (high - low) or 1.0
     guess, truth = (
         colormaps["viridis"](((np.nan_to_num(values) - low) / span).clip(0, 1))[..., :3]
-        for values in (of.prediction, of.truth)
+        for values in (maps.prediction, maps.truth)
     )
     return guess, np.where(absent[..., None], _ABSENT, truth)
 

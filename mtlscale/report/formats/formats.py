@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtlscale.config import UserError
-from mtlscale.report.tables.merge_experiments import Gathered
+from mtlscale.report.tables.merge_experiments import MergedRecords
 from mtlscale.report.tables.sheets import Sheet
 
 if TYPE_CHECKING:
@@ -29,30 +29,30 @@ _SUFFIXES = {
 }
 
 
-def format_of(asked: str | None, output: Path | None) -> str:
+def format_of(requested: str | None, output: Path | None) -> str:
     """Return the format that is asked for, else that of the file's suffix, else the terminal's.
 
     Raises:
         UserError: If the format or the suffix is not known.
     """
-    if asked is None:
+    if requested is None:
         if output is None:
             return "terminal"
         if (suffix_format := _SUFFIXES.get(output.suffix.lower())) is None:
             raise UserError(f"--output {output}: no format ends in {output.suffix!r}; add --format {'|'.join(FORMATS)}")
         return suffix_format
 
-    name = _ALIASES.get(asked, asked)
+    name = _ALIASES.get(requested, requested)
     if name not in FORMATS:
-        raise UserError(f"--format {asked}: choose {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+        raise UserError(f"--format {requested}: choose {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
     return name
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class DisplayedLeaderboard:
     """Leaderboard to show, with what is shown beside it."""
 
-    gathered: Gathered
+    merged: MergedRecords
     board: Leaderboard
     title: str
     overall: Sheet | None = None
@@ -63,16 +63,16 @@ class Shown:
         if form == "json":
             from mtlscale.report.formats.json_text import json_text
 
-            tables, gathered = list(self.board.tables.values()), self.gathered
-            return json_text(tables, gathered.shown(), gathered.sources, self.overall, self.pairs)
+            tables, gathered = list(self.board.tables.values()), self.merged
+            return json_text(tables, gathered.records_shown(), gathered.sources, self.overall, self.pairs)
 
         if form == "html":
             from mtlscale.report.formats.html import page
 
             # The figures of the page need the rows that others are compared with.
             return page(
-                self.gathered.shown(whole=True),
-                self.gathered.leaderboard(whole=True),
+                self.merged.records_shown(with_compared=True),
+                self.merged.leaderboard(with_compared=True),
                 self.title,
                 description=" ".join(self._descriptions),
             )
@@ -81,13 +81,15 @@ class Shown:
             return self._csv()
         if form == "latex":
             return self._latex()
-        return self._markdown()
+
+        parts = [] if self.overall is None else [self.overall.to_markdown()]
+        return "\n".join([*parts, self.board.to_markdown(), *(sheet.to_markdown() for sheet in self.pairs.values())])
 
     @property
     def _descriptions(self) -> list[str]:
         """The description of the experiment, where there is one experiment."""
-        descriptions = dict.fromkeys(source.description for source in self.gathered.sources)
-        names = {source.name for source in self.gathered.sources}
+        descriptions = dict.fromkeys(source.description for source in self.merged.sources)
+        names = {source.name for source in self.merged.sources}
         return [text for text in descriptions if text] if len(names) == 1 else []
 
     def to_rich(self, *, wide: bool = False) -> Sequence[RenderableType]:
@@ -113,10 +115,6 @@ class Shown:
         if self.overall is not None:
             return self.overall.numbers.to_csv(index=False)
         return self.board.to_csv()
-
-    def _markdown(self) -> str:
-        parts = [] if self.overall is None else [self.overall.to_markdown()]
-        return "\n".join([*parts, self.board.to_markdown(), *(sheet.to_markdown() for sheet in self.pairs.values())])
 
     def _latex(self) -> str:
         from mtlscale.report.formats.latex import latex, preamble

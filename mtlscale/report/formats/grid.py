@@ -42,7 +42,7 @@ class Field:
         return max(cell_len(self.header), *map(cell_len, lines), 0)
 
     @property
-    def least(self) -> int:
+    def min_width(self) -> int:
         """The width in cells below which words, or a text that is no prose, would be broken."""
         if not self.prose:
             return self.natural
@@ -74,11 +74,11 @@ class Grid:
                 f"Not shown for want of room: {', '.join(column.header for column in hidden)}. {self.hint}", style="dim"
             )
 
-    def width(self, most: int | None = None) -> int:
+    def width(self, limit: int | None = None) -> int:
         """Return the width in cells of all columns side by side."""
-        room = 10**6 if most is None else most
+        room = 10**6 if limit is None else limit
         names = sum(width + GAP for width in self._names(room))
-        return names + sum(column.least + GAP for column in self.fields) - GAP
+        return names + sum(column.min_width + GAP for column in self.fields) - GAP
 
     def left_out(self, width: int) -> list[Field]:
         """Return the details that do not fit beside the other columns; the last ones go first."""
@@ -95,14 +95,14 @@ class Grid:
         for number, block in enumerate(shown.blocks(width)):
             if number:
                 yield Text()
-            yield from shown._lines(console, block, width)
+            yield from shown._render_lines(console, block, width)
 
     def blocks(self, width: int) -> Iterator[list[Field]]:
         """Yield the columns side by side as far as they fit; a block has one at least."""
         room = width - sum(name_width + GAP for name_width in self._names(width))
         block: list[Field] = []
         for column in self.fields:
-            if block and sum(member.least + GAP for member in (*block, column)) - GAP > room:
+            if block and sum(member.min_width + GAP for member in (*block, column)) - GAP > room:
                 yield block
                 block = []
             block.append(column)
@@ -120,7 +120,7 @@ class Grid:
         short = [cell_len(str(text)) for text in last_column.texts if cell_len(str(text)) <= most]
         return [*widths, min(most, max([cell_len(last_column.header), *short]))]
 
-    def _lines(self, console: Console, block: Sequence[Field], width: int) -> Iterator[Text]:
+    def _render_lines(self, console: Console, block: Sequence[Field], width: int) -> Iterator[Text]:
         names = self._names(width)
         columns = [*self.names, *block]
         widths = [*names, *_shares(block, width - sum(name_width + GAP for name_width in names))]
@@ -146,7 +146,7 @@ class Grid:
 
 def _shares(block: Sequence[Field], room: int) -> list[int]:
     """Return the widths of the columns: the room that numbers need, and for prose a share of the remaining room."""
-    widths = [min(column.least, room) for column in block]
+    widths = [min(column.min_width, room) for column in block]
     spare = room - sum(widths) - GAP * (len(block) - 1)
     growing = [index for index, column in enumerate(block) if column.natural > widths[index]]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from mtlscale.report.formats import layout
 from mtlscale.report.formats.number_format import EMPTY
-from mtlscale.report.formats.pages import MOST_COLUMNS, PAGE, Cell, Grid, Head, Row, is_number
+from mtlscale.report.formats.pages import MOST_COLUMNS, PAGE, ColumnHeader, Grid, TableCell, TableRow, is_number
 from mtlscale.report.stats.statistics import BETTER, FEW, SAME, WORSE
 from mtlscale.report.tables.table import Table
 
@@ -19,16 +19,16 @@ _MAIN = ("delta_i", "average", "mean_rank", "verdict", "runs", "total_seconds", 
 _MOST_TASKS = 4  # tasks with a column in the compact table, where their metrics have no mean
 
 
-def main_grid(table: Table, found: Sequence[layout.Column], page: int = PAGE) -> Grid:
+def main_grid(table: Table, columns: Sequence[layout.LeaderboardColumn], page: int = PAGE) -> Grid:
     """Build the table that most people look for: how good methods are, whether that is real, and what it costs."""
-    by_name = {column.name: column for column in found if column.name}
+    by_name = {column.name: column for column in columns if column.name}
     candidates = ("delta_main", *_MAIN) if table.order == "delta_main" else _MAIN
 
     names = [name for name in candidates if name in by_name]
     if "total_seconds" in names:
         names.remove("seconds")
 
-    tasks = [column for column in found if column.block == "tasks"]
+    tasks = [column for column in columns if column.block == "tasks"]
     metric = next(iter(table.main_metrics.values()), "")
 
     headers = {"average": f"{table.split} {metric}", "total_seconds": "seconds", "seconds": "seconds"}
@@ -42,7 +42,7 @@ def main_grid(table: Table, found: Sequence[layout.Column], page: int = PAGE) ->
     return _grid(table, shown_columns, "", f"{table.dataset}: the methods compared", page)
 
 
-def grids(table: Table, block: Sequence[layout.Column], caption: str, page: int = PAGE) -> list[Grid]:
+def grids(table: Table, block: Sequence[layout.LeaderboardColumn], caption: str, page: int = PAGE) -> list[Grid]:
     """Split a block of columns into tables with about as many columns each."""
     count = -(-len(block) // MOST_COLUMNS)
     parts = [block[start : start + -(-len(block) // count)] for start in range(0, len(block), -(-len(block) // count))]
@@ -54,29 +54,35 @@ def grids(table: Table, block: Sequence[layout.Column], caption: str, page: int 
 
 
 def column_grid(
-    names: Sequence[str], columns: Iterable[layout.Column], label: str, roles: dict[str, str], page: int = PAGE
+    names: Sequence[str],
+    columns: Iterable[layout.LeaderboardColumn],
+    label: str,
+    roles: dict[str, str],
+    page: int = PAGE,
 ) -> Grid:
     """Build a table of these rows with the texts of the columns."""
     columns = list(columns)
-    heads = [Head("method", _METHOD, number=False)]
-    heads += [Head(column.header, column.help, first(column), number=_is_number(column)) for column in columns]
+    heads = [ColumnHeader("method", _METHOD, number=False)]
+    heads += [
+        ColumnHeader(column.header, column.help, best_first(column), number=_is_number(column)) for column in columns
+    ]
 
     rows = [
-        Row(name, name, roles.get(name, ""), tuple(_cell(column, index) for column in columns))
+        TableRow(name, name, roles.get(name, ""), tuple(_cell(column, index) for column in columns))
         for index, name in enumerate(names)
     ]
 
     return Grid("", label, tuple(heads), tuple(rows), page=page)
 
 
-def _grid(table: Table, columns: Sequence[layout.Column], caption: str, label: str, page: int) -> Grid:
-    heads = [Head("method", _METHOD, number=False)]
+def _grid(table: Table, columns: Sequence[layout.LeaderboardColumn], caption: str, label: str, page: int) -> Grid:
+    heads = [ColumnHeader("method", _METHOD, number=False)]
     for column in columns:
-        current_order = first(column) if column.name == table.order else ""
-        heads.append(Head(column.header, column.help, first(column), current_order, _is_number(column)))
+        current_order = best_first(column) if column.name == table.order else ""
+        heads.append(ColumnHeader(column.header, column.help, best_first(column), current_order, _is_number(column)))
 
     rows = [
-        Row(
+        TableRow(
             str(method),
             table.name(method),
             {table.baseline: "baseline", table.reference: "reference"}.get(method, "") if method else "",
@@ -88,7 +94,7 @@ def _grid(table: Table, columns: Sequence[layout.Column], caption: str, label: s
     return Grid(caption, label, tuple(heads), tuple(rows), page=page)
 
 
-def first(column: layout.Column) -> str:
+def best_first(column: layout.LeaderboardColumn) -> str:
     """Return the order that shows the best first.
 
     It follows the direction of the column where it has one, else the rows that it calls best.
@@ -100,12 +106,12 @@ def first(column: layout.Column) -> str:
     return "descending" if higher else "ascending"
 
 
-def _is_number(column: layout.Column) -> bool:
+def _is_number(column: layout.LeaderboardColumn) -> bool:
     return sum(is_number(text) for text in column.texts) * 2 >= sum(text != EMPTY for text in column.texts)
 
 
-def _cell(column: layout.Column, index: int) -> Cell:
+def _cell(column: layout.LeaderboardColumn, index: int) -> TableCell:
     text, key = column.texts[index], column.keys[index]
     marks = {"best": column.best, "gain": column.gains, "loss": column.losses}
     kind = " ".join(mark for mark, marked in marks.items() if index in marked)
-    return Cell(text, "" if np.isnan(key) else f"{key:.10g}", kind, _PILLS.get(text, ""))
+    return TableCell(text, "" if np.isnan(key) else f"{key:.10g}", kind, _PILLS.get(text, ""))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mtlscale.records import RunRecord
-from mtlscale.report.charts.colors import Looks, page_looks
+from mtlscale.report.charts.colors import LineStyles, page_looks
 from mtlscale.report.formats import layout
 from mtlscale.report.formats.glossary import glossary
 from mtlscale.report.formats.grids import column_grid, grids, main_grid
@@ -17,7 +17,7 @@ from mtlscale.report.overall.overall import Overall
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.studies.studies import Study, studies
 from mtlscale.report.tables.leaderboard import Leaderboard
-from mtlscale.report.tables.method_tables import facts
+from mtlscale.report.tables.method_tables import method_tables
 from mtlscale.report.tables.table import Table
 from mtlscale.report.tables.takeaway import takeaway
 
@@ -41,8 +41,8 @@ class _Section:
     tasks: list[Grid]
     cost: list[Grid]
     beside: list[Grid]
-    facts: list[Grid]
-    columns: list[layout.Column]
+    method_tables: list[Grid]
+    columns: list[layout.LeaderboardColumn]
 
 
 def page(records: Iterable[RunRecord], board: Leaderboard, name: str, *, live: str = "", description: str = "") -> str:
@@ -91,14 +91,14 @@ def page(records: Iterable[RunRecord], board: Leaderboard, name: str, *, live: s
     )
 
 
-def _section(table: Table, number: int, runs: Sequence[RunRecord], board: Leaderboard, shown: Looks) -> _Section:
+def _section(table: Table, number: int, runs: Sequence[RunRecord], board: Leaderboard, styles: LineStyles) -> _Section:
     from mtlscale.report.charts.interactive import figures
 
     few_datasets = len(board.tables) <= FEW_DATASETS
     size = PAGE if few_datasets else SMALL_PAGE
     drawn = [
         drawing(f"figure-{number}-{index}", title, caption, figure)
-        for index, (title, caption, figure) in enumerate(figures(table, runs, shown))
+        for index, (title, caption, figure) in enumerate(figures(table, runs, styles))
     ]
     open_figures = OPEN_FIGURES if few_datasets else 0
     columns = layout.columns(table)
@@ -123,9 +123,9 @@ def _section(table: Table, number: int, runs: Sequence[RunRecord], board: Leader
             )
             for text_table in board.comparisons.get(table.dataset, ())
         ],
-        facts=[
-            word_grid(text_table.title, text_table.header, text_table.rows, text_table.what)
-            for text_table in facts(runs, board.known.get(table.dataset, ()))
+        method_tables=[
+            word_grid(text_table.title, text_table.header, text_table.rows, text_table.explanation)
+            for text_table in method_tables(runs, board.published.get(table.dataset, ()))
         ]
         + [word_grid("Ids of the runs", *layout.run_ids(table), "what `mtlscale show`, `rerun` and `export` take")],
         columns=columns,
@@ -138,14 +138,14 @@ def _study(study: Study, number: int) -> dict[str, Any]:
         "title": study.title,
         "sentences": study.sentences,
         "grids": [
-            word_grid(text_table.title, text_table.header, text_table.rows, text_table.what)
+            word_grid(text_table.title, text_table.header, text_table.rows, text_table.explanation)
             for text_table in study.tables
         ],
         "drawings": [drawing(f"figure-{number}-0", study.title, "", study.plot(), wide=True)],
     }
 
 
-def _overall(overall: Overall, shown: Looks) -> dict[str, Any]:
+def _overall(overall: Overall, styles: LineStyles) -> dict[str, Any]:
     names = [str(name) for name in overall.rows.index]
     return {
         "sentence": overall.sentence,
@@ -153,7 +153,7 @@ def _overall(overall: Overall, shown: Looks) -> dict[str, Any]:
         "grid": column_grid(names, overall.columns(), "All data sets together", {}),
         "drawings": [
             drawing(f"overall-{index}", title, caption, figure)
-            for index, (title, caption, figure) in enumerate(overall.figures(shown))
+            for index, (title, caption, figure) in enumerate(overall.figures(styles))
         ],
     }
 
@@ -161,10 +161,10 @@ def _overall(overall: Overall, shown: Looks) -> dict[str, Any]:
 def _chips(board: Leaderboard, records: Sequence[RunRecord]) -> list[str]:
     status = Counter(record.status for record in records)
     chips = [
-        _count(len(board.tables), "data set"),
-        _count(len({record.method for record in records}), "method"),
-        _count(len({record.seed for record in records}), "seed"),
-        f"{status['finished']} of {_count(len(records), 'run')} finished",
+        _counted(len(board.tables), "data set"),
+        _counted(len({record.method for record in records}), "method"),
+        _counted(len({record.seed for record in records}), "seed"),
+        f"{status['finished']} of {_counted(len(records), 'run')} finished",
     ]
 
     chips += [f"{status[bad]} {bad}" for bad in ("failed", "diverged") if status[bad]]
@@ -220,5 +220,5 @@ def _common(heads: Sequence[tuple[str, str]], sections: int) -> list[tuple[str, 
     return [head for head, count in counted.items() if 2 * count > sections]
 
 
-def _count(number: int, noun: str) -> str:
+def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -16,7 +16,7 @@ from mtlscale.version import __version__
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mtlscale.report.tables.merge_experiments import Source
+    from mtlscale.report.tables.merge_experiments import ExperimentRecords
     from mtlscale.report.tables.sheets import Sheet
     from mtlscale.report.tables.table import Table
 
@@ -26,7 +26,7 @@ SCHEMA = 1  # raised when a name goes or changes its meaning; new names may come
 def json_text(
     tables: Sequence[Table],
     records: Sequence[RunRecord],
-    sources: Sequence[Source] = (),
+    sources: Sequence[ExperimentRecords] = (),
     overall: Sheet | None = None,
     pairs: Mapping[str, Sheet] | None = None,
 ) -> str:
@@ -39,7 +39,7 @@ def json_text(
     content = {
         "schema": SCHEMA,
         "mtlscale": __version__,
-        "sources": [{"experiment": s.name, "place": s.place, "runs": len(s.records)} for s in sources],
+        "sources": [{"experiment": s.name, "place": s.location, "runs": len(s.records)} for s in sources],
         "tables": [_table(table, runs.get(table.dataset, ()), (pairs or {}).get(table.dataset)) for table in tables],
         "overall": None,
     }
@@ -48,7 +48,7 @@ def json_text(
         content["overall"] = {
             "sentence": overall.sentence,
             "notes": list(overall.notes),
-            "rows": _rows(overall.numbers),
+            "rows": _row_objects(overall.numbers),
         }
 
     return json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
@@ -59,7 +59,7 @@ def _table(table: Table, records: Sequence[RunRecord], pairs: Sheet | None) -> d
     for record in records:
         by_method.setdefault(record.method, []).append(record)
 
-    rows = _rows(table.rows.reset_index())
+    rows = _row_objects(table.rows.reset_index())
     for row in rows:
         method_records = by_method.get(row["method"], [])
         row["runs"] = [
@@ -87,12 +87,12 @@ def _table(table: Table, records: Sequence[RunRecord], pairs: Sheet | None) -> d
     if table.domains:  # `last` of the rows is the "last step" score
         content["domains"] = list(table.domains)
     if pairs is not None:
-        content["pairwise"] = {"notes": list(pairs.notes), "rows": _rows(pairs.numbers)}
+        content["pairwise"] = {"notes": list(pairs.notes), "rows": _row_objects(pairs.numbers)}
 
     return content
 
 
-def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def _row_objects(frame: pd.DataFrame) -> list[dict[str, Any]]:
     plain = frame.to_dict("records")
     return [{str(key): _plain(value) for key, value in row.items()} for row in plain]
 

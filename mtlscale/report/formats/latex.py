@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mtlscale.report.formats.legend import failures, legend
-from mtlscale.report.tables.columns import MOST_TASKS, Column, by_block, columns
+from mtlscale.report.tables.columns import MOST_TASKS, LeaderboardColumn, by_block, columns
 from mtlscale.report.tables.takeaway import takeaway
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ _GREEK = (  # from α on; no letter of its own for omicron and the final sigma
     "omega"
 )
 _CAPITALS = "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega"
-_SPECIAL |= {chr(0x3B1 + place): f"$\\{name}$" for place, name in enumerate(_GREEK.split()) if name != "-"}
+_SPECIAL |= {chr(0x3B1 + offset): f"$\\{name}$" for offset, name in enumerate(_GREEK.split()) if name != "-"}
 _SPECIAL |= {letter: f"$\\{name}$" for letter, name in zip("ΓΔΘΛΞΠΣΦΨΩ", _CAPITALS.split(), strict=True)}
 _ROW = r" \\"
-_MOST = 6  # columns at usual width; tables with more are scaled down to the width of the text
+_MAX_COLUMNS = 6  # columns at usual width; tables with more are scaled down to the width of the text
 
 
 def escaped(text: object) -> str:
@@ -80,10 +80,10 @@ def latex(table: Table) -> str:
 
 
 def floating(
-    names: Sequence[str], block: Sequence[Column], caption: str, below: str = "", first: str = "method"
+    names: Sequence[str], block: Sequence[LeaderboardColumn], caption: str, below: str = "", first: str = "method"
 ) -> Iterator[str]:
     """Yield the lines of a `table` with these columns beside the names of their rows, no wider than the text."""
-    wide = len(block) > _MOST
+    wide = len(block) > _MAX_COLUMNS
     yield r"\begin{table}"
     yield r"  \centering\small"
     yield rf"  \caption{{{escaped(caption)}}}"
@@ -112,7 +112,7 @@ def preamble() -> str:
     return r"% needs \usepackage{booktabs,graphicx}"
 
 
-def _cell(column: Column, row: int) -> str:
+def _cell(column: LeaderboardColumn, row: int) -> str:
     text = escaped(column.texts[row])
     return rf"\textbf{{{text}}}" if row in column.best else text
 

@@ -37,7 +37,7 @@ def legend(table: Table) -> str:
     """Return the legend of the figures: split, metric, intervals, tests, and missing parts."""
     seeds = table.rows["finished"].max()
     parts = [
-        f"{_what(table)}; mean ± 95 % t-interval over {seeds} seed{'s' if seeds != 1 else ''}"
+        f"{_metric_legend(table)}; mean ± 95 % t-interval over {seeds} seed{'s' if seeds != 1 else ''}"
         if table.main_metrics
         else "no metric to show"
     ]
@@ -55,7 +55,7 @@ def legend(table: Table) -> str:
     return "; ".join([*parts, *table.notes]) + "."
 
 
-def _what(table: Table) -> str:
+def _metric_legend(table: Table) -> str:
     """Name the metrics of the figures, and what the average is the mean of."""
     metrics = list(dict.fromkeys(table.main_metrics.values()))
     if len(metrics) != 1:

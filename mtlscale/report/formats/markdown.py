@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mtlscale.report.formats.legend import failures, legend, run_ids
-from mtlscale.report.tables.columns import MOST_TASKS, Column, by_block, columns
+from mtlscale.report.tables.columns import MOST_TASKS, LeaderboardColumn, by_block, columns
 from mtlscale.report.tables.takeaway import takeaway
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _run_ids(table: Table) -> Iterator[str]:
     yield from ("", "</details>")
 
 
-def markdown_rows(names: Sequence[str], block: Sequence[Column], first: str = "method") -> Iterator[str]:
+def markdown_rows(names: Sequence[str], block: Sequence[LeaderboardColumn], first: str = "method") -> Iterator[str]:
     """Yield the lines of a table with the columns beside the names of their rows.
 
     Args:

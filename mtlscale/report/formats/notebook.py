@@ -19,6 +19,6 @@ def in_a_notebook(tables: Iterable[Table]) -> str:
     return fragment("notebook.html", parts=parts)
 
 
-def nothing(experiment: str) -> str:
+def empty_html(experiment: str) -> str:
     """Return the HTML of an experiment without runs."""
     return str(Markup("<p>no runs of {} yet</p>").format(experiment))

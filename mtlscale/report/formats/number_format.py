@@ -33,12 +33,12 @@ def signed(value: float, form: str) -> str:
     return text.lstrip("+-") if float(text.replace(",", "")) == 0 else text.replace("-", "−")
 
 
-def names(of: Sequence[object], most: int = 6) -> str:
+def names(values: Sequence[object], limit: int = 6) -> str:
     """Join names as "a, b and c"; of many name the first, and count how many more."""
-    most = most if len(of) > most + 1 else len(of)
-    shown = [str(name) for name in of[:most]]
-    if len(of) > most:
-        return f"{', '.join(shown)} and {len(of) - most} more"
+    limit = limit if len(values) > limit + 1 else len(values)
+    shown = [str(name) for name in values[:limit]]
+    if len(values) > limit:
+        return f"{', '.join(shown)} and {len(values) - limit} more"
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from plotly.graph_objects import Figure
 
-_HERE = Path(__file__).parents[1]
+_PACKAGE = Path(__file__).parents[1]
 _WIDE = ("weight", "Branch points", "Learned tree", "Gate", "Probability", "Covariance", "Dendrogram", "Traces")
 MOST_COLUMNS = 9  # of a table; more are split over several tables, which fit a window and paper
 SMALL_PAGE, PAGE = 10, 25  # rows of a table that are shown at once
@@ -41,26 +41,26 @@ class Drawing:
     wide: bool
 
 
-def drawing(place: str, title: str, what: str, figure: Figure, *, wide: bool | None = None) -> Drawing:
+def drawing(section: str, title: str, explanation: str, figure: Figure, *, wide: bool | None = None) -> Drawing:
     """Return a figure as a drawing of a page.
 
     Its JSON has no "<", so that it cannot end the script element it stands in.
 
     Args:
-        place: The id of its element on the page.
+        section: The id of its element on the page.
         title: Its title.
-        what: Its explanation.
+        explanation: Its explanation.
         figure: The figure itself.
         wide: Whether it takes the page's whole width; None: as its title says.
     """
     text: str = figure.to_json()
     shown = Markup(text.replace("<", "\\u003c"))
     by_title = any(word in title for word in _WIDE)
-    return Drawing(place, title, what, in_words(json.loads(text)), shown, by_title if wide is None else wide)
+    return Drawing(section, title, explanation, in_words(json.loads(text)), shown, by_title if wide is None else wide)
 
 
 @dataclass(frozen=True)
-class Head:
+class ColumnHeader:
     """The head of a column.
 
     Attributes:
@@ -76,7 +76,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """Cell of a table; `key` is the value that sorting goes by, "" for a missing one."""
 
     text: str
@@ -86,13 +86,13 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """Row of a table; `method` is the name that a filter of methods goes by, "" where the row has none."""
 
     method: str
     name: str
     role: str
-    cells: tuple[Cell, ...]
+    cells: tuple[TableCell, ...]
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ class Grid:
 
     caption: str
     label: str  # for readers who do not see where the table stands
-    heads: tuple[Head, ...]
-    rows: tuple[Row, ...]
+    heads: tuple[ColumnHeader, ...]
+    rows: tuple[TableRow, ...]
     what: str = ""
     after: str = ""
     page: int = PAGE
@@ -112,7 +112,7 @@ _NUMBER = re.compile(r"[−+-]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
 
 
 def word_grid(
-    caption: str, header: Sequence[str], rows: Sequence[Sequence[str]], what: str = "", after: str = ""
+    caption: str, header: Sequence[str], rows: Sequence[Sequence[str]], explanation: str = "", after: str = ""
 ) -> Grid:
     """Return a table of texts; columns of numbers are sorted as numbers, largest first.
 
@@ -120,25 +120,25 @@ def word_grid(
         caption: Its title.
         header: The header of each column.
         rows: The texts of each row, its name first.
-        what: The explanation beside the title.
+        explanation: The explanation beside the title.
         after: The text below the table.
     """
     numeric = [sum(_key(row[column]) is not None for row in rows) * 2 > len(rows) for column in range(len(header))]
 
     heads = tuple(
-        Head(text, first="descending" if number else "ascending", number=number)
+        ColumnHeader(text, first="descending" if number else "ascending", number=number)
         for text, number in zip(header, numeric, strict=True)
     )
 
     grid_rows = []
     for row in rows:
         cells = tuple(
-            Cell(text, (_key(text) or "") if number else text)
+            TableCell(text, (_key(text) or "") if number else text)
             for text, number in list(zip(row, numeric, strict=True))[1:]
         )
-        grid_rows.append(Row(row[0], row[0], "", cells))
+        grid_rows.append(TableRow(row[0], row[0], "", cells))
 
-    return Grid(caption, caption, heads, tuple(grid_rows), what, after)
+    return Grid(caption, caption, heads, tuple(grid_rows), explanation, after)
 
 
 def is_number(text: str) -> bool:
@@ -176,7 +176,7 @@ def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(
-        loader=FileSystemLoader(_HERE / "templates"),
+        loader=FileSystemLoader(_PACKAGE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -186,7 +186,7 @@ def _environment() -> Environment:
 
 
 def _inside(name: str) -> Markup:
-    return Markup((_HERE / name).read_text(encoding="utf-8"))
+    return Markup((_PACKAGE / name).read_text(encoding="utf-8"))
 
 
 @functools.cache

@@ -25,7 +25,7 @@ class Tagged(Protocol):
     def guess(self) -> Sequence[str]: ...
 
 
-def sentences_page(title: str, found: Mapping[str, Sequence[Tagged]]) -> str:
+def sentences_page(title: str, tagged_by_task: Mapping[str, Sequence[Tagged]]) -> str:
     """Return the page: every word below the tag that the network gives it; wrong tags are red, the true one behind."""
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title><style>{_STYLE}</style>",
@@ -34,7 +34,7 @@ def sentences_page(title: str, found: Mapping[str, Sequence[Tagged]]) -> str:
         "the true tag behind an arrow.</p>",
     ]
 
-    for task, sentences in found.items():
+    for task, sentences in tagged_by_task.items():
         parts.append(f"<h2>{escape(task)}</h2>")
         parts += [
             f"<p dir=auto>{''.join(map(_word, sentence.words, sentence.guess, sentence.truth))}</p>"

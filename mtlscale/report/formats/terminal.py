@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mtlscale.report.formats.grid import Field, Grid
 from mtlscale.report.formats.legend import colour_key, failures, legend
 from mtlscale.report.formats.number_format import EMPTY
-from mtlscale.report.tables.columns import MOST_TASKS, Column, by_block, columns
+from mtlscale.report.tables.columns import MOST_TASKS, LeaderboardColumn, by_block, columns
 from mtlscale.report.tables.takeaway import takeaway
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Printed:
         yield Text(f"{legend(table)} {colour_key(table)}\n", style="dim")
 
 
-def grid(names: Sequence[str], block: Sequence[Column], hint: str = "", first: str = "method") -> Grid:
+def grid(names: Sequence[str], block: Sequence[LeaderboardColumn], hint: str = "", first: str = "method") -> Grid:
     """Return the columns as a grid beside the names of their rows."""
     fields = [
         Field(
@@ -74,9 +74,9 @@ def grid(names: Sequence[str], block: Sequence[Column], hint: str = "", first: s
     return Grid(names=[Field(header=first, texts=names)], fields=fields, hint=hint)
 
 
-def _blocks(found: Sequence[Column], names: Sequence[str], width: int) -> list[list[Column]]:
+def _blocks(columns: Sequence[LeaderboardColumn], names: Sequence[str], width: int) -> list[list[LeaderboardColumn]]:
     """Arrange quality, tests, tasks and cost in as few tables as the width allows."""
-    quality, tasks, cost = by_block(found)
+    quality, tasks, cost = by_block(columns)
     measures = [column for column in quality if not column.of_test]
     tests = [column for column in quality if column.of_test]
     few_tasks = len(tasks) <= MOST_TASKS
@@ -95,7 +95,7 @@ def _blocks(found: Sequence[Column], names: Sequence[str], width: int) -> list[l
     return [block for block in chain(next(fitting, arrangements[-1]), [cost]) if block]
 
 
-def _style(column: Column, index: int) -> str:
+def _style(column: LeaderboardColumn, index: int) -> str:
     """Return the style of a cell: the best is bold, tested differences are green and red; size alone has no colour."""
     if column.texts[index] == EMPTY:
         return "dim"

@@ -7,64 +7,62 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pandas as pd
 
-from mtlscale.report.charts.colors import GREY, Looks, looks
+from mtlscale.report.charts.colors import GREY, LineStyles, line_styles
 from mtlscale.report.charts.label_placement import with_room
 from mtlscale.report.charts.plotly_canvas import cell, label, new_plot, panel_grid
 from mtlscale.report.formats.number_format import points
-from mtlscale.report.overall.multi_dataset import Across
+from mtlscale.report.overall.multi_dataset import MultiDatasetResult
 from mtlscale.report.overall.plots import CHANCES, chances, cost_name, drawn_costs, gain_name
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 
-def figures(of: Across, shown: Looks | None = None) -> list[tuple[str, str, Figure]]:
+def figures(result: MultiDatasetResult, styles: LineStyles | None = None) -> list[tuple[str, str, Figure]]:
     """Return (title, explanation, figure) of each chart that has data."""
-    shown = shown or looks([str(method) for method in of.rows.index], of.baseline)
+    styles = styles or line_styles([str(method) for method in result.rows.index], result.baseline)
     titled_figures: list[tuple[str, str, Figure]] = []
 
-    if len(of.ranks):
-        explanation = f"Over {len(of.ranks)} data sets, 1 is best; small dots are single data sets."
-        if not np.isnan(of.critical_difference):
-            explanation += (
-                f" Bars are a critical difference ({of.critical_difference:.3g}) wide: methods are told apart where "
-            )
-            explanation += "they do not overlap."
-            if not of.friedman.rejects:
-                explanation += f" But ranks differ no more than by chance (Friedman p = {of.friedman.p:.2g})."
-        titled_figures.append(("Mean ranks", explanation, _ranks(of, shown)))
+    if len(result.ranks):
+        explanation = f"Over {len(result.ranks)} data sets, 1 is best; small dots are single data sets."
+        if not np.isnan(result.critical_difference):
+            explanation += f" Bars are a critical difference ({result.critical_difference:.3g}) wide: methods are told "
+            explanation += "apart where they do not overlap."
+            if not result.friedman.rejects:
+                explanation += f" But ranks differ no more than by chance (Friedman p = {result.friedman.p:.2g})."
+        titled_figures.append(("Mean ranks", explanation, _ranks(result, styles)))
 
-    if of.rows["same"].notna().any():
+    if result.rows["same"].notna().any():
         explanation = (
-            f"Against {of.reference}: worse by more than {points(of.rope)} (left), within {points(of.rope)} (grey), "
-            "better by more (right). Bayesian signed-rank test over data sets."
+            f"Against {result.reference}: worse by more than {points(result.rope)} (left), within "
+            f"{points(result.rope)} (grey), better by more (right). Bayesian signed-rank test over data sets."
         )
-        titled_figures.append(("Probability of being better", explanation, _chances(of)))
+        titled_figures.append(("Probability of being better", explanation, _chances(result)))
 
-    if costs := drawn_costs(of):
+    if costs := drawn_costs(result):
         explanation = "Ringed, with a dashed line: no method gains more at as low a cost. Means over data sets."
-        titled_figures.append(("Quality and cost over data sets", explanation, _trade(of, costs, shown)))
+        titled_figures.append(("Quality and cost over data sets", explanation, _trade(result, costs, styles)))
 
     return titled_figures
 
 
-def _ranks(of: Across, shown: Looks) -> Figure:
-    means = of.ranks.mean()[::-1]
+def _ranks(result: MultiDatasetResult, styles: LineStyles) -> Figure:
+    means = result.ranks.mean()[::-1]
     figure = new_plot(100 + 24 * len(means))
 
     names = {method: label(method) for method in means.index}
-    singles = cast("pd.Series[float]", of.ranks.stack())
+    singles = cast("pd.Series[float]", result.ranks.stack())
     figure.add_scatter(
         x=singles.tolist(),
         y=[names[method] for _, method in singles.index],
         mode="markers",
-        marker={"size": 5, "opacity": 0.45, "color": [shown[str(method)].color for _, method in singles.index]},
+        marker={"size": 5, "opacity": 0.45, "color": [styles[str(method)].color for _, method in singles.index]},
         meta="aside",
         customdata=[label(dataset) for dataset, _ in singles.index],
         hovertemplate="%{y}, %{customdata}: %{x:.3g}<extra></extra>",
     )
 
-    half = of.critical_difference / 2
+    half = result.critical_difference / 2
     bars = {"type": "constant", "value": half, "thickness": 1.4, "width": 4, "color": GREY}
     figure.add_scatter(
         x=means.tolist(),
@@ -72,8 +70,8 @@ def _ranks(of: Across, shown: Looks) -> Figure:
         mode="markers",
         marker={
             "size": 10,
-            "color": [shown[str(method)].color for method in means.index],
-            "symbol": [shown[str(method)].symbol for method in means.index],
+            "color": [styles[str(method)].color for method in means.index],
+            "symbol": [styles[str(method)].symbol for method in means.index],
         },
         error_x=None if np.isnan(half) else bars,
         hovertemplate="%{y}: %{x:.3f}<extra></extra>",
@@ -84,8 +82,8 @@ def _ranks(of: Across, shown: Looks) -> Figure:
     return figure
 
 
-def _chances(of: Across) -> Figure:
-    probabilities = chances(of)[::-1]
+def _chances(result: MultiDatasetResult) -> Figure:
+    probabilities = chances(result)[::-1]
     figure = new_plot(100 + 24 * len(probabilities))
     names = [label(method) for method in probabilities.index]
 
@@ -107,11 +105,11 @@ def _chances(of: Across) -> Figure:
     return figure
 
 
-def _trade(of: Across, costs: list[str], shown: Looks) -> Figure:
+def _trade(result: MultiDatasetResult, costs: list[str], styles: LineStyles) -> Figure:
     figure = panel_grid([""] * len(costs), across=2, height=340, over="")
     for index, cost in enumerate(costs):
         panel_cell = cell(index, len(costs), 2)
-        spots = of.trade.dropna(subset=["gain", cost])
+        spots = result.trade.dropna(subset=["gain", cost])
         front = spots[spots[f"front_{cost}"]].sort_values(cost)
         figure.add_scatter(
             x=front[cost].tolist(),
@@ -123,7 +121,7 @@ def _trade(of: Across, costs: list[str], shown: Looks) -> Figure:
             **panel_cell,
         )
 
-        special = spots.index.isin([of.baseline, of.reference])
+        special = spots.index.isin([result.baseline, result.reference])
         room = with_room(np.log(spots[cost]), spots["gain"], special | spots[f"front_{cost}"])
         figure.add_scatter(
             x=spots[cost].tolist(),
@@ -134,8 +132,8 @@ def _trade(of: Across, costs: list[str], shown: Looks) -> Figure:
             mode="markers+text",
             marker={
                 "size": [14 if is_special else 10 for is_special in special],
-                "color": [shown[str(method)].color for method in spots.index],
-                "symbol": [shown[str(method)].symbol for method in spots.index],
+                "color": [styles[str(method)].color for method in spots.index],
+                "symbol": [styles[str(method)].symbol for method in spots.index],
                 "line": {"width": [2.0 if on_front else 0.0 for on_front in spots[f"front_{cost}"]], "color": GREY},
             },
             hovertemplate="%{customdata}: %{y:.3g} at %{x:.3g}<extra></extra>",
@@ -144,7 +142,7 @@ def _trade(of: Across, costs: list[str], shown: Looks) -> Figure:
             **panel_cell,
         )
 
-        figure.update_xaxes(type="log", title=label(cost_name(of, cost)), **panel_cell)
+        figure.update_xaxes(type="log", title=label(cost_name(result, cost)), **panel_cell)
 
-    figure.update_yaxes(title=label(gain_name(of)), row=1, col=1)
+    figure.update_yaxes(title=label(gain_name(result)), row=1, col=1)
     return figure

@@ -26,7 +26,7 @@ ROPE = 1.0  # largest difference without practical meaning, in points of Δ or o
 SURE = 0.95  # posterior probability of a verdict
 BETTER, SAME, WORSE, OPEN = "better", "equivalent", "worse", "undecided"
 FEWEST_FOR_INTERVAL = 3  # data sets: two make an interval of 12.7 standard errors
-# Cost of `Across.rows` -> the table's column, and the column of the reference's row that divides it.
+# Cost of `MultiDatasetResult.rows` -> the table's column, and the column of the reference's row that divides it.
 COSTS = {
     "parameters": ("parameters", "parameters"),
     "memory": ("peak_memory_mb", "peak_memory_mb"),
@@ -38,7 +38,7 @@ _MOST_SETS = 2000  # sets of methods that are tried, at most, in choosing the on
 
 
 @dataclass(frozen=True, kw_only=True)
-class Across:
+class MultiDatasetResult:
     """The joint result of the tables of several data sets.
 
     `rows` has one row per method, best mean rank first, with these columns:
@@ -68,7 +68,7 @@ class Across:
     notes: tuple[str, ...]
 
 
-def across(tables: Mapping[str, Table], rope: float = ROPE) -> Across | None:
+def compare_datasets(tables: Mapping[str, Table], rope: float = ROPE) -> MultiDatasetResult | None:
     """Compare the methods over several data sets; return None for fewer than two.
 
     Raises `UserError` if `rope`, half the width of the region of practical equivalence in points, is not above 0.
@@ -114,7 +114,7 @@ def across(tables: Mapping[str, Table], rope: float = ROPE) -> Across | None:
         rows[f"front_{cost}"] = front.reindex(methods, fill_value=False)
 
     rows = rows.sort_values(["mean_rank", "wins"], ascending=[True, False], na_position="last", kind="stable")
-    return Across(
+    return MultiDatasetResult(
         datasets=tuple(tables),
         baseline=baseline,
         reference=reference,
@@ -126,7 +126,7 @@ def across(tables: Mapping[str, Table], rope: float = ROPE) -> Across | None:
         critical_difference=difference,
         cliques=tuple(_cliques(means, friedman, difference)),
         rope=rope,
-        notes=tuple(_notes(tables, rows, ranks, gains, reference)),
+        notes=tuple(_missing_notes(tables, rows, ranks, gains, reference)),
     )
 
 
@@ -280,7 +280,7 @@ def _cliques(means: pd.Series[float], friedman: ranking.Friedman, difference: fl
     return ranking.cliques(means, difference) if friedman.rejects else [tuple(map(str, means.index))]
 
 
-def _notes(
+def _missing_notes(
     tables: Mapping[str, Table], rows: pd.DataFrame, ranks: pd.DataFrame, gains: pd.DataFrame, reference: str | None
 ) -> list[str]:
     """Say what is missing, and what would be needed."""

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.report.charts.canvas import new_figure, style
-from mtlscale.report.charts.colors import GREY, Looks, looks
+from mtlscale.report.charts.colors import GREY, LineStyles, line_styles
 from mtlscale.report.formats.number_format import points as in_points
-from mtlscale.report.overall.multi_dataset import Across
+from mtlscale.report.overall.multi_dataset import MultiDatasetResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,37 +25,37 @@ _ROW = 0.23  # inches of a name
 _LEVEL = 0.1  # inches of a bar that joins methods
 
 
-def pictures(of: Across, shown: Looks | None = None) -> list[tuple[str, Figure]]:
+def pictures(result: MultiDatasetResult, styles: LineStyles | None = None) -> list[tuple[str, Figure]]:
     """Return (file name without suffix, figure) of each chart that has data.
 
     Args:
-        of: The comparison across data sets.
-        shown: The looks of the methods in other charts.
+        result: The comparison across data sets.
+        styles: The looks of the methods in other charts.
     """
     charts = []
-    if not np.isnan(of.critical_difference):
-        charts.append(("critical_difference", rank_figure(of)))
-    if of.rows["same"].notna().any():
-        charts.append(("probabilities", probability_figure(of)))
-    if any(drawn_costs(of)):
-        charts.append(("pareto", pareto_figure(of, shown)))
+    if not np.isnan(result.critical_difference):
+        charts.append(("critical_difference", rank_figure(result)))
+    if result.rows["same"].notna().any():
+        charts.append(("probabilities", probability_figure(result)))
+    if any(drawn_costs(result)):
+        charts.append(("pareto", pareto_figure(result, styles)))
     return charts
 
 
-def rank_figure(of: Across) -> Figure:
+def rank_figure(result: MultiDatasetResult) -> Figure:
     """Draw Demšar's critical-difference diagram.
 
     Methods stand at their mean ranks, best at the left, their names at both sides; a bar joins methods that are not
     told apart.
     """
-    means = of.ranks.mean()
+    means = result.ranks.mean()
     shown = means.iloc[:MOST_METHODS]
-    bars = levels([[m for m in clique if m in shown.index] for clique in of.cliques], shown)
+    bars = levels([[m for m in clique if m in shown.index] for clique in result.cliques], shown)
 
     half = -(-len(shown) // 2)
     start = 0.2 + _LEVEL * (1 + max((level for level, _, _ in bars), default=-1))
     depth = start + _ROW * half
-    low, high = 1.0, float(max(shown.max(), 1.0 + of.critical_difference))
+    low, high = 1.0, float(max(shown.max(), 1.0 + result.critical_difference))
 
     with style():
         figure = new_figure(10.0, 1.25 + depth)
@@ -69,9 +69,9 @@ def rank_figure(of: Across) -> Figure:
         for tick in _ticks(high):
             panel.plot([tick, tick], [-0.06, 0], color=INK, linewidth=0.8)
             panel.text(tick, -0.1, f"{tick:g}", ha="center", va="bottom", fontsize=8)
-        panel.plot([low, low + of.critical_difference], [-0.42, -0.42], color=INK, linewidth=1, marker="|")
-        text = f"critical difference {of.critical_difference:.3g}"
-        panel.text(low + of.critical_difference / 2, -0.47, text, ha="center", va="bottom", fontsize=8)
+        panel.plot([low, low + result.critical_difference], [-0.42, -0.42], color=INK, linewidth=1, marker="|")
+        text = f"critical difference {result.critical_difference:.3g}"
+        panel.text(low + result.critical_difference / 2, -0.47, text, ha="center", va="bottom", fontsize=8)
 
         for level, low_end, high_end in bars:
             y, reach = 0.14 + _LEVEL * level, 0.004 * (high - low)
@@ -84,25 +84,25 @@ def rank_figure(of: Across) -> Figure:
             row = index if at_left else len(shown) - 1 - index
             y, edge = start + _ROW * (row + 0.5), low - 0.02 * margin if at_left else high + 0.02 * margin
             panel.plot([mean, mean, edge], [0, y, y], color="#7d8590", linewidth=0.7)
-            name, weight = str(method), "bold" if method == of.reference else "normal"
+            name, weight = str(method), "bold" if method == result.reference else "normal"
             text = f"{name}  {mean:.2f}" if at_left else f"{mean:.2f}  {name}"
             text_x = edge - 0.02 * margin if at_left else edge + 0.02 * margin
             panel.text(text_x, y, text, ha="right" if at_left else "left", va="center", fontsize=8, fontweight=weight)
 
-        panel.set_title(_rank_title(of, len(means) - len(shown)))
+        panel.set_title(_rank_title(result, len(means) - len(shown)))
     return figure
 
 
-def probability_figure(of: Across) -> Figure:
+def probability_figure(result: MultiDatasetResult) -> Figure:
     """Draw each method's probabilities of being worse than the reference, equivalent and better."""
-    probabilities = chances(of)[::-1]
+    probabilities = chances(result)[::-1]
     with style():
         figure = new_figure(8.0, 1.1 + 0.26 * len(probabilities))
         panel = figure.subplots()
 
         start = np.zeros(len(probabilities))
         for name, color in CHANCES.items():
-            label = f"within {in_points(of.rope)}" if name == "same" else name
+            label = f"within {in_points(result.rope)}" if name == "same" else name
             panel.barh(
                 np.arange(len(probabilities)), probabilities[name], left=start, color=color, height=0.8, label=label
             )
@@ -117,44 +117,44 @@ def probability_figure(of: Across) -> Figure:
         panel.set_ylim(-0.6, len(probabilities) - 0.4)
         panel.set_xlim(0, 1)
         panel.grid(visible=False)
-        panel.set_title(f"Probability of being worse or better than {of.reference}")
+        panel.set_title(f"Probability of being worse or better than {result.reference}")
 
         figure.legend(loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 
-def pareto_figure(of: Across, shown: Looks | None = None) -> Figure:
+def pareto_figure(result: MultiDatasetResult, styles: LineStyles | None = None) -> Figure:
     """Draw gain against cost, methods by the numbers of their ranks; the Pareto front is ringed and joined."""
-    costs, points = drawn_costs(of), of.trade.iloc[:MOST_METHODS]
-    shown = shown or looks([str(method) for method in of.rows.index], of.baseline)
+    costs, points = drawn_costs(result), result.trade.iloc[:MOST_METHODS]
+    styles = styles or line_styles([str(method) for method in result.rows.index], result.baseline)
 
     columns = 1 + (len(points) - 1) // 24
     with style():
         figure = new_figure(4.4 * len(costs) + 2.1 * columns, max(4.0, 0.19 * min(len(points), 24)))
         panels = figure.subplots(1, len(costs), squeeze=False, sharey=True)[0]
         for panel, cost in zip(panels, costs, strict=True):
-            _trade_panel(panel, of, points, cost, shown)
+            _trade_panel(panel, result, points, cost, styles)
 
-        panels[0].set_ylabel(gain_name(of))
+        panels[0].set_ylabel(gain_name(result))
         panels[0].set_title("Quality and cost over data sets (ringed, dashed: the Pareto front)")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=8, ncols=columns)
     return figure
 
 
-def _trade_panel(panel: Axes, of: Across, points: pd.DataFrame, cost: str, shown: Looks) -> None:
+def _trade_panel(panel: Axes, result: MultiDatasetResult, points: pd.DataFrame, cost: str, styles: LineStyles) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
     front = points[points[f"front_{cost}"]].sort_values(cost)
     panel.plot(front[cost], front["gain"], color=GREY, linewidth=1.1, linestyle="--", zorder=1)
 
     for index, (method, row) in enumerate(points.iterrows()):
-        special = method in (of.baseline, of.reference)
+        special = method in (result.baseline, result.reference)
         panel.plot(
             row[cost],
             row["gain"],
             "s" if special else _MARKS[index // 15 % len(_MARKS)],
-            color=shown[str(method)].color,
+            color=styles[str(method)].color,
             markersize=8 if special else 6,
             markeredgecolor=INK if row[f"front_{cost}"] else "none",
             label=f"{index + 1}  {method}",
@@ -170,7 +170,7 @@ def _trade_panel(panel: Axes, of: Across, points: pd.DataFrame, cost: str, shown
         panel.xaxis.set_minor_formatter(NullFormatter())
 
     panel.margins(x=0.08)
-    panel.set_xlabel(cost_name(of, cost))
+    panel.set_xlabel(cost_name(result, cost))
 
 
 def levels(cliques: list[list[str]], means: pd.Series[float]) -> list[tuple[int, float, float]]:
@@ -192,33 +192,33 @@ def levels(cliques: list[list[str]], means: pd.Series[float]) -> list[tuple[int,
     return bars
 
 
-def chances(of: Across) -> pd.DataFrame:
+def chances(result: MultiDatasetResult) -> pd.DataFrame:
     """Return `worse`, `same` and `better` of the methods that have them, likeliest better first."""
-    probabilities = of.rows[list(CHANCES)].dropna()
+    probabilities = result.rows[list(CHANCES)].dropna()
     order = (probabilities["better"] - probabilities["worse"]).sort_values(ascending=False, kind="stable").index
     return probabilities.loc[order].iloc[:MOST_METHODS]
 
 
-def drawn_costs(of: Across) -> list[str]:
+def drawn_costs(result: MultiDatasetResult) -> list[str]:
     """Return the costs that differ between methods with a gain."""
-    return [cost for cost in COSTS if of.trade.dropna(subset=["gain", cost])[cost].nunique() > 1]
+    return [cost for cost in COSTS if result.trade.dropna(subset=["gain", cost])[cost].nunique() > 1]
 
 
-def gain_name(of: Across) -> str:
+def gain_name(result: MultiDatasetResult) -> str:
     """Return the axis title of gains."""
-    if of.trade["gain"].equals(-of.ranks.mean().reindex(of.trade.index)):
+    if result.trade["gain"].equals(-result.ranks.mean().reindex(result.trade.index)):
         return "mean rank, negative"
-    return {"delta_i": f"Δ over {of.baseline}, %", "average": f"points over {of.reference}"}[of.quality]
+    return {"delta_i": f"Δ over {result.baseline}, %", "average": f"points over {result.reference}"}[result.quality]
 
 
-def cost_name(of: Across, cost: str) -> str:
+def cost_name(result: MultiDatasetResult, cost: str) -> str:
     """Return the axis title of a cost."""
     cost_text = {"total": "seconds of all phases", "parameters": "parameters"}[cost]
-    return f"{cost_text}, {of.reference} = 1" if of.reference in of.trade.index else cost_text
+    return f"{cost_text}, {result.reference} = 1" if result.reference in result.trade.index else cost_text
 
 
-def _rank_title(of: Across, hidden: int) -> str:
-    test = of.friedman
+def _rank_title(result: MultiDatasetResult, hidden: int) -> str:
+    test = result.friedman
     verdict = "joined: not told apart" if test.rejects else "they differ no more than by chance"
     hidden_note = f"; {hidden} methods with worse ranks left out" if hidden else ""
     return f"Mean ranks over {test.datasets} data sets, 1 is best ({verdict}, Friedman p = {test.p:.2g}{hidden_note})"

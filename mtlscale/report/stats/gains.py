@@ -11,12 +11,12 @@ from mtlscale.metrics import relative_gain
 from mtlscale.report.tables.table import Table
 
 
-def of_same_seed(values: pd.DataFrame, seeds: pd.Series[int], chosen: pd.Series[bool]) -> pd.DataFrame:
+def of_same_seed(values: pd.DataFrame, seeds: pd.Series[int], mask: pd.Series[bool]) -> pd.DataFrame:
     """Return for each run the values of the chosen method's run of the same seed.
 
     Where it has none, its mean over seeds stands for it.
     """
-    of_seed = values[chosen].set_index(seeds[chosen])
+    of_seed = values[mask].set_index(seeds[mask])
     return of_seed.reindex(seeds).fillna(of_seed.mean()).set_axis(values.index)
 
 

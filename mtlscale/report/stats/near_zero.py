@@ -14,9 +14,9 @@ from mtlscale.config import UserError
 from mtlscale.metrics import metric_info
 from mtlscale.report.formats.number_format import names
 
-SHARE = 0.05  # of the metric's scale: a row that has that scale differs from the baseline by 1,900 %
+NEAR_ZERO_FRACTION = 0.05  # of the metric's scale: a row that has that scale differs from the baseline by 1,900 %
 SMALL = 0.02  # of an untrained model's value of a metric of labels, about 1 or 100 %, where no constant row shows it
-_SHOWN = 3  # tasks in a note
+_MAX_LISTED = 3  # tasks in a note
 
 Entry = tuple[str, str]  # task, metric
 
@@ -45,7 +45,7 @@ def near_zero(
         elif constant is not None:
             scale = abs(float(means[entry][constant]))
 
-        bound = SMALL * _size(metric) if math.isnan(scale) else SHARE * scale
+        bound = SMALL * _size(metric) if math.isnan(scale) else NEAR_ZERO_FRACTION * scale
         if 0 < value < bound:  # 0 itself has no Δ: another note says so
             near_entries.append(entry)
 
@@ -60,7 +60,9 @@ def order_without(near: Collection[Entry], main: Mapping[str, str], scores: pd.D
     return next((name for name in candidates if scores[name].notna().any()), "mean_rank")
 
 
-def notes(near: Sequence[Entry], means: pd.DataFrame, baseline: str, constant: str | None, order: str) -> Iterator[str]:
+def near_zero_notes(
+    near: Sequence[Entry], means: pd.DataFrame, baseline: str, constant: str | None, order: str
+) -> Iterator[str]:
     """Yield the notes on metrics near 0: the tasks that have each, and the column that rows are compared by instead."""
     for metric in dict.fromkeys(metric for _, metric in near):
         entries = [entry for entry in near if entry[1] == metric]
@@ -71,7 +73,7 @@ def notes(near: Sequence[Entry], means: pd.DataFrame, baseline: str, constant: s
         if constant is not None and not math.isnan(floor := float(means[smallest_entry][constant])):
             values += f"; {constant}: {floor:.2g}"
         task_note = f" in {smallest_entry[0]}" if len(entries) > 1 else ""
-        tasks = names([task for task, _ in entries], _SHOWN)
+        tasks = names([task for task, _ in entries], _MAX_LISTED)
         yield f"Δ rests on {metric} of {tasks}, whose baseline is near 0 ({values}{task_note})"
 
     if not near:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from mtlscale.report.formats.layout import Column
+from mtlscale.report.formats.layout import LeaderboardColumn
 from mtlscale.report.formats.number_format import EMPTY, SCORE_NAMES, counted, decimals, signed
 from mtlscale.report.stats.statistics import BETTER, FEWEST_SEEDS, LEVEL, WORSE, holm, judged, t_test
 from mtlscale.report.tables.table import Table
@@ -25,7 +25,7 @@ class Pairwise:
 
     dataset: str
     order: str  # the column compared
-    what: str  # in words
+    description: str  # in words
     methods: tuple[str, ...]
     pairs: pd.DataFrame
     notes: tuple[str, ...]
@@ -35,7 +35,7 @@ class Pairwise:
         wide = self.pairs.pivot(index="method", columns="other", values=column)
         return wide.reindex(index=list(self.methods), columns=list(self.methods))
 
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[LeaderboardColumn]:
         """Return one column for each method to compare with: the difference, with ▲ or ▼ where it is real."""
         differences, verdicts = self.matrix("difference"), self.matrix("verdict")
         digits = 2 if self.order != "average" else decimals(self.pairs["difference"], figures=3)
@@ -47,9 +47,8 @@ class Pairwise:
                 for value, verdict in zip(values, method_verdicts, strict=True)
             ]
 
-            help = (
-                f"difference of {self.what} to {rival}; ▲ better, ▼ worse by paired t-tests, corrected over all pairs"
-            )
+            test_text = "paired t-tests, corrected over all pairs"
+            help = f"difference of {self.description} to {rival}; ▲ better, ▼ worse by {test_text}"
 
             gains, losses = (
                 frozenset(row for row, verdict in enumerate(method_verdicts) if verdict == sought)
@@ -57,7 +56,7 @@ class Pairwise:
             )
 
             difference_columns.append(
-                Column(
+                LeaderboardColumn(
                     block="quality",
                     header=f"− {rival}",
                     help=help,
@@ -112,14 +111,14 @@ def pairwise(table: Table) -> Pairwise:
     return Pairwise(
         dataset=table.dataset,
         order=table.order,
-        what=SCORE_NAMES[table.order],
+        description=SCORE_NAMES[table.order],
         methods=tuple(methods),
         pairs=pairs,
-        notes=tuple(_notes(table, pairs)),
+        notes=tuple(_test_notes(table, pairs)),
     )
 
 
-def _notes(table: Table, pairs: pd.DataFrame) -> list[str]:
+def _test_notes(table: Table, pairs: pd.DataFrame) -> list[str]:
     if table.order == "mean_rank":
         return ["no tests: a mean rank is no number of one seed"]
     tests = int(pairs["p"].notna().sum()) // 2

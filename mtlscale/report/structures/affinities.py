@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 TRACE = "affinity"
-_WHAT = "row: whose gradient is stepped along; column: whose loss falls (blue) or rises (red)"
+_EXPLANATION = "row: whose gradient is stepped along; column: whose loss falls (blue) or rises (red)"
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def affinity_figure(affinity: Affinity) -> Drawing:
         panel.tick_params(length=0)
         unit = f"; numbers × 1e{_numbers(panel, affinity)}" if count <= MOST_LINES else ""
         panel.set_title(f"affinity, {affinity.title}")
-        figure.supxlabel(f"{_WHAT}{unit}", fontsize=7.5, color="#6b7280", wrap=True)
+        figure.supxlabel(f"{_EXPLANATION}{unit}", fontsize=7.5, color="#6b7280", wrap=True)
 
     return figure
 

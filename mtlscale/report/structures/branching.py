@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 MOST_TASKS = 40  # tasks that get a panel
-_ACROSS = ((3, 3), (9, 3), (20, 5), (MOST_TASKS, 8))  # (tasks at most, panels in a row)
+_COLUMNS_BY_COUNT = ((3, 3), (9, 3), (20, 5), (MOST_TASKS, 8))  # (tasks at most, panels in a row)
 
 
 def branch_curves(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -37,7 +37,7 @@ def branching_figure(frame: pd.DataFrame, title: str) -> Drawing:
 
     curves = branch_curves(frame)
     shown, hidden = list(curves)[:MOST_TASKS], len(curves) - MOST_TASKS
-    across = _across(len(shown))
+    across = _column_count(len(shown))
     down = -(-len(shown) // across)
     shades = point_colors(max(int(values.columns.max()) for values in curves.values()))
 
@@ -51,7 +51,9 @@ def branching_figure(frame: pd.DataFrame, title: str) -> Drawing:
             for point, values in curves[task].items():
                 dot = "o" if len(values) == 1 else None
                 panel.plot(values.index, values, color=shades[int(str(point)) - 1], label=f"{point}", marker=dot)
-            panel.set_title(f"{shortened(task, 18 if across <= 5 else 14)} → {_chosen(curves[task])}", fontsize=8.5)
+            panel.set_title(
+                f"{shortened(task, 18 if across <= 5 else 14)} → {_likeliest_branch(curves[task])}", fontsize=8.5
+            )
             panel.set_ylim(-0.02, 1.02)
             panel.tick_params(labelbottom=True, labelsize=7)
             panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -71,8 +73,8 @@ def branching_figure(frame: pd.DataFrame, title: str) -> Drawing:
 def branching_plot(frame: pd.DataFrame) -> Figure:
     """Draw the same as a plotly figure for the page."""
     curves = dict(list(branch_curves(frame).items())[:MOST_TASKS])
-    across = min(5, _across(len(curves)))
-    titles = [f"{shortened(task, 20)} → {_chosen(values)}" for task, values in curves.items()]
+    across = min(5, _column_count(len(curves)))
+    titles = [f"{shortened(task, 20)} → {_likeliest_branch(values)}" for task, values in curves.items()]
     figure = panel_grid(titles, across=across, height=190)
     shades = point_colors(max(int(values.columns.max()) for values in curves.values()))
 
@@ -105,11 +107,11 @@ def point_colors(count: int) -> list[str]:
     return [to_hex(colormaps["plasma"](0.88 * position / max(1, count - 1))) for position in range(count)]
 
 
-def _chosen(values: pd.DataFrame) -> int:
+def _likeliest_branch(values: pd.DataFrame) -> int:
     """Return the likeliest branch point after the last epoch."""
     return int(str(values.iloc[-1].idxmax()))
 
 
-def _across(count: int) -> int:
-    wide: Sequence[int] = [across for most, across in _ACROSS if count <= most]
+def _column_count(count: int) -> int:
+    wide: Sequence[int] = [across for most, across in _COLUMNS_BY_COUNT if count <= most]
     return max(1, min(count, wide[0] if wide else 8))

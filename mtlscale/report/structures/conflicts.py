@@ -69,7 +69,7 @@ def conflict_figure(ratios: pd.DataFrame) -> Drawing:
         panel = figure.subplots()
 
         for position, (name, color) in enumerate(shades.items()):
-            mean, last_epoch = (_of(ratios, name, when) for when in ("mean", "last"))
+            mean, last_epoch = (_ratios_by_module(ratios, name, when) for when in ("mean", "last"))
             heights = mean["mean"]
             centers = np.array([modules.index(int(module)) for module in mean.index]) + (position + 0.5) * width - 0.42
             panel.bar(centers, heights, 0.9 * width, color=color, label=name)
@@ -91,7 +91,7 @@ def conflict_plot(ratios: pd.DataFrame) -> Figure:
     """Draw the same as a plotly figure for the page."""
     figure = new_plot(330)
     for name, color in _shades(ratios).items():
-        mean, last_epoch = (_of(ratios, name, when) for when in ("mean", "last"))
+        mean, last_epoch = (_ratios_by_module(ratios, name, when) for when in ("mean", "last"))
         figure.add_bar(
             x=[int(module) for module in mean.index],
             y=mean["mean"].tolist(),
@@ -116,14 +116,14 @@ def _modules(ratios: pd.DataFrame) -> list[int]:
     return sorted(int(module) for module in ratios["module"].unique() if module)
 
 
-def _of(ratios: pd.DataFrame, name: str, when: str) -> pd.DataFrame:
+def _ratios_by_module(ratios: pd.DataFrame, name: str, when: str) -> pd.DataFrame:
     """Return the rows of a name and `when` by module, without the mean of all."""
     selected = (ratios["name"] == name) & (ratios["when"] == when) & (ratios["module"] > 0)
     return ratios[selected].set_index("module")
 
 
-def _text(found: pd.DataFrame, module: int) -> str:
-    if module not in found.index:
+def _text(conflicts: pd.DataFrame, module: int) -> str:
+    if module not in conflicts.index:
         return "–"
-    mean, width = found.loc[module, ["mean", "ci"]].to_numpy(dtype=float)
+    mean, width = conflicts.loc[module, ["mean", "ci"]].to_numpy(dtype=float)
     return f"{mean:.2f}" if np.isnan(width) else f"{mean:.2f} ± {width:.2f}"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 # Trace -> its title, and its neutral value, if any: as likely as not, or a weight like the others'.
-KNOWN: dict[str, tuple[str, float | None]] = {
+GATE_KINDS: dict[str, tuple[str, float | None]] = {
     "gates": ("gate α", None),
     "task_weights": ("learned task weight", 1.0),
     "sharing": ("probability of sharing", 0.5),
@@ -28,7 +28,7 @@ KNOWN: dict[str, tuple[str, float | None]] = {
 def gate_figure(frame: pd.DataFrame, trace: str) -> Drawing:
     """Draw a row per method: bars of the last values with seeds as points, beside them the mean over seeds by epoch."""
     methods = by_method(frame)
-    trace_title, neutral = KNOWN[trace]
+    trace_title, neutral = GATE_KINDS[trace]
     most = max(rows["task"].nunique() for rows in methods.values())
 
     with style():

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from mtlscale.config import extensions
 from mtlscale.records import RunRecord
-from mtlscale.report.charts.colors import Looks
+from mtlscale.report.charts.colors import LineStyles
 from mtlscale.report.charts.front import front_figure, front_of, front_plot
 from mtlscale.report.charts.parameter_counts import parameter_figure, parameter_plot, sized
 from mtlscale.report.stats.traces import MOST_METHODS, by_method, trace_values, users
 from mtlscale.report.structures.affinities import affinities, affinity_figure, affinity_plot
 from mtlscale.report.structures.branching import branching_figure, branching_plot
 from mtlscale.report.structures.conflicts import conflict_figure, conflict_plot, conflict_ratios
-from mtlscale.report.structures.gates import KNOWN, gate_figure, gate_plot
+from mtlscale.report.structures.gates import GATE_KINDS, gate_figure, gate_plot
 from mtlscale.report.structures.trees import learned, tree_figure, tree_plot
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mtlscale.report.tables.table import Table
 
 
-def searched_pictures(table: Table, records: Sequence[RunRecord], shown: Looks) -> Iterator[tuple[str, Drawing]]:
+def searched_pictures(table: Table, records: Sequence[RunRecord], styles: LineStyles) -> Iterator[tuple[str, Drawing]]:
     """Yield (file name without suffix, figure) of every chart of one data set."""
     titles, files = _titles(records), _files(records)
 
@@ -36,7 +36,7 @@ def searched_pictures(table: Table, records: Sequence[RunRecord], shown: Looks) 
 
     for affinity in affinities(records):
         yield f"affinity_{files[affinity.method]}", affinity_figure(affinity)
-    for trace in KNOWN:
+    for trace in GATE_KINDS:
         if len(values := trace_values(records, trace)):
             yield trace, gate_figure(values, trace)
     if len(ratios := conflict_ratios(trace_values(records, "conflict_ratio"))):
@@ -46,23 +46,25 @@ def searched_pictures(table: Table, records: Sequence[RunRecord], shown: Looks) 
         yield from more_figures(records, titles, files)
 
     if (front := front_of(table)) is not None:
-        yield "front", front_figure(table, front, shown)
+        yield "front", front_figure(table, front, styles)
     if len(sized(table)):
-        yield "parameters", parameter_figure(table, shown)
+        yield "parameters", parameter_figure(table, styles)
 
 
-def searched_figures(table: Table, records: Sequence[RunRecord], shown: Looks) -> Iterator[tuple[str, str, Figure]]:
+def searched_figures(
+    table: Table, records: Sequence[RunRecord], styles: LineStyles
+) -> Iterator[tuple[str, str, Figure]]:
     """Yield (title, explanation, figure) of the same charts for the page."""
     if len(sized(table)):
         explanation = f"Δ over {table.baseline} against the size of the network; dashed: the Pareto front."
-        yield "Quality and parameters", explanation, parameter_plot(table, shown)
+        yield "Quality and parameters", explanation, parameter_plot(table, styles)
 
     if (front := front_of(table)) is not None:
         explanation = (
             "Means over seeds; ringed: no other method is as good in all of these and better in one. Runs cover "
-            f"{front.whole:.1f} % of the hypervolume between the best and the worst values together."
+            f"{front.total_volume:.1f} % of the hypervolume between the best and the worst values together."
         )
-        yield "Pareto front", explanation, front_plot(table, front, shown)
+        yield "Pareto front", explanation, front_plot(table, front, styles)
 
     titles = _titles(records)
     for more_plots in extensions("structure_plots"):
@@ -83,7 +85,7 @@ def searched_figures(table: Table, records: Sequence[RunRecord], shown: Looks) -
         explanation = "Row: whose gradient is stepped along; column: whose loss falls (blue) or rises (red) by it."
         yield f"Affinity, {affinity.title}", explanation, affinity_plot(affinity)
 
-    for trace, (name, _) in KNOWN.items():
+    for trace, (name, _) in GATE_KINDS.items():
         if len(values := trace_values(records, trace)):
             explanation = "Last values: mean over seeds as bars, seeds as dots; and by epoch."
             yield name[0].upper() + name[1:], explanation, gate_plot(values, trace)

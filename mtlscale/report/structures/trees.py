@@ -176,20 +176,20 @@ def tree_figure(trees: Sequence[Learned]) -> Drawing:
     return figure
 
 
-def tree_plot(one: Learned) -> Figure:
+def tree_plot(tree: Learned) -> Figure:
     """Draw one tree for the page; a node shows its tasks under the mouse."""
-    layout = tree_layout(one.tree, one.tasks)
+    layout = tree_layout(tree.tree, tree.tasks)
     figure = new_plot(90 + int(19 * layout.height))
 
     lines: list[list[Any]] = [[], []]
     for start, end in layout.edges:
         for axis, values in zip(
-            lines, zip(*(_place(layout.nodes[node]) for node in (start, end)), strict=True), strict=True
+            lines, zip(*(_position(layout.nodes[node]) for node in (start, end)), strict=True), strict=True
         ):
             axis += [*values, None]
     figure.add_scatter(x=lines[0], y=lines[1], mode="lines", line={"color": GREY, "width": 1.5}, hoverinfo="skip")
 
-    positions = [_place(node) for node in layout.nodes]
+    positions = [_position(node) for node in layout.nodes]
     figure.add_scatter(
         x=[x for x, _ in positions],
         y=[y for _, y in positions],
@@ -197,7 +197,7 @@ def tree_plot(one: Learned) -> Figure:
         text=[str(len(node.tasks)) for node in layout.nodes],
         textfont={"color": "white", "size": 10},
         marker={"size": 19, "color": _shades(layout)},
-        customdata=["<br>".join(label(line) for line in leaf_lines(_names(one, node))) for node in layout.nodes],
+        customdata=["<br>".join(label(line) for line in leaf_lines(_names(tree, node))) for node in layout.nodes],
         hovertemplate="%{customdata}<extra></extra>",
     )
 
@@ -205,47 +205,47 @@ def tree_plot(one: Learned) -> Figure:
         figure.add_annotation(
             x=node.stage + 0.15,
             y=-node.y,
-            text="<br>".join(label(line) for line in leaf_lines(_names(one, node))),
+            text="<br>".join(label(line) for line in leaf_lines(_names(tree, node))),
             showarrow=False,
             xanchor="left",
             align="left",
         )
 
     ticks = list(range(layout.stages + 1))
-    names = [_stage_name(one, stage).replace("\n", "<br>") for stage in ticks]
+    names = [_stage_name(tree, stage).replace("\n", "<br>") for stage in ticks]
     figure.update_xaxes(tickvals=ticks, ticktext=names, range=[-0.3, layout.stages + 2.4], showgrid=False, side="top")
     figure.update_yaxes(visible=False, range=[-layout.height - 0.3, 0.3])
     figure.update_layout(margin={"t": 46, "b": 8})
-    figure.update_layout(meta={"words": _told(one)})
+    figure.update_layout(meta={"words": _describe_tree(tree)})
 
     return figure
 
 
-def _told(one: Learned) -> str:
+def _describe_tree(tree: Learned) -> str:
     """Describe the tree in words: how it widens, and which tasks are together in the end."""
-    last = one.tree[-1]
+    last = tree.tree[-1]
     groups = [
-        [task for task, leaf in zip(one.tasks, last, strict=True) if leaf == node] for node in dict.fromkeys(last)
+        [task for task, leaf in zip(tree.tasks, last, strict=True) if leaf == node] for node in dict.fromkeys(last)
     ]
-    widths = ", ".join(str(len(set(stage))) for stage in one.tree)
+    widths = ", ".join(str(len(set(stage))) for stage in tree.tree)
     return f"Modules of each stage: {widths}. At the end {' | '.join(', '.join(group) for group in groups)}."
 
 
-def _draw(panel: Axes, one: Learned, layout: TreeLayout) -> None:
+def _draw(panel: Axes, tree: Learned, layout: TreeLayout) -> None:
     for start, end in layout.edges:
-        (x0, y0), (x1, y1) = (_place(layout.nodes[node]) for node in (start, end))
+        (x0, y0), (x1, y1) = (_position(layout.nodes[node]) for node in (start, end))
         panel.plot([x0, x1], [y0, y1], color="#9aa0a8", linewidth=1.2, zorder=1)
 
     for node, shade in zip(layout.nodes, _shades(layout), strict=True):
-        x, y = _place(node)
+        x, y = _position(node)
         panel.scatter([x], [y], s=150, color=shade, zorder=2, linewidths=0)
         inner = {"ha": "center", "va": "center", "color": "white", "fontsize": 7}
         panel.text(x, y, str(len(node.tasks)), zorder=3, **inner)  # type: ignore[arg-type]
         if node.stage == layout.stages:
-            panel.text(x + 0.17, y, "\n".join(leaf_lines(_names(one, node))), va="center", fontsize=8)
+            panel.text(x + 0.17, y, "\n".join(leaf_lines(_names(tree, node))), va="center", fontsize=8)
 
     stages = list(range(layout.stages + 1))
-    panel.set_xticks(stages, [_stage_name(one, stage) for stage in stages], fontsize=7.5)
+    panel.set_xticks(stages, [_stage_name(tree, stage) for stage in stages], fontsize=7.5)
     panel.xaxis.tick_top()
     panel.set_yticks([])
     panel.tick_params(length=0)
@@ -254,21 +254,21 @@ def _draw(panel: Axes, one: Learned, layout: TreeLayout) -> None:
         side.set_visible(False)
 
     panel.set_ylim(-layout.height - 0.1, 0.6)
-    panel.set_title(one.title, fontweight="bold")
+    panel.set_title(tree.title, fontweight="bold")
 
 
-def _place(node: Node) -> tuple[float, float]:
+def _position(node: Node) -> tuple[float, float]:
     return float(node.stage), -node.y
 
 
-def _names(one: Learned, node: Node) -> list[str]:
-    return [one.tasks[task] for task in node.tasks]
+def _names(tree: Learned, node: Node) -> list[str]:
+    return [tree.tasks[task] for task in node.tasks]
 
 
-def _stage_name(one: Learned, stage: int) -> str:
+def _stage_name(tree: Learned, stage: int) -> str:
     if stage == 0:
         return "input"
-    size = f"\n{count_text(one.sizes[stage - 1])}" if len(one.sizes) >= stage else ""
+    size = f"\n{count_text(tree.sizes[stage - 1])}" if len(tree.sizes) >= stage else ""
     return f"stage {stage}{size}"
 
 

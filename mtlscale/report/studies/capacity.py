@@ -11,7 +11,7 @@ import pandas as pd
 
 from mtlscale.records import RunRecord
 from mtlscale.report.charts.canvas import new_figure, style
-from mtlscale.report.charts.colors import Looks, looks
+from mtlscale.report.charts.colors import LineStyles, line_styles
 from mtlscale.report.charts.plotly_canvas import interval, label, new_plot, numbers, with_legend
 from mtlscale.report.formats.layout import signed
 from mtlscale.report.stats.frames import by_dataset
@@ -81,140 +81,154 @@ def _size(value: Any) -> int | None:
     return number if isinstance(number, int) and not isinstance(number, bool) else None
 
 
-def best_size(of: Capacity, method: str, task: str = ALL) -> int:
+def best_size(capacity: Capacity, method: str, task: str = ALL) -> int:
     """Return the size with the best mean over seeds on validation; of equal ones the smallest."""
-    rows = of.frame[(of.frame["method"] == method) & (of.frame["task"] == task)]
-    return _best(rows.groupby("size")["val"].mean() * (1.0 if of.higher else -1.0))
+    rows = capacity.frame[(capacity.frame["method"] == method) & (capacity.frame["task"] == task)]
+    return _best(rows.groupby("size")["val"].mean() * (1.0 if capacity.higher else -1.0))
 
 
 def _best(by_size: pd.Series[float]) -> int:
     return int(by_size.index.to_numpy()[by_size.to_numpy().argmax()])
 
 
-def at(of: Capacity, method: str, size: int, task: str = ALL) -> float:
+def at(capacity: Capacity, method: str, size: int, task: str = ALL) -> float:
     """Return the mean over seeds on test."""
-    rows = of.frame[(of.frame["method"] == method) & (of.frame["size"] == size) & (of.frame["task"] == task)]
+    rows = capacity.frame[
+        (capacity.frame["method"] == method) & (capacity.frame["size"] == size) & (capacity.frame["task"] == task)
+    ]
     return float(rows["test"].mean())
 
 
-def methods(of: Capacity) -> list[str]:
+def methods(capacity: Capacity) -> list[str]:
     """Return the methods in order of first appearance."""
-    return [str(method) for method in dict.fromkeys(of.frame["method"])]
+    return [str(method) for method in dict.fromkeys(capacity.frame["method"])]
 
 
-def capacity_rows(of: Capacity) -> Iterator[tuple[str, ...]]:
+def capacity_rows(capacity: Capacity) -> Iterator[tuple[str, ...]]:
     """Yield a row per task and one of all: each method's chosen size, and its score on test with that size.
 
     The baseline's sizes are the tasks' own, and the last row has their sum; the other methods have one for all tasks.
     """
     best_sizes = {
-        method: {task: best_size(of, method, task if method == of.baseline else ALL) for task in of.tasks}
-        for method in methods(of)
+        method: {
+            task: best_size(capacity, method, task if method == capacity.baseline else ALL) for task in capacity.tasks
+        }
+        for method in methods(capacity)
     }
 
-    for task in of.tasks:
+    for task in capacity.tasks:
         yield (
             task,
             *(
                 text
-                for method in methods(of)
-                for text in (str(best_sizes[method][task]), f"{at(of, method, best_sizes[method][task], task):.2f}")
+                for method in methods(capacity)
+                for text in (
+                    str(best_sizes[method][task]),
+                    f"{at(capacity, method, best_sizes[method][task], task):.2f}",
+                )
             ),
         )
 
     total_row = ["all"]
-    for method in methods(of):
+    for method in methods(capacity):
         sizes = best_sizes[method]
-        total = sum(sizes.values()) if method == of.baseline else sizes[of.tasks[0]]
-        total_row += [str(total), f"{np.mean([at(of, method, sizes[task], task) for task in of.tasks]):.2f}"]
+        total = sum(sizes.values()) if method == capacity.baseline else sizes[capacity.tasks[0]]
+        total_row += [
+            str(total),
+            f"{np.mean([at(capacity, method, sizes[task], task) for task in capacity.tasks]):.2f}",
+        ]
 
     yield tuple(total_row)
 
 
-def gains(of: Capacity, method: str) -> pd.Series[float]:
+def gains(capacity: Capacity, method: str) -> pd.Series[float]:
     """Return, by size, how much better the method is than the baseline of the same size.
 
     It is the mean over seeds on validation.
     """
-    rows = of.frame[of.frame["task"] == ALL].pivot_table(index=["size", "seed"], columns="method", values="val")
-    difference = (rows[method] - rows[of.baseline]).dropna()
-    return (difference if of.higher else -difference).groupby("size").mean()
+    rows = capacity.frame[capacity.frame["task"] == ALL].pivot_table(
+        index=["size", "seed"], columns="method", values="val"
+    )
+    difference = (rows[method] - rows[capacity.baseline]).dropna()
+    return (difference if capacity.higher else -difference).groupby("size").mean()
 
 
-def sentence(of: Capacity, method: str) -> str:
+def sentence(capacity: Capacity, method: str) -> str:
     """Describe the result of one method that has one size for all tasks."""
-    total = sum(best_size(of, of.baseline, task) for task in of.tasks)
-    best, gain = best_size(of, method), gains(of, method)
+    total = sum(best_size(capacity, capacity.baseline, task) for task in capacity.tasks)
+    best, gain = best_size(capacity, method), gains(capacity, method)
 
     text = (
-        f"{method} is best with {of.knob} {best} for all tasks ({at(of, method, best):.2f} on test); the best sizes of "
-        f"{of.baseline}, one for each task, add up to {total}"
+        f"{method} is best with {capacity.knob} {best} for all tasks ({at(capacity, method, best):.2f} on test); the "
+        f"best sizes of {capacity.baseline}, one for each task, add up to {total}"
     )
 
     if len(gain):
         most = f"{_best(gain)} ({signed(float(gain.max()), '+.2f')} on validation)"
-        text += f"; its gain over {of.baseline} of the same size is largest with {most}"
+        text += f"; its gain over {capacity.baseline} of the same size is largest with {most}"
     return f"{text}."
 
 
-def curves(of: Capacity) -> pd.DataFrame:
+def curves(capacity: Capacity) -> pd.DataFrame:
     """Return, by method and size, `mean` and `ci` of the tasks' mean on test.
 
     `mean` is over seeds, and `ci` half its 95 % interval.
     """
-    grouped = of.frame[of.frame["task"] == ALL].groupby(["method", "size"], sort=False)["test"]
+    grouped = capacity.frame[capacity.frame["task"] == ALL].groupby(["method", "size"], sort=False)["test"]
     summary = grouped.agg(["mean", "std", "count"]).reset_index().sort_values("size", kind="stable")
     return summary.assign(ci=half_width(summary["std"], summary["count"]))
 
 
-def capacity_figure(of: Capacity, shown: Looks | None = None) -> Drawing:
+def capacity_figure(capacity: Capacity, styles: LineStyles | None = None) -> Drawing:
     """Draw a line per method over the sizes; ringed: the size that validation chooses for all tasks."""
-    shown, summary = shown or looks(methods(of), of.baseline), curves(of)
+    styles, summary = styles or line_styles(methods(capacity), capacity.baseline), curves(capacity)
 
     with style():
         figure = new_figure(7.0, 3.8)
         panel = figure.subplots()
         panel.set_xscale("log")
 
-        for method in methods(of):
+        for method in methods(capacity):
             rows = summary[summary["method"] == method]
-            look = shown[method]
+            look = styles[method]
             panel.errorbar(
                 rows["size"], rows["mean"], yerr=rows["ci"].fillna(0.0), color=look.color, marker=look.marker,
                 linestyle=look.line, markersize=4, linewidth=1.3, capsize=2.5, elinewidth=0.8, label=method,
             )  # fmt: skip
-            best = best_size(of, method)
-            panel.scatter([best], [at(of, method, best)], s=90, facecolors="none", edgecolors=look.color, zorder=4)
+            best = best_size(capacity, method)
+            panel.scatter(
+                [best], [at(capacity, method, best)], s=90, facecolors="none", edgecolors=look.color, zorder=4
+            )
 
         sizes = sorted(set(summary["size"]))
         panel.set_xticks(sizes, [str(size) for size in sizes])
         panel.minorticks_off()
-        panel.set_xlabel(of.knob)
-        panel.set_title(f"test {of.metric}, mean over tasks, by size (ringed: chosen on validation)")
+        panel.set_xlabel(capacity.knob)
+        panel.set_title(f"test {capacity.metric}, mean over tasks, by size (ringed: chosen on validation)")
         figure.legend(loc="outside right upper", frameon=False)
 
     return figure
 
 
-def capacity_plot(of: Capacity, shown: Looks | None = None) -> Figure:
+def capacity_plot(capacity: Capacity, styles: LineStyles | None = None) -> Figure:
     """Draw the same as a plotly figure for the page."""
-    shown, summary = shown or looks(methods(of), of.baseline), curves(of)
+    styles, summary = styles or line_styles(methods(capacity), capacity.baseline), curves(capacity)
 
     figure = new_plot(320)
-    for method in methods(of):
+    for method in methods(capacity):
         rows = summary[summary["method"] == method]
         figure.add_scatter(
             x=rows["size"].tolist(),
             y=numbers(rows["mean"]),
             error_y=interval(rows["ci"]),
             mode="lines+markers",
-            line={"color": shown[method].color, "width": 2, "dash": shown[method].dash},
-            marker={"symbol": shown[method].symbol},
+            line={"color": styles[method].color, "width": 2, "dash": styles[method].dash},
+            marker={"symbol": styles[method].symbol},
             name=label(method),
             showlegend=True,
             hovertemplate="%{y:.4g}",
         )
 
-    figure.update_xaxes(title=label(of.knob), type="log")
-    figure.update_yaxes(title=label(of.metric))
+    figure.update_xaxes(title=label(capacity.knob), type="log")
+    figure.update_yaxes(title=label(capacity.metric))
     return with_legend(figure)

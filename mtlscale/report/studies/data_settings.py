@@ -12,11 +12,11 @@ import pandas as pd
 
 from mtlscale.records import RunRecord
 from mtlscale.report.charts.canvas import MOST_LINES, new_figure, style
-from mtlscale.report.charts.colors import GREY, Look, Looks, looks
+from mtlscale.report.charts.colors import GREY, LineStyle, LineStyles, line_styles
 from mtlscale.report.charts.plotly_canvas import lines_with_intervals
 from mtlscale.report.stats.frames import by_dataset, newest
-from mtlscale.report.studies.learning import SHARE
-from mtlscale.report.tables.method_tables import Facts
+from mtlscale.report.studies.learning import FRACTION_KEY
+from mtlscale.report.tables.method_tables import MethodTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FEWEST = 3  # values that make a course
 _DRAWS = ("name", "seed", "split", "task_metrics")  # options in which otherwise equal data sets may differ
-_APART = 10.0  # largest over smallest value from which the axis is logarithmic
+_LOG_AXIS_RATIO = 10.0  # largest over smallest value from which the axis is logarithmic
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Course:
     @property
     def logarithmic(self) -> bool:
         values = np.concatenate([rows["x"] for lines in self.panels.values() for rows in lines.values()])
-        return bool(values.min() > 0 and values.max() / values.min() >= _APART)
+        return bool(values.min() > 0 and values.max() / values.min() >= _LOG_AXIS_RATIO)
 
 
 def courses(records: Sequence[RunRecord], tables: Mapping[str, Table]) -> Iterator[Course]:
@@ -64,7 +64,7 @@ def courses(records: Sequence[RunRecord], tables: Mapping[str, Table]) -> Iterat
     pipelines: dict[str, dict[str, dict[str, Any]]] = {}
     for dataset, runs in by_dataset(newest(records)).items():
         if tables[dataset].baseline is not None and "name" in (dataset_spec := runs[0].spec.get("dataset", {})):
-            share = dataset_spec.get(SHARE, 1.0)  # of shares there are learning curves
+            share = dataset_spec.get(FRACTION_KEY, 1.0)  # of shares there are learning curves
             name = str(dataset_spec["name"]) if share == 1 else f"{dataset_spec['name']} {share}"
             pipelines.setdefault(name, {})[dataset] = _settings(runs)
 
@@ -133,7 +133,7 @@ def _frame(rows: Sequence[tuple[float, float, float]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["x", "gain", "ci"]).sort_values("x", ignore_index=True)
 
 
-def course_table(course: Course) -> Facts:
+def course_table(course: Course) -> MethodTable:
     """Tabulate the course: a row per line, a column per value."""
     x_values = [rows["x"] for lines in course.panels.values() for rows in lines.values()]
     values = sorted(set(np.concatenate(x_values)))
@@ -143,7 +143,7 @@ def course_table(course: Course) -> Facts:
             texts = {x: _text(gain, ci) for x, gain, ci in frame.itertuples(index=False)}
             rows.append((f"{line}, {panel}" if panel else line, *(texts.get(value, "–") for value in values)))
     caption = f"Mean over seeds, with half the 95 % interval; positive is better than {course.baseline}."
-    return Facts(course.title, caption, (course.over, *(f"{value:g}" for value in values)), tuple(rows))
+    return MethodTable(course.title, caption, (course.over, *(f"{value:g}" for value in values)), tuple(rows))
 
 
 def sentences(course: Course) -> Iterator[str]:
@@ -160,17 +160,17 @@ def sentences(course: Course) -> Iterator[str]:
             yield f"{name}: {' and '.join(verdicts) or 'no interval lies on one side of 0'}."
 
 
-def _values(found: pd.Series[float]) -> str:
-    return ", ".join(f"{value:g}" for value in found)
+def _values(scores: pd.Series[float]) -> str:
+    return ", ".join(f"{value:g}" for value in scores)
 
 
 def _text(gain: float, ci: float) -> str:
     return f"{gain:+.1f}" if np.isnan(ci) else f"{gain:+.1f} ± {ci:.1f}"
 
 
-def course_figure(course: Course, shown: Looks | None = None) -> Drawing:
+def course_figure(course: Course, styles: LineStyles | None = None) -> Drawing:
     """Draw the panels beside each other, each line with its intervals."""
-    shown = _looks(course, shown or {})
+    styles = _course_styles(course, styles or {})
     with style():
         figure = new_figure(1.8 + 3.8 * len(course.panels), 3.4)
         axes = figure.subplots(1, len(course.panels), squeeze=False, sharey=True)[0]
@@ -182,9 +182,9 @@ def course_figure(course: Course, shown: Looks | None = None) -> Drawing:
                     rows["gain"],
                     yerr=widths,
                     label=line,
-                    color=shown[line].color,
-                    linestyle=shown[line].line,
-                    marker=shown[line].marker,
+                    color=styles[line].color,
+                    linestyle=styles[line].line,
+                    marker=styles[line].marker,
                     capsize=2.5,
                 )
 
@@ -204,16 +204,16 @@ def course_figure(course: Course, shown: Looks | None = None) -> Drawing:
     return figure
 
 
-def course_plot(course: Course, shown: Looks | None = None) -> Figure:
+def course_plot(course: Course, styles: LineStyles | None = None) -> Figure:
     """Draw the same as a plotly figure for the page."""
     panels = {title: dict(list(lines.items())[:MOST_LINES]) for title, lines in course.panels.items()}
-    figure = lines_with_intervals(panels, "gain", _looks(course, shown or {}), course.over)
+    figure = lines_with_intervals(panels, "gain", _course_styles(course, styles or {}), course.over)
     if course.logarithmic:
         figure.update_xaxes(type="log")
     return figure
 
 
-def _looks(course: Course, shown: Looks) -> dict[str, Look]:
+def _course_styles(course: Course, styles: LineStyles) -> dict[str, LineStyle]:
     """Return the looks of the lines: methods look as everywhere, lines of a method and an option get their own."""
     lines = list(dict.fromkeys(line for panel in course.panels.values() for line in panel))
-    return {**looks(lines), **{line: shown[line] for line in lines if line in shown}}
+    return {**line_styles(lines), **{line: styles[line] for line in lines if line in styles}}

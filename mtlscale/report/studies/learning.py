@@ -14,11 +14,11 @@ import pandas as pd
 from mtlscale.metrics import higher_is_better
 from mtlscale.records import RunRecord
 from mtlscale.report.charts.canvas import MOST_LINES, new_figure, style
-from mtlscale.report.charts.colors import GREY, Look, Looks, looks
+from mtlscale.report.charts.colors import GREY, LineStyle, LineStyles, line_styles
 from mtlscale.report.charts.plotly_canvas import cell, lines_with_intervals
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.stats.statistics import half_width
-from mtlscale.report.tables.method_tables import Facts
+from mtlscale.report.tables.method_tables import MethodTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from mtlscale.report.tables.table import Table
 
-SHARE = "train_share"  # the share of the training samples, in the data set's part of a run's spec
-OVER = "training samples, %"
+FRACTION_KEY = "train_share"  # the share of the training samples, in the data set's part of a run's spec
+AXIS_TITLE = "training samples, %"
 GAIN = "gain of"  # the beginning of the titles of panels of gains
 
 
@@ -79,18 +79,18 @@ def learning_curves(records: Sequence[RunRecord], tables: Mapping[str, Table]) -
         if task:
             metric = ordered_tables[largest].main_metrics.get(task, "")
             same_metric = all(table.main_metrics.get(task) == metric for table in ordered_tables.values())
-            if same_metric and (lines := _lines(ordered_tables, ordered, f"{task}.{metric}")):
+            if same_metric and (lines := _method_rows(ordered_tables, ordered, f"{task}.{metric}")):
                 panels[f"{ordered_tables[largest].split} {metric} of {task}"] = lines
             if same_metric and (lines := _gains(ordered_tables, ordered, task, metric)):
                 panels[f"{GAIN} {task} over {ordered_tables[largest].baseline}, {metric}"] = lines
 
         metrics = {metric for table in ordered_tables.values() for metric in table.main_metrics.values()}
-        if len(metrics) == 1 and (lines := _lines(ordered_tables, ordered, "average")):
+        if len(metrics) == 1 and (lines := _method_rows(ordered_tables, ordered, "average")):
             panels[f"{ordered_tables[largest].split} {metrics.pop()}, mean over tasks"] = lines
 
         baselines = {table.baseline for table in ordered_tables.values()}
         baseline = baselines.pop() if len(baselines) == 1 else None
-        if baseline is not None and (lines := _lines(ordered_tables, ordered, "delta_i")):
+        if baseline is not None and (lines := _method_rows(ordered_tables, ordered, "delta_i")):
             panels[f"Δ over {baseline}, %"] = {method: rows for method, rows in lines.items() if method != baseline}
 
         if panels:
@@ -105,7 +105,7 @@ def _shares(records: Sequence[RunRecord]) -> Iterator[tuple[str, dict[str, float
     groups: dict[str, dict[str, dict[str, float]]] = {}
     for dataset, runs in by_dataset(newest(records)).items():
         spec = dict(runs[0].spec.get("dataset", {}))
-        declared = spec.pop(SHARE, 1.0)
+        declared = spec.pop(FRACTION_KEY, 1.0)
         shares = dict(declared) if isinstance(declared, Mapping) else {"": float(declared)}
         if len(shares) == 1:
             [(task, share)] = shares.items()
@@ -118,7 +118,7 @@ def _shares(records: Sequence[RunRecord]) -> Iterator[tuple[str, dict[str, float
             yield task, {**shares, **complete}
 
 
-def _lines(tables: Mapping[str, Table], shares: Mapping[str, float], column: str) -> dict[str, pd.DataFrame]:
+def _method_rows(tables: Mapping[str, Table], shares: Mapping[str, float], column: str) -> dict[str, pd.DataFrame]:
     """Return method -> its rows, in the order of the largest share's table."""
     frames = {dataset: table.rows[[column, f"{column}_ci"]].dropna(subset=column) for dataset, table in tables.items()}
     methods = dict.fromkeys(method for frame in list(frames.values())[::-1] for method in frame.index)
@@ -156,7 +156,7 @@ def _gains(tables: Mapping[str, Table], shares: Mapping[str, float], task: str, 
     }
 
 
-def learning_tables(curves: LearningCurves) -> tuple[Facts, ...]:
+def learning_tables(curves: LearningCurves) -> tuple[MethodTable, ...]:
     """Tabulate the curves: a row per method, a column per share."""
     caption = "Mean over seeds, with half the 95 % interval, by the share of the training samples."
     tables = []
@@ -166,22 +166,22 @@ def learning_tables(curves: LearningCurves) -> tuple[Facts, ...]:
         for method, frame in lines.items():
             texts = {x: _text(value, ci) for x, value, ci in frame.itertuples(index=False)}
             rows.append((method, *(texts.get(value, "–") for value in values)))
-        tables.append(Facts(title, caption, ("method", *(f"{value:g} %" for value in values)), tuple(rows)))
+        tables.append(MethodTable(title, caption, ("method", *(f"{value:g} %" for value in values)), tuple(rows)))
     return tuple(tables)
 
 
-def learning_figure(curves: LearningCurves, shown: Looks | None = None) -> Drawing:
+def learning_figure(curves: LearningCurves, styles: LineStyles | None = None) -> Drawing:
     """Draw a panel for each measure, over the share on a logarithmic axis.
 
     Each method has a line with its intervals.
     """
-    method_looks = _looks(curves, shown or {})
+    method_looks = _learning_styles(curves, styles or {})
 
     with style():
         figure = new_figure(1.8 + 4.2 * len(curves.panels), 3.8)
         axes = figure.subplots(1, len(curves.panels), squeeze=False)[0]
         for axis, (title, lines) in zip(axes, curves.panels.items(), strict=True):
-            for method, rows in _drawn(lines).items():
+            for method, rows in _drawn_lines(lines).items():
                 widths = rows["ci"].fillna(0.0)
                 look = method_looks[method]
                 line_style = {"color": look.color, "marker": look.marker, "linestyle": look.line}
@@ -191,7 +191,7 @@ def learning_figure(curves: LearningCurves, shown: Looks | None = None) -> Drawi
             ticks = sorted({x for rows in lines.values() for x in rows["x"]})
             axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             axis.set_xticks([], minor=True)
-            axis.set_xlabel(OVER)
+            axis.set_xlabel(AXIS_TITLE)
             axis.set_title(title)
             if title.startswith(("Δ", GAIN)):
                 axis.axhline(0.0, color=GREY, linewidth=0.8, linestyle="--", zorder=0)
@@ -204,10 +204,10 @@ def learning_figure(curves: LearningCurves, shown: Looks | None = None) -> Drawi
     return figure
 
 
-def learning_plot(curves: LearningCurves, shown: Looks | None = None) -> Figure:
+def learning_plot(curves: LearningCurves, styles: LineStyles | None = None) -> Figure:
     """Draw the same as a plotly figure for the page."""
-    panels = {title: _drawn(lines) for title, lines in curves.panels.items()}
-    figure = lines_with_intervals(panels, "value", _looks(curves, shown or {}), OVER)
+    panels = {title: _drawn_lines(lines) for title, lines in curves.panels.items()}
+    figure = lines_with_intervals(panels, "value", _learning_styles(curves, styles or {}), AXIS_TITLE)
     for index, lines in enumerate(curves.panels.values()):
         ticks = sorted({x for rows in lines.values() for x in rows["x"]})
         subplot = cell(index, len(panels))
@@ -227,15 +227,15 @@ def sentences(curves: LearningCurves, tables: Mapping[str, Table]) -> Iterator[s
         yield f"{dataset}: {'; '.join(groups) or 'no method can be told apart'} (against {tables[dataset].reference})."
 
 
-def _looks(curves: LearningCurves, shown: Looks) -> dict[str, Look]:
-    return {**looks(curves.methods, curves.baseline), **shown}
+def _learning_styles(curves: LearningCurves, styles: LineStyles) -> dict[str, LineStyle]:
+    return {**line_styles(curves.methods, curves.baseline), **styles}
 
 
 def _text(value: float, ci: float) -> str:
     return f"{value:.2f}" if np.isnan(ci) else f"{value:.2f} ± {ci:.2f}"
 
 
-def _drawn(lines: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+def _drawn_lines(lines: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Return the lines to draw, no more than a picture can carry.
 
     The floor is left out, as it would flatten all others.

@@ -14,11 +14,11 @@ import pandas as pd
 
 from mtlscale.records import RunRecord
 from mtlscale.report.charts.canvas import MOST_LINES, new_figure, style
-from mtlscale.report.charts.colors import GREY, Looks, looks
+from mtlscale.report.charts.colors import GREY, LineStyles, line_styles
 from mtlscale.report.charts.plotly_canvas import lines_with_intervals
 from mtlscale.report.formats.number_format import counted
 from mtlscale.report.stats.statistics import half_width
-from mtlscale.report.tables.method_tables import Facts
+from mtlscale.report.tables.method_tables import MethodTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FEWEST = 3  # fewest values that make a curve
 _OF_METHODS = ("objective", "balancer", "architecture", "encoder", "training")
-_APART = 8.0  # largest over smallest value from which an axis is logarithmic
+_LOG_AXIS_RATIO = 8.0  # largest over smallest value from which an axis is logarithmic
 _NO_SETTINGS = ("results_version", "head", "seed")
 
 
@@ -64,7 +64,7 @@ class Setting:
     @property
     def logarithmic(self) -> bool:
         values = np.concatenate([rows["x"] for rows in self.lines.values()])
-        return bool(values.min() > 0 and values.max() / values.min() >= _APART)
+        return bool(values.min() > 0 and values.max() / values.min() >= _LOG_AXIS_RATIO)
 
 
 def settings(records: Sequence[RunRecord], reference: str | None) -> Iterator[Setting]:
@@ -94,7 +94,7 @@ def settings(records: Sequence[RunRecord], reference: str | None) -> Iterator[Se
         lines: dict[str, pd.DataFrame] = {}
         for methods in groups.values():
             if len(methods) >= FEWEST:
-                lines[_line(list(methods.values()), lines)] = _rows(methods, scores)
+                lines[_line(list(methods.values()), lines)] = _setting_rows(methods, scores)
 
         if lines:
             yield Setting(name, metric, higher, len(datasets), reference or "", level, lines)
@@ -150,7 +150,7 @@ def _mean(run: RunRecord, split: str, metric: str) -> float:
     return float(np.mean(values))
 
 
-def _rows(methods: Mapping[float, str], scores: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> pd.DataFrame:
+def _setting_rows(methods: Mapping[float, str], scores: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> pd.DataFrame:
     rows = []
     for value, method in sorted(methods.items()):
         val, test = scores[method]
@@ -159,35 +159,37 @@ def _rows(methods: Mapping[float, str], scores: Mapping[str, tuple[np.ndarray, n
     return pd.DataFrame(rows, columns=["x", "test", "val", "ci"])
 
 
-def _line(methods: Sequence[str], taken: Mapping[str, object]) -> str:
+def _line(methods: Sequence[str], settings: Mapping[str, object]) -> str:
     """Return the words that the labels of a line's methods begin with alike, or the first label."""
     words = zip(*(method.split() for method in methods), strict=False)
     common_words = " ".join(
         position_words[0] for position_words in takewhile(lambda position_words: len(set(position_words)) == 1, words)
     )
-    return methods[0] if not common_words or common_words in taken else common_words
+    return methods[0] if not common_words or common_words in settings else common_words
 
 
-def setting_table(of: Setting) -> Facts:
+def setting_table(setting: Setting) -> MethodTable:
     """Return the scores in figures: a row per line, a column per value."""
-    values = sorted(set(np.concatenate([rows["x"] for rows in of.lines.values()])))
+    values = sorted(set(np.concatenate([rows["x"] for rows in setting.lines.values()])))
     table_rows = []
-    for line, rows in of.lines.items():
+    for line, rows in setting.lines.items():
         texts = {
             x: f"{test:.2f}" if np.isnan(ci) else f"{test:.2f} ± {ci:.2f}"
             for x, test, ci in rows[["x", "test", "ci"]].itertuples(index=False)
         }
         table_rows.append((line, *(texts.get(value, "–") for value in values)))
 
-    reference_text = f"; {of.reference}: {of.level:.2f}" if not np.isnan(of.level) else ""
+    reference_text = f"; {setting.reference}: {setting.level:.2f}" if not np.isnan(setting.level) else ""
     explanation = f"Test, mean over seeds, with half the 95 % interval over them{reference_text}."
-    return Facts(of.title, explanation, (of.short, *(f"{value:g}" for value in values)), tuple(table_rows))
+    return MethodTable(
+        setting.title, explanation, (setting.short, *(f"{value:g}" for value in values)), tuple(table_rows)
+    )
 
 
-def sentences(of: Setting) -> Iterator[str]:
+def sentences(setting: Setting) -> Iterator[str]:
     """Yield for each line the value that validation would choose, and the best on test, which nobody knows."""
-    sign = 1.0 if of.higher else -1.0
-    for line, rows in of.lines.items():
+    sign = 1.0 if setting.higher else -1.0
+    for line, rows in setting.lines.items():
         best = rows.iloc[int((sign * rows["test"]).to_numpy().argmax())]
         sentence = f"{line}: best on test at {best['x']:g} ({best['test']:.2f})"
         if rows["val"].notna().all():
@@ -196,55 +198,57 @@ def sentences(of: Setting) -> Iterator[str]:
         yield f"{sentence}."
 
 
-def setting_figure(of: Setting, shown: Looks | None = None) -> Drawing:
+def setting_figure(setting: Setting, styles: LineStyles | None = None) -> Drawing:
     """Draw a line with its intervals over the setting's values, and the reference as a level."""
     with style():
         figure = new_figure(6.4, 3.8)
         axis = figure.subplots()
-        for line, rows in _drawn(of).items():
-            look = _looks(of, shown)[line]
+        for line, rows in _drawn_lines(setting).items():
+            look = _setting_styles(setting, styles)[line]
             shape = {"color": look.color, "marker": look.marker, "linestyle": look.line}
             axis.errorbar(rows["x"], rows["test"], yerr=rows["ci"].fillna(0.0), label=line, capsize=2.5, **shape)
 
-        if not np.isnan(of.level):
-            axis.axhline(of.level, color=GREY, linewidth=0.9, linestyle="--", zorder=0, label=of.reference)
+        if not np.isnan(setting.level):
+            axis.axhline(setting.level, color=GREY, linewidth=0.9, linestyle="--", zorder=0, label=setting.reference)
 
-        values = sorted({x for rows in of.lines.values() for x in rows["x"]})
-        if of.logarithmic:
+        values = sorted({x for rows in setting.lines.values() for x in rows["x"]})
+        if setting.logarithmic:
             axis.set_xscale("log")
         axis.set_xticks(values, [f"{value:g}" for value in values])
         axis.set_xticks([], minor=True)
 
-        axis.set_xlabel(of.short.replace("_", " "))
-        axis.set_ylabel(of.title.partition(" by ")[0])
+        axis.set_xlabel(setting.short.replace("_", " "))
+        axis.set_ylabel(setting.title.partition(" by ")[0])
         figure.legend(loc="outside lower center", frameon=False, ncols=4)
     return figure
 
 
-def setting_plot(of: Setting, shown: Looks | None = None) -> Figure:
+def setting_plot(setting: Setting, styles: LineStyles | None = None) -> Figure:
     """Draw the same chart for the page."""
-    figure = lines_with_intervals({"": _drawn(of)}, "test", _looks(of, shown), of.short.replace("_", " "))
+    figure = lines_with_intervals(
+        {"": _drawn_lines(setting)}, "test", _setting_styles(setting, styles), setting.short.replace("_", " ")
+    )
 
-    values = sorted({x for rows in of.lines.values() for x in rows["x"]})
+    values = sorted({x for rows in setting.lines.values() for x in rows["x"]})
     figure.update_xaxes(tickvals=values, ticktext=[f"{value:g}" for value in values])
-    if of.logarithmic:
+    if setting.logarithmic:
         figure.update_xaxes(type="log")
 
-    if not np.isnan(of.level):
+    if not np.isnan(setting.level):
         figure.add_scatter(
             x=[values[0], values[-1]],
-            y=[of.level] * 2,
+            y=[setting.level] * 2,
             mode="lines",
-            name=of.reference,
+            name=setting.reference,
             line={"color": GREY, "dash": "dash"},
         )
 
     return figure
 
 
-def _drawn(of: Setting) -> dict[str, pd.DataFrame]:
-    return dict(list(of.lines.items())[:MOST_LINES])
+def _drawn_lines(setting: Setting) -> dict[str, pd.DataFrame]:
+    return dict(list(setting.lines.items())[:MOST_LINES])
 
 
-def _looks(of: Setting, shown: Looks | None) -> dict[str, Any]:
-    return {**looks(list(of.lines)), **(shown or {})}
+def _setting_styles(setting: Setting, styles: LineStyles | None) -> dict[str, Any]:
+    return {**line_styles(list(setting.lines)), **(styles or {})}

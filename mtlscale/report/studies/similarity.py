@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mtlscale.records import RunRecord
 from mtlscale.report.charts.canvas import new_figure, style
-from mtlscale.report.charts.colors import GREY, Looks, looks
+from mtlscale.report.charts.colors import GREY, LineStyles, line_styles
 from mtlscale.report.charts.plotly_canvas import cell, label, panel_grid
 from mtlscale.report.formats.layout import signed
 from mtlscale.report.stats.frames import by_dataset
@@ -154,45 +154,53 @@ def correlation(kind: str, x: Sequence[float], y: Sequence[float]) -> Correlatio
     return Correlation(float(measure(x_values, y_values)), low, high)
 
 
-def turned(of: Sequence[Pair]) -> bool:
+def turned(pairs: Sequence[Pair]) -> bool:
     """Return whether the method moved any embedding at all."""
-    return any(abs(pair.after - pair.before) > 1e-9 for pair in of)
+    return any(abs(pair.after - pair.before) > 1e-9 for pair in pairs)
 
 
-def correlation_rows(of: Sequence[Pair]) -> Iterator[tuple[str, str, str]]:
+def correlation_rows(pairs: Sequence[Pair]) -> Iterator[tuple[str, str, str]]:
     """Yield (score, Pearson's, Spearman's correlation with the gain) of the scores that a method has."""
-    gains = [pair.gain for pair in of]
-    columns = {"before": [pair.before for pair in of]}
-    if turned(of):
-        columns |= {"after": [pair.after for pair in of], "change": [pair.after - pair.before for pair in of]}
+    gains = [pair.gain for pair in pairs]
+    columns = {"before": [pair.before for pair in pairs]}
+    if turned(pairs):
+        columns |= {"after": [pair.after for pair in pairs], "change": [pair.after - pair.before for pair in pairs]}
     for score_name, values in columns.items():
-        yield score_name, told(correlation("pearson", values, gains)), told(correlation("spearman", values, gains))
+        yield (
+            score_name,
+            format_correlation(correlation("pearson", values, gains)),
+            format_correlation(correlation("spearman", values, gains)),
+        )
 
 
-def told(of: Correlation | None) -> str:
+def format_correlation(correlation: Correlation | None) -> str:
     """Format a correlation with its interval."""
-    if of is None:
+    if correlation is None:
         return "–"
-    value, low, high = (signed(quantity, "+.2f") for quantity in (of.value, of.low, of.high))
+    value, low, high = (signed(quantity, "+.2f") for quantity in (correlation.value, correlation.low, correlation.high))
     return f"{value} ({low} to {high})"
 
 
-def sentence(method: str, reference: str, of: Sequence[Pair]) -> str:
+def sentence(method: str, reference: str, pairs: Sequence[Pair]) -> str:
     """Return the conclusion for one method."""
-    better, mean = sum(pair.gain > 0 for pair in of), float(np.mean([pair.gain for pair in of]))
+    better, mean = sum(pair.gain > 0 for pair in pairs), float(np.mean([pair.gain for pair in pairs]))
     parts = [
-        f"{method} is better than {reference} on {better} of {len(of)} pairs, by {signed(mean, '+.2f')} on average"
+        f"{method} is better than {reference} on {better} of {len(pairs)} pairs, by {signed(mean, '+.2f')} on average"
     ]
 
-    if turned(of):
-        parts.append(f"the similarity grows on {sum(pair.after > pair.before for pair in of)} of them")
+    if turned(pairs):
+        parts.append(f"the similarity grows on {sum(pair.after > pair.before for pair in pairs)} of them")
 
-    pearson = correlation("pearson", [pair.before for pair in of], [pair.gain for pair in of])
+    pearson = correlation("pearson", [pair.before for pair in pairs], [pair.gain for pair in pairs])
     if pearson is not None and (pearson.low > 0 or pearson.high < 0):
         direction = "larger" if pearson.value > 0 else "smaller"
-        parts.append(f"the gain is {direction} where the similarity before is larger (Pearson's r {told(pearson)})")
+        parts.append(
+            f"the gain is {direction} where the similarity before is larger (Pearson's r {format_correlation(pearson)})"
+        )
     elif pearson is not None:
-        parts.append(f"the similarity before does not tell where the gain is large (Pearson's r {told(pearson)})")
+        parts.append(
+            f"the similarity before does not tell where the gain is large (Pearson's r {format_correlation(pearson)})"
+        )
     return f"{'; '.join(parts)}."
 
 
@@ -201,15 +209,17 @@ def number(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.3f}"
 
 
-def similarity_figure(found: dict[str, list[Pair]], reference: str, shown: Looks | None = None) -> Drawing:
+def similarity_figure(
+    pairs_by_method: dict[str, list[Pair]], reference: str, styles: LineStyles | None = None
+) -> Drawing:
     """Draw a panel per method: gain against the score before (rings) and after (dots), a line for each pair."""
-    shown = shown or looks(list(found))
+    styles = styles or line_styles(list(pairs_by_method))
 
     with style():
-        figure = new_figure(7.5, 0.6 + 3.4 * len(found))
-        panels = figure.subplots(len(found), 1, squeeze=False)[:, 0]
-        for panel, (method, method_pairs) in zip(panels, found.items(), strict=True):
-            shade = shown[method].color
+        figure = new_figure(7.5, 0.6 + 3.4 * len(pairs_by_method))
+        panels = figure.subplots(len(pairs_by_method), 1, squeeze=False)[:, 0]
+        for panel, (method, method_pairs) in zip(panels, pairs_by_method.items(), strict=True):
+            shade = styles[method].color
             before, after, gains = (
                 [getattr(pair, field_name) for pair in method_pairs] for field_name in ("before", "after", "gain")
             )
@@ -234,15 +244,15 @@ def similarity_figure(found: dict[str, list[Pair]], reference: str, shown: Looks
     return figure
 
 
-def similarity_plot(found: dict[str, list[Pair]], reference: str, shown: Looks | None = None) -> Figure:
+def similarity_plot(pairs_by_method: dict[str, list[Pair]], reference: str, styles: LineStyles | None = None) -> Figure:
     """Draw the same chart for the page."""
-    titles = [f"{method} over {reference}" for method in found]
+    titles = [f"{method} over {reference}" for method in pairs_by_method]
     figure = panel_grid(titles, across=2, height=320, over="covariance similarity")
 
-    shown = shown or looks(list(found))
-    for index, (method, method_pairs) in enumerate(found.items()):
-        shade = shown[method].color
-        panel_cell = cell(index, len(found), 2)
+    styles = styles or line_styles(list(pairs_by_method))
+    for index, (method, method_pairs) in enumerate(pairs_by_method.items()):
+        shade = styles[method].color
+        panel_cell = cell(index, len(pairs_by_method), 2)
         names, gains = [label(pair.dataset) for pair in method_pairs], [pair.gain for pair in method_pairs]
 
         whens = {"before": "circle-open", "after": "circle"} if turned(method_pairs) else {"before": "circle-open"}

@@ -11,13 +11,13 @@ import numpy as np
 
 from mtlscale.config import extensions
 from mtlscale.records import RunRecord
-from mtlscale.report.charts.colors import Looks, page_looks
+from mtlscale.report.charts.colors import LineStyles, page_looks
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.studies import capacity as sizes
 from mtlscale.report.studies import data_settings as courses
 from mtlscale.report.studies import learning, similarity
 from mtlscale.report.studies import method_settings as numbers
-from mtlscale.report.tables.method_tables import Facts
+from mtlscale.report.tables.method_tables import MethodTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -40,7 +40,7 @@ class Study:
     name: str
     title: str
     sentences: tuple[str, ...]
-    tables: tuple[Facts, ...]
+    tables: tuple[MethodTable, ...]
     draw: Callable[[], Drawing]
     plot: Callable[[], Figure]
 
@@ -69,7 +69,7 @@ def studies(records: Sequence[RunRecord], board: Leaderboard) -> list[Study]:
 
 
 def _similarity(
-    records: Sequence[RunRecord], pairs: dict[str, list[similarity.Pair]], reference: str, shown: Looks
+    records: Sequence[RunRecord], pairs: dict[str, list[similarity.Pair]], reference: str, styles: LineStyles
 ) -> Study:
     correlations = [
         (method, *row) for method, method_pairs in pairs.items() for row in similarity.correlation_rows(method_pairs)
@@ -85,19 +85,19 @@ def _similarity(
         tuple(similarity.sentence(method, reference, method_pairs) for method, method_pairs in pairs.items()),
         (
             _scores(records, pairs),
-            Facts(
+            MethodTable(
                 "Correlation with the gain",
                 explanation,
                 ("method", "similarity", "Pearson", "Spearman"),
                 tuple(correlations),
             ),
         ),
-        partial(similarity.similarity_figure, pairs, reference, shown),
-        partial(similarity.similarity_plot, pairs, reference, shown),
+        partial(similarity.similarity_figure, pairs, reference, styles),
+        partial(similarity.similarity_plot, pairs, reference, styles),
     )
 
 
-def _scores(records: Sequence[RunRecord], pairs: dict[str, list[similarity.Pair]]) -> Facts:
+def _scores(records: Sequence[RunRecord], pairs: dict[str, list[similarity.Pair]]) -> MethodTable:
     """Return a row for each pair: every method's score, and the similarities of methods that turn embeddings."""
     methods = list(dict.fromkeys(record.method for record in records))
     turning = {
@@ -127,51 +127,54 @@ def _scores(records: Sequence[RunRecord], pairs: dict[str, list[similarity.Pair]
         "Main metric on test, mean over both tasks and the seeds, and the covariance similarity of the tasks' embedded "
         "training samples before and after they are turned."
     )
-    return Facts("Pairs of tasks", explanation, header, tuple(rows))
+    return MethodTable("Pairs of tasks", explanation, header, tuple(rows))
 
 
-def _capacity(of: sizes.Capacity, shown: Looks) -> Study:
-    shared = [method for method in sizes.methods(of) if method != of.baseline]
-    header = ("task", *(f"{method}: {caption}" for method in sizes.methods(of) for caption in (of.knob, of.metric)))
-    caption = f"The size with the best {of.metric} on validation, and what it reaches on test, mean over seeds."
+def _capacity(capacity: sizes.Capacity, styles: LineStyles) -> Study:
+    shared = [method for method in sizes.methods(capacity) if method != capacity.baseline]
+    header = (
+        "task",
+        *(f"{method}: {caption}" for method in sizes.methods(capacity) for caption in (capacity.knob, capacity.metric)),
+    )
+    caption = f"The size with the best {capacity.metric} on validation, and what it reaches on test, mean over seeds."
     return Study(
         "capacity",
         "Capacity",
-        tuple(sizes.sentence(of, method) for method in shared),
-        (Facts("Best sizes", caption, header, tuple(sizes.capacity_rows(of))),),
-        partial(sizes.capacity_figure, of, shown),
-        partial(sizes.capacity_plot, of, shown),
+        tuple(sizes.sentence(capacity, method) for method in shared),
+        (MethodTable("Best sizes", caption, header, tuple(sizes.capacity_rows(capacity))),),
+        partial(sizes.capacity_figure, capacity, styles),
+        partial(sizes.capacity_plot, capacity, styles),
     )
 
 
-def _course(of: courses.Course, shown: Looks) -> Study:
+def _course(course: courses.Course, styles: LineStyles) -> Study:
     return Study(
-        of.file,
-        of.title,
-        tuple(courses.sentences(of)),
-        (courses.course_table(of),),
-        partial(courses.course_figure, of, shown),
-        partial(courses.course_plot, of, shown),
+        course.file,
+        course.title,
+        tuple(courses.sentences(course)),
+        (courses.course_table(course),),
+        partial(courses.course_figure, course, styles),
+        partial(courses.course_plot, course, styles),
     )
 
 
-def _learning(of: learning.LearningCurves, board: Leaderboard, shown: Looks) -> Study:
+def _learning(learning_curves: learning.LearningCurves, board: Leaderboard, styles: LineStyles) -> Study:
     return Study(
-        of.file,
-        of.title,
-        tuple(learning.sentences(of, board.tables)),
-        learning.learning_tables(of),
-        partial(learning.learning_figure, of, shown),
-        partial(learning.learning_plot, of, shown),
+        learning_curves.file,
+        learning_curves.title,
+        tuple(learning.sentences(learning_curves, board.tables)),
+        learning.learning_tables(learning_curves),
+        partial(learning.learning_figure, learning_curves, styles),
+        partial(learning.learning_plot, learning_curves, styles),
     )
 
 
-def _setting(of: numbers.Setting) -> Study:
+def _setting(setting: numbers.Setting) -> Study:
     return Study(
-        of.file,
-        of.title,
-        tuple(numbers.sentences(of)),
-        (numbers.setting_table(of),),
-        partial(numbers.setting_figure, of),
-        partial(numbers.setting_plot, of),
+        setting.file,
+        setting.title,
+        tuple(numbers.sentences(setting)),
+        (numbers.setting_table(setting),),
+        partial(numbers.setting_figure, setting),
+        partial(numbers.setting_plot, setting),
     )

@@ -31,11 +31,11 @@ def trial_front(trials: Sequence[RunRecord], objectives: Sequence[str]) -> tuple
     return indices, ~dominated(points * signs)
 
 
-def trial_front_plot(trials: Sequence[RunRecord], objectives: Sequence[str], chosen: int, color: str) -> Figure:
+def trial_front_plot(trials: Sequence[RunRecord], objectives: Sequence[str], winner: int, color: str) -> Figure:
     """Draw a panel for each objective against the first; filled trials are on the front, the chosen one is ringed."""
     indices, front = trial_front(trials, objectives)
     first, *other_objectives = objectives
-    figure = panel_grid([f"{_words(first)} against {_words(name)}" for name in other_objectives], over="")
+    figure = panel_grid([f"{_axis_label(first)} against {_axis_label(name)}" for name in other_objectives], over="")
 
     y_values = [objective_of(trials[trial_index], first) for trial_index in indices]
 
@@ -60,7 +60,7 @@ def trial_front_plot(trials: Sequence[RunRecord], objectives: Sequence[str], cho
         )
 
         ring = {"size": 17, "symbol": "circle-open", "color": color, "line": {"width": 3}}
-        chosen_at = indices.index(chosen) if chosen in indices else None
+        chosen_at = indices.index(winner) if winner in indices else None
         if chosen_at is not None:
             figure.add_scatter(
                 x=[x_values[chosen_at]],
@@ -76,5 +76,5 @@ def trial_front_plot(trials: Sequence[RunRecord], objectives: Sequence[str], cho
     return figure
 
 
-def _words(name: str) -> str:
+def _axis_label(name: str) -> str:
     return label(FIGURES[name].header if name in FIGURES else name)

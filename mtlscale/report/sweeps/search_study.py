@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 FEWEST = 4  # finished trials from which importance is worth computing
-NEAR = 0.05  # of a range, from its end
-ACROSS = 4  # settings beside each other in a picture
-CHOSEN = "#d76f04"
+EDGE_FRACTION = 0.05  # of a range, from its end
+MAX_COLUMNS = 4  # settings beside each other in a picture
+WINNER_COLOR = "#d76f04"
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Searched:
         if self.winner is None:
             return []
         notes = (
-            _near(path, self.space[path], value) for path, value in self.winner.trial.items() if path in self.space
+            _edge_text(path, self.space[path], value) for path, value in self.winner.trial.items() if path in self.space
         )
         return [note for note in notes if note]
 
@@ -105,7 +105,7 @@ class Searched:
             return f"None of {len(self.trials)} trials finished: {cause}."
         index = self.trials.index(self.winner)
         text = f"{self.finished} of {len(self.trials)} trials finished. Chosen is trial {index}, with a score of "
-        text += f"{self.scores[index]:.4g}: {words(self.winner.trial) or 'as it is'}."
+        text += f"{self.scores[index]:.4g}: {settings_text(self.winner.trial) or 'as it is'}."
         shares = ", ".join(f"{name} {share:.0%}" for name, share in self.importance.items())
         return f"{text} Share in the variance of the score: {shares}." if len(self.importance) > 1 else text
 
@@ -122,7 +122,7 @@ class Searched:
                 "Trials by all that was searched for, on validation; filled: no other is as good in all of it and "
             )
             explanation += "better in some; ringed is the chosen trial."
-            yield "Pareto front", explanation, trial_front_plot(self.trials, self.objectives, chosen, CHOSEN)
+            yield "Pareto front", explanation, trial_front_plot(self.trials, self.objectives, chosen, WINNER_COLOR)
 
         if not self.space:
             return
@@ -130,8 +130,8 @@ class Searched:
         names = [short(path) for path in self.space]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about charts that Optuna calls experimental
-            for start in range(0, len(names), ACROSS):
-                part = names[start : start + ACROSS]
+            for start in range(0, len(names), MAX_COLUMNS):
+                part = names[start : start + MAX_COLUMNS]
                 figure = visualization.plot_slice(self.study, part, target_name="score")
                 yield (
                     "Slices",
@@ -166,14 +166,13 @@ class Searched:
             if best_score not in trace.y:
                 continue
             chosen_at = next(
-                point_index for point_index, trial in enumerate(trace.marker.color) if self._is_winner(trial)
+                point_index
+                for point_index, trial in enumerate(trace.marker.color)
+                if self.trials[int(trial)] is self.winner
             )
             figure.add_scatter(x=[trace.x[chosen_at]], y=[best_score], xaxis=trace.xaxis, yaxis=trace.yaxis, **_RING)
 
         return _plain(figure, 300)
-
-    def _is_winner(self, trial: float) -> bool:
-        return self.trials[int(trial)] is self.winner
 
     def _thick(self, figure: Figure) -> Figure:
         """Thicken the line of the chosen trial: of those that end highest, the one with its settings."""
@@ -193,13 +192,13 @@ class Searched:
                 len(setting_texts & {tuple(map(str, setting)) for setting in line.customdata}),
             ),
         )
-        chosen_line.update(line={"color": CHOSEN, "width": 3}, opacity=1.0)
+        chosen_line.update(line={"color": WINNER_COLOR, "width": 3}, opacity=1.0)
         return figure
 
 
 _RING: dict[str, Any] = {
     "mode": "markers",
-    "marker": {"size": 16, "symbol": "circle-open", "color": CHOSEN, "line": {"width": 3}},
+    "marker": {"size": 16, "symbol": "circle-open", "color": WINNER_COLOR, "line": {"width": 3}},
     "name": "chosen",
     "showlegend": False,
     "hoverinfo": "skip",
@@ -223,7 +222,7 @@ def _plain(figure: Figure, height: int) -> Figure:
     return figure
 
 
-def _near(path: str, dimension: Dimension, value: Any) -> str:
+def _edge_text(path: str, dimension: Dimension, value: Any) -> str:
     if dimension.choices is not None:
         numbers = [v for v in dimension.choices if isinstance(v, int | float) and not isinstance(v, bool)]
         if len(numbers) < max(3, len(dimension.choices)) or value not in (min(numbers), max(numbers)):
@@ -236,9 +235,9 @@ def _near(path: str, dimension: Dimension, value: Any) -> str:
         low, high, position = math.log(low), math.log(high), math.log(position)
 
     share = (position - low) / (high - low) if high > low else 0.5
-    if NEAR < share < 1 - NEAR:
+    if EDGE_FRACTION < share < 1 - EDGE_FRACTION:
         return ""
-    end = "lower" if share <= NEAR else "upper"
+    end = "lower" if share <= EDGE_FRACTION else "upper"
     return f"{short(path)} {value:.3g} lies at the {end} end of its range, {dimension.low:g} to {dimension.high:g}."
 
 
@@ -257,7 +256,7 @@ def _value(dimension: Dimension, value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool) or value is None else str(value)
 
 
-def words(knobs: Knobs) -> str:
+def settings_text(knobs: Knobs) -> str:
     """Return settings in one line: `lr 0.003, balancer.eps 0.1`."""
     return ", ".join(f"{short(path)} {plain(value)}" for path, value in knobs.items())
 

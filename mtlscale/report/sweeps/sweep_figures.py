@@ -13,7 +13,7 @@ import pandas as pd
 
 from mtlscale.config import Dimension
 from mtlscale.report.charts.canvas import new_figure, style
-from mtlscale.report.charts.colors import GREY, Looks, looks
+from mtlscale.report.charts.colors import GREY, LineStyles, line_styles
 from mtlscale.report.charts.plotly_canvas import label, new_plot, with_legend
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ def budget_curves(trials: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def budget_figure(trials: pd.DataFrame, shown: Looks) -> Figure:
+def budget_figure(trials: pd.DataFrame, styles: LineStyles) -> Figure:
     """Draw the budget curves for the page."""
     curves = budget_curves(trials)
     figure = new_plot(360)
 
     for method in curves.columns:
-        look = shown[method]
+        look = styles[method]
         figure.add_scatter(
             x=curves.index.tolist(),
             y=[None if np.isnan(value) else float(value) for value in curves[method]],
@@ -71,7 +71,7 @@ def drawings(
         names: Path of a setting -> its name.
     """
     widest = max(1, *(len(dimensions) for dimensions in space.values()))
-    shown = looks(list(trials))
+    shown = line_styles(list(trials))
 
     for start in range(0, len(trials), MOST_ROWS):
         part = dict(list(trials.items())[start : start + MOST_ROWS])
@@ -94,10 +94,10 @@ def drawings(
         yield figure
 
 
-def _budgets(panel: Axes, trials: Mapping[str, pd.DataFrame], shown: Looks) -> None:
+def _budgets(panel: Axes, trials: Mapping[str, pd.DataFrame], styles: LineStyles) -> None:
     curves = budget_curves(pd.concat(trials.values()))
     for method in curves.columns:
-        look = shown[method]
+        look = styles[method]
         panel.step(curves.index, curves[method], where="post", label=method, color=look.color, linestyle=look.line)
     panel.set_xlabel("trials spent")
     panel.set_ylabel("best validation score")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from mtlscale.report.charts.colors import Looks, looks
+from mtlscale.report.charts.colors import LineStyles, line_styles
 from mtlscale.report.formats.glossary import SEARCH
-from mtlscale.report.formats.pages import Cell, Drawing, Grid, Head, Row, drawing, rendered
-from mtlscale.report.sweeps.search_study import Searched, plain, short, words
+from mtlscale.report.formats.pages import ColumnHeader, Drawing, Grid, TableCell, TableRow, drawing, rendered
+from mtlscale.report.sweeps.search_study import Searched, plain, settings_text, short
 from mtlscale.report.sweeps.sweep_figures import budget_figure
 
 FEWEST_FILTERED = 4
@@ -27,7 +27,7 @@ def page(name: str, searches: Sequence[Searched], trials: pd.DataFrame) -> str:
         trials: A row for each trial, as `Sweep.to_pandas` returns them.
     """
     methods = list(dict.fromkeys(search.method for search in searches))
-    shown = looks(methods)
+    shown = line_styles(methods)
 
     sections = [
         _section(number, dataset, list(group), trials[trials["dataset"] == dataset], shown)
@@ -62,7 +62,7 @@ def page(name: str, searches: Sequence[Searched], trials: pd.DataFrame) -> str:
 
 
 def _section(
-    number: int, dataset: str, searches: Sequence[Searched], trials: pd.DataFrame, shown: Looks
+    number: int, dataset: str, searches: Sequence[Searched], trials: pd.DataFrame, styles: LineStyles
 ) -> dict[str, Any]:
     order = sorted(searches, key=lambda one: -_best(one) if one.winner else math.inf)
     near = {search.method: search.near_bounds() for search in order}
@@ -80,7 +80,7 @@ def _section(
                 f"budget-{number}",
                 "What the budget buys",
                 "The best validation score of the first 1, 2, … trials.",
-                budget_figure(trials, shown),
+                budget_figure(trials, styles),
                 wide=True,
             )
         ]
@@ -102,7 +102,7 @@ def _sentence(order: Sequence[Searched], warned: Sequence[str]) -> str:
     if not successful:
         return "No trial has finished."
     sentence = f"{successful[0].method} has the best validation score, {_best(successful[0]):.4g}"
-    chosen = words(successful[0].winner.trial) if successful[0].winner else ""
+    chosen = settings_text(successful[0].winner.trial) if successful[0].winner else ""
     sentence += f", with {chosen}" if chosen else ""
     if warned:
         sentence += f"; {len(warned)} of {len(order)} winners lie near a bound of what was searched"
@@ -111,73 +111,82 @@ def _sentence(order: Sequence[Searched], warned: Sequence[str]) -> str:
     return f"{sentence}."
 
 
-def _best(one: Searched) -> float:
-    return max((value for value in one.scores if not math.isnan(value)), default=math.nan)
+def _best(searched: Searched) -> float:
+    return max((value for value in searched.scores if not math.isnan(value)), default=math.nan)
 
 
 def _winners(dataset: str, order: Sequence[Searched], near: dict[str, list[str]]) -> Grid:
     heads = (
-        Head("method", "as the experiment names it", number=False),
-        Head("best validation", "score of the chosen trial on validation", "descending", "descending"),
-        Head("trials", "finished of all", "descending"),
-        Head("seconds", "of all trials together"),
-        Head("near a bound", "winners within a twentieth of their range from its end", number=False),
-        Head("chosen", "settings of the trial with the best score", number=False),
+        ColumnHeader("method", "as the experiment names it", number=False),
+        ColumnHeader("best validation", "score of the chosen trial on validation", "descending", "descending"),
+        ColumnHeader("trials", "finished of all", "descending"),
+        ColumnHeader("seconds", "of all trials together"),
+        ColumnHeader("near a bound", "winners within a twentieth of their range from its end", number=False),
+        ColumnHeader("chosen", "settings of the trial with the best score", number=False),
     )
 
     rows = []
     for search in order:
         high, seconds = _best(search), sum(record.seconds for record in search.trials)
         bound = "yes" if near[search.method] else "no"
-        chosen = "" if search.winner is None else words(search.winner.trial)
+        chosen = "" if search.winner is None else settings_text(search.winner.trial)
 
         cells = (
-            Cell("–", "") if math.isnan(high) else Cell(f"{high:.4g}", f"{high:.10g}"),
-            Cell(f"{search.finished}/{len(search.trials)}", str(search.finished)),
-            Cell(f"{seconds:,.0f}", f"{seconds:.6g}"),
-            Cell(bound, bound, pill="warn" if bound == "yes" else ""),
-            Cell(chosen, chosen),
+            TableCell("–", "") if math.isnan(high) else TableCell(f"{high:.4g}", f"{high:.10g}"),
+            TableCell(f"{search.finished}/{len(search.trials)}", str(search.finished)),
+            TableCell(f"{seconds:,.0f}", f"{seconds:.6g}"),
+            TableCell(bound, bound, pill="warn" if bound == "yes" else ""),
+            TableCell(chosen, chosen),
         )
-        rows.append(Row(search.method, search.method, "", cells))
+        rows.append(TableRow(search.method, search.method, "", cells))
 
     return Grid("", f"{dataset}: what was chosen", heads, tuple(rows))
 
 
-def _method(place: str, one: Searched, near: Sequence[str]) -> dict[str, Any]:
+def _method(anchor: str, searched: Searched, near: Sequence[str]) -> dict[str, Any]:
     drawings: list[Drawing] = [
-        drawing(f"search-{place}-{index}", title, explanation, figure, wide=title == "Slices" and len(one.space) > 2)
-        for index, (title, explanation, figure) in enumerate(one.figures())
+        drawing(
+            f"search-{anchor}-{index}", title, explanation, figure, wide=title == "Slices" and len(searched.space) > 2
+        )
+        for index, (title, explanation, figure) in enumerate(searched.figures())
     ]
 
     return {
-        "title": one.method,
-        "count": f"{one.finished} of {len(one.trials)} trials",
-        "sentence": one.sentence(),
+        "title": searched.method,
+        "count": f"{searched.finished} of {len(searched.trials)} trials",
+        "sentence": searched.sentence(),
         "warnings": [f"{text} A wider range may hold a better one." for text in near],
         "drawings": drawings,
-        "trials": _trials(one),
+        "trials": _trials(searched),
     }
 
 
-def _trials(one: Searched) -> Grid:
+def _trials(searched: Searched) -> Grid:
     """Return the table of all trials, the best first."""
-    heads = [Head("trial"), Head("score", "on validation; more is better", "descending", "descending")]
-    heads += [Head("status", number=False), Head("seconds"), *(Head(short(path)) for path in one.space)]
+    heads = [ColumnHeader("trial"), ColumnHeader("score", "on validation; more is better", "descending", "descending")]
+    heads += [
+        ColumnHeader("status", number=False),
+        ColumnHeader("seconds"),
+        *(ColumnHeader(short(path)) for path in searched.space),
+    ]
     rows = []
 
     order = sorted(
-        range(len(one.trials)), key=lambda at: -one.scores[at] if one.scores[at] == one.scores[at] else math.inf
+        range(len(searched.trials)),
+        key=lambda at: -searched.scores[at] if searched.scores[at] == searched.scores[at] else math.inf,
     )
 
     for at in order:
-        record, value = one.trials[at], one.scores[at]
-        chosen = record is one.winner
+        record, value = searched.trials[at], searched.scores[at]
+        chosen = record is searched.winner
         cells = [
-            Cell("–", "") if math.isnan(value) else Cell(f"{value:.4g}", f"{value:.10g}", "best" if chosen else "")
+            TableCell("–", "")
+            if math.isnan(value)
+            else TableCell(f"{value:.4g}", f"{value:.10g}", "best" if chosen else "")
         ]
 
-        cells += [Cell(record.status, record.status), Cell(f"{record.seconds:.1f}", f"{record.seconds:.6g}")]
-        cells += [Cell(plain(record.trial[path]), str(record.trial[path])) for path in one.space]
-        rows.append(Row("", str(at), "chosen" if chosen else "", tuple(cells)))
+        cells += [TableCell(record.status, record.status), TableCell(f"{record.seconds:.1f}", f"{record.seconds:.6g}")]
+        cells += [TableCell(plain(record.trial[path]), str(record.trial[path])) for path in searched.space]
+        rows.append(TableRow("", str(at), "chosen" if chosen else "", tuple(cells)))
 
-    return Grid("Trials", f"{one.dataset}, {one.method}: trials", tuple(heads), tuple(rows), page=10)
+    return Grid("Trials", f"{searched.dataset}, {searched.method}: trials", tuple(heads), tuple(rows), page=10)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from mtlscale.config import Dimension, Knobs, space_of
 from mtlscale.records import RunRecord, best, score, write_atomically
-from mtlscale.report.sweeps.search_study import of_sweep, short, words
+from mtlscale.report.sweeps.search_study import of_sweep, settings_text, short
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,7 +37,7 @@ class Sweep:
         """Return the winner; None where no trial finished."""
         return best(self.trials[dataset, method], self.metric)
 
-    def chosen(self) -> dict[Key, Knobs]:
+    def winners(self) -> dict[Key, Knobs]:
         """Return the winners' settings."""
         winners = {key: self.best(*key) for key in self.trials}
         return {key: dict(winner.trial) for key, winner in winners.items() if winner is not None}
@@ -86,7 +86,7 @@ class Sweep:
                     "finished": sum(record.status == "finished" for record in records),
                     "seconds": sum(record.seconds for record in records),
                     "best validation": float("nan") if value is None else value[0],
-                    "chosen": "" if winner is None else words(winner.trial),
+                    "chosen": "" if winner is None else settings_text(winner.trial),
                 }
             )
 

@@ -13,7 +13,7 @@ from mtlscale.report.formats.number_format import SCORE_NAMES, about, counted
 from mtlscale.report.stats.statistics import FEWEST_SEEDS, smallest_difference
 from mtlscale.report.tables.table import Table
 
-NEAR = 0.01  # relative distance to equal weights: methods that never went further did not act
+RELATIVE_MARGIN = 0.01  # relative distance to equal weights: methods that never went further did not act
 
 
 def smallest(table: Table) -> tuple[int, float]:
@@ -76,13 +76,16 @@ def departures(records: Sequence[RunRecord]) -> dict[str, float]:
 def idle(records: Sequence[RunRecord]) -> dict[str, str]:
     """Return the methods that never left equal weighting, though they are not equal weighting: label -> note."""
     # With one task there is nothing to balance, except perhaps in an earlier search.
-    balancers = {record.method: _balancer(record) for record in records if len(record.main_metrics) > 1}
+    specs = {record.method: record.spec.get("balancer", "equal") for record in records if len(record.main_metrics) > 1}
+    balancers = {
+        method: spec.get("name", "equal") if isinstance(spec, dict) else spec for method, spec in specs.items()
+    }
     equal_method = next((method for method, name in balancers.items() if name == "equal"), None)
     repeats = "its row repeats equal weighting" if equal_method is None else f"its row repeats {equal_method}"
 
     notes = {}
     for method, departure in departures(records).items():
-        if departure < NEAR and balancers.get(method, "equal") != "equal":
+        if departure < RELATIVE_MARGIN and balancers.get(method, "equal") != "equal":
             kappas = [
                 abs(float(kappa))
                 for record in records
@@ -95,9 +98,3 @@ def idle(records: Sequence[RunRecord]) -> dict[str, str]:
             notes[method] = f"{method} never left equal weighting: weights within {share} of 1/T{kappa}; {repeats}"
 
     return notes
-
-
-def _balancer(record: RunRecord) -> str:
-    """Return the name of a run's balancer: equal weighting where its spec names none."""
-    balancer = record.spec.get("balancer", "equal")
-    return str(balancer.get("name", "equal") if isinstance(balancer, dict) else balancer)

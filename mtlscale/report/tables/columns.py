@@ -23,7 +23,7 @@ MOST_TASKS = 5  # tasks beside the columns of quality; more go to a table of the
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
+class LeaderboardColumn:
     """Column of the printed leaderboard, best method first."""
 
     block: Block
@@ -41,14 +41,14 @@ class Column:
     detail: bool = False  # whether a narrow terminal may leave it out
 
 
-def columns(table: Table) -> list[Column]:
+def columns(table: Table) -> list[LeaderboardColumn]:
     """Return every column that has something to show, in order: quality, tasks, cost."""
     available = [*_quality(table), *_by_task(table), *_split_figures(table), *_cost(table)]
     shown = [column for column in available if any(text != EMPTY for text in column.texts)]
     return _coloured(table, shown)
 
 
-def _quality(table: Table) -> Iterator[Column]:
+def _quality(table: Table) -> Iterator[LeaderboardColumn]:
     """Yield the columns of scores over all tasks, of the verdict and of the runs."""
     rows, base = table.rows, table.baseline
     unit, domain = _shared_unit(table), " of the source" if table.domains else ""
@@ -91,7 +91,7 @@ def _quality(table: Table) -> Iterator[Column]:
         yield _measure(table, "total_error", "total", "sum over tasks of the error in percent", detail=True)
 
 
-def _by_task(table: Table) -> Iterator[Column]:
+def _by_task(table: Table) -> Iterator[LeaderboardColumn]:
     """Yield the column of each task's main metric."""
     unit = _shared_unit(table)
     for task, metric in table.main_metrics.items():
@@ -99,7 +99,7 @@ def _by_task(table: Table) -> Iterator[Column]:
         yield _measure(table, table.main_column(task), header, help, block="tasks")
 
 
-def _split_figures(table: Table) -> Iterator[Column]:
+def _split_figures(table: Table) -> Iterator[LeaderboardColumn]:
     """Yield the columns of what evaluations measured on the split beside its metrics."""
     for name, figure in FIGURES.items():
         if name in table.rows and figure.of == "split":
@@ -107,7 +107,7 @@ def _split_figures(table: Table) -> Iterator[Column]:
             yield _measure(table, name, figure.header, help)
 
 
-def _cost(table: Table) -> Iterator[Column]:
+def _cost(table: Table) -> Iterator[LeaderboardColumn]:
     """Yield the columns of times, memory, size of the network, and events."""
     rows, ref = table.rows, table.reference
     help = "wall clock of a run, training and validation, in seconds"
@@ -131,21 +131,21 @@ def _cost(table: Table) -> Iterator[Column]:
     yield _events(rows)
 
 
-def _coloured(table: Table, shown: Sequence[Column]) -> list[Column]:
+def _coloured(table: Table, columns: Sequence[LeaderboardColumn]) -> list[LeaderboardColumn]:
     """Add to the columns of measures the rows that the verdict's test finds better and worse in them."""
-    signs = table.signs([column.measure for column in shown if column.measure], table.reference)
+    signs = table.signs([column.measure for column in columns if column.measure], table.reference)
     coloured = []
-    for column in shown:
+    for column in columns:
         column_signs = signs[column.measure].to_numpy() if column.measure else np.zeros(0)
         gains, losses = (frozenset(np.flatnonzero(column_signs == sign).tolist()) for sign in (1, -1))
         coloured.append(replace(column, gains=gains, losses=losses))
     return coloured
 
 
-def by_block(found: Sequence[Column]) -> list[list[Column]]:
+def by_block(columns: Sequence[LeaderboardColumn]) -> list[list[LeaderboardColumn]]:
     """Return the columns of quality, tasks and cost."""
     blocks: tuple[Block, ...] = ("quality", "tasks", "cost")
-    return [[column for column in found if column.block == block] for block in blocks]
+    return [[column for column in columns if column.block == block] for block in blocks]
 
 
 def _shared_unit(table: Table) -> str:
@@ -172,7 +172,7 @@ def _measure(
     sign: str = "",
     block: Block = "quality",
     detail: bool = False,
-) -> Column:
+) -> LeaderboardColumn:
     """Return the column of a mean with its interval; `sign` "+" is for differences."""
     rows = table.rows
     digits = 2 if sign else decimals(rows[name])
@@ -182,7 +182,7 @@ def _measure(
         text = EMPTY if np.isnan(value) else signed(value, f"{sign}.{digits}f")
         texts.append(text if np.isnan(width) else f"{text} ± {width:.{digits}f}")
 
-    return Column(
+    return LeaderboardColumn(
         block=block,
         header=header,
         help=help,
@@ -196,13 +196,15 @@ def _measure(
     )
 
 
-def _items(table: Table) -> Iterator[Column]:
+def _items(table: Table) -> Iterator[LeaderboardColumn]:
     """Yield the columns of how much the average, and its difference to the reference, depend on the test items."""
     rows, digits = table.rows, decimals(table.rows["average"])
     texts = [EMPTY if np.isnan(width) else f"{width:.{digits}f}" for width in rows["average_items"]]
     help = "half the 95 % interval of the average over test items (bootstrap)"
     keys = rows["average_items"].tolist()
-    yield Column(block="quality", header="± items", help=help, texts=texts, keys=keys, higher=False, detail=True)
+    yield LeaderboardColumn(
+        block="quality", header="± items", help=help, texts=texts, keys=keys, higher=False, detail=True
+    )
 
     pairs = zip(rows["difference_average"], rows["difference_items"], strict=True)
     texts = [
@@ -211,7 +213,7 @@ def _items(table: Table) -> Iterator[Column]:
     ]
     help = f"difference of the average to {table.reference}, and half its 95 % interval over test items (bootstrap)"
     keys = rows["difference_average"].tolist()
-    yield Column(
+    yield LeaderboardColumn(
         block="quality",
         header=f"− {table.reference} ± items",
         help=help,
@@ -233,11 +235,11 @@ def _number(
     digits: int | None = None,
     block: Block = "quality",
     detail: bool = False,
-) -> Column:
+) -> LeaderboardColumn:
     digits = decimals(rows[name], figures=3, least=0) if digits is None else digits
     texts = [EMPTY if np.isnan(value) else signed(value, f",.{digits}f") for value in rows[name]]
 
-    return Column(
+    return LeaderboardColumn(
         block=block,
         header=header,
         help=help,
@@ -257,7 +259,7 @@ def _best_rows(values: pd.Series[float], higher: bool | None) -> frozenset[int]:
     return frozenset(np.flatnonzero(values == best).tolist())
 
 
-def _runs(rows: pd.DataFrame) -> Column:
+def _runs(rows: pd.DataFrame) -> LeaderboardColumn:
     """Return the column of finished of planned runs, with what became of the others: "2/3, 1 diverged"."""
     texts = []
     counts = rows[["finished", "failed", "diverged", "planned"]].itertuples(index=False)
@@ -265,7 +267,7 @@ def _runs(rows: pd.DataFrame) -> Column:
         failures = [f"{count} {outcome}" for count, outcome in ((failed, "failed"), (diverged, "diverged")) if count]
         texts.append(", ".join([f"{finished}/{planned}", *failures]))
 
-    return Column(
+    return LeaderboardColumn(
         block="quality",
         header="runs",
         help="finished of planned",
@@ -277,11 +279,11 @@ def _runs(rows: pd.DataFrame) -> Column:
     )
 
 
-def _verdicts(table: Table) -> Column:
+def _verdicts(table: Table) -> LeaderboardColumn:
     texts = [text if isinstance(text, str) and text else EMPTY for text in table.rows["verdict"]]
     rank = {BETTER: 3.0, SAME: 2.0, FEW: 1.0, WORSE: 0.0}
 
-    return Column(
+    return LeaderboardColumn(
         block="quality",
         header=f"vs {table.reference}",
         help=f"by a paired t-test of {SCORE_NAMES[table.order]} over seeds, Holm-corrected, level {LEVEL}",
@@ -293,16 +295,16 @@ def _verdicts(table: Table) -> Column:
     )
 
 
-def _p_values(table: Table) -> Column:
+def _p_values(table: Table) -> LeaderboardColumn:
     values = table.rows["p_holm"]
     texts = [EMPTY if np.isnan(value) else f"{value:.2g}" for value in values]
     help = "two-sided p-value of that test, Holm-corrected over all methods"
-    return Column(
+    return LeaderboardColumn(
         block="quality", header="p", help=help, texts=texts, keys=values.tolist(), name="p", higher=False, of_test=True
     )
 
 
-def _phases(rows: pd.DataFrame) -> list[Column]:
+def _phases(rows: pd.DataFrame) -> list[LeaderboardColumn]:
     """Return the columns of the seconds before the last phase and of all; none where no method has such phases."""
     if rows["phase_seconds"].isna().all():
         return []
@@ -314,7 +316,7 @@ def _phases(rows: pd.DataFrame) -> list[Column]:
     return [replace(phases, texts=texts), total]
 
 
-def _events(rows: pd.DataFrame) -> Column:
+def _events(rows: pd.DataFrame) -> LeaderboardColumn:
     """Return the column of counters above zero, summed over runs: solver failures, clamps, skipped steps."""
     events = rows.filter(regex=r"^counter\.").rename(columns=lambda name: name.removeprefix("counter."))
     texts = [
@@ -322,7 +324,7 @@ def _events(rows: pd.DataFrame) -> Column:
         for row in events.to_dict("records")
     ]
 
-    return Column(
+    return LeaderboardColumn(
         block="cost",
         header="events",
         help="solver failures, clamps and skipped steps, over all runs",

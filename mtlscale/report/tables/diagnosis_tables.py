@@ -17,22 +17,22 @@ MOST_TASKS = 10  # tasks with a column each
 _NAME, _PAIRS = 14, 4
 
 
-def tables(found: Diagnosis) -> Iterator[RenderableType]:
+def tables(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     """Yield what the terminal prints, in order."""
     from rich.text import Text
 
-    for matrix in found.matrices.values():
-        yield from _matrix(found, matrix) if len(found.tasks) <= MOST_TASKS else _ends(found, matrix)
-    for name, why in found.left_out.items():
+    for matrix in diagnosis.matrices.values():
+        yield from _matrix(diagnosis, matrix) if len(diagnosis.tasks) <= MOST_TASKS else _ends(diagnosis, matrix)
+    for name, why in diagnosis.left_out.items():
         yield Text(f"no {name}: {why}")
 
-    groups = found.named(found.groups)
+    groups = diagnosis.named(diagnosis.groups)
     yield Text("suggested groups:" if len(groups) > 1 else "suggested groups: one, of all tasks")
     for number, group in enumerate(groups if len(groups) > 1 else (), 1):
         yield Text(f"  {number}. {', '.join(group)}")
 
-    yield Text(two_groups(found))
-    yield Text(f"{found.sentence} {found.verdict}", style="bold")
+    yield Text(two_groups(diagnosis))
+    yield Text(f"{diagnosis.sentence} {diagnosis.verdict}", style="bold")
 
 
 def power_of(values: np.ndarray) -> int:
@@ -45,7 +45,7 @@ def power_of(values: np.ndarray) -> int:
     return 0 if largest >= 0.01 or largest == 0 else int(np.floor(np.log10(largest)))
 
 
-def _matrix(found: Diagnosis, matrix: Matrix) -> Iterator[RenderableType]:
+def _matrix(diagnosis: Diagnosis, matrix: Matrix) -> Iterator[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
@@ -56,14 +56,14 @@ def _matrix(found: Diagnosis, matrix: Matrix) -> Iterator[RenderableType]:
 
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("", no_wrap=True)
-    for number in range(1, len(found.tasks) + 1):
+    for number in range(1, len(diagnosis.tasks) + 1):
         table.add_column(str(number), justify="right", no_wrap=True)
-    for number, (task, row) in enumerate(zip(found.tasks, values, strict=True), 1):
+    for number, (task, row) in enumerate(zip(diagnosis.tasks, values, strict=True), 1):
         table.add_row(Text(f"{number} {_short(task)}"), *(_cell(value / 10.0**power) for value in row))
     yield table
 
 
-def _ends(found: Diagnosis, matrix: Matrix) -> Iterator[RenderableType]:
+def _ends(diagnosis: Diagnosis, matrix: Matrix) -> Iterator[RenderableType]:
     """Yield the pairs with the largest and the smallest numbers."""
     from rich.table import Table
     from rich.text import Text
@@ -81,7 +81,7 @@ def _ends(found: Diagnosis, matrix: Matrix) -> Iterator[RenderableType]:
 
     table = Table(box=None, padding=(0, 1, 0, 0), show_header=False)
     for value, i, j in pairs if len(pairs) <= 2 * _PAIRS else [*pairs[:_PAIRS], *pairs[-_PAIRS:]]:
-        names = (Text(_short(found.tasks[task], 2 * _NAME)) for task in (i, j))
+        names = (Text(_short(diagnosis.tasks[task], 2 * _NAME)) for task in (i, j))
         table.add_row(_cell(value / 10.0**power), *names)
     yield table
 
@@ -94,5 +94,5 @@ def _cell(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 1.005 else f"{value:.2f}".replace("-0.00", "0.00").replace("0.", ".", 1)
 
 
-def _short(name: str, most: int = _NAME) -> str:
-    return name if len(name) <= most else f"{name[: most - 1]}…"
+def _short(name: str, limit: int = _NAME) -> str:
+    return name if len(name) <= limit else f"{name[: limit - 1]}…"

@@ -49,7 +49,7 @@ class Leaderboard:
 
     tables: dict[str, Table]
     comparisons: dict[str, tuple[Comparison, ...]] = field(default_factory=dict)  # with published tables, if any
-    known: dict[str, tuple[PublishedTable, ...]] = field(default_factory=dict)  # what is published on each data set
+    published: dict[str, tuple[PublishedTable, ...]] = field(default_factory=dict)  # what is published on each data set
 
     @classmethod
     def from_records(
@@ -227,7 +227,7 @@ def _table(
 
     order = zeros.order_without(near_zero, main, scores)
     if base is not None:
-        notes += zeros.notes(near_zero, means, base, constant, order)
+        notes += zeros.near_zero_notes(near_zero, means, base, constant, order)
     table = Table(
         dataset=dataset,
         split=split,
@@ -322,7 +322,7 @@ def _with_rows(
     counts = _counts(all_runs, planned)
     table = replace(table, untested=_untested(table, counts))
 
-    rows = _rows(table, all_runs, counts, metrics)
+    rows = _method_rows(table, all_runs, counts, metrics)
     rows["run_ids"] = _run_ids(all_runs).reindex(rows.index)
     rows = rows.join(intervals(finished, table.runs, rows.index, table.reference))
     rows["departure"] = rows.index.map(departures(finished)).astype(float)
@@ -376,7 +376,7 @@ def _task_mean(values: pd.DataFrame, main: dict[str, str]) -> pd.Series[float]:
     return values[list(main.items())].dropna(axis=1, how="all").mean(axis=1, skipna=False)
 
 
-def _rows(table: Table, everything: pd.DataFrame, counts: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
+def _method_rows(table: Table, everything: pd.DataFrame, counts: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     """Return one row per method, in order of first appearance."""
     runs, methods = table.runs, counts.index
     grouped = runs.groupby("method", sort=False)

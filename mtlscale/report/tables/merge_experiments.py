@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 from mtlscale.config import UserError, nearest
 from mtlscale.records import RunRecord
 from mtlscale.report.stats.frames import by_dataset, method_of, newest
-from mtlscale.report.tables.protocols import Protocol, apart, identity, selection, splits_by_seed
+from mtlscale.report.tables.protocols import Protocol, differing_settings, identity, selection, splits_by_seed
 
 if TYPE_CHECKING:
     from mtlscale.report.tables.leaderboard import Leaderboard, Planned
     from mtlscale.report.tables.published import Published
 
-_SHOWN = 4  # names in a note
+_MAX_LISTED = 4  # names in a note
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class ExperimentRecords:
     """The records of one experiment, the newest last, and its choices for reading them."""
 
     name: str  # of the experiment
-    place: str  # a home folder, or where MLflow is
+    location: str  # a home folder, or where MLflow is
     records: tuple[RunRecord, ...]
-    chosen: bool = False  # whether its file chose the records, so that none is of an earlier version
+    chosen_by_file: bool = False  # whether its file chose the records, so that none is of an earlier version
     baseline: str = "stl"
     reference: str = "equal"
     delta: Mapping[str, Sequence[str]] | None = None  # as `Experiment.delta_of`, None if not known
@@ -37,7 +37,7 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class RunSelection:
     """Selection of runs, and of what they are compared with.
 
     Empty fields select everything, and the comparisons that the experiments choose.
@@ -52,10 +52,10 @@ class Wanted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gathered:
+class MergedRecords:
     """Records under the labels of their tables and rows, with the notes of each table."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[ExperimentRecords, ...]
     records: tuple[RunRecord, ...]
     baselines: dict[str, str]
     references: dict[str, str]
@@ -63,10 +63,10 @@ class Gathered:
     notes: dict[str, tuple[str, ...]]
     planned: dict[str, dict[str, frozenset[int]]]  # table -> row -> seeds
     rows: frozenset[str] | None = None  # labels of the rows to show, None for all
-    apart: tuple[str, ...] = ()  # data sets with several tables
+    split_datasets: tuple[str, ...] = ()  # data sets with several tables
 
-    def leaderboard(self, *, whole: bool = False) -> Leaderboard:
-        """Return the tables with the rows that are asked for; `whole` adds those that they are compared with.
+    def leaderboard(self, *, with_compared: bool = False) -> Leaderboard:
+        """Return the tables with the rows that are asked for; `with_compared` adds those that they are compared with.
 
         Ranks and corrections of tests are over all rows: asking for fewer makes nothing more certain.
         """
@@ -88,20 +88,20 @@ class Gathered:
 
         if self.rows is None:
             return board
-        return board.only(self.rows | (self._compared if whole else frozenset()))
+        return board.only(self.rows | (self._compared if with_compared else frozenset()))
 
     @property
     def _compared(self) -> frozenset[str]:
         return frozenset((*self.baselines.values(), *self.references.values()))
 
-    def shown(self, *, whole: bool = False) -> list[RunRecord]:
-        """Return the records of these rows; `whole` adds those that they are compared with."""
-        rows = None if self.rows is None else self.rows | (self._compared if whole else frozenset())
+    def records_shown(self, *, with_compared: bool = False) -> list[RunRecord]:
+        """Return the records of these rows; `with_compared` adds those that they are compared with."""
+        rows = None if self.rows is None else self.rows | (self._compared if with_compared else frozenset())
         return [record for record in self.records if rows is None or record.method in rows]
 
 
 @dataclass
-class _Group:
+class _TableRuns:
     """The runs of one table, by the number of the source they come from."""
 
     protocol: Protocol
@@ -109,71 +109,71 @@ class _Group:
     older: int = 0  # number of runs with earlier settings, which are left out
 
 
-def gather(sources: Sequence[Source], wanted: Wanted | None = None) -> Gathered:
+def gather(sources: Sequence[ExperimentRecords], selection: RunSelection | None = None) -> MergedRecords:
     """Merge the experiments into tables.
 
     Raises:
         UserError: If something is asked for that no experiment has.
     """
-    return _Gathering(sources, wanted or Wanted()).gathered()
+    return _RecordMerger(sources, selection or RunSelection()).merged()
 
 
-class _Gathering:
-    def __init__(self, sources: Sequence[Source], wanted: Wanted) -> None:
-        self.sources, self.wanted = sources, wanted
+class _RecordMerger:
+    def __init__(self, sources: Sequence[ExperimentRecords], selection: RunSelection) -> None:
+        self.sources, self.selection = sources, selection
         self.names = distinct(sources)
-        self.taken: set[str] = set()  # titles of tables
+        self.titles: set[str] = set()  # titles of tables
         self.rows: dict[str, str] = {}  # label of a row -> its label in the experiment
         self.compared: set[str] = set()  # labels of finished runs
         self.metrics: dict[str, None] = {}  # names of measured metrics
 
-    def gathered(self) -> Gathered:
-        request, all_records = self.wanted, [record for source in self.sources for record in source.records]
-        _known("--seed", map(str, request.seeds), map(str, sorted({record.seed for record in all_records})))
+    def merged(self) -> MergedRecords:
+        request, all_records = self.selection, [record for source in self.sources for record in source.records]
+        _check_names("--seed", map(str, request.seeds), map(str, sorted({record.seed for record in all_records})))
 
         groups = self._groups()
         titles = {dataset: self._titles(dataset, tables) for dataset, tables in groups.items()}
         every_title = [title for dataset_titles in titles.values() for title in dataset_titles]
-        _known("--dataset", request.datasets, [*groups, *every_title])
+        _check_names("--dataset", request.datasets, [*groups, *every_title])
 
-        result = Gathered(
+        result = MergedRecords(
             sources=tuple(self.sources), records=(), baselines={}, references={}, delta={}, notes={}, planned={}
         )
         records: list[RunRecord] = []
         for dataset, tables in groups.items():
             for table, title in zip(tables, titles[dataset], strict=True):
-                if _asked(request.datasets, dataset, title):
+                if _is_selected(request.datasets, dataset, title):
                     notes = [*_kept_apart(table, tables, titles[dataset]), *self._joined(dataset, table)]
                     records += self._table(dataset, title, table, notes, result)
                     result.notes[title] = tuple(notes)
 
         originals = [*self.rows.values(), *self.rows]
-        _known("--method", request.methods, originals)
+        _check_names("--method", request.methods, originals)
         for option, name in (("--baseline", request.baseline), ("--reference", request.reference)):
-            _known(option, [] if name is None else [name], sorted(self.compared), "no finished run of it")
-        _known("--metric", request.metrics, list(self.metrics), "no task reports it")
+            _check_names(option, [] if name is None else [name], sorted(self.compared), "no finished run of it")
+        _check_names("--metric", request.metrics, list(self.metrics), "no task reports it")
 
-        shown = frozenset(label for label, name in self.rows.items() if _asked(request.methods, label, name))
+        shown = frozenset(label for label, name in self.rows.items() if _is_selected(request.methods, label, name))
         return replace(
             result,
             records=tuple(records),
             rows=shown if request.methods else None,
-            apart=tuple(dataset for dataset, tables in groups.items() if len(tables) > 1),
+            split_datasets=tuple(dataset for dataset, tables in groups.items() if len(tables) > 1),
         )
 
-    def _groups(self) -> dict[str, list[_Group]]:
+    def _groups(self) -> dict[str, list[_TableRuns]]:
         """Group the runs of each data set, with one group per table."""
-        groups: dict[str, list[_Group]] = {}
+        groups: dict[str, list[_TableRuns]] = {}
         for number, source in enumerate(self.sources):
             for dataset, records in by_dataset(source.records).items():
-                current = newest(records) if source.chosen else _current(records)
-                older = 0 if source.chosen else _older(records, current)
+                current = newest(records) if source.chosen_by_file else _current(records)
+                older = 0 if source.chosen_by_file else _older(records, current)
 
-                source_groups: list[_Group] = []
+                source_groups: list[_TableRuns] = []
                 by_seed, how = splits_by_seed(current), selection(current)
                 for record in current:
-                    if not self.wanted.seeds or record.seed in self.wanted.seeds:
-                        _join(source_groups, _Group(Protocol.of(record, by_seed, how), {number: [record]}))
+                    if not self.selection.seeds or record.seed in self.selection.seeds:
+                        _join(source_groups, _TableRuns(Protocol.of(record, by_seed, how), {number: [record]}))
                 if source_groups:
                     source_groups[0].older = older
 
@@ -182,23 +182,23 @@ class _Gathering:
 
         return groups
 
-    def _titles(self, dataset: str, tables: Sequence[_Group]) -> list[str]:
+    def _titles(self, dataset: str, tables: Sequence[_TableRuns]) -> list[str]:
         titles = []
         for table in tables:
             title = dataset
             if len(tables) > 1:
                 title = f"{dataset} ({', '.join(self.names[number] for number in table.runs)})"
-            if title in self.taken:
+            if title in self.titles:
                 title = f"{title}, data {next(iter(table.protocol.fingerprints.values()))[:8]}"
 
             number, full_title = 1, title
-            while title in self.taken:
+            while title in self.titles:
                 title = f"{full_title}, {(number := number + 1)}"
-            self.taken.add(title)
+            self.titles.add(title)
             titles.append(title)
         return titles
 
-    def _joined(self, dataset: str, table: _Group) -> Iterator[str]:
+    def _joined(self, dataset: str, table: _TableRuns) -> Iterator[str]:
         if len(table.runs) > 1:
             yield f"runs of {_listed([self.names[number] for number in table.runs])}"
         if table.older:
@@ -206,8 +206,10 @@ class _Gathering:
         for number in table.runs:
             yield from self.sources[number].notes.get(dataset, ())
 
-    def _table(self, dataset: str, title: str, table: _Group, notes: list[str], found: Gathered) -> list[RunRecord]:
-        """Return the records of a table under the labels of its rows; add to `found` how it is read."""
+    def _table(
+        self, dataset: str, title: str, table: _TableRuns, notes: list[str], group: MergedRecords
+    ) -> list[RunRecord]:
+        """Return the records of a table under the labels of its rows; add to `group` how it is read."""
         labelled = self._labelled(table, notes)
         rows = {label: original for label, original, _ in labelled}
         planned = self._planned(dataset, table, labelled)
@@ -219,22 +221,22 @@ class _Gathering:
         self.compared |= {*finished, *(name for named in finished.values() for name in named)}
         self.metrics |= dict.fromkeys(name for _, _, record in labelled for name in _metrics(record))
 
-        if not any(_asked(self.wanted.methods, label, name) for label, name in rows.items()):
+        if not any(_is_selected(self.selection.methods, label, name) for label, name in rows.items()):
             return []
 
         table_sources = [self.sources[number] for number in table.runs]
-        base = _compared("baseline", self.wanted.baseline, table_sources, finished, notes)
-        ref = _compared("reference", self.wanted.reference, table_sources, finished, notes)
-        found.baselines[title], found.references[title] = base, ref
+        base = _compared("baseline", self.selection.baseline, table_sources, finished, notes)
+        ref = _compared("reference", self.selection.reference, table_sources, finished, notes)
+        group.baselines[title], group.references[title] = base, ref
 
-        found.planned[title] = planned
+        group.planned[title] = planned
         if (delta := self._delta(dataset, table, [record for _, _, record in labelled], notes)) is not None:
-            found.delta[title] = delta
+            group.delta[title] = delta
 
         return [record.model_copy(update={"dataset": title, "method": label}) for label, _, record in labelled]
 
     def _planned(
-        self, dataset: str, table: _Group, labelled: Sequence[tuple[str, str, RunRecord]]
+        self, dataset: str, table: _TableRuns, labelled: Sequence[tuple[str, str, RunRecord]]
     ) -> dict[str, frozenset[int]]:
         """Return row -> the seeds that experiments of the table plan for it.
 
@@ -247,13 +249,15 @@ class _Gathering:
         seeds_of_row: dict[str, frozenset[int]] = {}
         for number in table.runs:
             for method, seeds in self.sources[number].planned.get(dataset, {}).items():
-                selected_seeds = frozenset(seed for seed in seeds if not self.wanted.seeds or seed in self.wanted.seeds)
+                selected_seeds = frozenset(
+                    seed for seed in seeds if not self.selection.seeds or seed in self.selection.seeds
+                )
                 for label in labels.get(method, {method: None}):
                     seeds_of_row[label] = seeds_of_row.get(label, frozenset()) | selected_seeds
 
         return seeds_of_row
 
-    def _labelled(self, table: _Group, notes: list[str]) -> list[tuple[str, str, RunRecord]]:
+    def _labelled(self, table: _TableRuns, notes: list[str]) -> list[tuple[str, str, RunRecord]]:
         """Return (label of the row, label in its experiment, record), each run once."""
         variants: dict[str, dict[str, list[int]]] = {}  # label -> settings -> sources that use it for them
         last_records: dict[tuple[int, str], RunRecord] = {}
@@ -269,7 +273,7 @@ class _Gathering:
             for numbers in meanings.values():
                 own_label = f"{method} ({', '.join(self.names[number] for number in numbers)})"
                 labels |= {(number, method): method if len(meanings) == 1 else own_label for number in numbers}
-                keys |= dict.fromkeys(apart(first_record, last_records[numbers[0], method]))
+                keys |= dict.fromkeys(differing_settings(first_record, last_records[numbers[0], method]))
 
         ambiguous = [method for method, meanings in variants.items() if len(meanings) > 1]
         if ambiguous:
@@ -288,14 +292,14 @@ class _Gathering:
         return sorted(runs.values(), key=lambda run: (positions[run[0]], run[2].seed))
 
     def _delta(
-        self, dataset: str, table: _Group, records: Sequence[RunRecord], notes: list[str]
+        self, dataset: str, table: _TableRuns, records: Sequence[RunRecord], notes: list[str]
     ) -> tuple[str, ...] | None:
         """Return the metrics in Δ and η, None for those that the pipeline declares."""
-        if self.wanted.metrics:
+        if self.selection.metrics:
             measured = {name for record in records for name in _metrics(record)}
-            selected = tuple(name for name in self.wanted.metrics if name in measured)
+            selected = tuple(name for name in self.selection.metrics if name in measured)
             if not selected:
-                notes.append(f"no task here reports {_listed(self.wanted.metrics)}: Δ as the pipeline says")
+                notes.append(f"no task here reports {_listed(self.selection.metrics)}: Δ as the pipeline says")
             return selected or None
 
         choice_of_source = {}
@@ -315,26 +319,26 @@ class _Gathering:
         return next(iter(choice_of_source.values()), None)
 
 
-def distinct(sources: Sequence[Source]) -> list[str]:
+def distinct(sources: Sequence[ExperimentRecords]) -> list[str]:
     """Return names that tell the sources apart.
 
     It is the name of the experiment, with its place where several have that name.
     """
 
-    def told(source: Source) -> str:
-        if "://" in source.place:
-            return f"{source.place}#{source.name}"
-        return f"{source.place if len(set(folders)) < len(folders) else Path(source.place).name}:{source.name}"
+    def told(source: ExperimentRecords) -> str:
+        if "://" in source.location:
+            return f"{source.location}#{source.name}"
+        return f"{source.location if len(set(folders)) < len(folders) else Path(source.location).name}:{source.name}"
 
     names = []
     for source in sources:
         namesakes = [namesake for namesake in sources if namesake.name == source.name]
-        folders = [Path(namesake.place).name for namesake in namesakes]
+        folders = [Path(namesake.location).name for namesake in namesakes]
         names.append(source.name if len(namesakes) == 1 else told(source))
     return names
 
 
-def _join(groups: list[_Group], one: _Group) -> None:
+def _join(groups: list[_TableRuns], one: _TableRuns) -> None:
     """Add the group to the one that it compares with, or as a new one."""
     group = next((group for group in groups if not one.protocol.differences(group.protocol)), None)
     if group is None:
@@ -365,34 +369,38 @@ def _rank(record: RunRecord) -> tuple[bool, str]:
     return record.status == "finished", record.finished
 
 
-def _asked(filters: Sequence[str], *labels: str) -> bool:
+def _is_selected(filters: Sequence[str], *labels: str) -> bool:
     """Return whether a filter names one of the labels; without filters everything is asked for."""
     names = {name.casefold() for name in filters}
     return not names or any(label.casefold() in names for label in labels)
 
 
-def _known(option: str, asked: Iterable[str], known: Iterable[str], why: str = "no run has it") -> None:
+def _check_names(option: str, asked: Iterable[str], known_names: Iterable[str], why: str = "no run has it") -> None:
     """Raise `UserError` for the first name that is not known, with the nearest names."""
-    names = list(dict.fromkeys(known))
+    names = list(dict.fromkeys(known_names))
     for name in asked:
-        if not _asked([name], *names):
+        if not _is_selected([name], *names):
             raise UserError(f"{option} {name}: {why}: {nearest(name, names) if names else 'there are none'}")
 
 
 def _compared(
-    kind: str, asked: str | None, sources: Sequence[Source], finished: Mapping[str, tuple[str, str]], notes: list[str]
+    kind: str,
+    requested: str | None,
+    sources: Sequence[ExperimentRecords],
+    finished: Mapping[str, tuple[str, str]],
+    notes: list[str],
 ) -> str:
     """Return the label of the row that a table is compared with: the one asked for, or the first experiment's."""
     choices = list(dict.fromkeys(getattr(source, kind) for source in sources))
-    row_labels = [_row(name, finished) for name in ([asked] if asked is not None else choices)]
+    row_labels = [_row(name, finished) for name in ([requested] if requested is not None else choices)]
     label = next((label for label in row_labels if label is not None), None)
 
-    if asked is None and len(choices) > 1:
+    if requested is None and len(choices) > 1:
         notes.append(f"experiments disagree on the {kind}: {_listed(choices)}; {label or choices[0]} counts")
-    if label is None and kind == "reference" and asked is not None:
-        notes.append(f"no tests: no finished run of {asked}")
+    if label is None and kind == "reference" and requested is not None:
+        notes.append(f"no tests: no finished run of {requested}")
 
-    return label or asked or str(choices[0])
+    return label or requested or str(choices[0])
 
 
 def _row(name: str, finished: Mapping[str, tuple[str, str]]) -> str | None:
@@ -411,7 +419,7 @@ def _row(name: str, finished: Mapping[str, tuple[str, str]]) -> str | None:
     return min(ranked, key=lambda one: one[0])[1] if ranked else None
 
 
-def _kept_apart(table: _Group, tables: Sequence[_Group], titles: Sequence[str]) -> Iterator[str]:
+def _kept_apart(table: _TableRuns, tables: Sequence[_TableRuns], titles: Sequence[str]) -> Iterator[str]:
     for other_table, title in zip(tables, titles, strict=True):
         if other_table is not table:
             reasons = "; ".join(table.protocol.differences(other_table.protocol))
@@ -428,5 +436,5 @@ def _metrics(record: RunRecord) -> Iterator[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+    shown = ", ".join(names[:_MAX_LISTED])
+    return shown if len(names) <= _MAX_LISTED else f"{shown} and {len(names) - _MAX_LISTED} more"

@@ -19,37 +19,37 @@ MOST_EDGES = 40  # edges of a method that are listed
 
 
 @dataclass(frozen=True)
-class Facts:
+class MethodTable:
     """Table of texts with a title and a sentence that explains it."""
 
     title: str
-    what: str
+    explanation: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
     def to_markdown(self, dataset: str = "") -> str:
         """Return the section of leaderboard.md; `dataset` joins the title where there are several."""
         title = f"{self.title} on {dataset}" if dataset else self.title
-        lines = [f"### {markdown_cell(title)}", "", markdown_cell(self.what), ""]
+        lines = [f"### {markdown_cell(title)}", "", markdown_cell(self.explanation), ""]
         lines += ["| " + " | ".join(map(markdown_cell, self.header)) + " |", "| --- " * len(self.header) + "|"]
         lines += ["| " + " | ".join(map(markdown_cell, row)) + " |" for row in self.rows]
 
         return "\n".join([*lines, "", ""])
 
 
-def facts(records: Sequence[RunRecord], known: Sequence[PublishedTable] = ()) -> list[Facts]:
+def method_tables(records: Sequence[RunRecord], published: Sequence[PublishedTable] = ()) -> list[MethodTable]:
     """Return every table that the records of one data set have something for.
 
     Args:
         records: The records of the data set.
-        known: Published tables on the data set, whose branch points are listed beside ours.
+        published: Published tables on the data set, whose branch points are listed beside ours.
     """
     tables = []
     ratios = conflict_ratios(trace_values(records, "conflict_ratio"))
     if len(ratios):
         header, rows = conflict_texts(ratios)
         caption = "Pairs of tasks whose gradients of the module have a negative product, in percent of all."
-        tables.append(Facts("Conflict ratio by module", caption, tuple(header), tuple(map(tuple, rows))))
+        tables.append(MethodTable("Conflict ratio by module", caption, tuple(header), tuple(map(tuple, rows))))
 
     finished = [record for record in records if record.status == "finished"]
     closed = tuple(_closed(trace_values(finished, "kept")))
@@ -57,29 +57,31 @@ def facts(records: Sequence[RunRecord], known: Sequence[PublishedTable] = ()) ->
         caption = (
             "Tasks that do without what is shared, as their own network is the better one, and for how many seeds."
         )
-        tables.append(Facts("Closed gates", caption, ("method", "tasks"), closed))
+        tables.append(MethodTable("Closed gates", caption, ("method", "tasks"), closed))
 
-    points = tuple(_points(finished, known))
+    points = tuple(_points(finished, published))
     if points:
         caption = "How many modules from the input on a task shares, plus one."
-        tables.append(Facts("Branch points", caption, ("method", "seeds", "tasks"), points))
+        tables.append(MethodTable("Branch points", caption, ("method", "seeds", "tasks"), points))
 
     edges = tuple(_edges(finished))
     if edges:
         header, caption = ["method", "from", "to", "weight", "seeds"], "What a task takes from another's stage."
-        tables.append(Facts("Edges between tasks", caption, tuple(header), edges))
+        tables.append(MethodTable("Edges between tasks", caption, tuple(header), edges))
 
     similar = tuple(similarity_rows(finished))
     if similar:
         caption = "Of the embeddings of two tasks' training samples, before and after a matrix of each task turns them."
-        tables.append(Facts("Covariance similarity", caption, ("method", "tasks", "before", "after", "seeds"), similar))
+        tables.append(
+            MethodTable("Covariance similarity", caption, ("method", "tasks", "before", "after", "seeds"), similar)
+        )
 
     return tables
 
 
-def _closed(kept: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+def _closed(gains: pd.DataFrame) -> Iterator[tuple[str, ...]]:
     """Yield a row for every method whose gates are kept (1) or closed (0) in the end."""
-    for method, rows in last_values(kept).groupby("method", sort=False):
+    for method, rows in last_values(gains).groupby("method", sort=False):
         of_task = rows[rows["place"] == 0].groupby("task", sort=False)["value"]
         counts = {str(task): (int((values == 0).sum()), len(values)) for task, values in of_task}
         texts = [f"{task} ({closed} of {total})" for task, (closed, total) in counts.items() if closed]

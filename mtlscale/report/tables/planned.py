@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from mtlscale.config import Experiment, Run, UserError, component, plugin_file
 from mtlscale.records import RunRecord
 from mtlscale.report.formats.number_format import counted, names
-from mtlscale.report.tables.protocols import apart
+from mtlscale.report.tables.protocols import differing_settings
 
-_SHOWN = 3  # settings in a sentence
+_MAX_LISTED = 3  # settings in a sentence
 
 
 def planned_rows(experiment: Experiment) -> dict[str, dict[str, tuple[int, ...]]]:
@@ -68,14 +68,14 @@ def missing_notes(
 
 def left_out(experiment: str, records: Sequence[RunRecord], run: Run) -> str:
     """Return the note on runs that are not those of the experiment's file: how many, why, and where to see them."""
-    keys = apart(records[-1], run)
+    keys = differing_settings(records[-1], run)
     files = [file for key in keys if key.endswith(".plugin") and (file := _plugin(run, key.partition(".")[0]))]
     settings = [key for key in keys if not key.endswith(".plugin")]
 
     if files:
         cause = f"another version of {names(list(dict.fromkeys(files)))}"
     elif settings:
-        cause = f"other settings ({names(settings, _SHOWN)})"
+        cause = f"other settings ({names(settings, _MAX_LISTED)})"
     else:
         cause = "other data or metrics"
 

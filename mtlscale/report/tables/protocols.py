@@ -13,7 +13,7 @@ from mtlscale.records import RunRecord
 
 FLOORS = ("constant", "linear", "frequent_tag")  # computed from the data: no training setting changes them
 _BY_SEED = ("split", "seed")  # options that an experiment may vary with a run's seed
-_SHOWN = 4  # names in a sentence
+_MAX_LISTED = 4  # names in a sentence
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Protocol:
     fingerprints: dict[int, str] = field(default_factory=dict)  # seed -> of the data
     by_seed: bool = False  # every seed has a split of its own
     options: dict[str, Any] = field(default_factory=dict)  # of the pipeline
-    own: dict[str, Any] = field(default_factory=dict)  # changes to the data: noise, fewer labels
+    data_changes: dict[str, Any] = field(default_factory=dict)  # changes to the data: noise, fewer labels
     tasks: dict[str, str] | None = None  # with their main metrics
     metrics: tuple[str, ...] | None = None
     selection: str | None = None  # how the epoch is chosen
@@ -44,7 +44,7 @@ class Protocol:
             fingerprints={record.seed: record.fingerprint},
             by_seed=by_seed,
             options={key: dataset[key] for key in dataset if key in knobs},
-            own={key: value for key, value in dataset.items() if key not in knobs},
+            data_changes={key: value for key, value in dataset.items() if key not in knobs},
             tasks=dict(record.main_metrics) or None,
             metrics=tuple(sorted(record.higher_is_better)) or None,
             selection=selection,
@@ -82,12 +82,13 @@ class Protocol:
             yield from option_differences
             if not option_differences:
                 own_text, other_text = (
-                    ", ".join(sorted(text[:8] for text in prints)[:_SHOWN]) for prints in (own_prints, other_prints)
+                    ", ".join(sorted(text[:8] for text in prints)[:_MAX_LISTED])
+                    for prints in (own_prints, other_prints)
                 )
                 yield f"data with fingerprint {own_text}, not {other_text}"
 
     def _of_rest(self, other: Protocol) -> Iterator[str]:
-        yield from _against(self.own, other.own)
+        yield from _against(self.data_changes, other.data_changes)
 
         if self.tasks is not None and other.tasks is not None and self.tasks != other.tasks:
             if self.tasks.keys() == other.tasks.keys():
@@ -147,9 +148,9 @@ def identity(record: RunRecord) -> str:
     return json.dumps(settings(record), sort_keys=True)
 
 
-def apart(one: RunRecord, other: RunRecord | Run) -> list[str]:
+def differing_settings(record: RunRecord, other: RunRecord | Run) -> list[str]:
     """Return the names of the settings that two runs differ in."""
-    first_settings, second_settings = settings(one), settings(other)
+    first_settings, second_settings = settings(record), settings(other)
     return [
         key
         for key in dict.fromkeys((*first_settings, *second_settings))
@@ -179,14 +180,14 @@ def _knobs(dataset: Mapping[str, Any]) -> set[str]:
 
 def _against(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
     keys = [key for key in dict.fromkeys((*mine, *theirs)) if mine.get(key) != theirs.get(key)]
-    return [f"{key} {_told(mine.get(key))}, not {_told(theirs.get(key))}" for key in keys]
+    return [f"{key} {_value_text(mine.get(key))}, not {_value_text(theirs.get(key))}" for key in keys]
 
 
 def _without_split(options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if key not in _BY_SEED}
 
 
-def _told(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if value is None:
         return "none"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -194,5 +195,5 @@ def _told(value: Any) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+    shown = ", ".join(names[:_MAX_LISTED])
+    return shown if len(names) <= _MAX_LISTED else f"{shown} and {len(names) - _MAX_LISTED} more"

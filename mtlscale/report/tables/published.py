@@ -108,7 +108,7 @@ class PublishedTable(_Model):
 
         return mended_values
 
-    def figure(self, label: str) -> float:
+    def value(self, label: str) -> float:
         """Return the figure that the method is compared by; improvements in percent.
 
         Where the table has values, it is their mean: printed averages need not be that.

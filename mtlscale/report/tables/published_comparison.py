@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FAR = 1.5  # difference in points above which a reason is due
 _COMPLEMENT = {"pixel_error": "pixel_accuracy", "pixel_accuracy": "pixel_error"}  # to 100
-_FIGURES = {
+_SCORE_NAMES = {
     "average": "mean",
     "delta_i": "Δ_I %",
     "taskwise": "mean improvement %",
@@ -63,7 +63,7 @@ class Comparison:
         """Return the legend: the columns, methods that changed sides, and reasons for large differences."""
         table = self.published
         parts = [
-            _what(table),
+            _score_text(table),
             table.note,
             *self.opposite,
             f"(!) marks differences of more than {FAR:g} points: {', '.join(self.far)}." if self.far else "",
@@ -72,12 +72,12 @@ class Comparison:
         return " ".join(part.strip() for part in parts if part)
 
 
-def _what(table: PublishedTable) -> str:
+def _score_text(table: PublishedTable) -> str:
     if table.score == "average" and table.columns:
         return f"Published is the mean of the column over the {len(table.tasks or table.columns)} tasks."
     if table.score == "delta_i":
         return f"Δ_I of both over the published columns: {', '.join(table.columns)}."
-    return f"Published is the printed {_FIGURES[table.score].removesuffix(' %')}."
+    return f"Published is the printed {_SCORE_NAMES[table.score].removesuffix(' %')}."
 
 
 def compare(table: Table, published: PublishedTable) -> Comparison | None:
@@ -89,7 +89,7 @@ def compare(table: Table, published: PublishedTable) -> Comparison | None:
 
     by_task = published.score == "average" and bool(published.columns)
     counted = any(published.methods[label].parameters is not None for label in labels)
-    figure = "" if by_task else f" {_FIGURES[published.score]}"
+    figure = "" if by_task else f" {_SCORE_NAMES[published.score]}"
 
     header: tuple[str, ...] = ("method", "published as", f"ours{figure}", f"published{figure}")
     header += ("printed avg", "difference", "largest on a task") if by_task else ("difference",)
@@ -102,7 +102,7 @@ def compare(table: Table, published: PublishedTable) -> Comparison | None:
 
     rows, far_labels = [], []
     for label in labels:
-        method, published_score = published.methods[label], published.figure(label)
+        method, published_score = published.methods[label], published.value(label)
 
         mean, width = our_scores.loc[label]
         difference = mean - published_score
@@ -204,7 +204,7 @@ def _opposite(
 
     for label in labels:
         our_gain = (ours[label] - ours[baseline]) * (1 if up else -1)
-        published_gain = (published.figure(label) - published.figure(baseline)) * (1 if up else -1)
+        published_gain = (published.value(label) - published.value(baseline)) * (1 if up else -1)
         if our_gain * published_gain < 0:
             words = [f"{abs(gain):.2f} {'better' if gain > 0 else 'worse'}" for gain in (our_gain, published_gain)]
             sentences.append(f"{label} is {words[0]} than {baseline} here and {words[1]} in {published.source}.")

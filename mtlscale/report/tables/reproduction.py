@@ -10,7 +10,7 @@ from mtlscale.records import Metrics, RunRecord
 
 
 @dataclass(frozen=True)
-class Difference:
+class MetricDifference:
     """Metric whose value differs between a run and its repetition."""
 
     place: str  # the split, with "last " before it for metrics of the last epoch
@@ -27,7 +27,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Again:
+class Reproduction:
     """The pair of a run and its repetition."""
 
     before: RunRecord
@@ -39,7 +39,7 @@ class Again:
         return not self.differences and self.before.status == self.after.status and not self.choice
 
     @property
-    def differences(self) -> list[Difference]:
+    def differences(self) -> list[MetricDifference]:
         chosen_epoch_differences = list(_differences(self.before.metrics, self.after.metrics))
         return chosen_epoch_differences + list(_differences(self.before.last, self.after.last, "last "))
 
@@ -94,11 +94,11 @@ class Again:
         return [f"{name}: {old}, now {new}" for name, old, new in pairs if old != new]
 
 
-def _differences(before: dict[str, Metrics], after: dict[str, Metrics], prefix: str = "") -> Iterator[Difference]:
+def _differences(before: dict[str, Metrics], after: dict[str, Metrics], prefix: str = "") -> Iterator[MetricDifference]:
     for split in dict.fromkeys((*before, *after)):
         old, new = before.get(split, {}), after.get(split, {})
         for task in dict.fromkeys((*old, *new)):
             for metric in dict.fromkeys((*old.get(task, {}), *new.get(task, {}))):
                 values = [metrics.get(task, {}).get(metric, math.nan) for metrics in (old, new)]
                 if values[0] != values[1] and not all(map(math.isnan, values)):
-                    yield Difference(f"{prefix}{split}", task, metric, *values)
+                    yield MetricDifference(f"{prefix}{split}", task, metric, *values)

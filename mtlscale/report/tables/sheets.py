@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mtlscale.report.formats.latex import floating
 from mtlscale.report.formats.markdown import markdown_cell, markdown_rows
 from mtlscale.report.formats.terminal import grid
-from mtlscale.report.tables.columns import Column
+from mtlscale.report.tables.columns import LeaderboardColumn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,31 +25,31 @@ class Sheet:
 
     title: str
     names: Sequence[str]
-    columns: Sequence[Column]
+    columns: Sequence[LeaderboardColumn]
     numbers: pd.DataFrame
     sentence: str
     notes: Sequence[str]
 
     @classmethod
-    def across(cls, found: Overall, notes: Sequence[str] = ()) -> Sheet:
+    def across(cls, overall: Overall, notes: Sequence[str] = ()) -> Sheet:
         return cls(
-            title=f"All {len(found.datasets)} data sets",
-            names=[str(name) for name in found.rows.index],
-            columns=found.columns(),
-            numbers=found.rows.reset_index(),
-            sentence=found.sentence,
-            notes=(*found.notes, *notes),
+            title=f"All {len(overall.datasets)} data sets",
+            names=[str(name) for name in overall.rows.index],
+            columns=overall.columns(),
+            numbers=overall.rows.reset_index(),
+            sentence=overall.sentence,
+            notes=(*overall.notes, *notes),
         )
 
     @classmethod
-    def of_pairs(cls, found: Pairwise) -> Sheet:
+    def of_pairs(cls, pairwise: Pairwise) -> Sheet:
         return cls(
-            title=f"{found.dataset}: every pair",
-            names=found.methods,
-            columns=found.columns(),
-            numbers=found.pairs,
-            sentence=f"Difference of {found.what}: row − column; ▲ better, ▼ worse by paired t-tests.",
-            notes=found.notes,
+            title=f"{pairwise.dataset}: every pair",
+            names=pairwise.methods,
+            columns=pairwise.columns(),
+            numbers=pairwise.pairs,
+            sentence=f"Difference of {pairwise.description}: row − column; ▲ better, ▼ worse by paired t-tests.",
+            notes=pairwise.notes,
         )
 
     def to_markdown(self) -> str:

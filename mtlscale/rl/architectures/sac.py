@@ -12,7 +12,7 @@ from mtlscale.config import TaskSuite, knob
 from mtlscale.encoders import EncoderModule
 from mtlscale.rl.environments import Simulated
 from mtlscale.rl.sac.module import SACModule
-from mtlscale.rl.sac.networks import Apart, Role, TaskNetwork, Whole, WithHeads, hidden_of, layers_of
+from mtlscale.rl.sac.networks import Role, SeparateNetworks, SharedNetwork, TaskNetwork, WithHeads, hidden_of, layers_of
 from mtlscale.rl.sac.requirements import environments_of
 from mtlscale.rl.sac.sources import ACTOR, CRITICS, TEMPERATURE
 
@@ -86,8 +86,8 @@ class SAC(Architecture):
         hidden, activation = hidden_of(encoder, self.name)
         if self.sharing == "none":
             task_layers = [layers_of(inputs, hidden, activation) for _ in suite.tasks]
-            return Apart(task_layers, hidden[-1], outputs)
+            return SeparateNetworks(task_layers, hidden[-1], outputs)
         layers = layers_of(inputs, hidden, activation)
         if self.sharing == "whole":
-            return Whole(layers, hidden[-1], outputs)
+            return SharedNetwork(layers, hidden[-1], outputs)
         return WithHeads(layers, hidden[-1], outputs, len(suite.tasks))

@@ -22,7 +22,7 @@ from mtlscale.rl.environments import (
     episode_seed,
 )
 from pipelines import Vectors, vector_tables
-from pipelines.contract import Pipeline, Prepared, Work
+from pipelines.contract import Pipeline, PrepareContext, Prepared
 
 MT10 = (
     "reach",
@@ -36,8 +36,8 @@ MT10 = (
     "window-open",
     "window-close",
 )
-LEAST = 1e-3  # least standard deviation: a number that hardly varies in demonstrations may vary in an episode
-HELD = 0.1  # share of the episodes for val, and for test
+MIN_DEVIATION = 1e-3  # least standard deviation: a number that hardly varies in demonstrations may vary in an episode
+HELD_OUT_FRACTION = 0.1  # share of the episodes for val, and for test
 
 
 class MetaWorld(Pipeline):
@@ -75,16 +75,18 @@ class MetaWorld(Pipeline):
     def options(self) -> dict[str, Any]:
         """Return the options, with a file identified by its content."""
         options = super().options()
-        return options if self.file is None else files.identity(options | {"file": files.known(self.file)})
+        return options if self.file is None else files.identity(options | {"file": files.with_content_hash(self.file)})
 
-    def prepare(self, source: Path | None, work: Work) -> Prepared:
+    def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         version = self._checked()
-        demonstrations = self._played(work) if self.file is None else from_file(self.name, Path(self.file), self.tasks)
+        demonstrations = (
+            self._played(context) if self.file is None else from_file(self.name, Path(self.file), self.tasks)
+        )
         samples = {task: self._split(task, demonstrations[task]) for task in self.tasks}
 
         train = np.concatenate([task_vectors.features[task_vectors.rows["train"]] for task_vectors in samples.values()])
         mean = np.round(train.mean(0), 6)
-        std = np.round(np.where(train.std(0) < LEAST, 1.0, train.std(0)), 6)
+        std = np.round(np.where(train.std(0) < MIN_DEVIATION, 1.0, train.std(0)), 6)
 
         simulated = Simulated(
             version=version,
@@ -108,7 +110,7 @@ class MetaWorld(Pipeline):
             inputs="per_task",
             input_kind="vector",
             input_shape=(simulated.inputs,),
-            extras={EXTRA: simulated.told()},
+            extras={EXTRA: simulated.as_extra()},
         )
 
         counts = {
@@ -132,7 +134,7 @@ class MetaWorld(Pipeline):
         check_reward_version(self.reward_version)
         return version
 
-    def _played(self, work: Work) -> dict[str, Demonstrations]:
+    def _played(self, context: PrepareContext) -> dict[str, Demonstrations]:
         """Let the experts play their demonstrations, each episode in any process."""
         episode_keys = [(task, number) for task in self.tasks for number in range(self.demonstrations)]
         goals = [
@@ -151,31 +153,34 @@ class MetaWorld(Pipeline):
         tables = [table.slice(first, self.demonstrations) for first in range(0, len(table), self.demonstrations)]
 
         episodes = []
-        with closing(work.held(EpisodeMaker, arguments, tables, None if work.engine == "ray" else 1)) as results:
+        with closing(context.held(EpisodeMaker, arguments, tables, None if context.engine == "ray" else 1)) as results:
             for count, result in enumerate(results, 1):
                 episodes.append(result)
-                work.progress("demonstrations", count, len(tables))
+                context.progress("demonstrations", count, len(tables))
 
         return Demonstrations.by_task(pa.concat_tables(episodes), self.tasks)
 
-    def _split(self, task: str, shown: Demonstrations) -> Vectors:
+    def _split(self, task: str, demonstrations: Demonstrations) -> Vectors:
         """Return every step as a sample; whole episodes are in one split."""
-        held_out = max(1, round(HELD * shown.episodes))
-        if shown.episodes < 2 * held_out + 1:
-            raise UserError(f"metaworld: {task} has {shown.episodes} episodes; three are the least")
+        held_out = max(1, round(HELD_OUT_FRACTION * demonstrations.episodes))
+        if demonstrations.episodes < 2 * held_out + 1:
+            raise UserError(f"metaworld: {task} has {demonstrations.episodes} episodes; three are the least")
 
-        split_codes = np.full(shown.episodes, SPLITS.index("train"))
-        order = np.argsort([episode_seed("split", task, number) for number in range(shown.episodes)])
+        split_codes = np.full(demonstrations.episodes, SPLITS.index("train"))
+        order = np.argsort([episode_seed("split", task, number) for number in range(demonstrations.episodes)])
         split_codes[order[:held_out]], split_codes[order[held_out : 2 * held_out]] = (
             SPLITS.index("val"),
             SPLITS.index("test"),
         )
 
-        rows = {name: np.flatnonzero(split_codes[shown.episode] == code) for code, name in enumerate(SPLITS)}
+        rows = {name: np.flatnonzero(split_codes[demonstrations.episode] == code) for code, name in enumerate(SPLITS)}
         ids = np.array(
-            [f"{task}/{episode:05d}/{step:03d}" for episode, step in zip(shown.episode, shown.step, strict=True)]
+            [
+                f"{task}/{episode:05d}/{step:03d}"
+                for episode, step in zip(demonstrations.episode, demonstrations.step, strict=True)
+            ]
         )
-        return Vectors(ids, shown.observations, shown.actions, rows)
+        return Vectors(ids, demonstrations.observations, demonstrations.actions, rows)
 
 
 def _as_inputs(simulated: Simulated, task: str, vectors: Vectors) -> Vectors:

@@ -1,5 +1,6 @@
 """Reinforcement learning: suites whose tasks are environments, Meta-World's worlds, episodes and rollout workers."""
 
+from mtlscale.renamed import renamed_names
 from mtlscale.rl.environments.description import ACTIONS, EXTRA, GOAL, HAND, OBSERVATIONS, Simulated, episode_seed
 from mtlscale.rl.environments.metaworld import (
     MetaWorld,
@@ -8,9 +9,16 @@ from mtlscale.rl.environments.metaworld import (
     check_task_name,
     expert_of,
 )
-from mtlscale.rl.environments.rendering import CannotRender, Replay, rendered
-from mtlscale.rl.environments.rollout_workers import Acting, Collector, Collectors, Here, Order, chances
-from mtlscale.rl.environments.vector_env import Act, Episode, Fleet, WorldBroken
+from mtlscale.rl.environments.rendering import CannotRender, EpisodeReplay, rendered
+from mtlscale.rl.environments.rollout_workers import (
+    EpisodeRequest,
+    LocalRollouts,
+    PolicyFactory,
+    RolloutWorker,
+    RolloutWorkers,
+    chances,
+)
+from mtlscale.rl.environments.vector_env import Act, Episode, VectorEnv, WorldBroken
 
 __all__ = [
     "ACTIONS",
@@ -19,17 +27,17 @@ __all__ = [
     "HAND",
     "OBSERVATIONS",
     "Act",
-    "Acting",
     "CannotRender",
-    "Collector",
-    "Collectors",
     "Episode",
-    "Fleet",
-    "Here",
+    "EpisodeReplay",
+    "EpisodeRequest",
+    "LocalRollouts",
     "MetaWorld",
-    "Order",
-    "Replay",
+    "PolicyFactory",
+    "RolloutWorker",
+    "RolloutWorkers",
     "Simulated",
+    "VectorEnv",
     "WorldBroken",
     "chances",
     "check_package",
@@ -39,3 +47,16 @@ __all__ = [
     "expert_of",
     "rendered",
 ]
+
+__getattr__ = renamed_names(
+    __name__,
+    {
+        "Acting": "PolicyFactory",
+        "Collector": "RolloutWorker",
+        "Collectors": "RolloutWorkers",
+        "Fleet": "VectorEnv",
+        "Here": "LocalRollouts",
+        "Order": "EpisodeRequest",
+        "Replay": "EpisodeReplay",
+    },
+)

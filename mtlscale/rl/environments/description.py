@@ -53,7 +53,7 @@ class Simulated:
         sequences = {name: tuple(description[name]) for name in ("tasks", "mean", "std")}
         return cls(**{**description, **sequences})
 
-    def told(self) -> dict[str, Any]:
+    def as_extra(self) -> dict[str, Any]:
         """Return the description in the form that a suite stores."""
         return asdict(self)
 
@@ -62,7 +62,7 @@ class Simulated:
         """The number of values of an input."""
         return OBSERVATIONS + (len(self.tasks) if self.task_id else 0)
 
-    def place(self, task: str) -> int:
+    def task_index(self, task: str) -> int:
         """Return the index of a task among the prepared tasks."""
         if task not in self.tasks:
             raise UserError(f"there is no environment {task!r} in this set; it has: {', '.join(self.tasks)}")
@@ -73,7 +73,7 @@ class Simulated:
         rows = np.zeros((len(observations), self.inputs), dtype=np.float32)
         rows[:, :OBSERVATIONS] = (observations - np.array(self.mean)) / np.array(self.std)
         if self.task_id:
-            rows[np.arange(len(tasks)), [OBSERVATIONS + self.place(task) for task in tasks]] = 1.0
+            rows[np.arange(len(tasks)), [OBSERVATIONS + self.task_index(task) for task in tasks]] = 1.0
         return rows
 
     def goal(self, split: str, number: int) -> int:

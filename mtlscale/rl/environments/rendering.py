@@ -30,7 +30,7 @@ class CannotRender(Exception):
 
 
 @dataclass(frozen=True)
-class Replay:
+class EpisodeReplay:
     """Episode to play again.
 
     Attributes:
@@ -56,7 +56,7 @@ class Replay:
         return np.stack([frames_by_step[step] for step in self.steps])
 
 
-def rendered(simulated: Simulated, replays: Sequence[Replay]) -> list[np.ndarray]:
+def rendered(simulated: Simulated, replays: Sequence[EpisodeReplay]) -> list[np.ndarray]:
     """Return the frames of each replay [steps, FRAME, FRAME, 3]; `CannotRender` says why there are none."""
     causes = []
 
@@ -113,7 +113,7 @@ def _tried(folder: Path, backend: str | None, seconds: float) -> str | None:
     return error_lines[-1] if error_lines else f"its process ended with {process.returncode}"
 
 
-def _write(path: Path, simulated: Simulated, replays: Sequence[Replay]) -> None:
+def _write(path: Path, simulated: Simulated, replays: Sequence[EpisodeReplay]) -> None:
     arrays = {"reward_version": np.array(simulated.reward_version), "count": np.array(len(replays))}
     for index, replay in enumerate(replays):
         arrays |= {
@@ -145,7 +145,7 @@ def _played(orders: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         task, goal, actions, steps = (orders[f"{field} {index}"] for field in ("task", "goal", "actions", "steps"))
         world = MetaWorld(str(task), version, render=True)
         try:
-            frames[str(index)] = Replay(str(task), int(goal), actions, tuple(steps.tolist())).frames(world)
+            frames[str(index)] = EpisodeReplay(str(task), int(goal), actions, tuple(steps.tolist())).frames(world)
         finally:
             world.close()
     return frames

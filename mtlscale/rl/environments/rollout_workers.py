@@ -9,30 +9,30 @@ from typing import Protocol
 import numpy as np
 
 from mtlscale.rl.environments.description import Simulated
-from mtlscale.rl.environments.vector_env import Act, Episode, Fleet
+from mtlscale.rl.environments.vector_env import Act, Episode, VectorEnv
 
 
 @dataclass(frozen=True)
-class Order:
+class EpisodeRequest:
     """Request for an episode: its task, the seed of its initial positions, and the seed of the noise in its actions."""
 
     task: str
     goal: int
-    chance: int
+    noise_seed: int
 
 
-class Acting(Protocol):
+class PolicyFactory(Protocol):
     """Policy that can be sent to rollout workers."""
 
-    def policy(self, orders: Sequence[Order]) -> Act:
+    def policy(self, orders: Sequence[EpisodeRequest]) -> Act:
         """Return the function that chooses actions in the episodes of these orders."""
         ...
 
 
-class Collectors(Protocol):
+class RolloutWorkers(Protocol):
     """Rollout workers; episodes do not depend on their number."""
 
-    def __call__(self, simulated: Simulated, acting: Acting, orders: Sequence[Order]) -> list[Episode]:
+    def __call__(self, simulated: Simulated, policy: PolicyFactory, orders: Sequence[EpisodeRequest]) -> list[Episode]:
         """Return the episodes of the orders, in their order."""
         ...
 
@@ -42,39 +42,39 @@ class Collectors(Protocol):
         ...
 
 
-class Collector:
+class RolloutWorker:
     """Rollout worker that plays episodes in worlds of its own and keeps them."""
 
     def __init__(self) -> None:
-        self._fleet: Fleet | None = None
+        self._vector_env: VectorEnv | None = None
 
-    def play(self, simulated: Simulated, acting: Acting, orders: Sequence[Order]) -> list[Episode]:
-        if self._fleet is None or self._fleet.simulated != simulated:
-            self._fleet = Fleet(simulated)
+    def play(self, simulated: Simulated, policy: PolicyFactory, orders: Sequence[EpisodeRequest]) -> list[Episode]:
+        if self._vector_env is None or self._vector_env.simulated != simulated:
+            self._vector_env = VectorEnv(simulated)
         tasks_and_seeds = [(order.task, order.goal) for order in orders]
-        return self._fleet.play(tasks_and_seeds, acting.policy(orders), width=max(1, len(tasks_and_seeds)))
+        return self._vector_env.play(tasks_and_seeds, policy.policy(orders), width=max(1, len(tasks_and_seeds)))
 
     @property
     def replaced(self) -> int:
-        return 0 if self._fleet is None else self._fleet.replaced
+        return 0 if self._vector_env is None else self._vector_env.replaced
 
 
-class Here:
+class LocalRollouts:
     """Rollout worker in this process that plays all episodes."""
 
     def __init__(self) -> None:
-        self._collector = Collector()
+        self._worker = RolloutWorker()
 
-    def __call__(self, simulated: Simulated, acting: Acting, orders: Sequence[Order]) -> list[Episode]:
-        return self._collector.play(simulated, acting, orders)
+    def __call__(self, simulated: Simulated, policy: PolicyFactory, orders: Sequence[EpisodeRequest]) -> list[Episode]:
+        return self._worker.play(simulated, policy, orders)
 
     @property
     def replaced(self) -> int:
-        return self._collector.replaced
+        return self._worker.replaced
 
 
-def chances(orders: Sequence[Order], steps: int, size: int) -> np.ndarray:
+def chances(orders: Sequence[EpisodeRequest], steps: int, size: int) -> np.ndarray:
     """Return standard normal noise [orders, steps, size], drawn for each order from its own seed."""
     return np.stack(
-        [np.random.default_rng(order.chance).standard_normal((steps, size), dtype=np.float32) for order in orders]
+        [np.random.default_rng(order.noise_seed).standard_normal((steps, size), dtype=np.float32) for order in orders]
     )

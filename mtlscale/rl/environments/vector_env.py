@@ -35,7 +35,7 @@ class Episode:
 
 
 @dataclass
-class _Going:
+class _RunningEpisode:
     """Episode that is still running."""
 
     task: str
@@ -47,7 +47,7 @@ class _Going:
     success: bool = False
 
 
-class Fleet:
+class VectorEnv:
     """Vector environment of a process.
 
     Episodes depend on their seeds and actions alone, not on what ran in a world before. A world that crashes or returns
@@ -71,10 +71,10 @@ class Fleet:
         """
         episodes: list[Episode] = []
         for first in range(0, len(orders), width):
-            episodes += self._together(orders[first : first + width], first, act, to_success)
+            episodes += self._step_all(orders[first : first + width], first, act, to_success)
         return episodes
 
-    def _together(self, orders: Sequence[tuple[str, int]], first: int, act: Act, to_success: bool) -> list[Episode]:
+    def _step_all(self, orders: Sequence[tuple[str, int]], first: int, act: Act, to_success: bool) -> list[Episode]:
         finished: dict[int, Episode] = {}
         failures: dict[int, int] = {}
         pending = list(range(len(orders)))
@@ -85,7 +85,7 @@ class Fleet:
                 task, seed = orders[index]
                 world = self._world(task)
                 try:
-                    running.append(_Going(task, first + index, world, [self._input(task, world.reset(seed))]))
+                    running.append(_RunningEpisode(task, first + index, world, [self._input(task, world.reset(seed))]))
                 except Exception as error:
                     self._broke(task, index, failures, error)
 
@@ -120,24 +120,24 @@ class Fleet:
         free = self._free.setdefault(task, [])
         return free.pop() if free else self._make(task)
 
-    def _broke(self, task: str, place: int, broken: dict[int, int], error: Exception) -> None:
+    def _broke(self, task: str, index: int, broken: dict[int, int], error: Exception) -> None:
         """Count a failure; raise `UserError` if it was the last try."""
         self.replaced += 1
-        broken[place] = broken.get(place, 0) + 1
-        if broken[place] == _TRIES:
+        broken[index] = broken.get(index, 0) + 1
+        if broken[index] == _TRIES:
             raise UserError(f"the environment {task} broke {_TRIES} times in one episode: {error}") from error
 
-    def _step(self, each: _Going, action: np.ndarray, to_success: bool) -> bool:
+    def _step(self, episode: _RunningEpisode, action: np.ndarray, to_success: bool) -> bool:
         action = np.clip(np.nan_to_num(action, nan=0.0), -1.0, 1.0)  # a policy that has diverged does not move
-        observation, reward, success = each.world.step(action.astype(np.float64))
+        observation, reward, success = episode.world.step(action.astype(np.float64))
         if not np.isfinite(reward):
             raise WorldBroken(f"its reward is {reward}")
-        each.inputs.append(self._input(each.task, observation))
-        each.actions.append(action.astype(np.float32))
-        each.rewards.append(reward)
-        each.success = each.success or success
+        episode.inputs.append(self._input(episode.task, observation))
+        episode.actions.append(action.astype(np.float32))
+        episode.rewards.append(reward)
+        episode.success = episode.success or success
         self.steps += 1
-        return len(each.actions) >= self.simulated.horizon or (to_success and each.success)
+        return len(episode.actions) >= self.simulated.horizon or (to_success and episode.success)
 
     def _input(self, task: str, observation: np.ndarray) -> np.ndarray:
         if not np.isfinite(observation).all():
@@ -146,6 +146,8 @@ class Fleet:
         return input_row
 
 
-def _ended(each: _Going) -> Episode:
-    actions = np.stack(each.actions) if each.actions else np.zeros((0, ACTIONS), dtype=np.float32)
-    return Episode(each.task, np.stack(each.inputs), actions, np.array(each.rewards, dtype=np.float32), each.success)
+def _ended(episode: _RunningEpisode) -> Episode:
+    actions = np.stack(episode.actions) if episode.actions else np.zeros((0, ACTIONS), dtype=np.float32)
+    return Episode(
+        episode.task, np.stack(episode.inputs), actions, np.array(episode.rewards, dtype=np.float32), episode.success
+    )

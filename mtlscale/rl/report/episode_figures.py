@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 _GOOD, _BAD = "#2f8f4e", "#c8443c"
 _SIDE = 1.5  # width and height of a frame in inches
-_ACROSS = 3  # panels of trajectories in a row
+_COLUMNS = 3  # panels of trajectories in a row
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class EpisodeOutcome:
     """Outcome of an episode of a task: success or not, and after how many steps it ended."""
 
     task: str
@@ -29,7 +29,7 @@ class Outcome:
     steps: int
 
     @property
-    def words(self) -> str:
+    def describe(self) -> str:
         count = f"{self.steps} step{'' if self.steps == 1 else 's'}"
         return f"success after {count}" if self.success else f"no success in {count}"
 
@@ -39,7 +39,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Strip(Outcome):
+class Strip(EpisodeOutcome):
     """Strip of an episode's frames [n, H, W, 3], with the step that each frame shows."""
 
     frames: np.ndarray
@@ -47,7 +47,7 @@ class Strip(Outcome):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trajectory(Outcome):
+class Trajectory(EpisodeOutcome):
     """Positions in metres: the hand's before the first step and after each [steps + 1, 3], and the goal's [3]."""
 
     hand: np.ndarray
@@ -70,7 +70,7 @@ def strip_figure(strips: Sequence[Strip], title: str = "") -> Figure:
                 panel.annotate(
                     f"step {step}", color="white", bbox={"color": "#1f2328", "alpha": 0.6, "pad": 1.5}, **placement
                 )
-            label = f"{strip.task}\n{strip.words}"
+            label = f"{strip.task}\n{strip.describe}"
             row[0].set_ylabel(label, rotation=0, ha="right", va="center", color=strip.color, labelpad=6)
 
         if title:
@@ -83,7 +83,7 @@ def trajectory_figure(trajectories: Sequence[Trajectory], title: str = "") -> Fi
 
     It has each coordinate of the hand by step, and that of the goal dashed in the same colour.
     """
-    columns = min(_ACROSS, len(trajectories))
+    columns = min(_COLUMNS, len(trajectories))
     rows = -(-len(trajectories) // columns)
     with style():
         figure = new_figure(3.4 * columns, 2.4 * rows + 0.7)
@@ -101,7 +101,7 @@ def trajectory_figure(trajectories: Sequence[Trajectory], title: str = "") -> Fi
                     linewidth=1,
                     label=f"goal, {axis}",
                 )
-            panel.set_title(f"{trajectory.task}: {trajectory.words}", color=trajectory.color)
+            panel.set_title(f"{trajectory.task}: {trajectory.describe}", color=trajectory.color)
             panel.set_xlabel("step")
             panel.set_ylabel("m")
 

@@ -15,11 +15,11 @@ import pandas as pd
 
 from mtlscale.records import Epoch, RunRecord
 from mtlscale.report.charts.canvas import MOST_LINES, new_figure, style
-from mtlscale.report.charts.colors import Looks, looks
+from mtlscale.report.charts.colors import LineStyles, line_styles
 from mtlscale.report.charts.plotly_canvas import cell, faint, label, panel_grid, with_legend
 from mtlscale.report.stats.curves import ENVIRONMENT_STEPS, LEARNING, SIMULATION
 from mtlscale.report.stats.frames import by_dataset, newest, phase_times
-from mtlscale.report.tables.method_tables import Facts
+from mtlscale.report.tables.method_tables import MethodTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 METRIC, MEASURED = "success", "success on validation, %"
 MOST_TASKS = 24  # tasks with a panel
-_ACROSS = 3
+_COLUMNS = 3
 _AXES = {"steps": "environment steps, all tasks", "seconds": "seconds of training, without evaluation"}
 
-Lines = dict[str, pd.DataFrame]  # method -> rows of `x`, `mean`, `low`, `high`, by x
+SuccessLines = dict[str, pd.DataFrame]  # method -> rows of `x`, `mean`, `low`, `high`, by x
 
 
 @dataclass(frozen=True)
-class Trying:
+class SampleEfficiency:
     """The success of runs on one data set by cost.
 
     Attributes:
@@ -67,25 +67,25 @@ class Trying:
         return list(dict.fromkeys(self.runs["task"]))
 
 
-def trying(records: Sequence[RunRecord]) -> Iterator[Trying]:
-    """Yield a `Trying` for each data set with finished runs whose epochs record environment steps."""
+def sample_efficiencies(records: Sequence[RunRecord]) -> Iterator[SampleEfficiency]:
+    """Yield a `SampleEfficiency` for each data set with finished runs whose epochs record environment steps."""
     for dataset, runs in by_dataset(newest(records)).items():
-        finished = [(record, _told(record)) for record in runs if record.status == "finished"]
+        finished = [(record, _recorded_steps(record)) for record in runs if record.status == "finished"]
         recorded = [(record, epochs) for record, epochs in finished if epochs]
-        rows = [row for record, epochs in recorded for row in _rows(record, epochs)]
+        rows = [row for record, epochs in recorded for row in _success_rows(record, epochs)]
         if rows:
             frame = pd.DataFrame(rows, columns=["method", "seed", "task", "steps", "seconds", "success"])
-            yield Trying(dataset, frame, _costs(recorded))
+            yield SampleEfficiency(dataset, frame, _costs(recorded))
 
 
-def _told(record: RunRecord) -> list[Epoch]:
+def _recorded_steps(record: RunRecord) -> list[Epoch]:
     """Return the epochs of the last phase if they record steps: an earlier one, a search, tries another network."""
     last = record.epochs[-1].phase if record.epochs else ""
     epochs = [epoch for epoch in record.epochs if epoch.phase == last]
     return epochs if any(_number(epoch, ENVIRONMENT_STEPS) is not None for epoch in epochs) else []
 
 
-def _rows(record: RunRecord, epochs: Sequence[Epoch]) -> Iterator[tuple[str, int, str, float, float, float]]:
+def _success_rows(record: RunRecord, epochs: Sequence[Epoch]) -> Iterator[tuple[str, int, str, float, float, float]]:
     seconds = 0.0
     for epoch in epochs:
         seconds += epoch.seconds
@@ -95,17 +95,19 @@ def _rows(record: RunRecord, epochs: Sequence[Epoch]) -> Iterator[tuple[str, int
                 yield record.method, record.seed, task, steps, seconds, values[METRIC]
 
 
-def _costs(told: Sequence[tuple[RunRecord, Sequence[Epoch]]]) -> pd.DataFrame:
+def _costs(epochs_by_run: Sequence[tuple[RunRecord, Sequence[Epoch]]]) -> pd.DataFrame:
     rows = []
-    for (record, epochs), (seconds, _, _) in zip(told, phase_times([record for record, _ in told]), strict=True):
-        cumulative = [_last(epochs, name) for name in (SIMULATION, LEARNING, ENVIRONMENT_STEPS)]
+    for (record, epochs), (seconds, _, _) in zip(
+        epochs_by_run, phase_times([record for record, _ in epochs_by_run]), strict=True
+    ):
+        cumulative = [_last_value(epochs, name) for name in (SIMULATION, LEARNING, ENVIRONMENT_STEPS)]
         updates = record.steps - sum(phase.steps for phase in record.phases if not phase.reused)
         rows.append((record.method, seconds, *cumulative, float(updates)))
     names = ["method", "seconds", "simulation", "learning", "steps", "updates"]
     return pd.DataFrame(rows, columns=names).groupby("method", sort=False).mean()
 
 
-def _last(epochs: Sequence[Epoch], trace: str) -> float:
+def _last_value(epochs: Sequence[Epoch], trace: str) -> float:
     values = [value for epoch in epochs if (value := _number(epoch, trace)) is not None]
     return values[-1] if values else np.nan
 
@@ -115,14 +117,14 @@ def _number(epoch: Epoch, trace: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def success_lines(of: Trying, over: str, task: str | None = None) -> Lines:
+def success_lines(efficiency: SampleEfficiency, over: str, task: str | None = None) -> SuccessLines:
     """Return mean, least and most success over seeds, of a task or of the mean over tasks, over `steps` or `seconds`.
 
     Each seed is evaluated at steps of its own: between its evaluations a seed is on the line that joins them, after the
     last it stays as it is. A line begins where all seeds have begun.
     """
-    rows = of.runs if task is None else of.runs[of.runs["task"] == task]
-    lines: Lines = {}
+    rows = efficiency.runs if task is None else efficiency.runs[efficiency.runs["task"] == task]
+    lines: SuccessLines = {}
     for method, method_rows in rows.groupby("method", sort=False):
         series = [seed.groupby(over)["success"].mean() for _, seed in method_rows.groupby("seed", sort=False)]
 
@@ -137,7 +139,7 @@ def success_lines(of: Trying, over: str, task: str | None = None) -> Lines:
     return lines
 
 
-def cost_table(of: Trying) -> Facts:
+def cost_table(efficiency: SampleEfficiency) -> MethodTable:
     """Return where the seconds of a run go, and how many steps they buy."""
     explanation = (
         "Mean over seeds; of a method with several phases the last. The rest is evaluation and whatever else. "
@@ -148,7 +150,7 @@ def cost_table(of: Trying) -> Facts:
     header = ("method", "seconds", *shares, "environment steps per second", "gradient steps per second")
 
     rows = []
-    for method, row in of.costs.iterrows():
+    for method, row in efficiency.costs.iterrows():
         parts = [row["simulation"], row["learning"]]
         parts.append(max(0.0, row["seconds"] - sum(parts)) if np.isfinite(sum(parts)) else np.nan)
 
@@ -156,65 +158,73 @@ def cost_table(of: Trying) -> Facts:
         rates = [_ratio(row["steps"], row["simulation"]), _ratio(row["updates"], row["learning"])]
         rows.append((str(method), _text(row["seconds"], 0), *share_texts, *(_text(rate, 0) for rate in rates)))
 
-    return Facts("Where the seconds go", explanation, header, tuple(rows))
+    return MethodTable("Where the seconds go", explanation, header, tuple(rows))
 
 
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole > 0 else np.nan
+def _ratio(part: float, total: float) -> float:
+    return part / total if total > 0 else np.nan
 
 
 def _text(value: float, digits: int) -> str:
     return f"{value:,.{digits}f}" if np.isfinite(value) else "–"
 
 
-def sentences(of: Trying) -> Iterator[str]:
+def sentences(efficiency: SampleEfficiency) -> Iterator[str]:
     """Yield the final success of each method, mean over tasks and seeds."""
-    seconds = success_lines(of, "seconds")
-    for method, rows in success_lines(of, "steps").items():
+    seconds = success_lines(efficiency, "seconds")
+    for method, rows in success_lines(efficiency, "steps").items():
         last, end = rows.iloc[-1], seconds[method]["x"].iloc[-1]
-        seeds = of.runs.loc[of.runs["method"] == method, "seed"].nunique()
+        seeds = efficiency.runs.loc[efficiency.runs["method"] == method, "seed"].nunique()
         seed_range = f", {last['low']:.1f} to {last['high']:.1f} over {seeds} seeds" if seeds > 1 else ""
         reached = f"{method}: {last['mean']:.1f} % success on validation"
         yield f"{reached} after {last['x']:,.0f} environment steps, {end:,.0f} s of training{seed_range}."
 
 
-def task_sentences(of: Trying) -> Iterator[str]:
+def task_sentences(efficiency: SampleEfficiency) -> Iterator[str]:
     """Yield the final success of the methods on each task that has a panel."""
-    for task, _, lines in task_panels(of):
+    for task, _, lines in task_panels(efficiency):
         ends = [f"{method} {rows['mean'].iloc[-1]:.1f} %" for method, rows in lines.items()]
         yield f"{task}: {', '.join(ends)}."
-    if len(of.tasks) > MOST_TASKS:
-        yield f"{len(of.tasks) - MOST_TASKS} more tasks are in the leaderboard alone."
+    if len(efficiency.tasks) > MOST_TASKS:
+        yield f"{len(efficiency.tasks) - MOST_TASKS} more tasks are in the leaderboard alone."
 
 
-def panels(of: Trying) -> list[tuple[str, str, Lines]]:
+def panels(efficiency: SampleEfficiency) -> list[tuple[str, str, SuccessLines]]:
     """Return (title, axis title, lines) of the mean over tasks, over steps and over seconds."""
-    return [(f"mean over tasks, by {over}", text, _drawn(success_lines(of, over))) for over, text in _AXES.items()]
+    return [
+        (f"mean over tasks, by {over}", text, _drawn_lines(success_lines(efficiency, over)))
+        for over, text in _AXES.items()
+    ]
 
 
-def task_panels(of: Trying) -> list[tuple[str, str, Lines]]:
+def task_panels(efficiency: SampleEfficiency) -> list[tuple[str, str, SuccessLines]]:
     """Return (title, axis title, lines) of each task over steps; of many tasks the first."""
-    return [(task, _AXES["steps"], _drawn(success_lines(of, "steps", task))) for task in of.tasks[:MOST_TASKS]]
+    return [
+        (task, _AXES["steps"], _drawn_lines(success_lines(efficiency, "steps", task)))
+        for task in efficiency.tasks[:MOST_TASKS]
+    ]
 
 
-def _drawn(lines: Mapping[str, pd.DataFrame]) -> Lines:
+def _drawn_lines(lines: Mapping[str, pd.DataFrame]) -> SuccessLines:
     return dict(list(lines.items())[:MOST_LINES])
 
 
-def trying_figure(drawn: Sequence[tuple[str, str, Lines]], shown: Looks | None = None) -> Drawing:
+def sample_efficiency_figure(
+    panels: Sequence[tuple[str, str, SuccessLines]], styles: LineStyles | None = None
+) -> Drawing:
     """Draw the panels side by side: a line for each method, with a band from the worst seed to the best."""
-    method_looks = _looks(drawn, shown)
+    method_looks = _panel_styles(panels, styles)
 
-    columns = min(_ACROSS, len(drawn))
-    rows = -(-len(drawn) // columns)
+    columns = min(_COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
 
     with style():
         figure = new_figure(4.0 * columns, 2.9 * rows + 0.6)
         axes = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
-        for axis in axes[len(drawn) :]:
+        for axis in axes[len(panels) :]:
             axis.remove()
 
-        for axis, (title, over, lines) in zip(axes, drawn, strict=False):
+        for axis, (title, over, lines) in zip(axes, panels, strict=False):
             for method, line in lines.items():
                 look = method_looks[method]
                 marker = look.marker if len(line) == 1 else None  # one evaluation makes no line
@@ -226,25 +236,25 @@ def trying_figure(drawn: Sequence[tuple[str, str, Lines]], shown: Looks | None =
             axis.set_ylim(-3, 103)
             axis.set_xlim(left=0)
 
-        for axis in axes[: len(drawn) : columns]:
+        for axis in axes[: len(panels) : columns]:
             axis.set_ylabel(MEASURED)
 
         handles = {
             text: handle
-            for axis in axes[: len(drawn)]
+            for axis in axes[: len(panels)]
             for handle, text in zip(*axis.get_legend_handles_labels(), strict=True)
         }
         figure.legend(handles.values(), handles.keys(), loc="outside lower center", frameon=False, ncols=5)
     return figure
 
 
-def trying_plot(drawn: Sequence[tuple[str, str, Lines]], shown: Looks | None = None) -> Figure:
+def sample_efficiency_plot(panels: Sequence[tuple[str, str, SuccessLines]], styles: LineStyles | None = None) -> Figure:
     """Draw the same chart for the page."""
-    method_looks, labelled = _looks(drawn, shown), set[str]()
+    method_looks, labelled = _panel_styles(panels, styles), set[str]()
 
-    figure = panel_grid([title for title, _, _ in drawn], across=_ACROSS, over=drawn[0][1])
-    for index, (_, over, lines) in enumerate(drawn):
-        panel_cell = cell(index, len(drawn), _ACROSS)
+    figure = panel_grid([title for title, _, _ in panels], across=_COLUMNS, over=panels[0][1])
+    for index, (_, over, lines) in enumerate(panels):
+        panel_cell = cell(index, len(panels), _COLUMNS)
 
         for method, line in lines.items():
             look, x = method_looks[method], line["x"].tolist()
@@ -273,7 +283,7 @@ def trying_plot(drawn: Sequence[tuple[str, str, Lines]], shown: Looks | None = N
             )
             labelled.add(method)
 
-        if len({text for _, text, _ in drawn}) > 1:
+        if len({text for _, text, _ in panels}) > 1:
             figure.update_xaxes(title={"text": over, "standoff": 6}, **panel_cell)
         figure.update_xaxes(rangemode="tozero", **panel_cell)
         figure.update_yaxes(range=[-3, 103], title=MEASURED if panel_cell["col"] == 1 else None, **panel_cell)
@@ -281,6 +291,6 @@ def trying_plot(drawn: Sequence[tuple[str, str, Lines]], shown: Looks | None = N
     return with_legend(figure)
 
 
-def _looks(drawn: Sequence[tuple[str, str, Lines]], shown: Looks | None) -> Looks:
-    methods = list(dict.fromkeys(method for _, _, lines in drawn for method in lines))
-    return {**looks(methods), **(shown or {})}
+def _panel_styles(panels: Sequence[tuple[str, str, SuccessLines]], styles: LineStyles | None) -> LineStyles:
+    methods = list(dict.fromkeys(method for _, _, lines in panels for method in lines))
+    return {**line_styles(methods), **(styles or {})}

@@ -6,38 +6,38 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from mtlscale.records import RunRecord
-from mtlscale.report.charts.colors import Looks
+from mtlscale.report.charts.colors import LineStyles
 from mtlscale.report.studies.studies import Study
 from mtlscale.rl.report import sample_efficiency as tries
 
 
-def sample_efficiency_studies(records: Sequence[RunRecord], shown: Looks) -> Iterator[Study]:
+def sample_efficiency_studies(records: Sequence[RunRecord], styles: LineStyles) -> Iterator[Study]:
     """Yield the studies of success against environment steps and seconds."""
-    for result in tries.trying(records):
-        yield from _trying(result, shown)
+    for result in tries.sample_efficiencies(records):
+        yield from _efficiency_study(result, styles)
 
 
-def _trying(of: tries.Trying, shown: Looks) -> list[Study]:
-    means, tasks = tries.panels(of), tries.task_panels(of)
+def _efficiency_study(efficiency: tries.SampleEfficiency, styles: LineStyles) -> list[Study]:
+    means, tasks = tries.panels(efficiency), tries.task_panels(efficiency)
     first = Study(
-        of.file,
-        of.title,
-        tuple(tries.sentences(of)),
-        (tries.cost_table(of),),
-        partial(tries.trying_figure, means, shown),
-        partial(tries.trying_plot, means, shown),
+        efficiency.file,
+        efficiency.title,
+        tuple(tries.sentences(efficiency)),
+        (tries.cost_table(efficiency),),
+        partial(tries.sample_efficiency_figure, means, styles),
+        partial(tries.sample_efficiency_plot, means, styles),
     )
 
-    if len(of.tasks) == 1:
+    if len(efficiency.tasks) == 1:
         return [first]
     return [
         first,
         Study(
-            f"{of.file}_tasks",
-            of.task_title,
-            tuple(tries.task_sentences(of)),
+            f"{efficiency.file}_tasks",
+            efficiency.task_title,
+            tuple(tries.task_sentences(efficiency)),
             (),
-            partial(tries.trying_figure, tasks, shown),
-            partial(tries.trying_plot, tasks, shown),
+            partial(tries.sample_efficiency_figure, tasks, styles),
+            partial(tries.sample_efficiency_plot, tasks, styles),
         ),
     ]

@@ -28,26 +28,26 @@ class Branching(TaskNetwork):
             layer_inputs.append(layer(layer_inputs[-1]))
         return layer_inputs
 
-    def branch(self, place: int, point: int, features: Tensor) -> Tensor:
+    def branch(self, task: int, point: int, features: Tensor) -> Tensor:
         """Return a task's outputs for shared features [B, ...].
 
         Args:
-            place: Index of the task.
+            task: Index of the task.
             point: Branch point, from 1, at which the task leaves the shared layers.
             features: The shared features at that point.
         """
-        layers = self.private[place]
+        layers = self.private[task]
         assert isinstance(layers, nn.ModuleList)
         for layer in layers[point - 1 :]:
             features = layer(features)
-        outputs: Tensor = self.heads[place](features)
+        outputs: Tensor = self.heads[task](features)
         return outputs
 
     def shared(self) -> list[list[nn.Parameter]]:
         return [list(layer.parameters()) for layer in self.common]
 
-    def own(self, place: int) -> list[nn.Parameter]:
-        return [*self.private[place].parameters(), *self.heads[place].parameters()]
+    def parameters_of(self, task: int) -> list[nn.Parameter]:
+        return [*self.private[task].parameters(), *self.heads[task].parameters()]
 
 
 class BranchedNetwork(Branching):
@@ -87,8 +87,8 @@ class SearchedNetwork(Branching):
             task_outputs.append((branch_outputs * self.logits[task].softmax(0)).sum(-1))
         return torch.stack(task_outputs)
 
-    def choices(self, place: int) -> list[nn.Parameter]:
-        return [self.logits[place]]
+    def choices(self, task: int) -> list[nn.Parameter]:
+        return [self.logits[task]]
 
     def points(self) -> list[int]:
         return [1 + int(logits.argmax()) for logits in self.logits]

@@ -12,14 +12,14 @@ from torch.nn import functional
 LOG_STD = (-20.0, 2.0)  # bounds of the policy's log deviation
 
 
-def squashed(given: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+def squashed(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Return actions tanh(μ + σ ε) [..., A] and their log densities [...].
 
     Args:
-        given: Outputs [..., 2 A] of a policy, (μ, log σ).
+        outputs: Outputs [..., 2 A] of a policy, (μ, log σ).
         noise: Standard normal ε [..., A].
     """
-    mean, log_std = given.chunk(2, -1)
+    mean, log_std = outputs.chunk(2, -1)
     log_std = log_std.clamp(*LOG_STD)
     u = mean + log_std.exp() * noise
     density = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
@@ -43,9 +43,9 @@ def target_values(rewards: Tensor, next_q: Tensor, next_log: Tensor, alpha: Tens
     return rewards + discount * (next_q.amin(0) - alpha.unsqueeze(-1) * next_log)
 
 
-def critic_loss(q: Tensor, wanted: Tensor) -> Tensor:
+def critic_loss(q: Tensor, target: Tensor) -> Tensor:
     """Return squared errors [T, B], summed over the critics of q [critics, T, B]."""
-    return (q - wanted).square().sum(0)
+    return (q - target).square().sum(0)
 
 
 def actor_loss(q: Tensor, log: Tensor, alpha: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ def temperature_loss(log_alpha: Tensor, log: Tensor, entropy: float) -> Tensor:
 
 
 @torch.no_grad()
-def follow(targets: Iterable[Tensor], sources: Iterable[Tensor], rate: float) -> None:
+def polyak_update(targets: Iterable[Tensor], sources: Iterable[Tensor], rate: float) -> None:
     """Move the targets towards the sources, in place: target += τ (source − target)."""
     for target, source in zip(targets, sources, strict=True):
         target.lerp_(source, rate)

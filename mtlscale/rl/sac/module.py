@@ -20,18 +20,18 @@ from mtlscale.rl.environments import (
     ACTIONS,
     OBSERVATIONS,
     Act,
-    Collectors,
     Episode,
-    Here,
-    Order,
+    EpisodeRequest,
+    LocalRollouts,
+    RolloutWorkers,
     Simulated,
     check_package,
     episode_seed,
 )
 from mtlscale.rl.environments import chances as normal
-from mtlscale.rl.sac.losses import follow, squashed
+from mtlscale.rl.sac.losses import polyak_update, squashed
 from mtlscale.rl.sac.networks import NetworkMaker, TaskNetwork
-from mtlscale.rl.sac.replay_buffer import Replay, Transitions
+from mtlscale.rl.sac.replay_buffer import ReplayBuffer, Transitions
 from mtlscale.rl.sac.sources import (
     ACTOR,
     CHOOSE_ACTOR,
@@ -46,20 +46,22 @@ from mtlscale.rl.sac.sources import (
 )
 
 
-class GaussianActing:
+class GaussianPolicyFactory:
     """The policy that is sent to the collectors: a copy of the actor that draws actions from its Gaussian.
 
-    With `even` it draws uniform actions instead, before anything has been learned. It computes one row at a time, so
+    With `uniform` it draws uniform actions instead, before anything has been learned. It computes one row at a time, so
     that its actions do not depend on which episodes are played together.
     """
 
-    def __init__(self, actor: TaskNetwork, tasks: Sequence[str], horizon: int, even: bool) -> None:
+    def __init__(self, actor: TaskNetwork, tasks: Sequence[str], horizon: int, uniform: bool) -> None:
         self.actor = deepcopy(actor).cpu().eval()
-        self.tasks, self.horizon, self.even = tuple(tasks), horizon, even
+        self.tasks, self.horizon, self.uniform = tuple(tasks), horizon, uniform
 
-    def policy(self, orders: Sequence[Order]) -> Act:
-        if self.even:
-            uniform_actions = [np.random.default_rng(o.chance).uniform(-1, 1, (self.horizon, ACTIONS)) for o in orders]
+    def policy(self, orders: Sequence[EpisodeRequest]) -> Act:
+        if self.uniform:
+            uniform_actions = [
+                np.random.default_rng(o.noise_seed).uniform(-1, 1, (self.horizon, ACTIONS)) for o in orders
+            ]
             return lambda tasks, numbers, steps, inputs: np.stack(
                 [uniform_actions[number][step] for number, step in zip(numbers, steps, strict=True)]
             )
@@ -85,14 +87,14 @@ class SACModule(MultiTaskModule):
     A prediction is the policy's central action, tanh μ.
     """
 
-    def __init__(self, suite: TaskSuite, told: Simulated, settings: Settings, make: NetworkMaker) -> None:
+    def __init__(self, suite: TaskSuite, environments: Simulated, settings: Settings, make: NetworkMaker) -> None:
         super().__init__()
-        self.told, self.settings = told, settings
+        self.environments, self.settings = environments, settings
         self.tasks = tuple(task.name for task in suite.tasks)
         self.actions = ACTIONS
 
-        self.actor = make("actor", told.inputs, 2 * ACTIONS)
-        self.critics = nn.ModuleList(make("critics", told.inputs + ACTIONS, 1) for _ in range(2))
+        self.actor = make("actor", environments.inputs, 2 * ACTIONS)
+        self.critics = nn.ModuleList(make("critics", environments.inputs + ACTIONS, 1) for _ in range(2))
         start = float(np.log(settings.temperature))
         self.log_alphas = nn.ParameterList(nn.Parameter(torch.full((), start)) for _ in self.tasks)
 
@@ -105,9 +107,9 @@ class SACModule(MultiTaskModule):
         self.steps = dict.fromkeys(self.sources(), 0)
         self.critics_moved = False
 
-        self.replay = Replay(len(self.tasks), settings.replay, OBSERVATIONS, ACTIONS)
-        self._collectors: Collectors = Here()
-        self._told: dict[str, Any] = {}
+        self.replay = ReplayBuffer(len(self.tasks), settings.replay, OBSERVATIONS, ACTIONS)
+        self._collectors: RolloutWorkers = LocalRollouts()
+        self._environments: dict[str, Any] = {}
         self._seconds = {"simulation_seconds": 0.0, "learning_seconds": 0.0}
         self._since = 0.0
 
@@ -124,12 +126,12 @@ class SACModule(MultiTaskModule):
         """Return the logarithms of the temperatures, [T]."""
         return torch.stack(list(self.log_alphas))
 
-    def acted(self, inputs: Tensor) -> Tensor:
+    def sample_actions(self, inputs: Tensor) -> Tensor:
         """Return the actor's outputs [T, B, 2 actions] for inputs [T, B, inputs] of all tasks."""
         outputs: Tensor = self.actor(inputs, range(len(self.tasks)))
         return outputs
 
-    def valued(self, inputs: Tensor, actions: Tensor, of_targets: bool = False) -> Tensor:
+    def q_values(self, inputs: Tensor, actions: Tensor, of_targets: bool = False) -> Tensor:
         """Return the critics' values [critics, T, B] of actions [T, B, actions]."""
         rows, tasks = torch.cat([inputs, actions], -1), range(len(self.tasks))
         if not of_targets:
@@ -151,7 +153,7 @@ class SACModule(MultiTaskModule):
     def task_parameters(self, task: str) -> list[nn.Parameter]:
         index = self.tasks.index(task)
         networks = (self.actor, *self.critics)
-        parameters = [p for network in networks for p in (*network.own(index), *network.choices(index))]
+        parameters = [p for network in networks for p in (*network.parameters_of(index), *network.choices(index))]
         return [*parameters, self.log_alphas[index]]
 
     def groups(self) -> Mapping[str, list[nn.Parameter]]:
@@ -186,7 +188,7 @@ class SACModule(MultiTaskModule):
     def after_step(self, lr: float, sum: Any) -> None:
         if self.critics_moved:
             targets = [self.get_buffer(_target(name)) for name, _ in self.critics.named_parameters()]
-            follow(targets, self.critics.parameters(), self.settings.follow)
+            polyak_update(targets, self.critics.parameters(), self.settings.follow)
         self.critics_moved = False
 
     def discard_step(self) -> None:
@@ -194,7 +196,7 @@ class SACModule(MultiTaskModule):
 
     # -- replay ----------------------------------------------------------------------------------------------------
 
-    def drawn(self, turn: str, number: int) -> tuple[Transitions, Tensor]:
+    def sampled_batch(self, turn: str, number: int) -> tuple[Transitions, Tensor]:
         """Return this worker's part of a step's transitions, and of its standard normal noise [T, B, actions]."""
         shape = (len(self.tasks), self.settings.replay_batch)
         index_generator = torch.Generator().manual_seed(episode_seed(self.seed, "replay", turn, number))
@@ -204,7 +206,7 @@ class SACModule(MultiTaskModule):
         noise = torch.randn((*shape, ACTIONS), generator=noise_generator, dtype=torch.float32)
 
         own_part = part_of(self.settings.replay_batch)
-        transitions = self.replay.take(indices[:, own_part])
+        transitions = self.replay.at(indices[:, own_part])
         parts = (
             self._inputs(transitions.inputs),
             transitions.actions,
@@ -219,16 +221,16 @@ class SACModule(MultiTaskModule):
         )
 
         inputs, actions, rewards, next_inputs, noise = columns.split(
-            [self.told.inputs, ACTIONS, 1, self.told.inputs, ACTIONS], -1
+            [self.environments.inputs, ACTIONS, 1, self.environments.inputs, ACTIONS], -1
         )
         return Transitions(inputs, actions, rewards.squeeze(-1), next_inputs), noise
 
     def _inputs(self, observations: Tensor) -> Tensor:
         """Return inputs [T, B, inputs] of observations [T, B, 39]: with task one-hot vectors if inputs have them."""
-        if not self.told.task_id:
+        if not self.environments.task_id:
             return observations
-        indices = torch.tensor([self.told.place(task) for task in self.tasks])
-        one_hot = torch.eye(len(self.told.tasks), dtype=observations.dtype)[indices]
+        indices = torch.tensor([self.environments.task_index(task) for task in self.tasks])
+        one_hot = torch.eye(len(self.environments.tasks), dtype=observations.dtype)[indices]
         return torch.cat([observations, one_hot.unsqueeze(1).expand(-1, observations.shape[1], -1)], -1)
 
     def memory_state(self) -> dict[str, Any]:
@@ -240,8 +242,8 @@ class SACModule(MultiTaskModule):
 
     # -- rounds ----------------------------------------------------------------------------------------------------
 
-    def collect_with(self, collectors: Collectors) -> None:
-        check_package(self.told.version)
+    def collect_with(self, collectors: RolloutWorkers) -> None:
+        check_package(self.environments.version)
         self._collectors = collectors
 
     def on_epoch_begin(self, epoch: int) -> None:
@@ -255,22 +257,24 @@ class SACModule(MultiTaskModule):
         first_number = 0 if is_first else self.settings.first_episodes + (epoch - 2) * self.settings.round_episodes
 
         orders = [
-            Order(task, self.told.goal("train", number), episode_seed(self.seed, "chance", number, task))
+            EpisodeRequest(
+                task, self.environments.goal("train", number), episode_seed(self.seed, "chance", number, task)
+            )
             for number in range(first_number, first_number + count)
             for task in self.tasks
         ]
 
-        acting = GaussianActing(self.actor, self.tasks, self.told.horizon, is_first)
+        acting = GaussianPolicyFactory(self.actor, self.tasks, self.environments.horizon, is_first)
         workers = Workers.current()
         own_orders = orders[workers.rank :: workers.size]
-        episodes = self._collectors(self.told, acting, own_orders) if own_orders else []
+        episodes = self._collectors(self.environments, acting, own_orders) if own_orders else []
 
-        inputs, actions, rewards, successes = self._all(episodes, len(orders), workers)
+        inputs, actions, rewards, successes = self._gather_episodes(episodes, len(orders), workers)
         parts = (inputs[:, :-1], actions, rewards, inputs[:, 1:])
         self.replay.add(Transitions(*(_of_tasks(part, len(self.tasks)) for part in parts)))
 
         task_results = successes.reshape(count, len(self.tasks)), rewards.sum(1).reshape(count, len(self.tasks))
-        self._told = {
+        self._environments = {
             "collected_success": (100.0 * task_results[0].mean(0)).tolist(),
             "collected_return": task_results[1].mean(0).tolist(),
             "environment_steps": float(self.replay.added * len(self.tasks)),
@@ -284,15 +288,15 @@ class SACModule(MultiTaskModule):
 
     def traces(self) -> dict[str, Any]:
         alphas = self.log_alpha().detach().exp().double().tolist()
-        return {**self._told, **self._seconds, "temperature": alphas}
+        return {**self._environments, **self._seconds, "temperature": alphas}
 
-    def _all(self, episodes: Sequence[Episode], orders: int, workers: Workers) -> tuple[Tensor, ...]:
+    def _gather_episodes(self, episodes: Sequence[Episode], orders: int, workers: Workers) -> tuple[Tensor, ...]:
         """Return what the episodes of all workers consist of, in the order of their requests.
 
         These are observations [orders, horizon + 1, 39], actions [orders, horizon, 4], rewards [orders, horizon] and
         successes [orders].
         """
-        horizon = self.told.horizon
+        horizon = self.environments.horizon
         arrays = (
             torch.zeros(orders, horizon + 1, OBSERVATIONS, dtype=torch.float32),
             torch.zeros(orders, horizon, ACTIONS, dtype=torch.float32),

@@ -24,11 +24,11 @@ class TaskNetwork(nn.Module):
         """Return the parameters that several tasks move, by module, input side first."""
         return []
 
-    def own(self, place: int) -> list[nn.Parameter]:
+    def parameters_of(self, task: int) -> list[nn.Parameter]:
         """Return the parameters that one task alone moves, without the architecture parameters."""
         return []
 
-    def choices(self, place: int) -> list[nn.Parameter]:
+    def choices(self, task: int) -> list[nn.Parameter]:
         """Return the architecture parameters of a task's part of the structure, in a search."""
         return []
 
@@ -57,11 +57,11 @@ class WithHeads(TaskNetwork):
     def shared(self) -> list[list[nn.Parameter]]:
         return [list(layer.parameters()) for layer in self.layers]
 
-    def own(self, place: int) -> list[nn.Parameter]:
-        return list(self.heads[place].parameters())
+    def parameters_of(self, task: int) -> list[nn.Parameter]:
+        return list(self.heads[task].parameters())
 
 
-class Whole(TaskNetwork):
+class SharedNetwork(TaskNetwork):
     """The network that all tasks share, which knows the task by its input alone."""
 
     def __init__(self, layers: nn.ModuleList, width: int, outputs: int) -> None:
@@ -78,7 +78,7 @@ class Whole(TaskNetwork):
         return [list(layer.parameters()) for layer in (*self.layers, self.head)]
 
 
-class Apart(TaskNetwork):
+class SeparateNetworks(TaskNetwork):
     """The networks of tasks that share nothing, one for each."""
 
     def __init__(self, layers: Sequence[nn.ModuleList], width: int, outputs: int) -> None:
@@ -88,17 +88,17 @@ class Apart(TaskNetwork):
     def forward(self, rows: Tensor, places: Sequence[int]) -> Tensor:
         return torch.stack([self.networks[task](task_rows) for task, task_rows in zip(places, rows, strict=True)])
 
-    def own(self, place: int) -> list[nn.Parameter]:
-        return list(self.networks[place].parameters())
+    def parameters_of(self, task: int) -> list[nn.Parameter]:
+        return list(self.networks[task].parameters())
 
 
-def hidden_of(encoder: EncoderModule, who: str) -> tuple[tuple[int, ...], type[nn.Module]]:
+def hidden_of(encoder: EncoderModule, method: str) -> tuple[tuple[int, ...], type[nn.Module]]:
     """Return the hidden sizes and the activation of an encoder of fully connected layers.
 
     Actors and critics have the same; critics read actions in addition to the encoder's input.
     """
     if not isinstance(encoder, MLPModule) or not encoder.widths:
-        raise UserError(f"{who} builds actor and critics like an encoder of fully connected layers: set it to mlp")
+        raise UserError(f"{method} builds actor and critics like an encoder of fully connected layers: set it to mlp")
     return encoder.widths, type(encoder.layers[2])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_FIRST = 1 << 12  # initial capacity, in transitions of each task
+_INITIAL_CAPACITY = 1 << 12  # initial capacity, in transitions of each task
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Transitions:
     after: Tensor
 
 
-class Replay:
+class ReplayBuffer:
     """The replay buffer of transitions [tasks, room] on the host.
 
     A full buffer overwrites its oldest transitions. Its memory grows with its content.
@@ -31,8 +31,9 @@ class Replay:
     def __init__(self, tasks: int, room: int, inputs: int, actions: int) -> None:
         self.room, self.added = room, 0
         sizes = {"inputs": (inputs,), "actions": (actions,), "rewards": (), "after": (inputs,)}
-        self._held = {
-            name: torch.zeros(tasks, min(room, _FIRST), *size, dtype=torch.float32) for name, size in sizes.items()
+        self._size = {
+            name: torch.zeros(tasks, min(room, _INITIAL_CAPACITY), *size, dtype=torch.float32)
+            for name, size in sizes.items()
         }
 
     def __len__(self) -> int:
@@ -45,30 +46,30 @@ class Replay:
         self._grow(min(self.room, self.added + count))
         slots = (self.added + torch.arange(count)) % self.room
         newest = slice(max(0, count - self.room), None)  # only the last, if there are more than fit
-        for name, buffer in self._held.items():
+        for name, buffer in self._size.items():
             buffer[:, slots[newest]] = getattr(new, name)[:, newest].to(buffer)
         self.added += count
 
-    def take(self, places: Tensor, names: Sequence[str] = ("inputs", "actions", "rewards", "after")) -> Transitions:
+    def at(self, places: Tensor, names: Sequence[str] = ("inputs", "actions", "rewards", "after")) -> Transitions:
         """Return the transitions at places [T, B] of each task."""
         tasks = torch.arange(len(places)).unsqueeze(1)
-        return Transitions(**{name: self._held[name][tasks, places] for name in names})
+        return Transitions(**{name: self._size[name][tasks, places] for name in names})
 
     def state(self) -> dict[str, Any]:
         """Return the buffer's content, to resume from."""
-        return {"added": self.added, **{name: buffer[:, : len(self)].clone() for name, buffer in self._held.items()}}
+        return {"added": self.added, **{name: buffer[:, : len(self)].clone() for name, buffer in self._size.items()}}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self.added = state["added"]
         self._grow(len(self))
-        for name, buffer in self._held.items():
+        for name, buffer in self._size.items():
             buffer[:, : len(self)] = state[name]
 
     def _grow(self, wanted: int) -> None:
-        capacity = self._held["rewards"].shape[1]
+        capacity = self._size["rewards"].shape[1]
         if wanted > capacity:
             size = min(self.room, max(wanted, 2 * capacity))
-            for name, buffer in self._held.items():
+            for name, buffer in self._size.items():
                 larger = buffer.new_zeros(buffer.shape[0], size, *buffer.shape[2:])
                 larger[:, :capacity] = buffer
-                self._held[name] = larger
+                self._size[name] = larger

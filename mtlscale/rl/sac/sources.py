@@ -56,15 +56,15 @@ class Learner(Protocol):
     steps: dict[str, int]  # turn -> its steps so far
     critics_moved: bool
 
-    def drawn(self, turn: str, number: int) -> tuple[Transitions, Tensor]:
+    def sampled_batch(self, turn: str, number: int) -> tuple[Transitions, Tensor]:
         """Return this worker's part of a step's transitions, and of its standard normal noise [T, B, actions]."""
         ...
 
-    def acted(self, inputs: Tensor) -> Tensor:
+    def sample_actions(self, inputs: Tensor) -> Tensor:
         """Return the actor's outputs [T, B, 2 actions]."""
         ...
 
-    def valued(self, inputs: Tensor, actions: Tensor, of_targets: bool = False) -> Tensor:
+    def q_values(self, inputs: Tensor, actions: Tensor, of_targets: bool = False) -> Tensor:
         """Return the critics' values [critics, T, B]."""
         ...
 
@@ -95,7 +95,7 @@ class ReplaySource(NetworkSource):
             self._seen = micro
             self.model.steps[self.name] += 1
         number = self.model.steps[self.name]
-        losses = self.losses(*self.model.drawn(self.name, number))
+        losses = self.losses(*self.model.sampled_batch(self.name, number))
         count = torch.full((), float(losses.shape[1]), dtype=torch.float64, device=losses.device)
         indices = list(range(len(self.names)))
         yield Losses(indices, list(losses.sum(1).unbind()), [count] * len(indices))
@@ -114,13 +114,13 @@ class CriticSource(ReplaySource):
     def losses(self, batch: Transitions, noise: Tensor) -> Tensor:
         model = self.model
         with torch.no_grad():
-            actions, log = sac.squashed(model.acted(batch.after), noise)
-            values = model.valued(batch.after, actions, of_targets=True)
+            actions, log = sac.squashed(model.sample_actions(batch.after), noise)
+            values = model.q_values(batch.after, actions, of_targets=True)
             alpha, discount = model.log_alpha().exp(), model.settings.discount
             targets = sac.target_values(model.settings.reward_scale * batch.rewards, values, log, alpha, discount)
 
         model.critics_moved = self.name == CRITICS
-        return sac.critic_loss(model.valued(batch.inputs, batch.actions), targets)
+        return sac.critic_loss(model.q_values(batch.inputs, batch.actions), targets)
 
 
 class ActorSource(ReplaySource):
@@ -129,8 +129,8 @@ class ActorSource(ReplaySource):
     allow_negative = True
 
     def losses(self, batch: Transitions, noise: Tensor) -> Tensor:
-        actions, log = sac.squashed(self.model.acted(batch.inputs), noise)
-        return sac.actor_loss(self.model.valued(batch.inputs, actions), log, self.model.log_alpha().exp().detach())
+        actions, log = sac.squashed(self.model.sample_actions(batch.inputs), noise)
+        return sac.actor_loss(self.model.q_values(batch.inputs, actions), log, self.model.log_alpha().exp().detach())
 
 
 class TemperatureSource(ReplaySource):
@@ -140,7 +140,7 @@ class TemperatureSource(ReplaySource):
 
     def losses(self, batch: Transitions, noise: Tensor) -> Tensor:
         with torch.no_grad():
-            _, log = sac.squashed(self.model.acted(batch.inputs), noise)
+            _, log = sac.squashed(self.model.sample_actions(batch.inputs), noise)
         return sac.temperature_loss(self.model.log_alpha(), log, -float(self.model.actions))
 
 

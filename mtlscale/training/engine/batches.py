@@ -1,4 +1,4 @@
-"""Batches of a run: a worker's part of the training steps, and of whole splits."""
+"""The data loader: the batches of every step, with prefetch by threads and pinned memory."""
 
 from __future__ import annotations
 

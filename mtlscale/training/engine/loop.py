@@ -1,4 +1,4 @@
-"""The training loop of one run: a generator that yields every epoch and returns the run's record.
+"""The training loop of one run, with validation, early stopping and checkpoints: a generator of epochs.
 
 Nothing here knows Ray or MLflow. All randomness is a function of the run's seed, the epoch and the worker, drawn anew
 at every epoch's start, so a run resumed from a checkpoint continues as if it had not been interrupted.

@@ -1,4 +1,4 @@
-"""Task losses as sums over labelled entries, so that they add up over micro-batches and workers."""
+"""Task losses (cross entropy, mse, …) as sums over labelled samples, with a mask for missing labels."""
 
 from __future__ import annotations
 

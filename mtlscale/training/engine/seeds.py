@@ -1,4 +1,4 @@
-"""Seeds as a pure function of their purpose."""
+"""Random seeds as a pure function of their purpose."""
 
 from __future__ import annotations
 

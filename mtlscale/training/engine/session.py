@@ -1,4 +1,4 @@
-"""Session: everything that changes while a phase trains, and how one step changes it."""
+"""The session of a phase: its modules, optimizers (Adam, SGD), learning rate schedule and steps."""
 
 from __future__ import annotations
 

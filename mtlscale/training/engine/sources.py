@@ -1,4 +1,4 @@
-"""Loss sources: they turn a step's batches into named sums of losses with their graphs, and counts."""
+"""Loss sources: the sums of losses that a step differentiates, in mixed precision (AMP) where asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses and metrics over a whole split, of one network or of a batch of trials."""
+"""The evaluation loop: losses and metrics over a whole split, of one network or of a batch of trials."""
 
 from __future__ import annotations
 

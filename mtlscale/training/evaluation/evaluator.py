@@ -13,7 +13,7 @@ from mtlscale.records import Metrics
 
 
 class Evaluator(Protocol):
-    """An extension of the point "evaluator", such as episodes in environments."""
+    """Extension of the point "evaluator", such as episodes in environments."""
 
     def attach(self, model: MultiTaskModule) -> None:
         """Prepare the network of a phase, before its first step."""

@@ -1,1 +1,1 @@
-"""From the losses of a step to its gradients: update strategies, Gramians, reductions over workers."""
+"""Gradients of a step from its losses: update strategies, Gramians, reductions over workers."""
