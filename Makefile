@@ -16,11 +16,16 @@ test: install
 test-all: install
 	$(BIN)/python -m pytest -m ''
 
-# The core alone: a copy without the families of neural architecture search and reinforcement learning.
+# The core alone: a copy without the families of neural architecture search and reinforcement learning, the experiments
+# that name their components, and the tests of the whole repository's pages.
+FAMILIES := aaspc|darts|e2rnas|cell_network|metaworld|sac|soft_modules|scripted_expert|random_actions
+PAGES := tests/(house/|test_docs|test_site|test_readme|test_citations|test_project_files)
+
 test-core: install
 	rm -rf build/core
 	mkdir -p build/core
-	git ls-files | grep -vE '^(mtlscale|tests)/(nas|rl)/' | tar -c -T - | tar -x -C build/core
+	git ls-files | grep -vE '^((mtlscale|tests)/(nas|rl)/|$(PAGES))' | tar -c -T - | tar -x -C build/core
+	grep -rlwE '$(FAMILIES)' build/core/experiments | xargs rm
 	cd build/core && PYTHONPATH=$$PWD $(abspath $(BIN))/python -m pytest
 
 lint: install

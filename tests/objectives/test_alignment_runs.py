@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from checkpoints import where_installed
 from transfers import job_of, transfer
 from two_workers import PLUGINS
 
@@ -80,7 +81,7 @@ def test_every_objective_moves_the_network_and_at_zero_none_does(job: Callable[.
         assert len(end["measured"]) == 2 and end["measured"].isfinite().all(), method
 
 
-@pytest.mark.parametrize("found", ["equal", "stl", "aaspc", "meta_weighting", "mmd"])
+@pytest.mark.parametrize("found", where_installed(["equal", "stl", "aaspc", "meta_weighting", "mmd"]))
 def test_without_an_objective_nothing_of_the_target_passes_the_network(found: str, tmp_path: Path) -> None:
     """Batch statistics, say, would be the target's, too."""
     trainer = Trainer(*job_of(transfer(tmp_path), {"name": found}))
