@@ -8,15 +8,24 @@ import importlib.machinery
 import importlib.util
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-PACKAGES = {
+# Old name -> new name of modules that pages of the documentation imported, and of whole packages.
+MODULES = {
+    "mtlscale.spec.components": "mtlscale.config.registry.components",
+    "mtlscale.data.splits": "mtlscale.data.sampling.splits",
+    "mtlscale.report.leaderboard": "mtlscale.report.tables.leaderboard",
+    "mtlscale.execution.prepare": "mtlscale.execution.preparing.prepare",
+    "mtlscale.execution.local_cluster": "mtlscale.execution.cluster.local_cluster",
     "mtlscale.spec": "mtlscale.config",
     "mtlscale.exported": "mtlscale.inference",
     "mtlscale.environments": "mtlscale.rl.environments",
 }
+KINDS = ("balancing", "architectures", "encoders", "objectives")  # whose components lie in rooms by kind now
+_ROOT = Path(__file__).parent
 
 
 class _Alias(importlib.abc.Loader):
@@ -39,43 +48,30 @@ class _Finder(importlib.abc.MetaPathFinder):
     """Finder of modules by their old names."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        for old, new in PACKAGES.items():
-            if fullname == old or fullname.startswith(f"{old}."):
-                name = new + fullname[len(old) :]
-                if importlib.util.find_spec(name) is None:
-                    return None
-                _warn(fullname, name)
-                return importlib.machinery.ModuleSpec(fullname, _Alias(name))
+        name = _new_name(fullname)
+        if name is None or importlib.util.find_spec(name) is None:
+            return None
+        _warn(fullname, name)
+        return importlib.machinery.ModuleSpec(fullname, _Alias(name))
+
+
+def _new_name(fullname: str) -> str | None:
+    """Return what a module is called now; None if its name is no old one."""
+    for old, new in MODULES.items():
+        if fullname == old or fullname.startswith(f"{old}."):
+            return new + fullname[len(old) :]
+
+    package, kind, name = [*fullname.split("."), "", ""][:3]
+    if package != "mtlscale" or kind not in KINDS or fullname.count(".") != 2 or list(_ROOT.glob(f"{kind}/{name}*")):
         return None
+    files = [*_ROOT.glob(f"{kind}/*/{name}.py"), *_ROOT.glob(f"*/{kind}/{name}.py")]
+    return ".".join(("mtlscale", *files[0].relative_to(_ROOT).with_suffix("").parts)) if files else None
 
 
 def install() -> None:
     """Let imports find the old names."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())  # before the folders that an earlier version left
-
-
-def moved_names(
-    package: str, homes: Mapping[str, Sequence[str]], renamed: Mapping[str, str] | None = None
-) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package for names that have moved to other modules, or have others now.
-
-    Args:
-        package: The package that had them.
-        homes: Module -> the names that it has now.
-        renamed: Old name -> the name that the package has now.
-    """
-    moved = {name: (module, name) for module, names in homes.items() for name in names}
-    moved |= {old: (package, new) for old, new in (renamed or {}).items()}
-
-    def get(name: str) -> Any:
-        if name not in moved:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module, new = moved[name]
-        _warn(f"{package}.{name}", f"{module}.{new}")
-        return getattr(importlib.import_module(module), new)
-
-    return get
 
 
 def refuse_old_names(cls: type, names: Mapping[str, str]) -> None:
@@ -97,14 +93,15 @@ def renamed_names(
 
     Args:
         package: The package that exports them.
-        new_names: Old name -> new name.
+        new_names: Old name -> new name, with its package where that is another one.
         otherwise: The `__getattr__` for all other names.
     """
 
     def get(name: str) -> Any:
         if name in new_names:
-            _warn(f"{package}.{name}", f"{package}.{new_names[name]}")
-            return getattr(importlib.import_module(package), new_names[name])
+            home, _, new = new_names[name].rpartition(".")
+            _warn(f"{package}.{name}", f"{home or package}.{new}")
+            return getattr(importlib.import_module(home or package), new)
         if otherwise is not None:
             return otherwise(name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
