@@ -1,4 +1,4 @@
-"""What searches found, in words and tables of docs/results.md: trees, branch points, conflicts module by module."""
+"""What searches found, in words and tables under results/tables: trees, branch points, conflicts module by module."""
 
 from __future__ import annotations
 

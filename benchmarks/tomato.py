@@ -223,7 +223,7 @@ def main() -> None:
     if options.recovery:
         page = Console(width=110, record=True)
         recovery(page)
-        # `benchmarks/results.py` takes it into docs/results.md.
+        # `benchmarks/results.py` takes it into the tables under results/tables.
         write_atomically(home.experiment("tomato_recovery") / "page.md", page.export_text().encode())
 
 
