@@ -5,6 +5,9 @@ VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
 
+# Tests start a thousand processes; each would compile the whole package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: quickstart test test-all test-core lint docs install clean
 
 quickstart: install

@@ -24,7 +24,11 @@ def name_of(path: Path) -> str:
 
 
 MODULES = {name_of(path): path for path in FILES}
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+@functools.cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
 
 
 @functools.cache
@@ -41,7 +45,7 @@ def imports(module: str) -> tuple[tuple[str, str | None], ...]:
 
 
 def _imports(module: str) -> Iterator[tuple[str, str | None]]:
-    for node in ast.walk(TREES[module]):
+    for node in ast.walk(tree(module)):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -67,7 +71,7 @@ def large_parts(module: str) -> Iterator[str]:
     code = lines_of_code(module)
     if len(code) > MOST_LINES_OF_A_MODULE:
         yield f"{module} is too long"
-    for node in ast.walk(TREES[module]):
+    for node in ast.walk(tree(module)):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             if isinstance(node, ast.ClassDef):
@@ -83,7 +87,7 @@ def lines_of_code(module: str) -> list[int]:
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     described = {
         number
-        for node in ast.walk(TREES[module])
+        for node in ast.walk(tree(module))
         if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None
         for number in range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
     }

@@ -9,13 +9,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mtlscale.torchvision_ops import declare
-
-declare()  # torchmetrics imports it
-
-import torchmetrics  # noqa: E402
-from torchmetrics.utilities import dim_zero_cat  # noqa: E402
-
 
 class Accumulator(Protocol):
     """The interface of a metric accumulator, which is fed with rows, one per sample or pixel.
@@ -62,15 +55,11 @@ class SumsAccumulator:
         raise NotImplementedError
 
 
-class GatheredScores(torchmetrics.Metric):
+class GatheredScores:
     """Base of accumulators that gather all scores and labels of the split from all workers.
 
     For metrics that no sum determines, such as ranks.
     """
-
-    full_state_update = False
-    scores: list[Tensor]  # [n, ...] float64
-    labels: list[Tensor]  # [n, ...]
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -80,9 +69,16 @@ class GatheredScores(torchmetrics.Metric):
             cls.value = cls.__dict__["figure"]  # type: ignore[method-assign]
 
     def __init__(self) -> None:
-        super().__init__()
-        self.add_state("scores", [], dist_reduce_fx="cat")
-        self.add_state("labels", [], dist_reduce_fx="cat")
+        self.scores: list[Tensor] = []  # [n, ...] float64
+        self.labels: list[Tensor] = []  # [n, ...]
+
+    def to(self, device: torch.device | str) -> GatheredScores:
+        self.scores = [batch.to(device) for batch in self.scores]
+        self.labels = [batch.to(device) for batch in self.labels]
+        return self
+
+    def reset(self) -> None:
+        self.scores, self.labels = [], []
 
     def update(self, prediction: Tensor, target: Tensor) -> None:
         """Add the rows of a batch.
@@ -95,7 +91,7 @@ class GatheredScores(torchmetrics.Metric):
         self.labels.append(target)
 
     def compute(self) -> float:
-        return self.value(dim_zero_cat(self.scores), dim_zero_cat(self.labels))
+        return self.value(gathered(self.scores), gathered(self.labels))
 
     def value(self, scores: Tensor, labels: Tensor) -> float:
         """Return the metric of the whole split; NaN if it is not defined."""
@@ -117,3 +113,17 @@ def of_workers(state: Tensor) -> list[Tensor]:
     states = [torch.empty_like(state) for _ in range(dist.get_world_size())]
     dist.all_gather(states, state)
     return states
+
+
+def gathered(batches: list[Tensor]) -> Tensor:
+    """Return the rows of all batches of all workers, in the order of their ranks.
+
+    Args:
+        batches: At least one tensor [n, ...]; n may differ, the rest may not.
+    """
+    own = torch.cat(batches)
+    lengths = [int(length) for length in of_workers(torch.tensor(len(own), device=own.device))]
+
+    padded = own.new_zeros(max(lengths), *own.shape[1:])
+    padded[: len(own)] = own
+    return torch.cat([rows[:length] for rows, length in zip(of_workers(padded), lengths, strict=True)])

@@ -12,8 +12,7 @@ from torch.nn import functional
 from mtlscale.config import MISSING_CLASS, Task
 from mtlscale.metrics.accumulators import GatheredScores
 from mtlscale.metrics.correlation import correlation
-
-from torchmetrics.functional.classification import binary_auroc  # isort: skip
+from mtlscale.torchvision_ops import declare
 
 
 class AgainstRest(GatheredScores):
@@ -94,6 +93,9 @@ def area_under_roc(scores: Tensor, truth: Tensor) -> float:
         scores: [n].
         truth: [n] of 0 and 1.
     """
+    declare()  # torchmetrics imports torchvision, and takes seconds to import
+    from torchmetrics.functional.classification import binary_auroc
+
     values, level = scores.unique(return_inverse=True)
     return binary_auroc(level.double() / len(values), truth, validate_args=False).item()
 

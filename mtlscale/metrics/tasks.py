@@ -1,7 +1,7 @@
-"""Accumulators of a task's metrics over the batches of a split, on torchmetrics.
+"""Accumulators of a task's metrics over the batches of a split.
 
 States are sums and counts over the whole split (never means of means), in float64, so a metric does not depend on the
-batch size; torchmetrics adds them up over workers, so a split may be sharded. Every worker has to call `compute`.
+batch size; they are added up over workers, so a split may be sharded. Every worker has to call `compute`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from mtlscale.config import MISSING_CLASS, Task, component
-from mtlscale.metrics.accumulators import Accumulator
+from mtlscale.metrics.accumulators import Accumulator, of_workers
 from mtlscale.metrics.correlation import Matthews, Pearson, PositiveF1
 from mtlscale.metrics.dense import WITHIN, Angles, Confusion, DepthErrors, MaxF
 from mtlscale.metrics.entities import Entities
 from mtlscale.metrics.names import METRICS, check_task, simulated
 from mtlscale.metrics.ranking import Aupr, Auroc, Ndcg, Spearman
-
-import torchmetrics  # isort: skip
-from torchmetrics.classification import BinaryF1Score, MulticlassF1Score, MultilabelF1Score  # isort: skip
 
 
 def task_metrics(task: Task) -> TaskMetrics:
@@ -68,7 +65,7 @@ class TaskMetrics:
             prediction: [B, outputs, ...] logits or numbers.
             target: [B, ...] classes, or floats of the prediction's size.
         """
-        if prediction.device != self._means.device:
+        if prediction.device != self._means.sums.device:
             self.to(prediction.device)
 
         unflattened = prediction, target
@@ -83,9 +80,9 @@ class TaskMetrics:
 
     def compute(self) -> dict[str, float]:
         """Return metric -> value over all samples that all workers have seen since their last `reset`."""
-        if not self._means.update_called:
+        if not self._means.updated:
             # A worker without a batch takes part in the exchange with empty states of the right types.
-            self.update(*_empty_batch(self.task, self._means.device))
+            self.update(*_empty_batch(self.task, self._means.sums.device))
 
         count, means = self._means.compute()
         computed = {key: metric.compute() for key, metric in self._others.items()}
@@ -143,18 +140,20 @@ def read_pooled(metric: str) -> Callable[[float], float] | None:
     return _POOLED[metric][1] if metric in _POOLED else None
 
 
-class PooledMeans(torchmetrics.Metric):
+class PooledMeans:
     """Means of several statistics over all labels of a split, exchanged between workers as one vector."""
 
-    full_state_update = False
-    totals: Tensor  # [names] float64
-    count: Tensor  # [] int64
-
     def __init__(self, names: tuple[str, ...]) -> None:
-        super().__init__()
         self.names = names
-        self.add_state("totals", torch.zeros(len(names), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+        self.sums = torch.zeros(len(names) + 1, dtype=torch.float64)  # of each statistic; the number of labels
+        self.updated = False
+
+    def to(self, device: torch.device | str) -> None:
+        self.sums = self.sums.to(device)
+
+    def reset(self) -> None:
+        self.sums = torch.zeros_like(self.sums)
+        self.updated = False
 
     def update(self, values: list[Tensor], count: int) -> None:
         """Add the values of a batch.
@@ -164,53 +163,20 @@ class PooledMeans(torchmetrics.Metric):
             count: The number of labels.
         """
         if values:
-            self.totals += torch.stack([value.sum(dtype=torch.float64) for value in values])
-        self.count += count
+            self.sums[:-1] += torch.stack([value.sum(dtype=torch.float64) for value in values])
+        self.sums[-1] += count
+        self.updated = True
 
     def compute(self) -> tuple[int, dict[str, float]]:
         """Return the number of labels, and name -> mean (NaN without a label)."""
-        return int(self.count), dict(zip(self.names, (self.totals / self.count).tolist(), strict=True))
+        sums = torch.stack(of_workers(self.sums)).sum(0)
+        return int(sums[-1]), dict(zip(self.names, (sums[:-1] / sums[-1]).tolist(), strict=True))
 
 
-class MulticlassF1(MulticlassF1Score):
-    """Mean F1 over classes that occur in truth or prediction; fed with logits [B, classes] and classes [B]."""
+def _f1(task: Task) -> Accumulator:
+    from mtlscale.metrics.f1 import f1_accumulator  # torchmetrics takes seconds to import
 
-    def __init__(self, task: Task) -> None:
-        super().__init__(num_classes=task.outputs, average="macro", validate_args=False)
-
-    def update(self, prediction: Tensor, target: Tensor) -> None:
-        present = target != MISSING_CLASS
-        if present.any():  # torchmetrics takes no empty batch
-            super().update(prediction[present].argmax(-1), target[present])
-
-
-class BinaryF1(BinaryF1Score):
-    """F1 of the positive class; fed with logits [B, 1] and 0, 1 or NaN [B, 1]."""
-
-    def __init__(self) -> None:
-        super().__init__(validate_args=False)
-
-    def update(self, prediction: Tensor, target: Tensor) -> None:
-        present = ~target.isnan()
-        if present.any():
-            super().update((prediction[present] > 0).int(), target[present].int())
-
-
-class MultilabelF1(MultilabelF1Score):
-    """Mean F1 over labels; fed with logits [B, labels] and 0, 1 or NaN [B, labels]."""
-
-    def __init__(self, task: Task) -> None:
-        super().__init__(num_labels=task.outputs, average="macro", ignore_index=MISSING_CLASS, validate_args=False)
-
-    def update(self, prediction: Tensor, target: Tensor) -> None:
-        if len(target):
-            super().update((prediction > 0).int(), target.nan_to_num(nan=MISSING_CLASS).int())
-
-
-def _f1(task: Task) -> torchmetrics.Metric:
-    if task.loss == "cross_entropy":
-        return MulticlassF1(task)
-    return BinaryF1() if task.outputs == 1 else MultilabelF1(task)
+    return f1_accumulator(task)
 
 
 # key -> constructor of an accumulator, which is fed with `rows_of`

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import math
 import re
 from collections import Counter
@@ -40,24 +41,31 @@ def fields(path: Path) -> tuple[set[str], ...]:
     return stems(path.relative_to(ROOT).with_suffix("").as_posix()), stems(first), stems(text)
 
 
-PATHS = (path for folder in ("mtlscale", "pipelines", "docs") for path in sorted((ROOT / folder).rglob("*")))
-FILES = {path.relative_to(ROOT).as_posix(): fields(path) for path in PATHS if path.suffix in (".py", ".md", ".yaml")}
-HOLDERS = Counter(word for parts in FILES.values() for word in set().union(*parts))  # word -> files that have it
+@functools.cache
+def files() -> dict[str, tuple[set[str], ...]]:
+    paths = [path for folder in ("mtlscale", "pipelines", "docs") for path in sorted((ROOT / folder).rglob("*"))]
+    return {path.relative_to(ROOT).as_posix(): fields(path) for path in paths if path.suffix in (".py", ".md", ".yaml")}
+
+
+@functools.cache
+def holders() -> Counter[str]:
+    """Return word -> number of files that have it."""
+    return Counter(word for parts in files().values() for word in set().union(*parts))
 
 
 def ranked(words: str) -> list[str]:
     """Return all files, best first: the sum over words of rarity times the weights of the fields that have the word."""
-    rarity = {word: math.log(len(FILES) / HOLDERS[word]) for word in stems(words) if word in HOLDERS}
+    rarity = {word: math.log(len(files()) / holders()[word]) for word in stems(words) if word in holders()}
     scores = {
         name: sum(r * w for word, r in rarity.items() for w, part in zip(WEIGHTS, parts, strict=True) if word in part)
-        for name, parts in FILES.items()
+        for name, parts in files().items()
     }
-    return sorted(FILES, key=lambda name: (-scores[name], len(FILES[name][2]), name))
+    return sorted(files(), key=lambda name: (-scores[name], len(files()[name][2]), name))
 
 
 def test_questions_are_well_formed() -> None:
     assert len(QUESTIONS) == 40
-    assert not [q["file"] for q in QUESTIONS if q["file"] not in FILES], "the answer is no file"
+    assert not [q["file"] for q in QUESTIONS if q["file"] not in files()], "the answer is no file"
     assert all(2 <= len(q["words"].split()) <= 4 for q in QUESTIONS)
 
 

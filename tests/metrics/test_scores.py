@@ -8,12 +8,16 @@ import scipy.stats
 import sklearn.metrics
 import torch
 from metric_checks import compute, same
-from torchmetrics.functional.regression import pearson_corrcoef, spearman_corrcoef
 from two_workers import two_workers
 
 from mtlscale.config import MISSING_CLASS, Task, UserError
 from mtlscale.data import Workers
 from mtlscale.metrics import METRICS, TaskMetrics, task_metrics
+from mtlscale.torchvision_ops import declare
+
+declare()
+
+from torchmetrics.functional.regression import pearson_corrcoef, spearman_corrcoef  # noqa: E402
 
 CLASSES = ("aupr", "matthews")
 TASKS = {
