@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+TESTS = Path(__file__).parents[1]
 BALANCER = '''
 """A balancer from a package."""
 
@@ -40,27 +41,34 @@ def install(site: Path, package: str, source: str, *, module: str = "") -> None:
     (info / "entry_points.txt").write_text(f"[mtlscale.components]\n{package} = {module or package}\n")
 
 
-def mtlscale(site: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line where these packages are installed."""
-    path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "mtlscale.cli", *words]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+def python(site: Path, program: str) -> str:
+    """Run a program where these packages are installed; return what it printed."""
+    path = os.pathsep.join([str(site), str(TESTS), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+TRAINED = """
+from frozen.cases import SGD, Case
+from frozen.compute import in_memory, run_of
+from mtlscale.config import names
+from mtlscale.training import train
+
+case = Case("uneven", {"name": "mine"}, SGD)
+run = run_of(case)
+print("mine" in names("balancers"), train(run, in_memory(case)).status, run.run_id)
+"""
 
 
 def test_a_balancer_of_an_installed_package_is_trained_and_counts_by_its_code(tmp_path: Path) -> None:
-    site, home = tmp_path / "site", tmp_path / "home"
-    install(site, "my_methods", BALANCER.format(name="mine"))
-    assert "mine" in mtlscale(site, "list", "balancers").stdout
+    install(tmp_path, "my_methods", BALANCER.format(name="mine"))
+    listed, status, run_id = python(tmp_path, TRAINED).split()
+    assert (listed, status) == ("True", "finished")
 
-    words = ["run", "quickstart", "--set", "methods=[equal, mine]", "--set", "seeds=[0]", "--set", "training.epochs=1",
-             "--set", "datasets=[digits]", "--set", "floors=[]", "--home", str(home)]  # fmt: skip
-    done = mtlscale(site, *words)
-    assert done.returncode == 0, done.stderr
-    assert "mine" in done.stdout and "failed" not in done.stdout
-
-    planned = mtlscale(site, *words, "--dry-run").stdout
-    (site / "my_methods" / "methods.py").write_text(BALANCER.format(name="mine").replace("knob(1.0", "knob(2.0"))
-    assert mtlscale(site, *words, "--dry-run").stdout != planned  # other code, another run
+    (tmp_path / "my_methods" / "methods.py").write_text(BALANCER.format(name="mine").replace("knob(1.0", "knob(2.0"))
+    assert python(tmp_path, TRAINED).split()[2] != run_id
 
 
 @pytest.mark.parametrize(
@@ -84,12 +92,8 @@ def test_what_is_wrong_with_a_package_is_said_in_a_line(
         "from mtlscale.config import extensions, names, UserError\ntry: names('balancers'), extensions('studies')\n"
     )
     program += "except UserError as error: print(error)"
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
-    )
-    assert done.returncode == 0, done.stderr
-    assert said in done.stdout and done.stdout.count("\n") == 1
+    printed = python(tmp_path, program)
+    assert said in printed and printed.count("\n") == 1
 
 
 def test_old_names_of_packages_work_with_a_warning() -> None:
