@@ -12,6 +12,7 @@ from typing import TypeVar
 from mtlscale.config import Experiment, Run
 from mtlscale.data import read_manifest
 from mtlscale.data.quality_warnings import left_out, remarks
+from mtlscale.data.readers.reader_selection import OnDisk
 from mtlscale.data.remote import publish
 from mtlscale.execution.cluster import cluster
 from mtlscale.execution.cluster.client import check_client
@@ -21,7 +22,7 @@ from mtlscale.execution.observer import Observer, Silent
 from mtlscale.execution.ownership import Counts, Owner, driving
 from mtlscale.execution.planning.check import check_goes_together
 from mtlscale.execution.planning.plan import MANY, Datasets, Plan, PlannedRun, labelled, light, make_plan, records_of
-from mtlscale.execution.planning.reader_report import processes_per_node, reading, too_large_to_batch
+from mtlscale.execution.planning.reader_report import processes_per_node, reading
 from mtlscale.execution.planning.status import PlanEntry, read_plan, write_plan
 from mtlscale.execution.preparing.prepare import fetch_prepared
 from mtlscale.execution.preparing.prepare import prepare as prepare_dataset
@@ -120,7 +121,8 @@ def _run(
     experiment: Experiment, home: Home, data: Datasets, services: _Services, full_experiment: Experiment
 ) -> Results:
     search_result = None if experiment.search is None else _search(experiment, home, data, services)
-    runs = list(experiment.runs(data.fingerprints, {} if search_result is None else search_result.winners()))
+    winners, hopeless = ({}, {}) if search_result is None else (search_result.winners(), search_result.hopeless())
+    runs = list(experiment.runs(data.fingerprints, winners))
 
     the_plan = _plan_runs(experiment, runs, home, data)
     # A search for some rows alone does not say which runs the other rows have.
@@ -147,7 +149,7 @@ def _run(
     services.table = lambda: rows_of(Results(experiment, ended(), home.experiment(experiment.name), search_result))
     if the_plan.todo:
         services.start()
-        _execute(the_plan, home, ledger, records, services, search_result)
+        _execute(the_plan, home, ledger, records, services, hopeless)
     else:
         services.observer.planned(the_plan, 0)
 
@@ -354,12 +356,14 @@ def _execute(
     ledger: Ledger,
     records: dict[str, RunRecord],
     services: _Services,
-    sweep: Sweep | None,
+    hopeless: Mapping[tuple[str, str], str],
 ) -> None:
-    """Run what is to do, and put every record where it belongs as it comes."""
+    """Run what is to do, and put every record where it belongs as it comes.
+
+    `hopeless` is the dataset and method -> why its search has no winner; its runs fail.
+    """
     experiment, observer, tracker = the_plan.experiment, services.observer, services.tracker
     todo = {planned.run.run_id: planned for planned in the_plan.todo}
-    hopeless = {} if sweep is None else sweep.hopeless()
     jobs = [job_of(p, the_plan, home) for p in todo.values() if (p.run.dataset, p.run.method) not in hopeless]
 
     options = Options(
@@ -450,16 +454,15 @@ def job_of(planned: PlannedRun, the_plan: Plan, home: Home) -> Job | Batched:
     if len(manifest.suite.streams) < _MANY or planned.state == "resume" or the_plan.experiment.resources.workers > 1:
         return job
 
-    from mtlscale.batched.eligibility import planning
+    from mtlscale.batched.eligibility.decision import pays_alone
 
-    if not planning.pays_alone(run, manifest, the_plan.steps(run)):
-        return job
-    cost = planning.estimate(run, manifest, 1, 1)
+    data = OnDisk(the_plan.folders[run.data], manifest)
     processes = processes_per_node(the_plan.experiment.resources)
-    return job if too_large_to_batch(run, the_plan, cost.bytes, processes) is not None else Batched((job,))
+    alone = pays_alone(run, data, steps=the_plan.steps(run), processes=processes)
+    return Batched((job,)) if alone else job
 
 
-def _untrained(todo: Iterable[PlannedRun], hopeless: dict[tuple[str, str], str]) -> Iterator[Event]:
+def _untrained(todo: Iterable[PlannedRun], hopeless: Mapping[tuple[str, str], str]) -> Iterator[Event]:
     """Yield failed records of methods none of whose trials finished: there is no winner to train."""
     for planned in todo:
         cause = hopeless.get((planned.run.dataset, planned.run.method))

@@ -11,6 +11,7 @@ import pytest
 from mtlscale.architectures import OptimizerSpec, Phase, Turn
 from mtlscale.architectures.hard.hps import HPS
 from mtlscale.batched.eligibility import planning
+from mtlscale.batched.eligibility.decision import pays_alone
 from mtlscale.config import load_experiment, trials
 from mtlscale.data import PreparedData, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
@@ -70,7 +71,7 @@ def test_a_short_run_on_many_tasks_is_batched_by_itself(
     many = load_prepared(prepare("synthetic", {"tasks": 40, "samples": 20, "special": 1}, None, tmp_path))
     experiment = load_experiment(experiment_file(datasets="[digits]", methods="[equal, graddrop]"))
     equal, graddrop = experiment.runs(dict.fromkeys(experiment.data(), ""))
-    assert planning.pays_alone(equal, many.manifest, steps=100)
-    assert not planning.pays_alone(equal, many.manifest, steps=1_000_000)  # long enough to need checkpoints
-    assert not planning.pays_alone(graddrop, many.manifest, steps=100)
-    assert not planning.pays_alone(equal, digits.manifest, steps=100)
+    assert pays_alone(equal, many, steps=100, processes=1)
+    assert not pays_alone(equal, many, steps=1_000_000, processes=1)  # long enough to need checkpoints
+    assert not pays_alone(graddrop, many, steps=100, processes=1)
+    assert not pays_alone(equal, digits, steps=100, processes=1)

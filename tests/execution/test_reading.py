@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from mtlscale.batched.eligibility.decision import too_large
 from mtlscale.config import Experiment, ResourceSpec
-from mtlscale.data.readers.reader_selection import Free
+from mtlscale.data.readers.reader_selection import Free, OnDisk
 from mtlscale.execution.planning import reader_report as reading
-from mtlscale.execution.planning.reader_report import processes_per_node, too_large_to_batch
+from mtlscale.execution.planning.reader_report import processes_per_node
 from mtlscale.execution.runner import plan
 
 Small = Callable[..., Experiment]
@@ -39,13 +40,14 @@ def test_a_batch_of_trials_that_would_not_fit_is_trained_one_by_one(
 ) -> None:
     runs = plan(small(), home=tmp_path)
     run = runs.runs[0].run  # type: ignore[union-attr]
+    data = OnDisk(runs.folders[run.data], runs.manifests[run.data])  # type: ignore[union-attr]
     free(monkeypatch, 1 << 30)
-    assert too_large_to_batch(run, runs, 1e6, 4) is None  # type: ignore[arg-type]
-    assert too_large_to_batch(run, runs, 1e8, 4) is None  # type: ignore[arg-type]
-    problem = too_large_to_batch(run, runs, 3e8, 4)  # type: ignore[arg-type]
+    assert too_large(run, data, 1e6, 4) is None
+    assert too_large(run, data, 1e8, 4) is None
+    problem = too_large(run, data, 3e8, 4)
     assert problem == "4 batches would hold 1.1 GiB, 1.0 GiB are free"
     run = next(small(training="{reader: mapped}").runs({"uneven": "0"}))
-    assert too_large_to_batch(run, runs, 0.0, 1) == "reader mapped does not hold the whole set"  # type: ignore[arg-type]
+    assert too_large(run, data, 0.0, 1) == "reader mapped does not hold the whole set"
 
 
 def test_a_search_says_why_its_trials_are_not_batched_and_how_they_read(small: Small, tmp_path: Path) -> None:

@@ -222,17 +222,17 @@ def shares(runs: Sequence[Run], size: int) -> list[list[Run]]:
     return [list(runs[i::count]) for i in range(count)]
 
 
-def pays_alone(run: Run, manifest: Manifest, steps: int) -> bool:
-    """Return whether a run of `steps` steps should be batched by itself.
+def estimate_alone(run: Run, manifest: Manifest, steps: int) -> CostEstimate | None:
+    """Return the cost of a run of `steps` steps that should be batched by itself; None if it should not.
 
     It should where tasks side by side make it much cheaper, and it is too short to need checkpoints, which batched runs
     do not have. How a run is trained depends on the run alone, so its results do, too.
     """
     suite = manifest.suite
     if len(suite.streams) * _ALONE < _WORTH * _BATCHED or obstacle(run, suite) is not None:
-        return False
+        return None
     cost = estimate(run, manifest, 1, 1)
-    return worth_it(cost, 1) and steps * cost.batched(1) < _SHORT
+    return cost if worth_it(cost, 1) and steps * cost.batched(1) < _SHORT else None
 
 
 def worth_it(estimate: CostEstimate, trials: int) -> bool:

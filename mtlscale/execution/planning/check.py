@@ -21,22 +21,19 @@ def check_goes_together(plan: Plan, runs: Iterable[Run]) -> None:
 
     Runs that differ only in their seeds are checked once.
     """
-    suites: dict[str, TaskSuite] = {}
     checked_pairs: set[tuple[str, str]] = set()
 
     for run in runs:
         if (run.dataset, run.method) in checked_pairs:
             continue
         checked_pairs.add((run.dataset, run.method))
-        if run.data not in suites:
-            suites[run.data] = _suite(plan.folders[run.data], run)
         try:
-            _check(run, suites[run.data], shared=plan.home is None or plan.home.storage is None)
+            _check(run, plan.manifests[run.data].suite, shared=plan.home is None or plan.home.storage is None)
         except UserError as error:
             raise UserError(f"{run.method} on {run.dataset}: {error}") from None
 
 
-def parameters(run: Run, folder: Path) -> int | None:
+def parameters(run: Run, suite: TaskSuite) -> int | None:
     """Return the number of parameters of a run's network, built without values, or None if it is unknown.
 
     It is unknown where the network reads its own values, or results of an earlier phase, while it is built.
@@ -48,17 +45,10 @@ def parameters(run: Run, folder: Path) -> int | None:
 
     try:
         with torch.device("meta"):
-            model, _ = build_model(_without_files(run, False), _suite(folder, run), run.parts.phases[-1])
+            model, _ = build_model(_without_files(run, False), suite, run.parts.phases[-1])
     except Exception:  # a network that reads its own values, or results of an earlier phase
         return None
     return sum(parameter.numel() for parameter in model.parameters()) + extra_parameters(model)
-
-
-def _suite(folder: Path, run: Run) -> TaskSuite:
-    from mtlscale.data import load_prepared
-    from mtlscale.data.sampling.views import narrowed
-
-    return narrowed(load_prepared(folder).suite, run.tasks)
 
 
 def _check(run: Run, suite: TaskSuite, *, shared: bool) -> None:

@@ -193,7 +193,7 @@ class _Tries:
             return Forecast(run.dataset, run.method, count, None, None, None, "", "")
 
         folder, manifest = plan.folders[run.data], plan.manifests[run.data]
-        size = parameters(run, folder)
+        size = parameters(run, manifest.suite)
         need = needed(folder, manifest, run.training.dtype)
         memory = None if size is None else self._process() + _network(run, size) + need.stored + need.placed
         memory_from = (

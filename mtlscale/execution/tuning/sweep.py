@@ -23,10 +23,11 @@ from mtlscale.config import (
     trials,
 )
 from mtlscale.data.format.manifest import Manifest
+from mtlscale.data.readers.reader_selection import OnDisk
 from mtlscale.execution.events import Advanced, Event
 from mtlscale.execution.planning.check import check_goes_together
 from mtlscale.execution.planning.plan import Datasets, Plan, PlannedRun, labelled, make_plan
-from mtlscale.execution.planning.reader_report import processes_per_node, reading, too_large_to_batch
+from mtlscale.execution.planning.reader_report import processes_per_node, reading
 from mtlscale.execution.workers.dispatch import execute_jobs
 from mtlscale.execution.workers.jobs import Batched, Job, Options
 from mtlscale.records import Home, Ledger, RunRecord, Score, score
@@ -239,7 +240,8 @@ def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | B
     if search.executor == "pool" or resources.workers > 1 or not the_plan.todo:
         return [job(planned.run) for planned in the_plan.todo], []
 
-    from mtlscale.batched.eligibility import planning
+    from mtlscale.batched.eligibility.decision import decide
+    from mtlscale.batched.eligibility.planning import groups
 
     workers = processes_per_node(resources)
     single = [planned.run for planned in the_plan.todo if planned.state == "resume"]
@@ -248,37 +250,25 @@ def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | B
     queue: list[tuple[float, Job | Batched]] = []
     reasons = []
     unbatched_counts: Counter[tuple[str, str]] = Counter()  # label and reason -> how many run one by one
-    for group in planning.groups(fresh):
-        run, manifest = group[0], the_plan.manifests[group[0].data]
-        label = f"{run.dataset} · {run.method}"
-        name = f"{label}: {len(group)} trials"
-
-        problem = planning.obstacle(run, manifest.suite)
-        cost = None if problem is not None else planning.estimate(run, manifest, len(fresh), workers)
-        if cost is not None:
-            problem = too_large_to_batch(run, the_plan, cost.bytes * min(len(group), cost.size), workers)
-
-        if cost is None or problem is not None:
-            if search.executor == "batched":
-                raise UserError(f"search.executor batched: {run.method}: {problem}; set it to auto")
-            single += group
-            unbatched_counts[label, str(problem)] += len(group)
-            continue
-
-        if search.executor == "auto" and not planning.worth_it(cost, len(group)):
-            single += group
-            unbatched_counts[label, f"batching would gain {cost.gain(len(group)):.1f} ×"] += len(group)
-            continue
-
-        parts = planning.shares(group, cost.size)
-        steps = the_plan.steps(run)
-        per_trial = cost.batched(len(group))
-        queue += [(per_trial * steps * len(part), Batched(tuple(map(job, part)))) for part in parts]
-        sizes = " + ".join(str(len(part)) for part in parts)
-        reasons.append(
-            f"{name} batched, {sizes} at a time: {per_trial * 1e3:.2g} ms per trial and step, "
-            f"alone {cost.alone_seconds * 1e3:.2g} ms ({cost.gain(len(group)):.1f} ×)"
+    for group in groups(fresh):
+        run = group[0]
+        label, steps = f"{run.dataset} · {run.method}", the_plan.steps(run)
+        decision = decide(
+            group,
+            OnDisk(the_plan.folders[run.data], the_plan.manifests[run.data]),
+            trials=len(fresh),
+            processes=workers,
+            required=search.executor == "batched",
         )
+
+        if not decision.shares:
+            single += group
+            unbatched_counts[label, decision.reason] += len(group)
+            continue
+
+        queue += [(decision.seconds * steps * len(share), Batched(tuple(map(job, share)))) for share in decision.shares]
+        sizes = " + ".join(str(len(share)) for share in decision.shares)
+        reasons.append(f"{label}: {len(group)} trials batched, {sizes} at a time: {decision.reason}")
 
     reasons += [f"{label}: {count} trials one by one ({why})" for (label, why), count in unbatched_counts.items()]
     queue.sort(key=lambda entry: -entry[0])
