@@ -36,10 +36,11 @@ def decide(group: Sequence[Run], data: OnDisk, *, trials: int, processes: int, r
         UserError: If batching is required and impossible.
     """
     run = group[0]
-    cost = None
+    cost, shares = None, []
     problem = planning.obstacle(run, data.manifest.suite)
     if problem is None:
         cost = planning.estimate(run, data.manifest, trials, processes)
+        shares = planning.shares(group, cost.size)
         problem = too_large(run, data, cost.bytes * min(len(group), cost.size), processes)
 
     if cost is None or problem is not None:
@@ -53,7 +54,7 @@ def decide(group: Sequence[Run], data: OnDisk, *, trials: int, processes: int, r
 
     seconds = cost.batched(len(group))
     speed = f"{seconds * 1e3:.2g} ms per trial and step, alone {cost.alone_seconds * 1e3:.2g} ms ({gain})"
-    return Decision(speed, tuple(map(tuple, planning.shares(group, cost.size))), seconds)
+    return Decision(speed, tuple(map(tuple, shares)), seconds)
 
 
 def pays_alone(run: Run, data: OnDisk, *, steps: int, processes: int) -> bool:
