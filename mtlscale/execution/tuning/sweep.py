@@ -252,7 +252,7 @@ def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | B
     unbatched_counts: Counter[tuple[str, str]] = Counter()  # label and reason -> how many run one by one
     for group in groups(fresh):
         run = group[0]
-        label, steps = f"{run.dataset} · {run.method}", the_plan.steps(run)
+        label = f"{run.dataset} · {run.method}"
         decision = decide(
             group,
             OnDisk(the_plan.folders[run.data], the_plan.manifests[run.data]),
@@ -266,7 +266,8 @@ def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | B
             unbatched_counts[label, decision.reason] += len(group)
             continue
 
-        queue += [(decision.seconds * steps * len(share), Batched(tuple(map(job, share)))) for share in decision.shares]
+        seconds = decision.seconds * the_plan.steps(run)
+        queue += [(seconds * len(share), Batched(tuple(map(job, share)))) for share in decision.shares]
         sizes = " + ".join(str(len(share)) for share in decision.shares)
         reasons.append(f"{label}: {len(group)} trials batched, {sizes} at a time: {decision.reason}")
 
