@@ -32,7 +32,7 @@ class Examples:
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearFit:
     """The linear predictor rows @ weights.T + offsets, with weights [outputs, features] and offsets [outputs]."""
 
     weights: Array
@@ -42,7 +42,7 @@ class Linear:
         return np.asarray(rows @ self.weights.T) + self.offsets
 
 
-Fits = dict[str, Linear]  # task -> its predictor
+Fits = dict[str, LinearFit]  # task -> its predictor
 
 
 def fit(
@@ -109,10 +109,10 @@ def _of_task(task: Task, predicted: Array, labels: Array) -> float:
     return -float(np.square(predicted - labels).mean() / max(labels.var(), 1e-12))
 
 
-def _alone(task: Task, examples: Examples, strength: float) -> Linear:
+def _alone(task: Task, examples: Examples, strength: float) -> LinearFit:
     rows, labels = examples.rows, examples.labels
     if not len(labels):
-        return Linear(np.zeros((task.outputs, rows.shape[1])), np.zeros(task.outputs))
+        return LinearFit(np.zeros((task.outputs, rows.shape[1])), np.zeros(task.outputs))
 
     if task.loss not in _CLASSES:
         return _ridge(rows, labels.reshape(len(labels), task.outputs), strength)
@@ -122,7 +122,7 @@ def _alone(task: Task, examples: Examples, strength: float) -> Linear:
     labels = labels.reshape(len(labels), task.outputs)
     if task.loss == "bce":
         models = [_logistic(rows, (column > 0.5).astype(int), 2, strength) for column in labels.T]
-        return Linear(
+        return LinearFit(
             np.stack([model.weights[1] - model.weights[0] for model in models]),
             np.array([model.offsets[1] - model.offsets[0] for model in models]),
         )
@@ -157,18 +157,18 @@ def _together(tasks: Mapping[str, Task], train: Mapping[str, Examples], strength
     )
 
     task_weights, shared_weights = model.weights[:, -len(tasks) :], model.weights[:, : -len(tasks)]
-    return {name: Linear(shared_weights, model.offsets + task_weights[:, index]) for index, name in enumerate(tasks)}
+    return {name: LinearFit(shared_weights, model.offsets + task_weights[:, index]) for index, name in enumerate(tasks)}
 
 
-def _ridge(rows: Rows, labels: Array, strength: float) -> Linear:
+def _ridge(rows: Rows, labels: Array, strength: float) -> LinearFit:
     from sklearn.linear_model import Ridge
 
     model = Ridge(alpha=1.0 / strength).fit(rows, labels)
     weights = np.asarray(model.coef_).reshape(labels.shape[1], -1)
-    return Linear(weights, np.broadcast_to(np.asarray(model.intercept_, dtype=float), (labels.shape[1],)).copy())
+    return LinearFit(weights, np.broadcast_to(np.asarray(model.intercept_, dtype=float), (labels.shape[1],)).copy())
 
 
-def _logistic(rows: Rows, labels: Array, outputs: int, strength: float, weights: Array | None = None) -> Linear:
+def _logistic(rows: Rows, labels: Array, outputs: int, strength: float, weights: Array | None = None) -> LinearFit:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
@@ -177,7 +177,7 @@ def _logistic(rows: Rows, labels: Array, outputs: int, strength: float, weights:
     present = np.unique(labels)
     if len(present) == 1:
         offsets[present] = 0.0
-        return Linear(coefficients, offsets)
+        return LinearFit(coefficients, offsets)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the best of a few is chosen on validation
@@ -187,4 +187,4 @@ def _logistic(rows: Rows, labels: Array, outputs: int, strength: float, weights:
         coefficients[present[1]], offsets[present] = model.coef_[0], (0.0, model.intercept_[0])
     else:
         coefficients[present], offsets[present] = model.coef_, model.intercept_
-    return Linear(coefficients, offsets)
+    return LinearFit(coefficients, offsets)

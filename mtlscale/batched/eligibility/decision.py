@@ -15,7 +15,7 @@ _SMALL = 1 << 28  # bytes of a batch of trials and its data that every node has
 
 @dataclass(frozen=True)
 class Decision:
-    """How trials that fit together are trained, and why."""
+    """Way in which trials that fit together are trained, and the reason."""
 
     reason: str
     shares: tuple[tuple[Run, ...], ...] = ()  # those batched together; none if they are trained one by one

@@ -27,7 +27,7 @@ _ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearLayer:
     """Linear layer Y = X Wᵀ + b with X [n, i]."""
 
     node: Node
@@ -100,7 +100,7 @@ class Embedding:
         return found if padding < 0 else found * (self.inputs() != padding).unsqueeze(-1)
 
 
-Use = Linear | Convolution | Embedding
+Use = LinearLayer | Convolution | Embedding
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ def _layer(
     if name == "EmbeddingBackward0":
         return Layer(weight, None, [Embedding(node) for node in nodes], int(shape[0]), int(shape[1]))
 
-    kind = Convolution if name == "ConvolutionBackward0" else Linear
+    kind = Convolution if name == "ConvolutionBackward0" else LinearLayer
     layer_uses: list[Use] = [kind(node) for node in nodes]
     outputs = int(shape[0]) if kind is Convolution else size // int(layer_uses[0].inputs().shape[1])
     return Layer(weight, bias, layer_uses, size // outputs + (bias is not None), outputs)
