@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mtlscale.architectures.floors._regressions import Examples, Linear, fit
+from mtlscale.architectures.floors._regressions import Examples, LinearFit, fit
 from mtlscale.config import MISSING_CLASS, Experiment, Task
 from mtlscale.data.format.prepared import PreparedData, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
