@@ -20,7 +20,7 @@ def _of(loss: str, outputs: int, metric: str) -> Task:
     return Task(name="t", loss=loss, outputs=outputs, metrics=(metric,))
 
 
-def _fit(task: Task, labels: np.ndarray, rows: np.ndarray) -> Linear:
+def _fit(task: Task, labels: np.ndarray, rows: np.ndarray) -> LinearFit:
     half = len(rows) // 2
     train_, val = (Examples(rows[part], labels[part]) for part in (slice(half), slice(half, None)))
     return fit({"t": task}, {"t": train_}, {"t": val}, (1e-3, 100.0))["t"]
