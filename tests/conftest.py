@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -28,13 +30,22 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 MOST_PROCESSES = 4  # a process holds a gigabyte, and one of them has all tests that start Ray
+ENOUGH_MEMORY = 12 << 30  # bytes, for one process more than cores
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One process a core; none besides this one where a single file or test was named, which is sooner done."""
+    """One process a core, and one that waits for Ray; none besides this one where a single file or test was named,
+    which is sooner done."""
     alone = len(config.args) == 1 and Path(config.args[0].split("::")[0]).is_file()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 0 if alone or cores == 1 else min(cores, MOST_PROCESSES)
+    processes = cores + (psutil.virtual_memory().total >= ENOUGH_MEMORY)
+    return 0 if alone or cores == 1 else min(processes, MOST_PROCESSES)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from walking through all modules and tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

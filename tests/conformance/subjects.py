@@ -67,7 +67,7 @@ def _case(kind: str, name: str) -> Case:
 
 def _short(case: Case) -> Case:
     """As few epochs and steps as its phases allow."""
-    training = {"steps_per_epoch": 3, **case.training, "epochs": 2, "dtype": "float64"}
+    training = {"steps_per_epoch": 2, **case.training, "epochs": 2, "dtype": "float64"}
     return dataclasses.replace(case, training=training)
 
 

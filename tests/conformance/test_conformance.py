@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from two_workers import two_workers
 
 from mtlscale.config import Run, component
+from mtlscale.config.registry import components
 from mtlscale.data import PreparedData, Workers
 from mtlscale.records import Epoch, RunRecord
 from mtlscale.training import Trainer, finish
@@ -56,6 +57,12 @@ SELDOM = {
     "encoders/resnet50": "resnet18",
     "encoders/pretrained_layers": "pretrained",
     "maps/pcgrad": "images/mgda_ub",
+    # Whose inputs a balancer sees is the step's matter: one balancer of each kind of step is asked.
+    **{
+        f"balancers, shared inputs/{name}": f"balancers/{name}"
+        for name in components.names("balancers", plugins=False)
+        if name not in ("equal", "famo", "uncertainty", "mgda", "mgda_ub", "graddrop", "meta_weighting", "gradnorm")
+    },
 }
 
 
