@@ -12,11 +12,11 @@ from typing import Any
 from mtlscale.execution.events import Event, RunEnded
 from mtlscale.execution.monitoring import log
 from mtlscale.execution.workers import dumps
+from mtlscale.execution.workers.failures import StartTimeout
 from mtlscale.execution.workers.job_queue import JobQueue, LostRun, QueueSnapshot
 from mtlscale.execution.workers.jobs import Job, Options
 from mtlscale.execution.workers.loopback import torch_config
 from mtlscale.execution.workers.placement import needs
-from mtlscale.execution.workers.start_timeout import StartTimeout
 from mtlscale.execution.workers.train_reports import Reports
 from mtlscale.execution.workers.trial import execute
 from mtlscale.execution.workers.worker import failed, setup, sources

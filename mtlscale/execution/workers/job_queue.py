@@ -6,13 +6,14 @@ It lies in a process that has not loaded the user's components, so it knows runs
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from mtlscale.execution.events import Event, RunEnded
 from mtlscale.execution.workers.dumps import WorkerLocation
+from mtlscale.execution.workers.failures import LostWorkers, because
 from mtlscale.execution.workers.jobs import Job
 
 
@@ -73,7 +74,7 @@ class JobQueue:
         self._jobs = dict(jobs)  # by the ids of their runs
         self._waiting = deque(self._jobs)
         self._max = max_failures
-        self._failures: Counter[str] = Counter()  # of each run
+        self._lost = LostWorkers(max_failures)
         self._groups: dict[str, _GroupState] = {}
         self._events: list[Event | LostRun] = []
 
@@ -89,7 +90,7 @@ class JobQueue:
         self._give_back(state)
         state.places, state.handles = [], handles
         if state.fruitless > self._max:
-            return f"workers died {state.fruitless} times before they had a run{_because(state.complaint)}", False
+            return f"workers died {state.fruitless} times before they had a run{because(state.complaint)}", False
         return (None if self._waiting else "no run is left"), True
 
     def place(self, group: str, handle: Any) -> None:
@@ -146,14 +147,9 @@ class JobQueue:
         run_id, group.run_id = group.run_id, None
         if run_id is None:
             return
-        self._failures[run_id] += 1
-        if self._failures[run_id] <= self._max:
+        cause = self._lost.failure(run_id, group.complaint, whose="its workers")
+        if cause is None:
             self._waiting.appendleft(run_id)
         else:
-            cause = f"its workers died {self._failures[run_id]} times{_because(group.complaint)}"
             self._events.append(LostRun(run_id, cause))
         group.complaint = ""
-
-
-def _because(complaint: str) -> str:
-    return f": {complaint}" if complaint else ""

@@ -12,8 +12,8 @@ from typing import Any
 from mtlscale.execution.events import Event, RunEnded
 from mtlscale.execution.monitoring import log
 from mtlscale.execution.workers import dumps
+from mtlscale.execution.workers.failures import LostWorkers, StartTimeout
 from mtlscale.execution.workers.jobs import Batched, Job, Options
-from mtlscale.execution.workers.start_timeout import StartTimeout
 from mtlscale.execution.workers.trial import execute
 from mtlscale.execution.workers.worker import Plugin, failed, setup, sources
 
@@ -26,7 +26,6 @@ class _Busy:
 
     actor: Any
     job: Job | Batched
-    failures: int  # of the job, so far
     location: Any  # reference to where the worker runs
     since: float  # of its last sign of life
     up: bool = False  # the worker has said where it runs
@@ -57,7 +56,8 @@ class _Pool:
         self._remote = ray.remote(num_cpus=resources.cpus_per_worker, num_gpus=resources.gpus_per_worker)(_RunWorker)
         self._plugins = sources(options.plugins)
 
-        self._queue: deque[tuple[Job | Batched, int]] = deque((job, 0) for job in jobs)  # with their failures
+        self._queue: deque[Job | Batched] = deque(jobs)
+        self._lost = LostWorkers(resources.max_failures)
         self._idle = [self._start_actor() for _ in range(min(slots, len(jobs)))]
         self._ended: set[str] = set()  # the ids of runs whose record has arrived
         self._busy: dict[Any, _Busy] = {}  # by its stream of events
@@ -94,10 +94,10 @@ class _Pool:
         """Give queued jobs to idle workers, and to new ones as long as there are slots."""
         while self._queue and (self._idle or len(self._busy) < self._slots):
             actor = self._idle.pop() if self._idle else self._start_actor()
-            job, failures = self._queue.popleft()
+            job = self._queue.popleft()
             location = actor.place.remote()
             stream = actor.run.options(num_returns="streaming").remote(job, self._options)
-            self._busy[stream] = _Busy(actor, job, failures, location, time.monotonic())
+            self._busy[stream] = _Busy(actor, job, location, time.monotonic())
 
     def _ready_events(self) -> Iterator[Event]:
         """Wait for the next event, and yield one of each worker that has any."""
@@ -142,7 +142,7 @@ class _Pool:
         if stream is not None:
             worker = self._busy.pop(stream)
             ray.kill(worker.actor)
-            self._queue.append((worker.job, worker.failures))
+            self._queue.append(worker.job)
 
         if self._queue:
             self._idle.append(actor)
@@ -159,16 +159,17 @@ class _Pool:
         if not unfinished:  # it died between its last record and the end of the stream
             return
 
-        runs = [part.run for part in unfinished]
-        for run in runs:
+        again = []
+        for part in unfinished:
+            run = part.run
             log.warning("worker lost", extra={"run_id": run.run_id, "method": run.method, "error": reason})
-
-        if worker.failures < self._options.resources.max_failures:
-            job = Batched(unfinished) if isinstance(worker.job, Batched) else worker.job
-            self._queue.appendleft((job, worker.failures + 1))
-            return
-        for run in runs:
-            yield RunEnded(run.run_id, failed(run, f"its worker died {worker.failures + 1} times: {reason}"))
+            cause = self._lost.failure(run.run_id, reason)
+            if cause is None:
+                again.append(part)
+            else:
+                yield RunEnded(run.run_id, failed(run, cause))
+        if again:
+            self._queue.appendleft(Batched(tuple(again)) if isinstance(worker.job, Batched) else worker.job)
 
     def _note_waiting(self, now: float) -> Iterator[Event]:
         """Check the start timeout of workers that have not come up."""
@@ -180,7 +181,7 @@ class _Pool:
 
     def _give_up(self, reason: str) -> Iterator[Event]:
         """End all jobs as failed."""
-        for job in [*(worker.job for worker in self._busy.values()), *(job for job, _ in self._queue)]:
+        for job in [*(worker.job for worker in self._busy.values()), *self._queue]:
             yield from (RunEnded(part.run.run_id, failed(part.run, reason)) for part in job.jobs)
 
     def _end_hung(self, now: float) -> Iterator[Event]:

@@ -1,8 +1,13 @@
-"""Start timeout: runs wait for workers that do not come up; noted after a minute, given up after `start_minutes`."""
+"""Failures of workers, for pool, groups and searches alike: workers that do not come up, and workers that are lost.
+
+Runs that wait for workers are noted after a minute and given up after `start_minutes`; a run that has lost its worker
+is tried again up to `max_failures` times.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 from mtlscale.config import ResourceSpec
@@ -50,3 +55,28 @@ class StartTimeout:
         if self._resources.workers > 1:
             need = f"a run needs {self._resources.workers}, {need}"
         return f"{need}; others may hold the cluster's places (`ray status` shows them)"
+
+
+class LostWorkers:
+    """Count of how often each run has lost its worker; a run is tried again up to `max_failures` times."""
+
+    def __init__(self, max_failures: int) -> None:
+        self._max = max_failures
+        self._losses: Counter[str] = Counter()  # by run id
+
+    def failure(self, run_id: str, reason: str = "", *, whose: str = "its worker") -> str | None:
+        """Count another loss of a run, and return why the run has failed; None if it is tried again.
+
+        Args:
+            run_id: The id of the run.
+            reason: The cause of the loss, "" if that is unknown.
+            whose: The words for what was lost.
+        """
+        self._losses[run_id] += 1
+        times = self._losses[run_id]
+        return None if times <= self._max else f"{whose} died {times} times{because(reason)}"
+
+
+def because(reason: str) -> str:
+    """Return a reason as it follows a statement; nothing for none."""
+    return f": {reason}" if reason else ""
