@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mtlscale.metrics import FIGURES
 from mtlscale.metrics.objectives import more_is_better, objective_of
 from mtlscale.records import RunRecord
-from mtlscale.report.charts.colors import GREY
+from mtlscale.report.charts.chart import Axis, Chart, Dots, Panel, ring
+from mtlscale.report.charts.colors import GREY, LineStyle
 from mtlscale.report.charts.front import dominated
-from mtlscale.report.charts.plotly_canvas import cell, label, panel_grid
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 
 def trial_front(trials: Sequence[RunRecord], objectives: Sequence[str]) -> tuple[list[int], np.ndarray]:
@@ -31,50 +27,35 @@ def trial_front(trials: Sequence[RunRecord], objectives: Sequence[str]) -> tuple
     return indices, ~dominated(points * signs)
 
 
-def trial_front_plot(trials: Sequence[RunRecord], objectives: Sequence[str], winner: int, color: str) -> Figure:
-    """Draw a panel for each objective against the first; filled trials are on the front, the chosen one is ringed."""
+def trial_front_chart(trials: Sequence[RunRecord], objectives: Sequence[str], winner: int, look: LineStyle) -> Chart:
+    """Return a panel for each objective against the first; filled trials are on the front, the chosen one is ringed."""
     indices, front = trial_front(trials, objectives)
     first, *other_objectives = objectives
-    figure = panel_grid([f"{_axis_label(first)} against {_axis_label(name)}" for name in other_objectives], over="")
+    y = [objective_of(trials[index], first) for index in indices]
 
-    y_values = [objective_of(trials[trial_index], first) for trial_index in indices]
-
-    for index, name in enumerate(other_objectives):
-        panel_cell, x_values = (
-            cell(index, len(other_objectives)),
-            [objective_of(trials[trial_index], name) for trial_index in indices],
+    panels = []
+    for name in other_objectives:
+        x = [objective_of(trials[index], name) for index in indices]
+        dots = Dots(
+            x=x,
+            y=y,
+            looks=[LineStyle("#1b6cc7" if on_front else GREY) for on_front in front],
+            names=[f"trial {index}" for index in indices],
+            hollow=[not on_front for on_front in front],
         )
-        figure.add_scatter(
-            x=x_values,
-            y=y_values,
-            mode="markers",
-            customdata=indices,
-            marker={
-                "size": 9,
-                "color": ["#1b6cc7" if on_front else "rgba(0,0,0,0)" for on_front in front],
-                "line": {"width": 1.5, "color": ["#1b6cc7" if on_front else GREY for on_front in front]},
-            },
-            hovertemplate="trial %{customdata}: %{y:.4g} at %{x:.4g}<extra></extra>",
-            showlegend=False,
-            **panel_cell,
-        )
+        at = [indices.index(winner)] if winner in indices else []
+        rings = ring([x[index] for index in at], [y[index] for index in at], look)
+        panels.append(Panel(marks=[rings, dots], x=Axis(title=_axis_name(name)), y=Axis(title=_axis_name(first))))
 
-        ring = {"size": 17, "symbol": "circle-open", "color": color, "line": {"width": 3}}
-        chosen_at = indices.index(winner) if winner in indices else None
-        if chosen_at is not None:
-            figure.add_scatter(
-                x=[x_values[chosen_at]],
-                y=[y_values[chosen_at]],
-                mode="markers",
-                marker=ring,
-                name="chosen",
-                hoverinfo="skip",
-                showlegend=False,
-                **panel_cell,
-            )
-
-    return figure
+    return Chart(
+        panels=panels,
+        title="Pareto front",
+        note="Trials by all that was searched for, on validation; filled: no other is as good in all of it and better "
+        "in some; ringed is the chosen trial.",
+        columns=3,
+        height=3.6 * -(-len(panels) // 3),
+    )
 
 
-def _axis_label(name: str) -> str:
-    return label(FIGURES[name].header if name in FIGURES else name)
+def _axis_name(name: str) -> str:
+    return FIGURES[name].header if name in FIGURES else name
