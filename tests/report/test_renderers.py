@@ -84,28 +84,29 @@ def test_a_file_has_every_mark(every: Chart, tmp_path: Path) -> None:
     assert [len(axes.containers) for axes in (lines, bars)] == [3, 4 - 1]  # lines, and two of bars with one's errors
     assert len(lines.collections) >= 1 and len(dots.collections) >= 3
     assert dots.get_xscale() == "log" and lines.get_ylim()[0] == 0
-    assert heat.images and image.images and heat.yaxis_inverted() and not empty.axison
+    assert heat.images and image.images and not empty.axison
+    assert heat.yaxis_inverted() and image.yaxis_inverted()  # first rows stand above
     assert save(figure, tmp_path / "every.png").stat().st_size > 10_000
 
 
 def test_a_page_has_every_mark_and_escapes_names(every: Chart) -> None:
     figure = plot(every)
     kinds = [trace.type for trace in figure.data]
-    assert kinds == ["scatter"] * 7 + ["bar"] * 2 + ["heatmap", "image"]  # the band and the named level are lines
+    assert kinds == ["scatter"] * 6 + ["bar"] * 2 + ["heatmap", "image"]  # the band is a line
     assert [trace.name for trace in figure.data[:-1] if trace.showlegend] == [
         "&lt;b&gt;one",
         "two",
-        "level",
         "hollow",
         "first",
         "second",
     ]
     assert {"lines $x$", "a &lt;text&gt;", "edge"} <= {note.text for note in figure.layout.annotations}
-    [shape] = figure.layout.shapes
-    assert (shape.x0, shape.x1, shape.yref) == (2, 2, "y domain")
+    named, unnamed = figure.layout.shapes
+    assert named.showlegend and named.name == "level" and not unnamed.showlegend
+    assert (unnamed.x0, unnamed.x1, unnamed.yref) == (2, 2, "y domain")
     assert figure.layout.xaxis2.type == "log" and list(figure.layout.yaxis2.ticktext) == ["A", "b"]
-    assert list(figure.data[5].customdata) == ["n&lt;1", "n2"] and figure.layout.yaxis4.autorange == "reversed"
-    assert figure.layout.yaxis.rangemode == "tozero" and list(figure.data[8].base) == [0.25, 0.5]
+    assert list(figure.data[4].customdata) == ["n&lt;1", "n2"] and figure.layout.yaxis4.autorange == "reversed"
+    assert figure.layout.yaxis.rangemode == "tozero" and list(figure.data[7].base) == [0.25, 0.5]
 
 
 def test_panels_stand_in_rows_and_one_title_serves_a_column() -> None:

@@ -248,7 +248,6 @@ class Chart:
     width: float = 7.0
     height: float = 3.6
     legend: Literal["", "right", "below"] = ""
-    legend_title: str = ""
     key: Sequence[tuple[str, str]] = ()
     share_y: bool = False
     row: int = 0

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mtlscale.report.charts.canvas import new_figure, style
 from mtlscale.report.charts.chart import INK, Axis, Bars, Chart, Dots, HeatMap, Image, Level, Line, Panel, Text, Values
+from mtlscale.report.charts.colors import LineStyle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,8 +20,8 @@ if TYPE_CHECKING:
 _MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P", "x": "X", "star": "*",
             "triangle-down": "v", "line-ew": "_", "line-ns": "|"}  # fmt: skip
 _DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
+_ERRORS: dict[str, Any] = {"fmt": "none", "capsize": 2.5, "elinewidth": 0.9}
 _LETTERS_PER_INCH = 11  # of names beside each other on an axis
-_QUIET = "#6b7280"
 
 
 def draw(*charts: Chart) -> Figure:
@@ -48,7 +51,7 @@ def _draw_chart(part: Any, chart: Chart, note: str) -> None:
     if chart.title:
         part.suptitle(chart.title, x=0.01, ha="left", fontweight="bold", fontsize=11)
     if note:
-        part.supxlabel(note, x=0.01, ha="left", fontsize=7.5, color=_QUIET, wrap=True)
+        part.supxlabel(note, x=0.01, ha="left", fontsize=7.5, color="#6b7280", wrap=True)
     _legend(part, chart, grid[: len(chart.panels)])
 
 
@@ -61,16 +64,36 @@ def _legend(part: Any, chart: Chart, grid: Sequence[Axes]) -> None:
         return
 
     if chart.legend == "right":
-        rows = max(8, int(chart.height / 0.19))
-        options: dict[str, Any] = {"loc": "outside right upper", "ncols": 1 + (len(handles) - 1) // rows}
+        place, columns = "outside right upper", 1 + (len(handles) - 1) // max(8, int(chart.height / 0.19))
     else:
-        letters = max(map(len, handles)) + 6
-        options = {
-            "loc": "outside lower center",
-            "ncols": max(1, min(7, int(chart.width * _LETTERS_PER_INCH / letters))),
-        }
-    title = chart.legend_title or None
-    part.legend(handles.values(), handles.keys(), frameon=False, fontsize=8, title=title, **options)
+        place, columns = "outside lower center", int(chart.width * _LETTERS_PER_INCH / (max(map(len, handles)) + 6))
+    columns = max(1, min(7, columns))
+    part.legend(handles.values(), handles.keys(), frameon=False, fontsize=8, loc=place, ncols=columns)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """The axes that a panel is drawn on; `listed` says whether marks have entries in a legend."""
+
+    axes: Axes
+    panel: Panel
+    listed: bool
+
+    def x(self, values: Values) -> NDArray[np.float64]:
+        return _positions(self.panel.x, values)
+
+    def y(self, values: Values) -> NDArray[np.float64]:
+        return _positions(self.panel.y, values)
+
+    def entry(self, name: str) -> str:
+        """Return the label of a mark, which legends leave out where it begins with an underscore."""
+        return name if self.listed and name else "_"
+
+
+def _positions(axis: Axis, values: Values) -> NDArray[np.float64]:
+    """Return numbers as they are, names as their positions on the axis."""
+    places: dict[Any, int] = {name: position for position, name in enumerate(axis.names)}
+    return np.array([np.nan if value is None else places.get(value, value) for value in values], dtype=float)
 
 
 def _draw_panel(axes: Axes, panel: Panel, x_title: str, inches: float, *, listed: bool) -> None:
@@ -78,34 +101,18 @@ def _draw_panel(axes: Axes, panel: Panel, x_title: str, inches: float, *, listed
         axes.set_axis_off()
         return
 
-    for axis, name in ((panel.x, "x"), (panel.y, "y")):
-        _prepare(axes, axis, name, inches)
-    positions = [_positions(panel.x), _positions(panel.y)]
+    _prepare(axes, panel.x, "x", inches)
+    _prepare(axes, panel.y, "y", inches)
+    target = _Target(axes, panel, listed)
     for mark in panel.marks:
-        if isinstance(mark, Line):
-            _line(axes, mark, positions, listed=listed)
-        elif isinstance(mark, Dots):
-            _dots(axes, mark, positions, listed=listed)
-        elif isinstance(mark, Bars):
-            _bars(axes, mark, positions, listed=listed)
-        elif isinstance(mark, HeatMap):
-            _heat(axes, mark)
-        elif isinstance(mark, Image):
-            axes.imshow(mark.pixels)
-        elif isinstance(mark, Level):
-            draw_level = axes.axhline if mark.axis == "y" else axes.axvline
-            dash = _DASHES[mark.look.dash]
-            label = mark.name if listed and mark.name else "_"
-            draw_level(mark.at, color=mark.look.color, linewidth=0.9, linestyle=dash, zorder=0, label=label)
-        else:
-            _text(axes, mark, positions)
+        _DRAW[type(mark)](target, mark)
 
-    for axis, name in ((panel.x, "x"), (panel.y, "y")):
-        _limit(axes, axis, name)
+    _limit(axes, panel.x, "x")
+    _limit(axes, panel.y, "y")
     axes.set_xlabel(x_title)
     axes.set_ylabel(panel.y.title)
     if panel.title:
-        axes.set_title(panel.title, **({"color": panel.title_color} if panel.title_color else {}))  # type: ignore[arg-type]
+        axes.set_title(panel.title, color=panel.title_color or INK)
     if panel.equal:
         axes.set_aspect("equal")
     if not (panel.x.visible or panel.y.visible):
@@ -114,12 +121,11 @@ def _draw_panel(axes: Axes, panel: Panel, x_title: str, inches: float, *, listed
 
 def _prepare(axes: Axes, axis: Axis, name: str, inches: float) -> None:
     """Set scale, ticks and grid of an axis."""
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
+    from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
 
     of_axis: Any = getattr(axes, f"{name}axis")
     if axis.log:
         getattr(axes, f"set_{name}scale")("log")
-        of_axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         of_axis.set_major_formatter(lambda value, _: number_text(value))
         of_axis.set_minor_formatter(NullFormatter())
     elif axis.whole:
@@ -146,113 +152,104 @@ def _prepare(axes: Axes, axis: Axis, name: str, inches: float) -> None:
 
 
 def _limit(axes: Axes, axis: Axis, name: str) -> None:
+    """Set the range of an axis once everything is drawn."""
+    from matplotlib.ticker import LogLocator
+
     low, high = axis.limits
     if axis.names and axis.limits == (None, None):
         low, high = -0.5, len(axis.names) - 0.5
-    now = getattr(axes, f"get_{name}lim")()
-    low, high = (given if given is not None else edge for given, edge in zip((low, high), sorted(now), strict=True))
-    getattr(axes, f"set_{name}lim")(*((high, low) if axis.reverse else (low, high)))
-
-
-def _positions(axis: Axis) -> dict[str, int]:
-    return {name: position for position, name in enumerate(axis.names)}
-
-
-def _numbers(values: Values, positions: dict[str, int]) -> list[float]:
-    return [float(positions[value]) if isinstance(value, str) else _number(value) for value in values]
-
-
-def _number(value: Any) -> float:
-    return np.nan if value is None else float(value)
+    getattr(axes, f"set_{name}lim")(low, high)
+    if axis.reverse:
+        getattr(axes, f"invert_{name}axis")()
+    if axis.log and not axis.ticks:
+        low, high = getattr(axes, f"get_{name}lim")()
+        subs = (1.0, 2.0, 5.0) if high < 50 * low else (1.0,)
+        getattr(axes, f"{name}axis").set_major_locator(LogLocator(subs=subs))
 
 
 def _errors(values: Values | None) -> Any:
     return None if values is None else np.nan_to_num(np.asarray(values, dtype=float))
 
 
-def _line(axes: Axes, line: Line, positions: list[dict[str, int]], *, listed: bool) -> None:
-    x, y = (_numbers(values, names) for values, names in zip((line.x, line.y), positions, strict=True))
+def _line(target: _Target, line: Line) -> None:
+    x, y = target.x(line.x), target.y(line.y)
     if line.low is not None and line.high is not None:
-        low, high = (np.asarray(end, dtype=float) for end in (line.low, line.high))
-        axes.fill_between(x, low, high, color=line.look.color, alpha=0.13, linewidth=0)
+        band = target.y(line.low), target.y(line.high)
+        target.axes.fill_between(x, *band, color=line.look.color, alpha=0.13, linewidth=0)
 
-    axes.errorbar(
-        x, y, yerr=_errors(line.error), label=line.name if listed and line.name else "_", color=line.look.color,
+    target.axes.errorbar(
+        x, y, yerr=_errors(line.error), label=target.entry(line.name), color=line.look.color,
         linestyle=_DASHES[line.look.dash], linewidth=line.width, capsize=2.5, elinewidth=0.9,
         marker=_MARKERS[line.look.symbol] if line.dotted else None, markersize=5,
         drawstyle="steps-post" if line.step else "default",
     )  # fmt: skip
     if line.arrow:
         arrow = {"arrowstyle": "-|>", "color": line.look.color, "shrinkB": 0}
-        axes.annotate("", (x[-1], y[-1]), (x[-2], y[-2]), arrowprops=arrow)
+        target.axes.annotate("", (x[-1], y[-1]), (x[-2], y[-2]), arrowprops=arrow)
 
 
-def _dots(axes: Axes, dots: Dots, positions: list[dict[str, int]], *, listed: bool) -> None:
-    x, y = (np.array(_numbers(values, names)) for values, names in zip((dots.x, dots.y), positions, strict=True))
-    looks, sizes = dots.look_of_each, dots.of_each(dots.size, 7.0)
-    ringed, hollow = dots.of_each(dots.ringed, False), dots.of_each(dots.hollow, False)
-    named = listed and dots.listed
+def _dots(target: _Target, dots: Dots) -> None:
+    axes, x, y = target.axes, target.x(dots.x), target.y(dots.y)
+    sizes, names = np.array(dots.of_each(dots.size, 7.0)), dots.names if dots.listed else ()
+    kinds = zip(
+        dots.look_of_each, dots.of_each(dots.ringed, False), dots.of_each(dots.hollow, False), dots.of_each(names, ""),
+        strict=True,
+    )  # fmt: skip
 
-    groups: dict[Any, list[int]] = {}
-    for index, look in enumerate(looks):
-        groups.setdefault((look, ringed[index], hollow[index], dots.names[index] if named else ""), []).append(index)
+    groups: dict[tuple[LineStyle, bool, bool, str], list[int]] = {}
+    for index, kind in enumerate(kinds):
+        groups.setdefault(kind, []).append(index)
 
-    for (look, is_ringed, is_hollow, name), members in groups.items():
+    for (look, ringed, hollow, name), members in groups.items():
         note = dots.notes[members[0]] if name and dots.notes else ""
-        marker = _MARKERS[look.symbol]
-        edge = look.color if is_hollow else INK if is_ringed else "none"
+        edge = look.color if hollow else INK if ringed else "none"
         axes.scatter(
-            x[members], y[members], s=[sizes[index] ** 2 for index in members], marker=marker, alpha=dots.opacity,
-            zorder=3, linewidths=1.2, facecolors="none" if is_hollow else look.color,
-            edgecolors=None if marker in "_|" else edge,
-            label=f"{name}{note}" if name else dots.legend if listed and dots.legend else "_",
+            x[members], y[members], s=sizes[members] ** 2, marker=_MARKERS[look.symbol], alpha=dots.opacity, zorder=3,
+            linewidths=1.2, facecolors="none" if hollow else look.color,
+            edgecolors=None if look.symbol.startswith("line") else edge,
+            label=target.entry(f"{name}{note}" or dots.legend),
         )  # fmt: skip
         errors = [None if error is None else _errors(error)[members] for error in (dots.x_error, dots.y_error)]
         if any(error is not None for error in errors):
-            options: dict[str, Any] = {"fmt": "none", "ecolor": look.color, "capsize": 2.5, "elinewidth": 0.9}
-            axes.errorbar(x[members], y[members], xerr=errors[0], yerr=errors[1], **options)
+            axes.errorbar(x[members], y[members], xerr=errors[0], yerr=errors[1], ecolor=look.color, **_ERRORS)
 
-    for texts, options in ((dots.labels, {"xytext": (5, 4)}), (dots.inside, {"xytext": (0, 0), "color": "white"})):
-        centred = {"ha": "center", "va": "center", "zorder": 4} if texts is dots.inside else {}
-        for point_x, point_y, text in zip(x, y, texts, strict=False):
-            if text and np.isfinite([point_x, point_y]).all():
-                axes.annotate(text, (point_x, point_y), textcoords="offset points", fontsize=7, **options, **centred)  # type: ignore[arg-type]
+    beside: dict[str, Any] = {"xytext": (5, 4)}
+    inside: dict[str, Any] = {"xytext": (0, 0), "color": "white", "ha": "center", "va": "center", "zorder": 4}
+    for texts, options in ((dots.labels, beside), (dots.inside, inside)):
+        for point, text in zip(zip(x, y, strict=True), texts, strict=False):
+            if text and np.isfinite(point).all():
+                axes.annotate(text, point, textcoords="offset points", fontsize=7, **options)
 
 
-def _bars(axes: Axes, bars: Bars, positions: list[dict[str, int]], *, listed: bool) -> None:
+def _bars(target: _Target, bars: Bars) -> None:
     start = -bars.width / 2 if bars.offset is None else bars.offset
-    middle = np.array(_numbers(bars.at, positions[1 if bars.lying else 0])) + start + bars.width / 2
+    middle = (target.y if bars.lying else target.x)(bars.at) + start + bars.width / 2
     length = np.asarray(bars.length, dtype=float)
     base = np.zeros(len(length)) if bars.base is None else np.asarray(bars.base, dtype=float)
-    ends = base + length
-    options: dict[str, Any] = {"color": bars.colors, "label": bars.name if listed and bars.name else "_"}
-    error_options: dict[str, Any] = {"fmt": "none", "ecolor": "#4a4f57", "elinewidth": 0.9, "capsize": 2}
+    options: dict[str, Any] = {"color": bars.colors, "label": target.entry(bars.name)}
 
     if bars.lying:
-        axes.barh(middle, length, bars.width, left=base, **options)
+        target.axes.barh(middle, length, bars.width, left=base, **options)
     else:
-        axes.bar(middle, length, bars.width, bottom=base, **options)
+        target.axes.bar(middle, length, bars.width, bottom=base, **options)
     if bars.error is not None:
+        x, y = (base + length, middle) if bars.lying else (middle, base + length)
         errors: dict[str, Any] = {"xerr" if bars.lying else "yerr": _errors(bars.error)}
-        x, y = (ends, middle) if bars.lying else (middle, ends)
-        axes.errorbar(x, y, **errors, **error_options)
+        target.axes.errorbar(x, y, ecolor="#4a4f57", **errors, **_ERRORS)
 
-    for position, half, color, text in zip(
-        middle, base + length / 2, [bars.colors] * len(length) if isinstance(bars.colors, str) else bars.colors,
-        bars.texts, strict=False,
-    ):  # fmt: skip
+    colors = [bars.colors] * len(length) if isinstance(bars.colors, str) else bars.colors
+    for position, half, color, text in zip(middle, base + length / 2, colors, bars.texts, strict=False):
         place = (half, position) if bars.lying else (position, half)
-        axes.text(*place, text, ha="center", va="center", color=_ink(color), fontsize=7.5)
+        target.axes.text(*place, text, ha="center", va="center", color=_ink(color), fontsize=7.5)
 
 
-def _heat(axes: Axes, heat: HeatMap) -> None:
+def _heat(target: _Target, heat: HeatMap) -> None:
+    axes, values = target.axes, np.asarray(heat.values, dtype=float)
     image = axes.imshow(
-        np.asarray(heat.values, dtype=float), aspect="auto", origin="lower", vmin=heat.low, vmax=heat.high,
-        cmap=heat.colors if heat.colors != "Viridis" else "viridis",
-    )  # fmt: skip
+        values, aspect="auto", origin="lower", vmin=heat.low, vmax=heat.high, cmap=heat.colors.replace("V", "v")
+    )
     axes.set_facecolor("#e6e8ec")
-    for side in axes.spines.values():
-        side.set_visible(False)
+    axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     axes.grid(visible=False)
     if heat.scale:
@@ -261,25 +258,35 @@ def _heat(axes: Axes, heat: HeatMap) -> None:
 
     for row, texts in enumerate(heat.texts):
         for column, text in enumerate(texts):
-            color = image.to_rgba(heat.values[row, column])[:3] if np.isfinite(heat.values[row, column]) else "#ffffff"
+            color = image.to_rgba(values[row, column])[:3] if np.isfinite(values[row, column]) else "white"
             axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=_ink(color))
 
 
-def _text(axes: Axes, text: Text, positions: list[dict[str, int]]) -> None:
-    y = _numbers([text.y], positions[1])[0]
-    options: dict[str, Any] = {"va": "center", "fontsize": text.size, "color": text.color or INK}
-    options |= {"fontweight": "bold"} if text.bold else {}
-    if text.boxed:
-        options["bbox"] = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
-    if text.x in ("left", "right"):
-        edge: Any = (0.0 if text.x == "left" else 1.0, y)
-        shift = {"left": 4, "right": -4}.get(text.anchor, 0)
-        across: Any = ("axes fraction", "data")
-        axes.annotate(
-            text.text, edge, xycoords=across, xytext=(shift, 0), textcoords="offset points", ha=text.anchor, **options
-        )
-    else:
-        axes.text(_numbers([text.x], positions[0])[0], y, text.text, ha=text.anchor, **options)
+def _image(target: _Target, image: Image) -> None:
+    target.axes.imshow(image.pixels)
+
+
+def _level(target: _Target, level: Level) -> None:
+    draw_line = target.axes.axhline if level.axis == "y" else target.axes.axvline
+    look: dict[str, Any] = {"color": level.look.color, "linewidth": 0.9, "linestyle": _DASHES[level.look.dash]}
+    draw_line(level.at, label=target.entry(level.name), zorder=0, **look)
+
+
+def _text(target: _Target, text: Text) -> None:
+    on_edge = text.x in ("left", "right")
+    x = float(text.x == "right") if on_edge else target.x([text.x])[0]
+    box = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
+    target.axes.annotate(
+        text.text, (x, target.y([text.y])[0]), xycoords=("axes fraction" if on_edge else "data", "data"),
+        xytext=({"left": 4, "right": -4}.get(text.anchor, 0) if on_edge else 0, 0), textcoords="offset points",
+        ha=text.anchor, va="center", fontsize=text.size, color=text.color or INK,
+        fontweight="bold" if text.bold else "normal", bbox=box if text.boxed else None, annotation_clip=False,
+    )  # fmt: skip
+
+
+_DRAW: dict[type, Callable[[_Target, Any], None]] = {
+    Line: _line, Dots: _dots, Bars: _bars, HeatMap: _heat, Image: _image, Level: _level, Text: _text
+}  # fmt: skip
 
 
 def _ink(color: Any) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mtlscale.report.charts.alt_text import describe
-from mtlscale.report.charts.chart import INK, Axis, Bars, Chart, Dots, HeatMap, Image, Level, Line, Panel, Text, Values
+from mtlscale.report.charts.chart import INK, Axis, Bars, Chart, Dots, HeatMap, Level, Line, Panel, Text, Values
 from mtlscale.report.charts.colors import GREY
 
 if TYPE_CHECKING:
@@ -72,19 +72,18 @@ def _panel(chart: Chart, index: int, panel: Panel, layout: dict[str, Any], liste
         **({"scaleanchor": f"x{suffix}"} if panel.equal else {}),
     }  # fmt: skip
     if panel.title:
-        title = {"text": label(panel.title), "font": {"size": 16 if chart.across <= 3 else 12}}
-        title |= {"font": {**title["font"], "color": panel.title_color}} if panel.title_color else {}  # type: ignore[dict-item]
+        font = {"size": 16 if chart.across <= 3 else 12, "color": panel.title_color or None}
         layout["annotations"].append(
             {"x": sum(x_domain) / 2, "y": y_domain[1], "xref": "paper", "yref": "paper", "showarrow": False,
-             "xanchor": "center", "yanchor": "bottom", **title}
+             "xanchor": "center", "yanchor": "bottom", "text": label(panel.title), "font": font}
         )  # fmt: skip
 
     traces: Traces = []
     for mark in panel.marks:
         if isinstance(mark, Text):
             layout["annotations"].append({**_text(mark, f"x{suffix}"), "yref": f"y{suffix}"})
-        elif isinstance(mark, Level) and not mark.name:
-            layout["shapes"].append(_level(mark, suffix))
+        elif isinstance(mark, Level):
+            layout["shapes"].append({**_level(mark, suffix), **_entry(mark.name, chart, listed)})
         else:
             traces += _traces(mark, panel, chart, listed)
     return [{**trace, "xaxis": f"x{suffix}", "yaxis": f"y{suffix}"} for trace in traces]
@@ -140,19 +139,8 @@ def _traces(mark: Any, panel: Panel, chart: Chart, listed: set[str]) -> Traces:
         return [_bars(mark, chart, listed)]
     if isinstance(mark, HeatMap):
         return [_heat(mark, panel)]
-    if isinstance(mark, Image):
-        pixels = mark.pixels if mark.pixels.dtype == np.uint8 else (255 * mark.pixels).astype(np.uint8)
-        return [{"type": "image", "z": pixels}]
-
-    ends = _ends(panel)
-    line = {"color": mark.look.color, "dash": mark.look.dash}
-    level = {"type": "scatter", "mode": "lines", "line": line, "hoverinfo": "skip", **_entry(mark.name, chart, listed)}
-    return [{**level, "x": ends, "y": [mark.at] * 2}]
-
-
-def _ends(panel: Panel) -> list[Any]:
-    values = np.concatenate([np.asarray(line.x, dtype=float) for line in panel.of(Line)])
-    return [float(values.min()), float(values.max())]
+    pixels = mark.pixels if mark.pixels.dtype == np.uint8 else (255 * mark.pixels).astype(np.uint8)
+    return [{"type": "image", "z": pixels}]
 
 
 def _entry(name: str, chart: Chart, listed: set[str]) -> dict[str, Any]:
@@ -171,11 +159,12 @@ def _line(line: Line, chart: Chart, listed: set[str]) -> Traces:
                     "fillcolor": _faint(line.look.color), "line": {"width": 0}, "hoverinfo": "skip"}  # fmt: skip
             traces.append({**band, **entry, "showlegend": False})
 
+    extra = "" if line.name else "<extra></extra>"
     look = {"color": line.look.color, "width": line.width + 0.5, "dash": line.look.dash}
     trace: dict[str, Any] = {
         "type": "scatter", "x": x, "y": _values(line.y), "mode": "lines+markers" if line.dotted else "lines",
         "line": {**look, **({"shape": "hv"} if line.step else {})}, "marker": {"symbol": line.look.symbol}, **entry,
-        **({"hovertemplate": _template(line.hover)} if line.hover else {"hoverinfo": "skip"}),
+        **({"hovertemplate": _template(line.hover) + extra} if line.hover else {"hoverinfo": "skip"}),
     }  # fmt: skip
     if line.arrow:
         sizes = [*[0] * (len(x) - 1), 11]
@@ -262,21 +251,18 @@ def _level(level: Level, suffix: str) -> dict[str, Any]:
 
 
 def _text(text: Text, x_axis: str) -> dict[str, Any]:
-    x, x_axis = (
-        ({"left": 0, "right": 1}[text.x], f"{x_axis} domain") if text.x in ("left", "right") else (text.x, x_axis)
-    )
-    font = {"size": round(1.35 * text.size), **({"color": text.color} if text.color else {})}
-    shown = f"<b>{label(text.text)}</b>" if text.bold else label(text.text)
-    y = label(text.y) if isinstance(text.y, str) else float(text.y)
-    boxed = {"bgcolor": "rgba(255,255,255,0.85)", "font": {**font, "color": text.color or INK}} if text.boxed else {}
-    return {"x": x, "y": y, "xref": x_axis, "text": shown, "showarrow": False, "xanchor": text.anchor,
-            "align": text.anchor, "font": font, **boxed}  # fmt: skip
+    on_edge = text.x in ("left", "right")
+    [x, y] = _values([int(text.x == "right") if on_edge else text.x, text.y])
+    font = {"size": round(1.35 * text.size), "color": text.color or (INK if text.boxed else None)}
+    return {"x": x, "y": y, "xref": f"{x_axis} domain" if on_edge else x_axis, "showarrow": False, "font": font,
+            "text": f"<b>{label(text.text)}</b>" if text.bold else label(text.text), "xanchor": text.anchor,
+            "align": text.anchor, "bgcolor": "rgba(255,255,255,0.85)" if text.boxed else None}  # fmt: skip
 
 
 def _template(text: str, **fields: str) -> str:
     """Return a hover text with plotly's names of the fields."""
     names = {**_FIELDS, **fields}
-    return re.sub(r"\{(\w+)([^}]*)\}", lambda part: f"%{{{names.get(part[1], part[1])}{part[2]}}}", text)
+    return re.sub(r"\{(\w+)([^}]*)\}", lambda part: f"%{{{names.get(part[1], part[1])}{part[2]}}}", html.escape(text))
 
 
 def _errors(**widths: Values | None) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def gate_chart(frame: pd.DataFrame, trace: str) -> Chart:
         panels.append(Panel(marks=[bars, *([seeds] if several else []), *levels], title=f"{method}, last", x=names))
 
         curves = [
-            Line(x=values.index, y=values, look=LineStyle(shades[task]), hover=f"{task}: {{y:.4g}}")
+            Line(x=values.index, y=values, look=LineStyle(shades[task]), name=task)
             for task, values in _by_epoch(rows).items()
         ]
         starts = rows.groupby("phase", sort=False)["epoch"].min().sort_values().iloc[1:]

@@ -75,6 +75,7 @@ def course(pipeline: str, baseline: str, over: str, panels: Mapping[str, Mapping
         measured=f"Δ over {baseline}, %",
         log=spans(lines.values(), _LOG_AXIS_RATIO),
         levels=dict.fromkeys(panels, (0.0, "")),
+        alike=True,
     )
 
 

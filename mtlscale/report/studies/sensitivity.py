@@ -37,6 +37,7 @@ class Sensitivity:
         chosen: Line -> the values that are ringed.
         baseline: The line that looks as the baseline does.
         left_out: Lines that only tables have.
+        alike: Whether all panels measure the same, and so share their vertical axis.
     """
 
     file: str
@@ -53,6 +54,7 @@ class Sensitivity:
     chosen: Mapping[str, Sequence[float]] = field(default_factory=dict)
     baseline: str | None = None
     left_out: Sequence[str] = ()
+    alike: bool = False
 
     def study(self, styles: LineStyles) -> Study:
         return Study(self.chart(styles), self.sentences, self.tables)
@@ -74,6 +76,7 @@ class Sensitivity:
             width=1.8 + (4.0 if across > 1 else 4.8) * across,
             height=0.8 + 3.1 * -(-len(self.panels) // 3),
             legend="below",
+            share_y=self.alike,
         )
 
     def _panel(self, title: str, is_first: bool, looks: LineStyles) -> Panel:
