@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mtlscale.records import Diagnosis, Matrix, write_atomically
-from mtlscale.report.charts.chart import DOTTED, Axis, Chart, HeatMap, Level, Line, Mark, Panel
+from mtlscale.report.charts.chart import DOTTED, Axis, Chart, Level, Line, Mark, Panel
 from mtlscale.report.charts.colors import GREY, LineStyle
+from mtlscale.report.charts.heatmaps import square_map
 from mtlscale.report.charts.plotly_renderer import plot
 from mtlscale.report.formats.glossary import DIAGNOSIS
 from mtlscale.report.formats.pages import drawing, rendered
@@ -71,26 +71,13 @@ def two_groups(diagnosis: Diagnosis) -> str:
 
 
 def heat_chart(diagnosis: Diagnosis, matrix: Matrix, order: Sequence[int]) -> Chart:
-    """Return a matrix with tasks in the order of the dendrogram, so that groups are blocks.
-
-    The diagonal is left out, as the effect of a task on itself would hide the others.
-    """
+    """Return a matrix with tasks in the order of the dendrogram, so that groups are blocks."""
     table = as_table(matrix)
-    off_diagonal = np.where(np.eye(len(table), dtype=bool), np.nan, table)[np.ix_(order, order)]
-    low, high = bounds(off_diagonal)
-
-    tasks = [diagnosis.tasks[task] for task in order]
-    names = Axis(names=tasks, ticks={task: shortened(task, LONGEST) for task in tasks}, grid=False)
-    heat = HeatMap(
-        values=off_diagonal, low=low, high=high, colors="RdBu" if low < 0 else "Blues", scale=True,
-        hover="{row}, {column}: {value:.3g}",
-    )  # fmt: skip
-    return Chart(
-        panels=[Panel(marks=[heat], x=names, y=replace(names, reverse=True))],
-        title=matrix.title,
-        note=f"{matrix.about}.",
-        height=2.0 + 0.34 * max(6, len(tasks)),
-    )
+    low, high = bounds(np.where(np.eye(len(table), dtype=bool), np.nan, table))
+    tasks, values = [diagnosis.tasks[task] for task in order], table[np.ix_(order, order)]
+    panel = square_map(values, tasks, LONGEST, low=low, high=high, colors="RdBu" if low < 0 else "Blues")
+    height = 2.0 + 0.34 * max(6, len(tasks))
+    return Chart(panels=[panel], title=matrix.title, note=f"{matrix.about}.", height=height)
 
 
 def leaves(diagnosis: Diagnosis) -> list[int]:

@@ -13,8 +13,7 @@ from mtlscale.config import Dimension
 from mtlscale.records import RunRecord
 from mtlscale.report.charts.chart import Dots, Line
 from mtlscale.report.charts.plotly_renderer import plot
-from mtlscale.report.sweeps.search_charts import search_charts
-from mtlscale.report.sweeps.search_front import trial_front
+from mtlscale.report.sweeps.search_charts import search_charts, trial_front
 from mtlscale.report.sweeps.search_study import Searched, of_sweep
 from mtlscale.report.sweeps.sweep_page import page
 

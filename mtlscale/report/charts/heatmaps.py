@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
 from mtlscale.records import RunRecord
 from mtlscale.report.charts.chart import Axis, Chart, HeatMap, Panel
 from mtlscale.report.stats.curves import last_traces
+from mtlscale.report.stats.traces import shortened
 
 MOST_PANELS = 12  # methods with a panel
 
@@ -49,6 +52,29 @@ def _panel(values: np.ndarray, record: RunRecord) -> Panel:
 def _names(count: int, tasks: Sequence[str]) -> list[str]:
     """Return the names of rows or columns: the tasks, or numbers."""
     return list(tasks) if count == len(tasks) else [str(index + 1) for index in range(count)]
+
+
+def square_map(
+    values: np.ndarray, tasks: Sequence[str], longest: int, *, low: float, high: float,
+    texts: Sequence[Sequence[str]] = (), colors: Literal["RdBu", "Blues"] = "RdBu",
+    hover: str = "{row}, {column}: {value:.3g}",
+) -> Panel:  # fmt: skip
+    """Return a matrix [T, T] of tasks without its diagonal, as the effect of a task on itself would hide the others.
+
+    Args:
+        values: The matrix.
+        tasks: The names of the tasks.
+        longest: Letters of a name.
+        low: The number of the first colour.
+        high: The number of the last colour.
+        texts: The text in each cell.
+        colors: The colours' name.
+        hover: The text under the mouse.
+    """
+    off_diagonal = np.where(np.eye(len(values), dtype=bool), np.nan, values)
+    heat = HeatMap(values=off_diagonal, texts=texts, low=low, high=high, colors=colors, scale=True, hover=hover)
+    names = Axis(names=tasks, ticks={task: shortened(task, longest) for task in tasks}, grid=False)
+    return Panel(marks=[heat], x=names, y=replace(names, reverse=True))
 
 
 def _finished(records: Sequence[RunRecord]) -> list[RunRecord]:

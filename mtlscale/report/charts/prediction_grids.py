@@ -32,6 +32,8 @@ def picture_chart(inputs: np.ndarray, maps: Sequence[Maps], title: str = "") -> 
     Classes in a categorical colour map, numbers in viridis over the range of the truth, normals as RGB, absent truth
     in grey.
     """
+    from matplotlib.colors import to_hex
+
     images = {"image": _as_rgb(inputs)}
     for task_maps in maps:
         guess, truth = colours(task_maps)
@@ -51,7 +53,7 @@ def picture_chart(inputs: np.ndarray, maps: Sequence[Maps], title: str = "") -> 
         columns=len(images),
         width=len(images) * _SIDE * min(width / height, 1.6),
         height=len(inputs) * _SIDE + 0.5,
-        key=[(_hex(_class_colour(index)), name) for index, name in enumerate(named[0])] if named else (),
+        key=[(to_hex(_class_colour(index)), name) for index, name in enumerate(named[0])] if named else (),
     )
 
 
@@ -101,7 +103,3 @@ def _as_rgb(inputs: np.ndarray) -> np.ndarray:
     low, high = pixels.min(), pixels.max()
     scaled: np.ndarray = (pixels - low) / ((high - low) or 1.0)
     return scaled
-
-
-def _hex(colour: tuple[float, float, float]) -> str:
-    return "#" + "".join(f"{round(255 * part):02x}" for part in colour)

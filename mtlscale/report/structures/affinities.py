@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from mtlscale.records import RunRecord
 from mtlscale.report.charts.canvas import MOST_LINES
-from mtlscale.report.charts.chart import Axis, Chart, HeatMap, Panel
+from mtlscale.report.charts.chart import Chart
+from mtlscale.report.charts.heatmaps import square_map
 from mtlscale.report.formats.layout import signed
 from mtlscale.report.stats.curves import last_traces
-from mtlscale.report.stats.traces import MOST_METHODS, shortened
+from mtlscale.report.stats.traces import MOST_METHODS
 
 TRACE = "affinity"
 _EXPLANATION = "Row: whose gradient is stepped along; column: whose loss falls (blue) or rises (red) by it."
@@ -72,23 +73,21 @@ def affinity_chart(affinity: Affinity, file: str = "") -> Chart:
     With few tasks the cells hold numbers, in the power of ten named below the map.
     """
     count, power = len(affinity.tasks), int(np.floor(np.log10(affinity.scale)))
-    off_diagonal = np.where(np.eye(count, dtype=bool), np.nan, affinity.values)
     texts = [
         ["" if np.isnan(value) else signed(value / 10.0**power, "+.1f") for value in row] for row in affinity.values
     ]
-    names = Axis(names=affinity.tasks, ticks={task: shortened(task) for task in affinity.tasks}, grid=False)
-
-    heat = HeatMap(
-        values=off_diagonal,
-        texts=texts if count <= MOST_LINES else (),
+    panel = square_map(
+        affinity.values,
+        affinity.tasks,
+        16,
         low=-affinity.scale,
         high=affinity.scale,
-        scale=True,
+        texts=texts if count <= MOST_LINES else (),
         hover="{row} on {column}: {value:.3g}",
     )
     side = float(np.clip(0.55 * count, 3.0, 9.0))
     return Chart(
-        panels=[Panel(marks=[heat], x=names, y=replace(names, reverse=True))],
+        panels=[panel],
         title=f"Affinity, {affinity.title}",
         note=f"{_EXPLANATION}{f' Numbers × 1e{power}.' if count <= MOST_LINES else ''}",
         file=file,
