@@ -2,6 +2,5 @@
 
 EXTENDS = {
     "search_algorithm": ["mtlscale.nas.evolution:nsga2"],
-    "structure_figures": ["mtlscale.nas.report.cell_graphs:cell_figures"],
-    "structure_plots": ["mtlscale.nas.report.cell_graphs:cell_plots"],
+    "structure_charts": ["mtlscale.nas.report.cell_graphs:cell_charts"],
 }

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mtlscale.records import Diagnosis, Matrix, write_atomically
-from mtlscale.report.charts.colors import GREY
-from mtlscale.report.charts.plotly_canvas import grid, label, new_plot
+from mtlscale.report.charts.chart import DOTTED, Axis, Chart, Level, Line, Mark, Panel
+from mtlscale.report.charts.colors import GREY, LineStyle
+from mtlscale.report.charts.heatmaps import square_map
+from mtlscale.report.charts.plotly_renderer import plot
 from mtlscale.report.formats.glossary import DIAGNOSIS
 from mtlscale.report.formats.pages import drawing, rendered
 from mtlscale.report.stats.traces import shortened
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 JOINED = "#4c78a8"
 LONGEST = 26  # letters of a task's name
@@ -41,10 +39,8 @@ def write_diagnosis(diagnosis: Diagnosis, folder: Path, trial: str | None = None
 def page(diagnosis: Diagnosis, trial: str | None = None) -> str:
     """Return the HTML of the page, which needs no other file."""
     order, summary = leaves(diagnosis), diagnosis.matrices[diagnosis.summary]
-    about = f"average linkage of {summary.title}, mean of both directions; joined where it is above 0"
-    drawn = [("Dendrogram", f"{about}.", dendrogram_plot(diagnosis))]
     ordered_matrices = [summary, *(matrix for matrix in diagnosis.matrices.values() if matrix is not summary)]
-    drawn += [(matrix.title, f"{matrix.about}.", heat_plot(diagnosis, matrix, order)) for matrix in ordered_matrices]
+    charts = [dendrogram_chart(diagnosis), *(heat_chart(diagnosis, matrix, order) for matrix in ordered_matrices)]
 
     return rendered(
         "diagnosis.html",
@@ -58,8 +54,8 @@ def page(diagnosis: Diagnosis, trial: str | None = None) -> str:
         trial=trial,
         left_out=diagnosis.left_out,
         drawings=[
-            drawing(f"figure-{number}", title, caption, figure, wide=True)
-            for number, (title, caption, figure) in enumerate(drawn)
+            drawing(f"figure-{number}", chart.title, chart.note, plot(chart), wide=True)
+            for number, chart in enumerate(charts)
         ],
         provenance={"data": diagnosis.fingerprint, **diagnosis.settings, "seconds": f"{diagnosis.seconds:.1f}"},
         words=DIAGNOSIS,
@@ -74,33 +70,14 @@ def two_groups(diagnosis: Diagnosis) -> str:
     return f"Two groups at most: {' | '.join(', '.join(group) for group in groups)}."
 
 
-def heat_plot(diagnosis: Diagnosis, matrix: Matrix, order: Sequence[int]) -> Figure:
-    """Draw a matrix with tasks in the order of the dendrogram, so that groups are blocks.
-
-    The diagonal is left out, as the effect of a task on itself would hide the others.
-    """
+def heat_chart(diagnosis: Diagnosis, matrix: Matrix, order: Sequence[int]) -> Chart:
+    """Return a matrix with tasks in the order of the dendrogram, so that groups are blocks."""
     table = as_table(matrix)
-    off_diagonal = np.where(np.eye(len(table), dtype=bool), np.nan, table)[np.ix_(order, order)]
-    low, high = bounds(off_diagonal)
-
-    names = [label(shortened(diagnosis.tasks[task], LONGEST)) for task in order]
-    figure = new_plot(160 + 26 * max(6, len(names)))
-    figure.add_heatmap(
-        z=grid(off_diagonal),
-        x=names,
-        y=names,
-        zmin=low,
-        zmax=high,
-        colorscale="RdBu" if low < 0 else "Blues",
-        colorbar={"exponentformat": "power", "thickness": 14},
-        xgap=1,
-        ygap=1,
-        hovertemplate="%{y}, %{x}: %{z:.3g}<extra></extra>",
-    )
-
-    figure.update_xaxes(tickangle=-60 if len(names) > 8 else 0, tickmode="array", tickvals=names, showgrid=False)
-    figure.update_yaxes(autorange="reversed", tickmode="array", tickvals=names, showgrid=False)
-    return figure
+    low, high = bounds(np.where(np.eye(len(table), dtype=bool), np.nan, table))
+    tasks, values = [diagnosis.tasks[task] for task in order], table[np.ix_(order, order)]
+    panel = square_map(values, tasks, LONGEST, low=low, high=high, colors="RdBu" if low < 0 else "Blues")
+    height = 2.0 + 0.34 * max(6, len(tasks))
+    return Chart(panels=[panel], title=matrix.title, note=f"{matrix.about}.", height=height)
 
 
 def leaves(diagnosis: Diagnosis) -> list[int]:
@@ -118,8 +95,8 @@ def _linked(diagnosis: Diagnosis) -> tuple[NDArray[np.float64], float]:
     return linked, top
 
 
-def dendrogram_plot(diagnosis: Diagnosis) -> Figure:
-    """Draw the tasks below each other, joined the further to the right the less alike they are.
+def dendrogram_chart(diagnosis: Diagnosis) -> Chart:
+    """Return the tasks below each other, joined the further to the right the less alike they are.
 
     The dotted line is 0: tasks that join left of it are a group.
     """
@@ -127,28 +104,27 @@ def dendrogram_plot(diagnosis: Diagnosis) -> Figure:
 
     linked, top = _linked(diagnosis)
     tree = dendrogram(linked, no_plot=True)
-    figure = new_plot(100 + 22 * max(5, len(diagnosis.tasks)))
+    summary = diagnosis.matrices[diagnosis.summary]
 
+    marks: list[Mark] = []
     start = top * 1.02  # the first merge would stand at the very edge
     for ys, xs in zip(tree["icoord"], tree["dcoord"], strict=True):
-        joined = max(xs) < top
-        figure.add_scatter(
-            x=[top - x if x > 0 else start for x in xs] if max(xs) > 0 else [start, top, top, start],
-            y=ys,
-            mode="lines",
-            line={"color": JOINED if joined else GREY, "width": 2},
-            hovertemplate=f"{top - max(xs):.3g}<extra></extra>",
-        )
+        look = LineStyle(JOINED if max(xs) < top else GREY)
+        x = [top - x if x > 0 else start for x in xs] if max(xs) > 0 else [start, top, top, start]
+        marks.append(Line(x=x, y=ys, look=look, hover=f"{top - max(xs):.3g}"))
+    marks.append(Level(at=0.0, axis="x", look=DOTTED))
 
-    names = [label(shortened(diagnosis.tasks[task], LONGEST)) for task in tree["leaves"] or ()]
-    title = {"text": "mean similarity between what is joined", "standoff": 6}
-    figure.update_xaxes(autorange="reversed", title=title, exponentformat="power")
-    ticks = [5 + 10 * position for position in range(len(names))]
+    names = [shortened(diagnosis.tasks[task], LONGEST) for task in tree["leaves"] or ()]
+    ticks = {5 + 10 * position: name for position, name in enumerate(names)}
+    x_axis = Axis(title="mean similarity between what is joined", reverse=True)
     # From top to bottom, as in the heat maps.
-    edges = [10 * len(names), 0]
-    figure.update_yaxes(tickvals=ticks, ticktext=names, showgrid=False, range=edges)
-    figure.add_vline(x=0, line={"color": GREY, "dash": "dot", "width": 1})
-    return figure
+    y_axis = Axis(ticks=ticks, grid=False, limits=(0.0, 10.0 * len(names)), reverse=True)
+    return Chart(
+        panels=[Panel(marks=marks, x=x_axis, y=y_axis)],
+        title="Dendrogram",
+        note=f"average linkage of {summary.title}, mean of both directions; joined where it is above 0.",
+        height=1.3 + 0.29 * max(5, len(names)),
+    )
 
 
 def as_table(matrix: Matrix) -> NDArray[np.float64]:

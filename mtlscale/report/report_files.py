@@ -38,8 +38,9 @@ def write_report(
         description: The experiment's description.
     """
     from mtlscale.report.charts.canvas import save
-    from mtlscale.report.charts.interactive import drawn_rows
-    from mtlscale.report.charts.plots import leaderboard_figure, pictures
+    from mtlscale.report.charts.dataset_charts import drawn_rows, pictures
+    from mtlscale.report.charts.matplotlib_renderer import draw
+    from mtlscale.report.charts.scores import leaderboard_charts
     from mtlscale.report.formats.html import page
 
     board = Leaderboard.from_records(records) if board is None else board
@@ -68,9 +69,9 @@ def write_report(
     files = {kind: folder / file for kind, (file, _) in texts.items()}
     for kind, (_, text) in texts.items():
         write_atomically(files[kind], text.encode())
-    files["png"] = save(leaderboard_figure(board), folder / "leaderboard.png")
-    for kind, figure in pictures(records, board):
-        files[kind] = save(figure, folder / "pictures" / f"{kind}.png")
+    files["png"] = save(draw(*leaderboard_charts(board)), folder / "leaderboard.png")
+    for kind, charts in pictures(records, board):
+        files[kind] = save(draw(*charts), folder / "pictures" / f"{kind}.png")
     for kind, figure in [] if overall is None else overall.pictures(page_looks(newest(records), board.tables.values())):
         files[kind] = save(figure, folder / "pictures" / f"{kind}.png")
 

@@ -4,5 +4,5 @@ EXTENDS = {
     "evaluator": ["mtlscale.rl.evaluation:episode_evaluator"],
     "before_training": ["mtlscale.rl.evaluation:use_ray_workers"],
     "after_training": ["mtlscale.rl.run_artifacts:draw_episodes"],
-    "studies": ["mtlscale.rl.report.studies:sample_efficiency_studies"],
+    "studies": ["mtlscale.rl.report.sample_efficiency:sample_efficiency_studies"],
 }

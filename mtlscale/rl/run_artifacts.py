@@ -9,9 +9,10 @@ import numpy as np
 
 from mtlscale.config import UserError
 from mtlscale.report.charts.canvas import save
+from mtlscale.report.charts.matplotlib_renderer import draw
 from mtlscale.rl.environments import GOAL, HAND, OBSERVATIONS, CannotRender, Episode, EpisodeReplay, Simulated, rendered
 from mtlscale.rl.evaluation import EpisodeEvaluator
-from mtlscale.rl.report.episode_figures import Strip, Trajectory, strip_figure, trajectory_figure
+from mtlscale.rl.report.episode_figures import Strip, Trajectory, strip_chart, trajectory_chart
 
 if TYPE_CHECKING:
     from mtlscale.training import Trainer
@@ -48,14 +49,14 @@ def draw_episodes(trainer: Trainer, folder: Path) -> None:
         frames = rendered(simulated, replays)
     except CannotRender as error:
         trainer.notes.append(f"{path.name} shows trajectories of the hand, not frames: {error}")
-        save(trajectory_figure([hand_trajectory(simulated, episode) for episode in episodes], title), path)
+        save(draw(trajectory_chart([hand_trajectory(simulated, episode) for episode in episodes], title)), path)
         return
 
     strips = [
         Strip(task=played.task, success=played.success, steps=len(played), frames=episode_frames, shown=steps)
         for played, episode_frames, steps in zip(episodes, frames, shown, strict=True)
     ]
-    save(strip_figure(strips, title), path)
+    save(draw(strip_chart(strips, title)), path)
 
 
 def frame_steps(length: int) -> tuple[int, ...]:

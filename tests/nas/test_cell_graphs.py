@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from mtlscale.config import extensions
-from mtlscale.nas.report.cell_graphs import cell_figure, cell_plot, drawable
+from mtlscale.nas.report.cell_graphs import cell_chart, drawable
 from mtlscale.records import RunRecord
+from mtlscale.report.charts.chart import Dots, Line, Text
 
 CELLS = {
     "normal": [[["sep3", 0], ["skip", 1]], [["max3", 2], ["sep5", 0]]],
@@ -33,20 +34,15 @@ RECORD = RunRecord(
 
 def test_a_report_has_them() -> None:
     titles, files = {"large": "large"}, {"large": "large"}
-    assert "cells_large" in [
-        name for make in extensions("structure_figures") for name, _ in make([RECORD], titles, files)
-    ]
-    assert "Cells, large" in [title for make in extensions("structure_plots") for title, *_ in make([RECORD], titles)]
+    charts = [chart for make in extensions("structure_charts") for chart in make([RECORD], titles, files)]
+    assert ("cells_large", "Cells, large") in [(chart.file, chart.title) for chart in charts]
 
 
 def test_cells_have_every_edge_and_node() -> None:
     (cells,) = drawable([RECORD]).values()
-    texts = [text.get_text() for panel in cell_figure(cells, "large").axes for text in panel.texts]
-    assert sorted(text for text in texts if text in ("sep3", "max3", "sep5", "dil3")) == [
-        "dil3",
-        "max3",
-        "sep3",
-        "sep5",
-    ]
-    assert [texts.count(name) for name in ("k−2", "k−1", "0", "1")] == [2, 2, 2, 2]
-    assert len(cell_plot(cells).data) == 2 * (4 + 1)
+    for panel in cell_chart(cells, "large").panels:
+        [dots] = panel.of(Dots)
+        assert dots.inside == ["k−2", "k−1", "0", "1"]
+        chosen = CELLS[panel.title.removesuffix(" cell")]
+        operations = [operation for node in chosen for operation, _ in node]
+        assert [text.text for text in panel.of(Text)] == operations and len(panel.of(Line)) == 4

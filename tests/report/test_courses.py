@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,10 @@ import pytest
 
 from mtlscale.records import RunRecord
 from mtlscale.report import write_report
-from mtlscale.report.studies.data_settings import Course, course_figure, course_plot, course_table, courses, sentences
+from mtlscale.report.charts.chart import Line
+from mtlscale.report.studies.data_settings import course as course_of
+from mtlscale.report.studies.data_settings import courses
+from mtlscale.report.studies.sensitivity import Sensitivity
 from mtlscale.report.tables.leaderboard import Leaderboard
 
 Make = Callable[..., RunRecord]
@@ -41,12 +43,12 @@ def runs(record: Make) -> list[RunRecord]:
     return found
 
 
-def drawn(runs: list[RunRecord], **fields: Any) -> list[Course]:
+def drawn(runs: list[RunRecord], **fields: Any) -> list[Sensitivity]:
     return list(courses(runs, Leaderboard.from_records(runs, **fields).tables))
 
 
 @pytest.fixture(scope="module")
-def course(runs: list[RunRecord]) -> Course:
+def course(runs: list[RunRecord]) -> Sensitivity:
     """Draw the one course of all of them, which tests only read."""
     (only,) = drawn(runs)
     return only
@@ -58,8 +60,8 @@ def few(runs: list[RunRecord]) -> list[RunRecord]:
     return [run.model_copy(deep=True) for run in runs if run.dataset.startswith("linear same")]
 
 
-def test_the_number_is_the_axis_methods_and_kinds_are_lines_and_the_last_option_panels(course: Course) -> None:
-    assert (course.over, course.baseline, course.pipeline) == ("size", "stl", "made") and course.logarithmic
+def test_the_number_is_the_axis_methods_and_kinds_are_lines_and_the_last_option_panels(course: Sensitivity) -> None:
+    assert (course.over, course.measured, course.file) == ("size", "Δ over stl, %", "by_size_made") and course.log
     assert list(course.panels) == ["link: linear", "link: bent"]
     for lines in course.panels.values():
         assert list(lines) == ["equal, kind: same", "equal, kind: other"]
@@ -67,43 +69,42 @@ def test_the_number_is_the_axis_methods_and_kinds_are_lines_and_the_last_option_
             rows = lines[f"equal, kind: {kind}"]
             assert list(rows["x"]) == sorted(SIZES)
             # Accuracies 50 and 50 become 50 + gain and 51 + gain: in percent of 50, and 1 more in the mean.
-            assert list(rows["gain"]) == pytest.approx([2 * gain(kind, size) + 1 for size in sorted(SIZES)])
+            assert list(rows["value"]) == pytest.approx([2 * gain(kind, size) + 1 for size in sorted(SIZES)])
             assert (rows["ci"] > 0).all()
 
 
-def test_shares_that_are_far_apart_have_a_logarithmic_axis_and_0_has_none(course: Course) -> None:
+def test_shares_that_are_far_apart_have_a_logarithmic_axis_and_0_has_none(course: Sensitivity) -> None:
     for share, logarithmic in ((lambda x: x / 1000, True), (lambda x: x - 30, False)):
         panels = {
             panel: {line: rows.assign(x=share(rows["x"])) for line, rows in lines.items()}
             for panel, lines in course.panels.items()
         }
-        assert replace(course, panels=panels).logarithmic == logarithmic
+        assert course_of("made", "stl", "size", panels).log == logarithmic
 
 
-def test_the_table_has_a_row_for_each_line_and_a_column_for_each_value(course: Course) -> None:
-    table = course_table(course)
+def test_the_table_has_a_row_for_each_line_and_a_column_for_each_value(course: Sensitivity) -> None:
+    [table] = course.tables
     assert table.header == ("size", "30", "300", "1000") and len(table.rows) == 4
     assert table.rows[0][0] == "equal, kind: same, link: linear" and table.rows[0][1].startswith("+3.0 ± ")
 
 
 def test_it_says_where_intervals_lie_on_one_side_of_zero() -> None:
     rows = pd.DataFrame(
-        {"x": [1.0, 2.0, 3.0, 4.0], "gain": [-3.0, -1.0, 1.5, 4.0], "ci": [1.0, 2.0, 1.0, float("nan")]}
+        {"x": [1.0, 2.0, 3.0, 4.0], "value": [-3.0, -1.0, 1.5, 4.0], "ci": [1.0, 2.0, 1.0, float("nan")]}
     )
-    course = Course("made", "stl", "size", {"link: bent": {"equal": rows, "mgda": rows.iloc[1:2]}})
-    assert list(sentences(course)) == [
+    course = course_of("made", "stl", "size", {"link: bent": {"equal": rows, "mgda": rows.iloc[1:2]}})
+    assert course.sentences == [
         "equal, link: bent: better than stl at 3 and worse than stl at 1.",
         "mgda, link: bent: no interval lies on one side of 0.",
     ]
 
 
 def test_pictures_and_page_show_every_line_once(
-    course: Course, few: list[RunRecord], without_epochs: WithoutEpochs, tmp_path: Path
+    course: Sensitivity, few: list[RunRecord], without_epochs: WithoutEpochs, tmp_path: Path
 ) -> None:
-    figure = course_figure(course)
-    assert len(figure.axes) == 2 and figure.axes[0].get_xscale() == "log"
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["equal, kind: same", "equal, kind: other"]
-    assert sum(bool(trace.showlegend) for trace in course_plot(course).data) == 2
+    chart = course.chart({})
+    assert len(chart.panels) == 2 and all(panel.x.log and len(panel.of(Line)) == 2 for panel in chart.panels)
+    assert chart.legend_names == ["equal, kind: same", "equal, kind: other"]
     files = write_report(without_epochs(few), tmp_path, "made")
     assert files["by_size_made"] == tmp_path / "pictures" / "by_size_made.png" and files["by_size_made"].exists()
     text = files["markdown"].read_text()
@@ -126,7 +127,7 @@ def test_the_width_of_the_encoder_is_such_a_number(record: Make) -> None:
         for seed in range(2)
     ]
     (course,) = drawn(runs)
-    assert course.over == "hidden" and not course.logarithmic and list(course.panels) == [""]
+    assert course.over == "hidden" and not course.log and list(course.panels) == [""]
 
 
 @pytest.mark.parametrize("without", ["third value", "baseline", "numbers", "options"])

@@ -8,9 +8,10 @@ from moocore import hypervolume as reference_hypervolume
 
 from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard
+from mtlscale.report.charts.chart import Dots
 from mtlscale.report.charts.colors import line_styles
-from mtlscale.report.charts.front import dominated, front_figure, front_of, front_plot, hypervolume
-from mtlscale.report.structures.searched import searched_figures, searched_pictures
+from mtlscale.report.charts.front import dominated, front_chart, front_of, hypervolume
+from mtlscale.report.structures.searched import structure_charts
 
 
 def record(method: str, seed: int, accuracy: float, pgd: float, flops: float) -> RunRecord:
@@ -63,12 +64,12 @@ def test_the_front_of_all_objectives() -> None:
     volumes = front.methods["hypervolume"]
     assert volumes["worse"] < volumes["small"] <= front.total_volume <= 100 and front.total_volume >= volumes["large"]
     shown = line_styles(["large", "small", "worse"], "small")
-    names = {name for name, _ in searched_pictures(table, RECORDS, shown)}
-    assert {"front", "parameters"} <= names
-    titles = [title for title, _, _ in searched_figures(table, RECORDS, shown)]
-    assert "Pareto front" in titles
-    assert len(front_figure(table, front, shown).axes) == len(front.objectives) - 1
-    assert len(front_plot(table, front, shown).data) == len(front.objectives) - 1
+    assert {"front", "parameters"} <= {chart.file for chart in structure_charts(table, RECORDS, shown)}
+    panels = front_chart(table, front, shown).panels
+    assert len(panels) == len(front.objectives) - 1
+    for panel in panels:
+        runs, means = panel.of(Dots)
+        assert len(runs.x) == 6 and dict(zip(means.names, means.ringed, strict=True))["worse"] is False
 
 
 def test_without_an_evaluation_there_is_no_front() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from mtlscale.records import Epoch, RunRecord
 from mtlscale.report import write_report
-from mtlscale.report.charts.heatmaps import heat_figure, matrices
+from mtlscale.report.charts.chart import HeatMap
+from mtlscale.report.charts.heatmaps import heat_chart, matrices
 
 Make = Callable[..., RunRecord]
 NORMS = [[0.0, 1.5], [0.25, 0.0], [2.0, 0.5]]
@@ -35,12 +36,11 @@ def test_every_method_has_the_matrix_of_its_first_run(record: Make) -> None:
         with_traces(record, "ex", 1, topic_norms=doubled),
         with_traces(record, "el", 1, topic_norms=doubled),
     ]
-    figure = heat_figure(runs, "topic_norms")
-    panels = [axes for axes in figure.axes if axes.images and axes.get_title(loc="left")]
-    assert [axes.get_title(loc="left") for axes in panels] == ["ex, seed 0: topic_norms", "el, seed 1: topic_norms"]
-    assert panels[0].images[0].get_array().tolist() == NORMS  # type: ignore[union-attr]
-    assert [label.get_text() for label in panels[0].get_xticklabels()] == ["a", "b"]
-    assert [label.get_text() for label in panels[0].get_yticklabels()] == ["1", "2", "3"]
+    chart = heat_chart(runs, "topic_norms")
+    assert chart.title == "topic_norms" and [panel.title for panel in chart.panels] == ["ex, seed 0", "el, seed 1"]
+    [heat] = chart.panels[0].of(HeatMap)
+    assert heat.values.tolist() == NORMS
+    assert chart.panels[0].x.names == ["a", "b"] and chart.panels[0].y.names == ["1", "2", "3"]
 
 
 def test_the_report_has_them_among_its_pictures(record: Make, tmp_path: Path) -> None:

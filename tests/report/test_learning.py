@@ -10,8 +10,10 @@ import pytest
 
 from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard, write_report
+from mtlscale.report.charts.chart import Level, Line
 from mtlscale.report.studies.data_settings import courses
-from mtlscale.report.studies.learning import LearningCurves, learning_curves, learning_figure, learning_plot, sentences
+from mtlscale.report.studies.learning import learning_curves
+from mtlscale.report.studies.sensitivity import Sensitivity
 
 Make = Callable[..., RunRecord]
 WithoutEpochs = Callable[[Iterable[RunRecord]], list[RunRecord]]
@@ -32,13 +34,13 @@ def runs(record: Make) -> list[RunRecord]:
     return found
 
 
-def drawn(runs: list[RunRecord], **fields: Mapping[str, str]) -> list[LearningCurves]:
+def drawn(runs: list[RunRecord], **fields: Mapping[str, str]) -> list[Sensitivity]:
     return list(learning_curves(runs, Leaderboard.from_records(runs, **fields).tables))  # type: ignore[arg-type]
 
 
 def test_every_method_has_its_mean_at_each_share_smallest_first(runs: list[RunRecord]) -> None:
     (found,) = drawn(runs)
-    assert (found.dataset, found.baseline, found.file) == ("digits", "stl", "learning_curves_digits")
+    assert (found.baseline, found.file) == ("stl", "learning_curves_digits")
     assert list(found.panels) == ["test accuracy, mean over tasks", "Δ over stl, %"]
     scores = found.panels["test accuracy, mean over tasks"]["equal"]
     assert list(scores["x"]) == [5.0, 25.0, 100.0]
@@ -54,7 +56,7 @@ def test_one_share_is_no_curve_and_other_options_are_another_set(runs: list[RunR
         if run.dataset == "digits":
             run.spec["dataset"]["negatives"] = 10
     (found,) = drawn(runs)
-    assert found.dataset == "digits 25 %"
+    assert found.file == "learning_curves_digits_25_"
 
 
 def test_shares_are_no_course(runs: list[RunRecord]) -> None:
@@ -63,19 +65,17 @@ def test_shares_are_no_course(runs: list[RunRecord]) -> None:
 
 def test_pictures_have_a_line_for_each_method_but_the_constant_floor(runs: list[RunRecord]) -> None:
     (found,) = drawn(runs)
-    axes = learning_figure(found).axes
-    assert [axis.get_xscale() for axis in axes] == ["log", "log"]
-    assert len(axes[0].containers) == 3 and len(axes[1].containers) == 2
-    plot = learning_plot(found)
-    assert sorted({trace.name for trace in plot.data}) == ["equal", "mgda", "stl"]
-    assert sum(bool(trace.showlegend) for trace in plot.data) == 3
+    scores, gains = found.chart({}).panels
+    assert sorted(line.name for line in scores.of(Line)) == ["equal", "mgda", "stl"]
+    assert sorted(line.name for line in gains.of(Line)) == ["equal", "mgda"] and gains.of(Level)[0].at == 0
+    assert scores.x.log and list(scores.x.ticks.values()) == ["5", "25", "100"]
 
 
 def test_the_report_says_which_methods_the_tests_tell_apart(
     runs: list[RunRecord], without_epochs: WithoutEpochs, tmp_path: Path
 ) -> None:
     (found,) = drawn(runs)
-    said = list(sentences(found, Leaderboard.from_records(runs).tables))
+    said = found.sentences
     assert len(said) == 3 and said[0].startswith("digits 5 %: ") and "mgda" in said[0].partition(" worse")[0]
     files = write_report(without_epochs(runs), tmp_path, "x")
     text = files["markdown"].read_text()
@@ -88,8 +88,8 @@ def test_shares_of_one_task_have_its_metric_first_and_the_whole_set_last(runs: l
         told = run.spec["dataset"]
         run.spec["dataset"] = {**told, "train_share": {"b": told["train_share"]}} if "train_share" in told else told
     (found,) = drawn(runs)
-    assert (found.task, found.dataset, found.title) == ("b", "digits", "Learning curves on digits, shares of b alone")
-    assert list(found.shares.values()) == [0.05, 0.25, 1.0]
+    assert found.title == "Learning curves on digits, shares of b alone"
+    assert found.tables[0].header == ("method", "5 %", "25 %", "100 %")
     first, lines = next(iter(found.panels.items()))
     assert first == "test accuracy of b"
     assert list(lines["equal"]["value"]) == pytest.approx([94.1] * 3)
@@ -102,4 +102,4 @@ def test_shares_of_one_task_have_its_metric_first_and_the_whole_set_last(runs: l
         if run.dataset == "digits 5 %":
             run.spec["dataset"] = {**run.spec["dataset"], "train_share": {"a": 0.5, "b": 0.5}}
     (found,) = drawn(runs)
-    assert list(found.shares.values()) == [0.25, 1.0]
+    assert found.tables[0].header == ("method", "25 %", "100 %")

@@ -9,7 +9,9 @@ import pytest
 
 from mtlscale.records import PhaseCost, RunRecord
 from mtlscale.report import Leaderboard, Table
+from mtlscale.report.charts.chart import Dots
 from mtlscale.report.charts.colors import page_looks
+from mtlscale.report.charts.scores import cost_chart
 from mtlscale.report.formats.html import page
 from mtlscale.report.formats.layout import columns, markdown
 
@@ -73,10 +75,7 @@ def test_without_phases_there_are_no_such_columns(record: Make) -> None:
 
 
 def test_quality_is_drawn_against_the_whole_cost(record: Make) -> None:
-    from mtlscale.report.charts.interactive import figures
-
     runs = searched(record)
     table = Leaderboard.from_records(runs).tables["digits"]
-    drawn = {title: figure for title, _, figure in figures(table, runs, page_looks(runs, [table]))}
-    _, points = drawn["Quality and cost"].data
-    assert dict(zip(points.customdata, points.x, strict=True))["conal"] == pytest.approx(53.0)
+    [points] = cost_chart(table, "average", page_looks(runs, [table])).panels[0].of(Dots)
+    assert dict(zip(points.names, points.x, strict=True))["conal"] == pytest.approx(53.0)

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from mtlscale.report.charts.canvas import save
-from mtlscale.report.charts.prediction_grids import Maps, colours, picture_figure
+from mtlscale.report.charts.chart import Image
+from mtlscale.report.charts.matplotlib_renderer import draw
+from mtlscale.report.charts.prediction_grids import Maps, colours, picture_chart
 
 COUNT, HEIGHT, WIDTH = 3, 8, 10
 
@@ -55,19 +57,15 @@ def test_numbers_use_the_range_of_the_truth() -> None:
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_the_grid_has_a_row_per_image_and_two_columns_per_task(dtype: type, tmp_path: Path) -> None:
     inputs = np.random.default_rng(1).uniform(0, 255, (COUNT, 3, HEIGHT, WIDTH)).astype(dtype)
-    figure = picture_figure(inputs, maps(), "nyuv2, hps, seed 0")
-    panels = figure.get_axes()
-    assert len(panels) == COUNT * 7
-    assert [panel.get_title(loc="left") for panel in panels[:3]] == [
-        "image",
-        "segmentation\npredicted",
-        "segmentation\ntrue",
-    ]
-    shown = panels[0].get_images()[0].get_array()
-    assert shown is not None and shown.shape == (HEIGHT, WIDTH, 3)
+    chart = picture_chart(inputs, maps(), "nyuv2, hps, seed 0")
+    assert len(chart.panels) == COUNT * 7 and chart.across == 7
+    assert [panel.title for panel in chart.panels[:3]] == ["image", "segmentation\npredicted", "segmentation\ntrue"]
+    assert [text for _, text in chart.key] == ["wall", "floor", "chair", "table"]
+    [image] = chart.panels[0].of(Image)
+    assert image.pixels.shape == (HEIGHT, WIDTH, 3)
     if dtype is np.uint8:
-        np.testing.assert_allclose(shown, np.moveaxis(inputs[0], 0, -1) / 255)
-    assert save(figure, tmp_path / "pictures.png").read_bytes().startswith(b"\x89PNG")
+        np.testing.assert_allclose(image.pixels, np.moveaxis(inputs[0], 0, -1) / 255)
+    assert save(draw(chart), tmp_path / "pictures.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_classes_beyond_the_palette_and_maps_without_truth_are_drawn() -> None:
@@ -77,4 +75,4 @@ def test_classes_beyond_the_palette_and_maps_without_truth_are_drawn() -> None:
         Maps("many", "classes", many, np.full_like(many, -1)),
         Maps("depth", "numbers", np.zeros_like(nothing), nothing),
     ]
-    assert len(picture_figure(np.zeros((1, 1, 4, 10), np.uint8), shown).get_axes()) == 5
+    assert len(picture_chart(np.zeros((1, 1, 4, 10), np.uint8), shown).panels) == 5

@@ -1,91 +1,97 @@
 import pytest
 from PIL import Image
 
-from mtlscale.report.charts import plots
-from mtlscale.report.charts.canvas import save
+from mtlscale.report.charts.canvas import new_figure, save
+from mtlscale.report.charts.chart import Line, Text
+from mtlscale.report.charts.colors import line_styles
+from mtlscale.report.charts.curves import curve_chart, radar_chart, weight_chart
+from mtlscale.report.charts.dataset_charts import file_charts, pictures
+from mtlscale.report.charts.matplotlib_renderer import draw
+from mtlscale.report.charts.scores import leaderboard_charts
+from mtlscale.report.stats.curves import epoch_frame, over_seeds, varying_weights
 from mtlscale.report.tables.leaderboard import Leaderboard
 
 
-def texts(figure):
-    from matplotlib.text import Text
+def texts(chart):
+    return [text.text for panel in chart.panels for text in panel.of(Text)]
 
-    return [text.get_text() for text in figure.findobj(Text)]
+
+def files(records):
+    """Return the charts of one data set by the names of their files."""
+    [table] = Leaderboard.from_records(records).tables.values()
+    styles = line_styles(list(dict.fromkeys(record.method for record in records)), table.baseline)
+    return {chart.file: chart for chart in file_charts(table, records, styles)}
 
 
 def test_the_leaderboards_picture_names_every_method_and_its_figure(board_records, tmp_path):
-    figure = plots.leaderboard_figure(Leaderboard.from_records(board_records))
-    found = texts(figure)
-    assert {"getmtl", "equal", "stl", "mgda", "digits", "a", "b"} <= set(found)
-    assert any("(2/4)" in text for text in found)
-    with Image.open(save(figure, tmp_path / "leaderboard.png")) as image:
+    [chart] = leaderboard_charts(Leaderboard.from_records(board_records))
+    scores, gains = chart.panels
+    assert chart.title == "digits" and list(gains.x.names) == ["a", "b"]
+    assert scores.y.names == gains.y.names == ["mgda", "stl", "equal", "getmtl"]
+    assert any("(2/4)" in text for text in texts(chart))
+    with Image.open(save(draw(chart), tmp_path / "leaderboard.png")) as image:
         assert image.format == "PNG" and image.width > 1000
 
 
 def test_two_data_sets_stand_below_each_other(board_records, record):
     other = record("equal", 0, {"x": {"mIoU": 50.0}}, dataset="streets")
-    figure = plots.leaderboard_figure(Leaderboard.from_records([*board_records, other]))
-    assert len(figure.subfigs) == 2
+    charts = leaderboard_charts(Leaderboard.from_records([*board_records, other]))
+    assert [chart.title for chart in charts] == ["digits", "streets"] and len(draw(*charts).subfigs) == 2
 
 
 def test_every_picture_can_be_written_as_svg(board_records, tmp_path):
-    table = Leaderboard.from_records(board_records).tables["digits"]
-    for name, figure in {
-        "val": plots.curve_figure(board_records),
-        "train": plots.curve_figure(board_records, "train_loss"),
-        "variance": plots.loss_variance_figure(board_records),
-        "weights": plots.weight_figure(board_records),
-        "radar": plots.radar_figure(table),
-        "trace": plots.trace_figure(board_records, "R_mean"),
-        "absent": plots.trace_figure(board_records, "nobody recorded this"),
-    }.items():
-        assert save(figure, tmp_path / f"{name}.svg").read_text().startswith("<?xml")
+    for name, chart in files(board_records).items():
+        assert save(draw(chart), tmp_path / f"{name}.svg").read_text().startswith("<?xml")
 
 
 def test_curves_show_what_was_recorded(board_records):
-    lines = plots.trace_figure(board_records, "R_mean").axes[0].get_lines()
-    assert {line.get_label() for line in lines} == {"stl", "equal", "getmtl", "mgda"}
+    lines = files(board_records)["trace_R_mean"].panels[0].of(Line)
+    assert {line.name for line in lines} == {"stl", "equal", "getmtl", "mgda"}
     for line in lines:
-        assert list(line.get_xdata()) == [1, 2, 3]
-        assert list(line.get_ydata()) == pytest.approx([0, 0.5, 2 / 3])
+        assert list(line.x) == [1, 2, 3]
+        assert list(line.y) == pytest.approx([0, 0.5, 2 / 3])
+        assert list(line.low) == list(line.high) == list(line.y)  # all seeds are alike
 
 
 def test_radar_draws_errors_around_a_closed_ring(board_records):
     table = Leaderboard.from_records(board_records).tables["digits"]
-    lines = {line.get_label(): line.get_ydata() for line in plots.radar_figure(table).axes[0].get_lines()}
-    means = table.rows.loc["equal", ["a.accuracy", "b.accuracy"]]
-    assert list(lines["equal"]) == pytest.approx([100 - means.iloc[0], 100 - means.iloc[1], 100 - means.iloc[0]])
+    [panel] = radar_chart(table, line_styles(list(table.rows.index))).panels
+    [ring] = [line for line in panel.of(Line) if line.name == "equal"]
+    first, second = 100 - table.rows.loc["equal", ["a.accuracy", "b.accuracy"]]
+    assert list(ring.y) == pytest.approx([first, -second, first]) and list(ring.x) == pytest.approx([0, 0, 0])
+    assert panel.equal and {"a", "b"} <= {text.text for text in panel.of(Text)}
 
 
 def test_names_are_taken_as_they_are(record, tmp_path):
     runs = [record(r"$\frac{broken", seed, {"$x": {"accuracy": 90.0}, "y^": {"accuracy": 80.0}}) for seed in range(2)]
-    figure = plots.leaderboard_figure(Leaderboard.from_records(runs))
-    save(figure, tmp_path / "a.png")
-    save(plots.curve_figure(runs), tmp_path / "b.png")
-    assert r"$\frac{broken" in texts(figure)
+    [chart] = leaderboard_charts(Leaderboard.from_records(runs))
+    save(draw(chart), tmp_path / "a.png")
+    save(draw(files(runs)["loss_variance"]), tmp_path / "b.png")
+    assert r"$\frac{broken" in chart.panels[0].y.names
 
 
 def test_failures_alone_are_a_picture_too(record, tmp_path):
     lost = record("lost", 0, {}, main_metrics={}, higher_is_better={}, status="failed", error="out of memory")
-    figure = plots.leaderboard_figure(Leaderboard.from_records([lost]))
-    save(figure, tmp_path / "a.png")
-    assert "no finished run" in texts(figure)
+    [chart] = leaderboard_charts(Leaderboard.from_records([lost]))
+    save(draw(chart), tmp_path / "a.png")
+    assert "no finished run" in texts(chart)
 
 
 def test_a_method_without_a_finished_run_has_no_share_of_them(record):
     done = [record("equal", seed, {"a": {"accuracy": 90.0}}) for seed in range(2)]
     lost = record("lost", 0, {}, main_metrics={}, metrics={}, last={}, status="failed", error="out of memory")
-    found = texts(plots.leaderboard_figure(Leaderboard.from_records([*done, lost])))
-    assert "no finished run" in found and not any("(0/" in text for text in found)
+    [chart] = leaderboard_charts(Leaderboard.from_records([*done, lost]))
+    assert "no finished run" in texts(chart) and not any("(0/" in text for text in texts(chart))
 
 
 def test_pictures_are_of_what_there_is_and_named_by_data_set(board_records, record):
-    alone = dict(plots.pictures(board_records, Leaderboard.from_records(board_records)))
+    alone = dict(pictures(board_records, Leaderboard.from_records(board_records)))
     assert list(alone) == ["weights", "loss_variance", "trace_R_mean"]
     three = {task: {"accuracy": 90.0} for task in "abc"}
     bare = [record("equal", 0, three, dataset=label, epochs=[]) for label in ("a/b", "a b")]
-    found = dict(plots.pictures(bare, Leaderboard.from_records(bare)))
+    found = dict(pictures(bare, Leaderboard.from_records(bare)))
     assert list(found) == ["radar_1_a_b", "radar_2_a_b"]
-    assert {"a", "b", "c"} <= set(texts(found["radar_1_a_b"]))
+    assert {"a", "b", "c"} <= set(texts(found["radar_1_a_b"][0]))
 
 
 def test_no_picture_is_higher_than_4000_pixels(record):
@@ -94,19 +100,18 @@ def test_no_picture_is_higher_than_4000_pixels(record):
         for d in range(10)
         for m in range(33)
     ]
-    figure = plots.leaderboard_figure(Leaderboard.from_records(runs))
-    assert figure.get_figheight() * 150 <= 4000
-    assert any("more data sets" in text for text in texts(figure)) and any("more methods" in t for t in texts(figure))
+    charts = leaderboard_charts(Leaderboard.from_records(runs))
+    assert sum(chart.height for chart in charts) * 150 <= 4000
+    assert "more data sets" in charts[-1].title and "more methods" in charts[0].title
     one = [run for run in runs if run.dataset == "set 0"]
-    weights = plots.weight_figure(one)
-    assert len(weights.axes) == 24 and any("24 of 33 methods" in text for text in texts(weights))
-    curves = plots.curve_figure(one)
-    assert len(curves.axes[0].get_lines()) == 24 and "9 more methods" in curves.axes[0].get_title(loc="left")
-    assert weights.get_figheight() * 150 <= 4000
+    epochs = epoch_frame(one, [run.method for run in one])
+    weights = weight_chart(varying_weights(epochs), 24)
+    assert len(weights.panels) == 24 and "24 of 33 methods" in weights.note and weights.height * 150 <= 4000
+    styles = line_styles([run.method for run in one])
+    curves = curve_chart({"": over_seeds(epochs, "val")}, styles, "Validation")
+    assert len(curves.panels[0].of(Line)) == 24 and "9 more methods" in curves.note
 
 
 def test_whatever_is_higher_is_drawn_smaller(tmp_path):
-    from mtlscale.report.charts.canvas import new_figure
-
     with Image.open(save(new_figure(4.0, 50.0), tmp_path / "high.png")) as image:
         assert image.height == 4000 and image.width == 320

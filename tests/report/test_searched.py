@@ -11,16 +11,18 @@ import pytest
 
 from mtlscale.records import Epoch, Ledger, PhaseCost, RunRecord
 from mtlscale.report import Leaderboard, write_report
-from mtlscale.report.charts.parameter_counts import count_text, parameter_figure, parameter_plot, sized
-from mtlscale.report.charts.plots import pictures, trace_figure
+from mtlscale.report.charts.chart import Bars, Dots, HeatMap, Line
+from mtlscale.report.charts.colors import line_styles
+from mtlscale.report.charts.dataset_charts import file_charts, pictures
+from mtlscale.report.charts.parameter_counts import count_text, parameter_chart, sized
 from mtlscale.report.stats.curves import epoch_frame, traced
 from mtlscale.report.stats.pareto import pareto
 from mtlscale.report.stats.traces import shortened, trace_values
-from mtlscale.report.structures.affinities import affinities, affinity_figure, affinity_plot
-from mtlscale.report.structures.branching import branch_curves, branching_figure, branching_plot
-from mtlscale.report.structures.conflicts import conflict_figure, conflict_plot, conflict_ratios, conflict_texts
-from mtlscale.report.structures.gates import gate_figure, gate_plot
-from mtlscale.report.structures.searched import searched_pictures
+from mtlscale.report.structures.affinities import affinities, affinity_chart
+from mtlscale.report.structures.branching import branch_curves, branching_chart
+from mtlscale.report.structures.conflicts import conflict_chart, conflict_ratios, conflict_texts
+from mtlscale.report.structures.gates import gate_chart
+from mtlscale.report.structures.searched import structure_charts
 from mtlscale.report.tables.method_tables import method_tables
 from mtlscale.report.tables.published import PublishedTable
 
@@ -55,8 +57,10 @@ def test_epochs_count_over_all_phases_whoever_trained_them(record: Make) -> None
     places = losses[losses["task"] == "a"].groupby("seed")["epoch"].agg(list)
     assert places.to_dict() == {0: [1, 2, 3, 4], 1: [3, 4]}
     assert traced(runs) == ["tau"]  # though the last epochs have none
-    [line] = trace_figure(runs, "tau").axes[0].get_lines()
-    assert (list(line.get_xdata()), list(line.get_ydata())) == ([1, 2], [2.0, 1.0])
+    table = Leaderboard.from_records(runs).tables["digits"]
+    [chart] = [chart for chart in file_charts(table, runs, line_styles(["ltb"])) if chart.file == "trace_tau"]
+    [line] = chart.panels[0].of(Line)
+    assert (list(line.x), list(line.y)) == ([1, 2], [2.0, 1.0])
 
 
 def test_traces_of_any_form_are_rows(record: Make) -> None:
@@ -86,19 +90,12 @@ def test_branch_points_have_a_panel_per_task_and_a_line_each(record: Make) -> No
         "branching",
     )
     np.testing.assert_allclose(branch_curves(rows)["a"], [[0.5, 0.3, 0.2], [0.8, 0.1, 0.1]])
-    panels = branching_figure(rows, "conal").axes
-    assert [panel.get_title(loc="left") for panel in panels] == ["a → 1", "b → 3"]
-    for panel, task in zip(panels, TASKS, strict=True):
-        assert [line.get_label() for line in panel.lines] == ["1", "2", "3"]
-        for point, line in enumerate(panel.lines, 1):
-            assert list(line.get_ydata()) == pytest.approx(branch_curves(rows)[task][point].tolist())
-    plot = branching_plot(rows)
-    assert [line.y for line in plot.data[:3]] == [pytest.approx(y) for y in ((0.5, 0.8), (0.3, 0.1), (0.2, 0.1))]
-    assert [line.name for line in plot.data if line.showlegend] == [
-        "branch point 1",
-        "branch point 2",
-        "branch point 3",
-    ]
+    chart = branching_chart(rows, "conal")
+    assert [panel.title for panel in chart.panels] == ["a → 1", "b → 3"]
+    assert chart.legend_names == ["branch point 1", "branch point 2", "branch point 3"]
+    for panel, task in zip(chart.panels, TASKS, strict=True):
+        for point, line in enumerate(panel.of(Line), 1):
+            assert list(line.y) == pytest.approx(branch_curves(rows)[task][point].tolist())
 
 
 def test_gates_are_bars_of_the_last_values_and_curves(record: Make) -> None:
@@ -107,15 +104,11 @@ def test_gates_are_bars_of_the_last_values_and_curves(record: Make) -> None:
         for seed, last in enumerate((0.75, 0.25))
     ]
     rows = trace_values(made, "gates")
-    bars, curves = gate_figure(rows, "gates").axes
-    assert [bar.get_height() for bar in bars.patches] == [0.5, 0.25]  # type: ignore[attr-defined]
-    [points] = bars.collections
-    assert sorted(points.get_offsets()[:, 1].tolist()) == [0.25, 0.25, 0.25, 0.75]  # type: ignore[index]
-    assert [line.get_ydata().tolist() for line in curves.lines] == [[0.5, 0.5], [0.5, 0.25]]  # type: ignore[union-attr]
-    assert [label.get_text() for label in bars.get_xticklabels()] == ["a", "b"]
-    bar, dots, *lines = gate_plot(rows, "gates").data
-    assert (bar.x, bar.y) == (("a", "b"), (0.5, 0.25))
-    assert sorted(dots.y) == [0.25, 0.25, 0.25, 0.75] and len(lines) == 2
+    last, curves = gate_chart(rows, "gates").panels
+    [bars], [dots] = last.of(Bars), last.of(Dots)
+    assert (list(bars.at), list(bars.length)) == (["a", "b"], [0.5, 0.25]) and last.x.names == ["a", "b"]
+    assert sorted(dots.y) == [0.25, 0.25, 0.25, 0.75]
+    assert [list(line.y) for line in curves.of(Line)] == [[0.5, 0.5], [0.5, 0.25]]
 
 
 def test_sharing_begins_anew_with_every_phase(record: Make) -> None:
@@ -123,10 +116,9 @@ def test_sharing_begins_anew_with_every_phase(record: Make) -> None:
     stages += epochs("stage2", {"sharing": {"b": 0.5}}, {"sharing": {"b": 0.2}})
     phases = [PhaseCost(name=f"stage{n}", phase_id=str(n), epochs=2, steps=1, seconds=1.0) for n in (1, 2)]
     rows = trace_values([run(record, "conal_pro", 0, stages, phases=phases)], "sharing")
-    bars, curves = gate_figure(rows, "sharing").axes
-    assert [bar.get_height() for bar in bars.patches] == [0.9, 0.2]  # type: ignore[attr-defined]
-    of_b = curves.lines[1]
-    np.testing.assert_array_equal(of_b.get_ydata(), [0.5, 0.1, np.nan, 0.5, 0.2])
+    last, curves = gate_chart(rows, "sharing").panels
+    assert list(last.of(Bars)[0].length) == [0.9, 0.2]
+    np.testing.assert_array_equal(curves.of(Line)[1].y, [0.5, 0.1, np.nan, 0.5, 0.2])
 
 
 def conflicting(record: Make) -> list[RunRecord]:
@@ -156,12 +148,13 @@ def test_conflicts_are_means_over_the_epochs_and_the_last_one_in_percent(record:
 
 def test_conflicts_stand_side_by_side(record: Make) -> None:
     ratios = conflict_ratios(trace_values(conflicting(record), "conflict_ratio"))
-    [panel] = conflict_figure(ratios).axes
-    assert [bar.get_height() for bar in panel.patches] == pytest.approx([45.0, 22.5, 15.0, 7.5])  # type: ignore[attr-defined]
-    plot = conflict_plot(ratios)
-    assert [bar.name for bar in plot.data] == ["equal", "conal, search"]
-    assert [list(bar.y) for bar in plot.data] == [pytest.approx([45.0, 22.5]), pytest.approx([15.0, 7.5])]
-    assert list(plot.data[1].customdata) == pytest.approx([10.0, 5.0])
+    [panel] = conflict_chart(ratios).panels
+    assert [bars.name for bars in panel.of(Bars)] == ["equal", "conal, search"]
+    assert [list(bars.length) for bars in panel.of(Bars)] == [pytest.approx([45.0, 22.5]), pytest.approx([15.0, 7.5])]
+    _, dashes = panel.of(Dots)
+    assert list(dashes.y) == pytest.approx([10.0, 5.0])
+    ends = [(bars.offset, bars.offset + bars.width) for bars in panel.of(Bars)]
+    assert -0.5 < ends[0][0] < ends[0][1] <= ends[1][0] < ends[1][1] < 0.5
 
 
 def test_affinities_are_means_with_the_tasks_names(record: Make) -> None:
@@ -175,13 +168,11 @@ def test_affinities_are_means_with_the_tasks_names(record: Make) -> None:
     [found] = affinities(made)
     np.testing.assert_allclose(found.values, [[0.5, -0.2], [0.3, np.nan]])
     assert found.tasks == ("x", "y") and found.scale == pytest.approx(0.3)
-    panel = affinity_figure(found).axes[0]
-    shown = panel.images[0].get_array()
-    np.testing.assert_allclose(np.ma.filled(shown, np.nan), [[np.nan, -0.2], [0.3, np.nan]])
-    assert [label.get_text() for label in panel.get_yticklabels()] == ["x", "y"]
-    assert [text.get_text() for text in panel.texts] == ["+5.0", "−2.0", "+3.0"]
-    first, second = affinity_plot(found).data[0].z
-    assert (first[0], second[0]) == (None, pytest.approx(0.3))
+    [panel] = affinity_chart(found).panels
+    [heat] = panel.of(HeatMap)
+    np.testing.assert_allclose(heat.values, [[np.nan, -0.2], [0.3, np.nan]])
+    assert panel.y.names == ("x", "y") and panel.y.reverse
+    assert heat.texts == [["+5.0", "−2.0"], ["+3.0", ""]]
     board = Leaderboard.from_records(made)
     assert [name for name, _ in pictures(made, board)].count("affinity_tag") == 1
     assert "heatmap_affinity" not in dict(pictures(made, board))
@@ -227,21 +218,17 @@ def test_parameters_stand_against_the_gain(record: Make) -> None:
     assert points["parameters"].to_dict() == {"conal": 2e6, "equal": 1e6, "stl": 4e6, "mgda": 1e6}
     pd_gain = points["gain"].to_dict()
     assert pd_gain["conal"] == pytest.approx(100 * (2 / 90 + 2 / 91) / 2) and pd_gain["stl"] == 0.0
-    panel = parameter_figure(table).axes[0]
-    assert panel.get_xscale() == "log"
-    front = panel.lines[0]
-    assert list(front.get_xdata()) == [1e6, 2e6]
-    labels = panel.get_legend_handles_labels()[1]
-    assert set(labels) == {"conal", "equal (reference)", "stl (baseline)", "mgda"}
-    line, dots = parameter_plot(table).data
-    assert dict(zip(dots.text, zip(dots.x, dots.y, strict=True), strict=True))["equal"] == (1e6, pd_gain["equal"])
-    assert dict(zip(dots.text, dots.marker.size, strict=True)) == {
-        "conal": 10,
-        "equal": 14,
-        "stl": 14,
-        "mgda": 10,
+    [panel] = parameter_chart(table, line_styles(list(points.index))).panels
+    [front], [dots] = panel.of(Line), panel.of(Dots)
+    assert panel.x.log and list(front.x) == [1e6, 2e6]
+    assert dict(zip(dots.names, zip(dots.x, dots.y, strict=True), strict=True))["equal"] == (1e6, pd_gain["equal"])
+    assert dict(zip(dots.names, dots.size, strict=True)) == {"conal": 7, "equal": 9, "stl": 9, "mgda": 7}
+    assert dict(zip(dots.names, dots.notes, strict=True)) == {
+        "conal": "",
+        "equal": " (reference)",
+        "stl": " (baseline)",
+        "mgda": "",
     }
-    assert list(line.x) == [1e6, 2e6]
 
 
 def test_networks_of_one_size_are_not_drawn(record: Make) -> None:
@@ -350,4 +337,4 @@ def test_the_report_shows_all_of_it_where_it_is_and_nothing_elsewhere(record: Ma
         assert heading in text
     assert "<b>Edges between tasks</b>" in page
     plain = [run(record, "equal", 0, epochs("", {"R_mean": 0.5}))]
-    assert list(searched_pictures(Leaderboard.from_records(plain).tables["digits"], plain, {})) == []
+    assert list(structure_charts(Leaderboard.from_records(plain).tables["digits"], plain, {})) == []

@@ -9,7 +9,7 @@ import pytest
 
 from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard, write_report
-from mtlscale.report.studies.method_settings import sentences, setting_figure, setting_plot, settings
+from mtlscale.report.studies.method_settings import settings
 
 Make = Callable[..., RunRecord]
 WithoutEpochs = Callable[[Iterable[RunRecord]], list[RunRecord]]
@@ -41,25 +41,25 @@ def runs(record: Make) -> list[RunRecord]:
 
 def test_each_number_that_alone_differs_has_its_curve(runs: list[RunRecord]) -> None:
     strength, batch = settings(runs, "none")
-    assert (strength.name, batch.name) == ("objective.strength", "training.batch_size")
-    assert list(strength.lines) == ["PC", "MMD"] and len(batch.lines) == 1
-    pc = strength.lines["PC"]
+    assert (strength.file, batch.file) == ("by_setting_objective.strength", "by_setting_training.batch_size")
+    assert list(strength.panels[""]) == ["PC", "MMD"] and len(batch.panels[""]) == 1
+    pc = strength.panels[""]["PC"]
     assert list(pc["x"]) == [0.1, 1.0, 10.0]
-    assert list(pc["test"]) == pytest.approx([83 + 3, 89 + 3, 86 + 3])  # over both sets and seeds
+    assert list(pc["value"]) == pytest.approx([83 + 3, 89 + 3, 86 + 3])  # over both sets and seeds
     assert list(pc["ci"]) == pytest.approx([4.3026527 / 3**0.5] * 3)  # seeds differ by one
-    (line,) = batch.lines.values()
-    assert list(line["x"]) == [32.0, 64.0, 128.0] and line["test"].iloc[2] == pytest.approx(92.0)
-    assert strength.level == pytest.approx(83.0) and strength.logarithmic and not batch.logarithmic
+    (line,) = batch.panels[""].values()
+    assert list(line["x"]) == [32.0, 64.0, 128.0] and line["value"].iloc[2] == pytest.approx(92.0)
+    assert strength.levels[""] == (pytest.approx(83.0), "none") and strength.log and not batch.log
 
 
 def test_a_seed_that_is_not_over_on_all_sets_is_left_out(runs: list[RunRecord]) -> None:
     left = [run for run in runs if not (run.method == "PC λ=1" and run.dataset == "D-C" and run.seed == 2)]
     strength = next(settings(left, "none"))
-    assert strength.lines["PC"]["test"].iloc[1] == pytest.approx(89 + 2.5)
+    assert strength.panels[""]["PC"]["value"].iloc[1] == pytest.approx(89 + 2.5)
 
 
 def test_the_sentence_sets_what_validation_chooses_beside_the_best_on_test(runs: list[RunRecord]) -> None:
-    said = list(sentences(next(settings(runs, "none"))))
+    said = next(settings(runs, "none")).sentences
     assert said[0] == "PC: best on test at 1 (92.00); validation chooses 0.1 (86.00 on test)."
 
 
@@ -71,8 +71,7 @@ def test_methods_that_differ_in_more_than_a_number_make_no_curve(runs: list[RunR
 def test_pictures_and_the_report(runs: list[RunRecord], without_epochs: WithoutEpochs, tmp_path: Path) -> None:
     runs = without_epochs(runs)
     strength, _ = settings(runs, "none")
-    assert len(setting_figure(strength).axes[0].containers) == 2
-    assert [trace.name for trace in setting_plot(strength).data] == ["PC", "MMD", "none"]
+    assert strength.chart({}).legend_names == ["PC", "MMD", "none"]
     files = write_report(runs, tmp_path, "x", board=Leaderboard.from_records(runs, reference="none"))
     assert files["by_setting_objective.strength"].exists()
     assert "accuracy by strength, mean over 2 data sets" in files["html"].read_text()

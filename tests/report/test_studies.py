@@ -12,10 +12,13 @@ from scipy import stats
 
 from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard, write_report
+from mtlscale.report.charts.chart import Dots, Line
+from mtlscale.report.charts.colors import line_styles
 from mtlscale.report.studies import similarity
 from mtlscale.report.studies.capacity import best_size, capacity, capacity_rows, gains
 from mtlscale.report.studies.capacity import sentence as capacity_sentence
-from mtlscale.report.studies.similarity import correlation, pairs, sentence, similarity_figure, turned
+from mtlscale.report.studies.similarity import correlation, pairs, sentence, turned
+from mtlscale.report.studies.similarity_study import similarity_chart
 from mtlscale.report.studies.studies import studies
 from mtlscale.report.tables.method_tables import method_tables
 
@@ -55,7 +58,9 @@ def test_pairs_have_the_gain_over_the_reference_and_the_scores(aligned: list[Run
     assert text.startswith(
         "aligned is better than equal on 2 of 4 pairs, by +0.50 on average; the similarity grows on 4"
     )
-    assert len(similarity_figure(found, "equal").axes) == 2
+    moved, held = similarity_chart(found, "equal", line_styles(list(found))).panels
+    assert [dots.legend for dots in moved.of(Dots)] == ["after", "before"] and len(moved.of(Line)) == 1
+    assert [dots.legend for dots in held.of(Dots)] == ["before"] and not held.of(Line)
 
 
 def test_errors_gain_where_they_fall(aligned: list[RunRecord]) -> None:
@@ -164,4 +169,6 @@ def test_a_report_has_the_capacities(record: Make, without_epochs: WithoutEpochs
     assert "| all | 30 | 75.50 | 20 | 80.50 |" in files["markdown"].read_text()
     assert files["capacity"].stat().st_size > 10_000
     [study] = studies(records, Leaderboard.from_records(records))
-    assert len(study.plot().data) == 2
+    assert study.chart.legend_names == ["stl", "equal"]
+    rings = [ring for ring in study.chart.panels[0].of(Dots) if len(ring.x)]
+    assert [(list(ring.x), list(ring.y)) for ring in rings] == [([10.0], [70.5]), ([20.0], [80.5])]

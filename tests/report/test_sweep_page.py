@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 
@@ -10,7 +11,9 @@ import pytest
 
 from mtlscale.config import Dimension
 from mtlscale.records import RunRecord
-from mtlscale.report.sweeps.search_front import trial_front
+from mtlscale.report.charts.chart import Dots, Line
+from mtlscale.report.charts.plotly_renderer import plot
+from mtlscale.report.sweeps.search_charts import search_charts, trial_front
 from mtlscale.report.sweeps.search_study import Searched, of_sweep
 from mtlscale.report.sweeps.sweep_page import page
 
@@ -92,15 +95,17 @@ def test_a_winner_near_a_bound_is_told(record: Make, path: str, dimension: Dimen
 
 
 def test_the_chosen_trial_is_marked_in_every_picture_of_it(searches: list[Searched]) -> None:
-    figures = {title: figure for title, _, figure in searches[0].figures()}
-    assert set(figures) == {"Slices", "Importance", "Parallel coordinates", "History"}
-    rings = [trace for trace in figures["Slices"].data if trace.name == "chosen"]
-    assert {(ring.x[0], ring.y[0]) for ring in rings} == {(3e-3, 84.0), ("0.25", 84.0)}
-    [ring] = [trace for trace in figures["History"].data if trace.name == "chosen"]
+    charts = {chart.title: chart for chart in search_charts(searches[0])}
+    assert set(charts) == {"Slices", "Importance", "Parallel coordinates", "History"}
+    rings = [panel.of(Dots)[0] for panel in charts["Slices"].panels]
+    assert [(ring.x[0], ring.y[0]) for ring in rings] == [(3e-3, 84.0), (1.0, 84.0)]
+    assert charts["Slices"].panels[1].x.ticks == {0: "0.0", 1: "0.25", 2: "0.5"}
+    ring = charts["History"].panels[0].of(Dots)[1]
     assert (ring.x[0], ring.y[0]) == (1, 84.0)
-    thick = [trace for trace in figures["Parallel coordinates"].data if trace.line.width == 3]
-    assert len(thick) == 1 and "84" in str(thick[0].customdata)
-    kinds = {trace.type for figure in figures.values() for trace in figure.data}
+    *others, thick = charts["Parallel coordinates"].panels[0].of(Line)
+    assert thick.width > max(line.width for line in others) and "84, lr 0.003, dropout 0.25" in thick.hover
+    assert list(thick.y) == pytest.approx([1.0, math.log10(30) / 3, 0.5])
+    kinds = {trace.type for chart in charts.values() for trace in plot(chart).data}
     assert kinds <= {"scatter", "bar"}  # nothing that needs WebGL
 
 
@@ -111,10 +116,10 @@ def test_the_front_of_a_search_for_several_objectives(record: Make) -> None:
     places, front = trial_front(sized, objectives)
     assert (places, front.tolist()) == ([0, 1, 2], [True, True, False])  # the failed one has no place in it
     [one] = of_sweep({("digits", "x"): sized}, {("digits", "x"): {}}, None, objectives)
-    [(title, _, figure)] = one.figures()
-    assert title == "Pareto front"
-    points, ring = figure.data
-    assert (points.x, points.y) == ((10.0, 30.0, 40.0), (80.0, 84.0, 82.0)) and (ring.x[0], ring.y[0]) == (30.0, 84.0)
+    [chart] = search_charts(one)
+    ring, points = chart.panels[0].of(Dots)
+    assert chart.title == "Pareto front" and points.hollow == [False, False, True]
+    assert (points.x, points.y) == ([10.0, 30.0, 40.0], [80.0, 84.0, 82.0]) and (ring.x, ring.y) == ([30.0], [84.0])
 
 
 def test_the_page_says_what_was_chosen_and_escapes_names(searches: list[Searched]) -> None:

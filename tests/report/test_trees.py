@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from mtlscale.records import PhaseCost, RunRecord
 from mtlscale.report import write_report
-from mtlscale.report.structures.trees import leaf_lines, learned, tree_figure, tree_layout, tree_plot
+from mtlscale.report.charts.chart import Dots, Line, Text
+from mtlscale.report.structures.trees import leaf_lines, learned, tree_chart, tree_layout
 
 Make = Callable[..., RunRecord]
 SPLIT = [[0, 0, 0], [0, 1, 0], [0, 1, 2]]  # b leaves after the first stage, c after the second
@@ -99,24 +100,16 @@ def test_seeds_of_one_search_do_not_count_as_agreement(record: Make) -> None:
     ]
 
 
-def test_both_pictures_draw_every_module_edge_and_name(record: Make) -> None:
+def test_the_chart_has_every_module_edge_and_name(record: Make) -> None:
     [one] = learned([with_tree(record, 0, SPLIT)])["conal"]
-    [panel] = tree_figure([one]).axes
-    assert len(panel.collections) == 7 and len(panel.lines) == 6
-    said = [text.get_text() for text in panel.texts]
-    assert said.count("3") == 2 and said.count("2") == 1 and {"a", "b", "c"} <= set(said)
-    assert [label.get_text() for label in panel.get_xticklabels()] == [
-        "input",
-        "stage 1\n1.5 k",
-        "stage 2\n20 k",
-        "stage 3\n3 M",
-    ]
-    assert tree_plot(one).layout.meta["words"] == "Modules of each stage: 1, 2, 3. At the end a | b | c."
-    lines, nodes = tree_plot(one).data
-    assert nodes.text == ("3", "3", "2", "1", "1", "1", "1")
-    assert nodes.customdata[2] == "a, c"
-    assert len(lines.x) == 3 * 6 and lines.x[:3] == (0.0, 1.0, None)
-    assert {note.text for note in tree_plot(one).layout.annotations} == {"a", "b", "c"}
+    chart = tree_chart(one)
+    [panel] = chart.panels
+    [lines], [nodes] = panel.of(Line), panel.of(Dots)
+    assert list(panel.x.ticks.values()) == ["input", "stage 1\n1.5 k", "stage 2\n20 k", "stage 3\n3 M"]
+    assert chart.words == "Modules of each stage: 1, 2, 3. At the end a | b | c."
+    assert nodes.inside == ["3", "3", "2", "1", "1", "1", "1"] and nodes.names[2] == "a, c"
+    assert len(lines.x) == 3 * 6 and lines.x[:3] == [0, 1, None]
+    assert {text.text for text in panel.of(Text)} == {"a", "b", "c"}
 
 
 def test_forty_tasks_that_share_everything_are_listed_once() -> None:

@@ -15,6 +15,7 @@ from mtlscale.data.format.prepared import load_prepared
 from mtlscale.execution import Event, Job, Noted, Options, RunEnded, execute
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.report.charts.canvas import save
+from mtlscale.report.charts.matplotlib_renderer import draw
 from mtlscale.rl.environments import (
     CannotRender,
     Episode,
@@ -26,7 +27,7 @@ from mtlscale.rl.environments import (
     rendered,
 )
 from mtlscale.rl.environments import rendering as rendering
-from mtlscale.rl.report.episode_figures import Strip, strip_figure, trajectory_figure
+from mtlscale.rl.report.episode_figures import Strip, strip_chart, trajectory_chart
 from mtlscale.rl.run_artifacts import frame_steps, hand_trajectory
 
 TASKS = ("reach", "drawer-close")
@@ -126,7 +127,7 @@ def test_a_run_leaves_frames_of_an_episode_of_each_task(
     assert [found.shape for found in frames] == [(6, 240, 240, 3)] * 2
     assert np.array_equal(last, frames[0][-1]) and not np.array_equal(frames[0][0], frames[0][-1])
     assert not np.array_equal(other, frames[0][0])  # places are those of the seed
-    assert picture(tmp_path) == save(strip_figure(strips, TITLE), tmp_path / "expected.png").read_bytes()
+    assert picture(tmp_path) == save(draw(strip_chart(strips, TITLE)), tmp_path / "expected.png").read_bytes()
 
 
 def test_without_opengl_a_run_ends_as_before_with_a_note_and_trajectories(
@@ -139,9 +140,9 @@ def test_without_opengl_a_run_ends_as_before_with_a_note_and_trajectories(
     [note] = [event.text for event in events if isinstance(event, Noted)]
     assert note.startswith("episodes.png shows trajectories of the hand, not frames") and "disable" in note
     assert "apt install libegl1" in note
-    expected = trajectory_figure([hand_trajectory(told, episode) for episode in experts], TITLE)
-    assert picture(tmp_path) == save(expected, tmp_path / "expected.png").read_bytes()
-    assert [panel.get_title(loc="left") for panel in expected.axes] == [
+    expected = trajectory_chart([hand_trajectory(told, episode) for episode in experts], TITLE)
+    assert picture(tmp_path) == save(draw(expected), tmp_path / "expected.png").read_bytes()
+    assert [panel.title for panel in expected.panels] == [
         f"reach: success after {len(experts[0])} steps",
         "drawer-close: no success in 60 steps",  # that many are too few for it
     ]

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 
@@ -15,19 +14,17 @@ from mtlscale.data.format.prepared import load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Epoch, PhaseCost, RunRecord
 from mtlscale.report import write_report
+from mtlscale.report.charts.chart import Line
 from mtlscale.report.stats.curves import traced
 from mtlscale.report.studies.studies import studies
 from mtlscale.report.tables.leaderboard import Leaderboard
 from mtlscale.rl.report.sample_efficiency import (
     SampleEfficiency,
     cost_table,
-    panels,
+    efficiency_studies,
     sample_efficiencies,
-    sample_efficiency_figure,
-    sample_efficiency_plot,
     sentences,
     success_lines,
-    task_panels,
 )
 from mtlscale.training import train
 
@@ -76,13 +73,13 @@ def only(runs: Sequence[RunRecord]) -> SampleEfficiency:
 
 def test_over_environment_steps_it_is_the_mean_over_tasks_and_a_band_over_seeds(runs: list[RunRecord]) -> None:
     of = only(runs)
-    assert of.methods == ["sac", "cagrad"] and of.tasks == ["a", "b"]
+    assert of.tasks == ["a", "b"]
     rows = success_lines(of, "steps")["sac"]
     assert rows["x"].tolist() == [1000.0, 2000.0, 3000.0]
     # Means over a and b: 0, 30, 60 and 10, 50, 100.
     assert rows["low"].tolist() == [0.0, 30.0, 60.0] and rows["high"].tolist() == [10.0, 50.0, 100.0]
-    assert rows["mean"].tolist() == [5.0, 40.0, 80.0]
-    assert success_lines(of, "steps", "b")["sac"]["mean"].tolist() == [0.0, 30.0, 70.0]
+    assert rows["value"].tolist() == [5.0, 40.0, 80.0]
+    assert success_lines(of, "steps", "b")["sac"]["value"].tolist() == [0.0, 30.0, 70.0]
 
 
 def test_over_seconds_seeds_are_compared_at_the_same_time(runs: list[RunRecord]) -> None:
@@ -139,23 +136,17 @@ def test_it_says_where_methods_have_come_to(runs: list[RunRecord]) -> None:
 
 def test_pictures_have_both_axes_side_by_side_and_a_panel_for_each_task(runs: list[RunRecord]) -> None:
     of = only(runs)
-    figure = sample_efficiency_figure(panels(of))
-    assert [axis.get_xlabel() for axis in figure.axes] == [
+    means, tasks = (study.chart for study in efficiency_studies(of, {}))
+    assert [panel.x.title for panel in means.panels] == [
         "environment steps, all tasks",
         "seconds of training, without evaluation",
     ]
-    for axis in figure.axes:
-        assert len(axis.lines) == len(axis.collections) == 2  # a line and a band for each method
-    assert figure.axes[0].lines[0].get_ydata() == pytest.approx([5.0, 40.0, 80.0])
-    band = figure.axes[0].collections[0].get_paths()[0].vertices
-    assert np.ptp(band[band[:, 0] == 3000.0, 1]) == pytest.approx(40.0)
-    assert [axis.get_title(loc="left") for axis in sample_efficiency_figure(task_panels(of)).axes] == ["a", "b"]
-    plot = sample_efficiency_plot(panels(of))
-    lines = [trace for trace in plot.data if trace.hoverinfo != "skip"]
-    assert [trace.name for trace in lines] == ["sac", "cagrad"] * 2 and sum(
-        map(bool, (t.showlegend for t in lines))
-    ) == 2
-    assert plot.layout.xaxis.title.text != plot.layout.xaxis2.title.text
+    assert [panel.title for panel in tasks.panels] == ["a", "b"]
+    for panel in means.panels:
+        assert [line.name for line in panel.of(Line)] == ["sac", "cagrad"]
+    sac = means.panels[0].of(Line)[0]
+    assert list(sac.y) == pytest.approx([5.0, 40.0, 80.0])
+    assert dict(zip(sac.x, sac.high - sac.low, strict=True))[3000.0] == pytest.approx(40.0)
 
 
 def test_a_report_has_both_studies_and_draws_these_numbers_nowhere_else(runs: list[RunRecord], tmp_path: Path) -> None:

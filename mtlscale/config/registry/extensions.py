@@ -24,8 +24,7 @@ POINTS = {
     "before_training": "(trainer, options): prepares a trainer on its worker",
     "after_training": "(trainer, folder): writes files of a finished run",
     "studies": "(records, looks) -> Study ...: adds studies to a report",
-    "structure_figures": "(records, titles, files) -> (file name, figure) ...: adds charts to a report's files",
-    "structure_plots": "(records, titles) -> (title, explanation, figure) ...: adds charts to a report's page",
+    "structure_charts": "(records, titles, files) -> Chart ...: adds charts to a report",
     "search_algorithm": "(search, setup, finished records) -> Tune searcher or None: draws the settings of trials",
 }
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from mtlscale.config import Run, Task, TaskSuite
 from mtlscale.report.charts.canvas import save
-from mtlscale.report.charts.prediction_grids import Maps, picture_figure
+from mtlscale.report.charts.matplotlib_renderer import draw as draw_chart
+from mtlscale.report.charts.prediction_grids import Maps, picture_chart
 from mtlscale.report.formats.tag_page import sentences_page
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ def draw(pictures: Pictures, suite: TaskSuite, run: Run, path: Path) -> None:
     drawable = [task_maps for task_maps in maps if task_maps is not None]
     if drawable:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save(picture_figure(pictures.images.numpy(), drawable, f"{run.dataset}, {run.method}, seed {run.seed}"), path)
+        title = f"{run.dataset}, {run.method}, seed {run.seed}"
+        save(draw_chart(picture_chart(pictures.images.numpy(), drawable, title)), path)
 
 
 def write_sentences(trainer: Trainer, path: Path) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from mtlscale.records import RunRecord
-from mtlscale.report.charts.canvas import new_figure, style
-from mtlscale.report.charts.plotly_canvas import cell as place_of
-from mtlscale.report.charts.plotly_canvas import panel_grid
+from mtlscale.report.charts.chart import Axis, Chart, Dots, Line, Mark, Panel, Text
+from mtlscale.report.charts.colors import LineStyle
 from mtlscale.report.stats.traces import MOST_METHODS
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
-    from plotly.graph_objects import Figure
 
 Cells = Mapping[str, Sequence[Sequence[tuple[str, int]]]]  # cell -> node -> edges: operation, and the state it reads
 Point = tuple[float, float]
@@ -49,93 +47,55 @@ def places(nodes: int) -> list[Point]:
     ]
 
 
-def cell_figure(cells: Cells, title: str) -> Drawing:
-    """Draw all kinds of cells beside each other."""
-    with style():
-        figure = new_figure(5.2 * len(cells), 3.6)
-        panels = figure.subplots(1, len(cells), squeeze=False)[0]
-        for panel, (name, nodes) in zip(panels, cells.items(), strict=True):
-            spots = places(len(nodes))
-            panel.set_axis_off()
-            panel.set_aspect("equal")  # labels lie on the bows
-            panel.set_title(f"{title}, {name} cell")
-
-            for node, edges in enumerate(nodes):
-                for side, (operation, state) in enumerate(edges):
-                    start, end = spots[state], spots[2 + node]
-                    bend = 0.18 if side else -0.18
-                    arrow = {"arrowstyle": "-|>", "color": "#4a4f57", "shrinkA": 11, "shrinkB": 11,
-                             "connectionstyle": f"arc3,rad={bend}"}  # fmt: skip
-                    panel.annotate("", end, start, arrowprops=arrow)
-                    x, y = _bow(start, end, bend)
-                    box = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
-                    panel.text(x, y, operation, ha="center", va="center", fontsize=7, bbox=box)
-
-            for number, (x, y) in enumerate(spots):
-                panel.plot([x], [y], "o", markersize=19, color="#dbe7f6" if number < 2 else "#f3e3cf", zorder=3)
-                panel.text(x, y, _name(number), ha="center", va="center", fontsize=7, zorder=4)
-            panel.margins(0.12)
-
-    return figure
+def cell_chart(cells: Cells, title: str, file: str = "") -> Chart:
+    """Return all kinds of cells beside each other."""
+    return Chart(
+        panels=[_panel(name, nodes) for name, nodes in cells.items()],
+        title=f"Cells, {title}",
+        note="The operations that were chosen, of the newest run; k−1 and k−2 are the cells before.",
+        file=file,
+        columns=len(cells),
+        width=5.2 * len(cells),
+    )
 
 
-def cell_plot(cells: Cells) -> Figure:
-    """Draw the same as a plotly figure for the page."""
-    figure = panel_grid([f"{name} cell" for name in cells])
-    for index, nodes in enumerate(cells.values()):
-        spots, subplot = places(len(nodes)), place_of(index, len(cells))
+def _panel(name: str, nodes: Sequence[Sequence[tuple[str, int]]]) -> Panel:
+    """Return the graph of one cell."""
+    spots = places(len(nodes))
+    marks: list[Mark] = []
+    for node, edges in enumerate(nodes):
+        for side, (operation, state) in enumerate(edges):
+            x, y = _bow(spots[state], spots[2 + node], 0.18 if side else -0.18)
+            text = f"{_name(state)} → {_name(2 + node)}: {operation}"
+            marks.append(Line(x=x, y=y, look=LineStyle("#8a9099"), arrow=True, hover=text))
+            marks.append(Text(x=x[len(x) // 2], y=y[len(y) // 2], text=operation, size=7, boxed=True))
 
-        for node, edges in enumerate(nodes):
-            for side, (operation, state) in enumerate(edges):
-                (x0, y0), (x1, y1) = spots[state], spots[2 + node]
-                x, y = _bow((x0, y0), (x1, y1), 0.18 if side else -0.18)
-
-                figure.add_scatter(
-                    x=[x0, x, x1],
-                    y=[y0, y, y1],
-                    mode="lines+text",
-                    text=["", operation, ""],
-                    line={"color": "#8a9099", "width": 1.5, "shape": "spline"},
-                    hovertemplate=f"{_name(state)} → {_name(2 + node)}: {operation}<extra></extra>",
-                    showlegend=False,
-                    **subplot,
-                )
-        figure.add_scatter(
-            x=[x for x, _ in spots],
-            y=[y for _, y in spots],
-            mode="markers+text",
-            text=[_name(number) for number in range(len(spots))],
-            marker={"size": 30, "color": ["#dbe7f6" if number < 2 else "#f3e3cf" for number in range(len(spots))]},
-            hoverinfo="skip",
-            showlegend=False,
-            **subplot,
-        )
-
-    figure.update_xaxes(visible=False)
-    figure.update_yaxes(visible=False)
-    return figure
+    colors = ["#1b6cc7" if number < 2 else "#a55401" for number in range(len(spots))]
+    xs, ys = zip(*spots, strict=True)
+    names = [_name(number) for number in range(len(spots))]
+    marks.append(Dots(x=xs, y=ys, looks=[LineStyle(color) for color in colors], inside=names, names=names, size=19,
+                      hover="{name}"))  # fmt: skip
+    hidden = Axis(visible=False, grid=False)
+    return Panel(
+        marks=marks, title=f"{name} cell", x=replace(hidden, limits=(-0.4, xs[-1] + 0.4)), y=hidden, equal=True
+    )
 
 
-def _bow(start: Point, end: Point, bend: float) -> Point:
-    """Return the middle of the bow between two points."""
+def _bow(start: Point, end: Point, bend: float) -> tuple[list[float], list[float]]:
+    """Return the bow between two points, free of the circles at its ends."""
     (x0, y0), (x1, y1) = start, end
-    return (x0 + x1) / 2 + bend * (y1 - y0) / 2, (y0 + y1) / 2 - bend * (x1 - x0) / 2
+    along = np.linspace(0.15, 0.83, 15)
+    height = 2 * along * (1 - along) * bend
+    x = x0 + along * (x1 - x0) + height * (y1 - y0)
+    y = y0 + along * (y1 - y0) - height * (x1 - x0)
+    return x.tolist(), y.tolist()
 
 
 def _name(number: int) -> str:
     return INPUTS[number] if number < 2 else str(number - 2)
 
 
-def cell_figures(
-    records: Sequence[RunRecord], titles: Mapping[str, str], files: Mapping[str, str]
-) -> Iterator[tuple[str, Drawing]]:
-    """Yield (file name without suffix, figure) of each method's searched cells."""
+def cell_charts(records: Sequence[RunRecord], titles: Mapping[str, str], files: Mapping[str, str]) -> Iterator[Chart]:
+    """Yield the chart of each method's searched cells."""
     for method, cells in list(drawable(records).items())[:MOST_METHODS]:
-        yield f"cells_{files[method]}", cell_figure(cells, method)
-
-
-def cell_plots(records: Sequence[RunRecord], titles: Mapping[str, str]) -> Iterator[tuple[str, str, Figure]]:
-    """Yield (title, explanation, figure) of each method's searched cells for the page."""
-    for method, cells in list(drawable(records).items())[:MOST_METHODS]:
-        explanation = "The operations that were chosen, of the newest run; k−1 and k−2 are the cells before."
-        yield f"Cells, {titles[method]}", explanation, cell_plot(cells)
+        yield cell_chart(cells, titles[method], f"cells_{files[method]}")

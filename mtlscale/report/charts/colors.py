@@ -22,20 +22,16 @@ COLORS = (
 GREY = "#7d828b"
 
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down")
-_MARKERS = ("o", "s", "D", "^", "P", "X", "*", "v")
 _DASHES = ("solid", "dash", "dot", "dashdot")
-_LINES = ("-", "--", ":", "-.")
 
 
 @dataclass(frozen=True)
 class LineStyle:
-    """Look of a method: in plotly `symbol` and `dash`, in matplotlib `marker` and `line`."""
+    """Look of a method, in plotly's words."""
 
     color: str
     symbol: str = "circle"
-    marker: str = "o"
     dash: str = "solid"
-    line: str = "-"
 
 
 LineStyles = Mapping[str, LineStyle]
@@ -64,10 +60,4 @@ def colors(names: Sequence[str], baseline: str | None) -> dict[str, str]:
 
 def _line_style(position: int) -> LineStyle:
     shape = position // HUES
-    return LineStyle(
-        COLORS[position % len(COLORS)],
-        _SYMBOLS[shape % len(_SYMBOLS)],
-        _MARKERS[shape % len(_MARKERS)],
-        _DASHES[shape % len(_DASHES)],
-        _LINES[shape % len(_LINES)],
-    )
+    return LineStyle(COLORS[position % len(COLORS)], _SYMBOLS[shape % len(_SYMBOLS)], _DASHES[shape % len(_DASHES)])

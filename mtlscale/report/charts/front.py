@@ -10,15 +10,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from mtlscale.metrics import FIGURES
-from mtlscale.report.charts.canvas import new_figure, style
-from mtlscale.report.charts.colors import GREY, LineStyles
-from mtlscale.report.charts.plotly_canvas import cell, label, panel_grid
+from mtlscale.report.charts.chart import Axis, Chart, Dots, Panel
+from mtlscale.report.charts.colors import LineStyles
 from mtlscale.report.stats.pareto import FLOOR
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
-    from plotly.graph_objects import Figure
-
     from mtlscale.report.tables.table import Table
 
 _OBJECTIVES = ("pgd_accuracy", "ood_auroc", "flops")  # beside the average; parameters where there are no FLOPs
@@ -108,66 +104,42 @@ def front_of(table: Table) -> Front | None:
     return Front(runs, methods, directions, 100.0 * hypervolume(scaled, reference) / volume)
 
 
-def front_figure(table: Table, front: Front, styles: LineStyles) -> Drawing:
-    """Draw a panel for each objective against the average; ringed: on the front of all objectives."""
-    other_objectives = [name for name in front.objectives if name != next(iter(front.objectives))]
-    first_objective = next(iter(front.objectives))
+def front_chart(table: Table, front: Front, styles: LineStyles) -> Chart:
+    """Return a panel for each objective against the average; ringed: on the front of all objectives."""
+    first, *others = front.objectives
+    methods = [str(method) for method in front.methods.index]
 
-    with style():
-        figure = new_figure(3.6 * len(other_objectives) + 1.8, 3.6)
-        panels = figure.subplots(1, len(other_objectives), squeeze=False)[0]
-        for panel, name in zip(panels, other_objectives, strict=True):
-            for method, row in front.methods.iterrows():
-                look, runs = styles[str(method)], front.runs[front.runs["method"] == method]
-                panel.plot(runs[name], runs[first_objective], ".", color=look.color, alpha=0.4, markersize=5)
-                panel.plot(
-                    [row[name]], [row[first_objective]], look.marker, color=look.color, markersize=8,
-                    markeredgecolor="#1f2328" if row["front"] else "none", markeredgewidth=1.2,
-                    label=f"{method}, {row['hypervolume']:.1f} %",
-                )  # fmt: skip
-
-            panel.set_xlabel(header(table, name))
-            panel.set_ylabel(header(table, first_objective))
-
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=8)
-        figure.suptitle(
-            f"Ringed: the Pareto front; % of the hypervolume, all runs {front.total_volume:.1f} %", fontsize=9
+    panels = []
+    for name in others:
+        runs = Dots(
+            x=front.runs[name], y=front.runs[first], looks=[styles[method] for method in front.runs["method"]],
+            names=list(front.runs["method"]), size=3, opacity=0.4, aside=True,
+        )  # fmt: skip
+        means = Dots(
+            x=front.methods[name],
+            y=front.methods[first],
+            looks=[styles[method] for method in methods],
+            names=methods,
+            notes=[f", hypervolume {volume:.1f} %" for volume in front.methods["hypervolume"]],
+            listed=True,
+            labels=[method if on else "" for method, on in zip(methods, front.methods["front"], strict=True)],
+            size=8,
+            ringed=list(front.methods["front"]),
         )
+        x, y = Axis(title=header(table, name)), Axis(title=header(table, first))
+        panels.append(Panel(marks=[runs, means], x=x, y=y))
 
-    return figure
-
-
-def front_plot(table: Table, front: Front, styles: LineStyles) -> Figure:
-    """Draw the same as a plotly figure for the page."""
-    first_objective, *other_objectives = front.objectives
-    figure = panel_grid(
-        [f"{header(table, first_objective)} against {header(table, name)}" for name in other_objectives]
+    return Chart(
+        panels=panels,
+        title="Pareto front",
+        note="Means over seeds; ringed: no other method is as good in all of these and better in one. Runs cover "
+        f"{front.total_volume:.1f} % of the hypervolume between the best and the worst values together.",
+        file="front",
+        columns=3,
+        width=3.6 * min(3, len(others)) + 2.6,
+        height=3.8 * -(-len(others) // 3),
+        legend="right",
     )
-
-    for index, name in enumerate(other_objectives):
-        rows = front.methods
-        figure.add_scatter(
-            x=rows[name].tolist(),
-            y=rows[first_objective].tolist(),
-            mode="markers+text",
-            text=[label(method) if on else "" for method, on in zip(rows.index, rows["front"], strict=True)],
-            textposition="top center",
-            customdata=[
-                [label(method), volume] for method, volume in zip(rows.index, rows["hypervolume"], strict=True)
-            ],
-            marker={
-                "size": 11,
-                "color": [styles[str(method)].color for method in rows.index],
-                "symbol": [styles[str(method)].symbol for method in rows.index],
-                "line": {"width": [2.0 if on else 0.0 for on in rows["front"]], "color": GREY},
-            },
-            hovertemplate="%{customdata[0]}: %{y:.4g} at %{x:.4g}, hypervolume %{customdata[1]:.1f} %<extra></extra>",
-            showlegend=False,
-            **cell(index, len(other_objectives)),
-        )
-
-    return figure
 
 
 def header(table: Table, name: str) -> str:

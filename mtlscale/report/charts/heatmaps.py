@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
 from mtlscale.records import RunRecord
-from mtlscale.report.charts.canvas import MOST_LINES, new_figure, style
+from mtlscale.report.charts.chart import Axis, Chart, HeatMap, Panel
 from mtlscale.report.stats.curves import last_traces
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from mtlscale.report.stats.traces import shortened
 
 MOST_PANELS = 12  # methods with a panel
 
@@ -25,8 +23,8 @@ def matrices(records: Sequence[RunRecord]) -> list[str]:
     return [name for name in names if name != "affinity"]
 
 
-def heat_figure(records: Sequence[RunRecord], trace: str) -> Figure:
-    """Draw the matrix of each method's first finished run, one panel per method.
+def heat_chart(records: Sequence[RunRecord], trace: str) -> Chart:
+    """Return the matrix of each method's first finished run, one panel per method.
 
     Rows need not correspond between runs, so there is no mean over them.
     """
@@ -36,29 +34,47 @@ def heat_figure(records: Sequence[RunRecord], trace: str) -> Figure:
             first_runs[record.method] = record, np.array(value, dtype=float)
 
     shown = list(first_runs.values())[:MOST_PANELS]
-    heights = [0.9 + 0.22 * min(len(values), 20) for _, values in shown]
-
-    with style():
-        figure = new_figure(7.0, sum(heights))
-        panels = figure.subplots(len(shown), 1, height_ratios=heights, squeeze=False)[:, 0]
-        for panel, (record, values) in zip(panels, shown, strict=True):
-            _draw(panel, values, record, trace)
-    return figure
+    return Chart(
+        panels=[_panel(values, record) for record, values in shown],
+        title=trace,
+        file=f"heatmap_{trace}",
+        height=0.4 + sum(0.9 + 0.22 * min(len(values), 20) for _, values in shown),
+    )
 
 
-def _draw(panel: Axes, values: np.ndarray, record: RunRecord, trace: str) -> None:
-    image = panel.imshow(values, aspect="auto", cmap="viridis", vmin=0.0 if values.min() >= 0 else None)
-    panel.figure.colorbar(image, ax=panel, fraction=0.04, pad=0.01)
-    panel.set_title(f"{record.method}, seed {record.seed}: {trace}")
-    panel.grid(visible=False)
-    tasks = list(record.main_metrics)
-    for axis, size in ((panel.xaxis, values.shape[1]), (panel.yaxis, values.shape[0])):
-        if size == len(tasks) and size <= 2 * MOST_LINES:
-            axis.set_ticks(range(size), tasks)
-        elif size <= MOST_LINES:
-            axis.set_ticks(range(size), [str(index + 1) for index in range(size)])
-    if values.shape[1] == len(tasks) <= 2 * MOST_LINES:
-        panel.tick_params(axis="x", rotation=40)
+def _panel(values: np.ndarray, record: RunRecord) -> Panel:
+    tasks, (rows, columns) = list(record.main_metrics), values.shape
+    heat = HeatMap(values=values, colors="Viridis", low=0.0 if values.min() >= 0 else None, scale=True)
+    y = Axis(names=_names(rows, tasks), reverse=True)
+    return Panel(marks=[heat], title=f"{record.method}, seed {record.seed}", x=Axis(names=_names(columns, tasks)), y=y)
+
+
+def _names(count: int, tasks: Sequence[str]) -> list[str]:
+    """Return the names of rows or columns: the tasks, or numbers."""
+    return list(tasks) if count == len(tasks) else [str(index + 1) for index in range(count)]
+
+
+def square_map(
+    values: np.ndarray, tasks: Sequence[str], longest: int, *, low: float, high: float,
+    texts: Sequence[Sequence[str]] = (), colors: Literal["RdBu", "Blues"] = "RdBu",
+    hover: str = "{row}, {column}: {value:.3g}",
+) -> Panel:  # fmt: skip
+    """Return a matrix [T, T] of tasks without its diagonal, as the effect of a task on itself would hide the others.
+
+    Args:
+        values: The matrix.
+        tasks: The names of the tasks.
+        longest: Letters of a name.
+        low: The number of the first colour.
+        high: The number of the last colour.
+        texts: The text in each cell.
+        colors: The colours' name.
+        hover: The text under the mouse.
+    """
+    off_diagonal = np.where(np.eye(len(values), dtype=bool), np.nan, values)
+    heat = HeatMap(values=off_diagonal, texts=texts, low=low, high=high, colors=colors, scale=True, hover=hover)
+    names = Axis(names=tasks, ticks={task: shortened(task, longest) for task in tasks}, grid=False)
+    return Panel(marks=[heat], x=names, y=replace(names, reverse=True))
 
 
 def _finished(records: Sequence[RunRecord]) -> list[RunRecord]:

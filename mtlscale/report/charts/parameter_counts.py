@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from mtlscale.report.charts.canvas import new_figure, style
-from mtlscale.report.charts.colors import GREY, LineStyles, line_styles
-from mtlscale.report.charts.plotly_canvas import interval, label, new_plot
+from mtlscale.report.charts.chart import DOTTED, Axis, Chart, Level
+from mtlscale.report.charts.colors import LineStyles
+from mtlscale.report.charts.trade_off import trade_off
 from mtlscale.report.formats.layout import EMPTY
 from mtlscale.report.stats.pareto import FLOOR, pareto
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
-    from plotly.graph_objects import Figure
-
     from mtlscale.report.tables.table import Table
 
 MOST_METHODS = 30
@@ -42,91 +40,28 @@ def sized(table: Table) -> pd.DataFrame:
     return points[always_shown | (np.arange(len(points)) < MOST_METHODS)]
 
 
-def parameter_figure(table: Table, styles: LineStyles | None = None) -> Drawing:
-    """Draw Δ with its interval against the number of parameters, the front as a line; baseline and reference larger."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
+def parameter_chart(table: Table, styles: LineStyles) -> Chart:
+    """Return Δ with its interval against the number of parameters; baseline and reference are larger."""
     points = sized(table)
-    styles = styles or line_styles([str(method) for method in points.index], table.baseline)
-
-    with style():
-        figure = new_figure(7.6, 4.2)
-        panel = figure.subplots()
-        panel.set_xscale("log")
-
-        front = points[points["front"]].sort_values("parameters")
-        panel.plot(front["parameters"], front["gain"], color=GREY, linewidth=1.1, linestyle="--", zorder=1)
-
-        roles = {table.baseline: " (baseline)", table.reference: " (reference)"}
-        for method, row in points.iterrows():
-            special = method in (table.baseline, table.reference)
-            panel.errorbar(
-                row["parameters"],
-                row["gain"],
-                yerr=None if np.isnan(row["ci"]) else row["ci"],
-                fmt=styles[str(method)].marker,
-                color=styles[str(method)].color,
-                markersize=8 if special else 6,
-                markeredgecolor="#1f2328" if row["front"] else "none",
-                markeredgewidth=1.2,
-                capsize=2.5,
-                elinewidth=0.9,
-                label=f"{method}{roles.get(str(method), '')}",
-            )
-            if special or row["front"]:  # to the left of and above the front there is nothing else
-                side: dict[str, Any] = (
-                    {"ha": "right", "xytext": (-6, 5)} if row["front"] else {"ha": "left", "xytext": (7, 5)}
-                )
-                panel.annotate(str(method), (row["parameters"], row["gain"]), textcoords="offset points", **side)
-
-        panel.axhline(0.0, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
-        panel.xaxis.set_major_formatter(lambda value, _: count_text(value))
-        panel.xaxis.set_major_locator(
-            LogLocator(subs=(1.0, 2.0, 5.0) if _wide(points) else (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
-        )
-        panel.xaxis.set_minor_formatter(NullFormatter())
-
-        panel.set_xlabel("parameters")
-        panel.set_title(f"Δ over {table.baseline}, %, against parameters (ringed, dashed: the Pareto front)")
-        figure.legend(loc="outside right upper", frameon=False, fontsize=8, ncols=1 + len(points) // 24)
-    return figure
-
-
-def parameter_plot(table: Table, styles: LineStyles | None = None) -> Figure:
-    """Draw the same chart for the page."""
-    points = sized(table)
-    styles = styles or line_styles([str(method) for method in points.index], table.baseline)
-    figure = new_plot(380)
-
-    front = points[points["front"]].sort_values("parameters")
-    figure.add_scatter(
-        x=front["parameters"].tolist(),
-        y=front["gain"].tolist(),
-        mode="lines",
-        line={"color": GREY, "width": 1, "dash": "dash"},
-        hoverinfo="skip",
+    roles = {table.baseline: " (baseline)", table.reference: " (reference)"}
+    panel = trade_off(
+        points.rename(columns={"parameters": "x", "gain": "y"}),
+        styles,
+        Axis(title="parameters", log=True),
+        Axis(title=f"Δ over {table.baseline}, %"),
+        special=points.index.isin(list(roles)),
+        notes=[roles.get(str(method), "") for method in points.index],
+        hover="{name}{note}: {y:+.3g} % with {x:,.4g} parameters",
     )
-
-    special = [method in (table.baseline, table.reference) for method in points.index]
-    figure.add_scatter(
-        x=points["parameters"].tolist(),
-        y=points["gain"].tolist(),
-        error_y=interval(points["ci"]),
-        text=[label(method) for method in points.index],
-        textposition="top center",
-        mode="markers+text" if len(points) <= 20 else "markers",
-        marker={
-            "size": [14 if marked else 10 for marked in special],
-            "color": [styles[str(method)].color for method in points.index],
-            "symbol": [styles[str(method)].symbol for method in points.index],
-            "line": {"width": [2.0 if marked else 0.0 for marked in points["front"]], "color": GREY},
-        },
-        hovertemplate="%{text}: %{y:+.3g} % with %{x:,.4g} parameters<extra></extra>",
+    return Chart(
+        panels=[replace(panel, marks=[Level(at=0.0, look=DOTTED), *panel.marks])],
+        title="Quality and parameters",
+        note=f"Δ over {table.baseline} against the size of the network; ringed, dashed: the Pareto front.",
+        file="parameters",
+        width=7.6,
+        height=4.4,
+        legend="right",
     )
-
-    figure.update_xaxes(title="parameters", type="log")
-    figure.update_yaxes(title=f"Δ over {label(table.baseline)}, %")
-    return figure
 
 
 def count_text(value: float) -> str:
@@ -135,7 +70,3 @@ def count_text(value: float) -> str:
         if value >= size:
             return f"{value / size:.3g}{unit}"
     return f"{value:.3g}" if value > 0 else EMPTY
-
-
-def _wide(points: pd.DataFrame) -> bool:
-    return bool(points["parameters"].max() / points["parameters"].min() > 4)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-from mtlscale.report.charts.canvas import new_figure, style
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from mtlscale.report.charts.chart import Axis, Chart, Image, Panel
 
 _ABSENT = (0.85, 0.85, 0.85)
+_SIDE = 1.6  # inches of an image
 _MOST_CLASSES = 20  # with a name below the grid
 
 
@@ -28,36 +26,35 @@ class Maps:
     classes: tuple[str, ...] = ()
 
 
-def picture_figure(inputs: np.ndarray, maps: Sequence[Maps], title: str = "") -> Figure:
-    """Draw a row per image [N, C, H, W]: the image, then prediction and truth of every task.
+def picture_chart(inputs: np.ndarray, maps: Sequence[Maps], title: str = "") -> Chart:
+    """Return a row per image [N, C, H, W]: the image, then prediction and truth of every task.
 
     Classes in a categorical colour map, numbers in viridis over the range of the truth, normals as RGB, absent truth
     in grey.
     """
-    rows, columns = len(inputs), 1 + 2 * len(maps)
+    from matplotlib.colors import to_hex
+
+    images = {"image": _as_rgb(inputs)}
+    for task_maps in maps:
+        guess, truth = colours(task_maps)
+        images |= {f"{task_maps.task}\npredicted": guess, f"{task_maps.task}\ntrue": truth}
+
+    hidden = Axis(visible=False, grid=False)
+    panels = [
+        Panel(marks=[Image(pixels=pixels[row])], title="" if row else name, x=hidden, y=hidden)
+        for row in range(len(inputs))
+        for name, pixels in images.items()
+    ]
+    named = [one.classes for one in maps if one.kind == "classes" and 0 < len(one.classes) <= _MOST_CLASSES]
     height, width = inputs.shape[-2:]
-    side = 1.6
-
-    with style():
-        figure = new_figure(columns * side * min(width / height, 1.6), rows * side + 0.5)
-        panels = figure.subplots(rows, columns, squeeze=False)
-        _column(panels[:, 0], "image", _as_rgb(inputs))
-
-        for index, task_maps in enumerate(maps):
-            guess, truth = colours(task_maps)
-            _column(panels[:, 1 + 2 * index], f"{task_maps.task}\npredicted", guess)
-            _column(panels[:, 2 + 2 * index], f"{task_maps.task}\ntrue", truth)
-
-        named_maps = [
-            task_maps
-            for task_maps in maps
-            if task_maps.kind == "classes" and 0 < len(task_maps.classes) <= _MOST_CLASSES
-        ]
-        if named_maps:
-            _names(figure, named_maps[0].classes)
-        if title:
-            figure.suptitle(title)
-    return figure
+    return Chart(
+        panels=panels,
+        title=title,
+        columns=len(images),
+        width=len(images) * _SIDE * min(width / height, 1.6),
+        height=len(inputs) * _SIDE + 0.5,
+        key=[(to_hex(_class_colour(index)), name) for index, name in enumerate(named[0])] if named else (),
+    )
 
 
 def colours(maps: Maps) -> tuple[np.ndarray, np.ndarray]:
@@ -106,17 +103,3 @@ def _as_rgb(inputs: np.ndarray) -> np.ndarray:
     low, high = pixels.min(), pixels.max()
     scaled: np.ndarray = (pixels - low) / ((high - low) or 1.0)
     return scaled
-
-
-def _column(panels: np.ndarray, title: str, images: np.ndarray) -> None:
-    panels[0].set_title(title)
-    for panel, image in zip(panels, images, strict=True):
-        panel.imshow(image)
-        panel.set_axis_off()
-
-
-def _names(figure: Figure, classes: Sequence[str]) -> None:
-    from matplotlib.patches import Patch
-
-    patches = [Patch(color=_class_colour(index), label=name) for index, name in enumerate(classes)]
-    figure.legend(handles=patches, loc="outside lower center", ncols=min(len(classes), 7), frameon=False)

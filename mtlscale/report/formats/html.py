@@ -15,7 +15,8 @@ from mtlscale.report.formats.grids import column_grid, grids, main_grid
 from mtlscale.report.formats.pages import PAGE, SMALL_PAGE, Drawing, Grid, drawing, rendered, word_grid
 from mtlscale.report.overall.overall import Overall
 from mtlscale.report.stats.frames import by_dataset, newest
-from mtlscale.report.studies.studies import Study, studies
+from mtlscale.report.studies.studies import studies
+from mtlscale.report.studies.study import Study
 from mtlscale.report.tables.leaderboard import Leaderboard
 from mtlscale.report.tables.method_tables import method_tables
 from mtlscale.report.tables.table import Table
@@ -92,7 +93,7 @@ def page(records: Iterable[RunRecord], board: Leaderboard, name: str, *, live: s
 
 
 def _section(table: Table, number: int, runs: Sequence[RunRecord], board: Leaderboard, styles: LineStyles) -> _Section:
-    from mtlscale.report.charts.interactive import figures
+    from mtlscale.report.charts.dataset_charts import figures
 
     few_datasets = len(board.tables) <= FEW_DATASETS
     size = PAGE if few_datasets else SMALL_PAGE

@@ -40,7 +40,7 @@ class Overall(MultiDatasetResult):
         Args:
             styles: The looks of the methods on that page.
         """
-        from mtlscale.report.overall.interactive import figures
+        from mtlscale.report.overall.plots import figures
 
         return figures(self, styles)
 

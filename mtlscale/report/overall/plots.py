@@ -1,49 +1,94 @@
-"""Static charts of the overall leaderboard for files: mean ranks, probabilities, quality and cost."""
+"""Charts of the overall leaderboard: mean ranks, probabilities, quality and cost."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 import pandas as pd
 
-from mtlscale.report.charts.canvas import new_figure, style
-from mtlscale.report.charts.colors import GREY, LineStyles, line_styles
+from mtlscale.report.charts.chart import INK, Axis, Bars, Chart, Dots, Line, Mark, Panel, Text
+from mtlscale.report.charts.colors import LineStyle, LineStyles, line_styles
+from mtlscale.report.charts.matplotlib_renderer import draw
+from mtlscale.report.charts.plotly_renderer import plot
+from mtlscale.report.charts.trade_off import trade_off
 from mtlscale.report.formats.number_format import points as in_points
 from mtlscale.report.overall.multi_dataset import MultiDatasetResult
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Drawing
+    from plotly.graph_objects import Figure
 
 MOST_METHODS = 60  # in a picture; those with the best ranks
-INK = "#1f2328"
 CHANCES = {"worse": "#c8443c", "same": "#c9ccd1", "better": "#2f8f4e"}
 COSTS = {"total": "seconds", "parameters": "parameters"}
-_MARKS = "oD^vP"
 _ROW = 0.23  # inches of a name
 _LEVEL = 0.1  # inches of a bar that joins methods
 
 
-def pictures(result: MultiDatasetResult, styles: LineStyles | None = None) -> list[tuple[str, Figure]]:
+def pictures(result: MultiDatasetResult, styles: LineStyles | None = None) -> list[tuple[str, Drawing]]:
     """Return (file name without suffix, figure) of each chart that has data.
 
     Args:
         result: The comparison across data sets.
         styles: The looks of the methods in other charts.
     """
-    charts = []
+    return [(chart.file, draw(chart)) for chart in charts(result, styles) if chart.file]
+
+
+def figures(result: MultiDatasetResult, styles: LineStyles | None = None) -> list[tuple[str, str, Figure]]:
+    """Return (title, explanation, figure) of each chart of the page.
+
+    Args:
+        result: The comparison across data sets.
+        styles: The looks of the methods on that page.
+    """
+    return [(chart.title, chart.note, plot(chart)) for chart in charts(result, styles) if chart.title]
+
+
+def charts(result: MultiDatasetResult, styles: LineStyles | None = None) -> Iterator[Chart]:
+    """Yield each chart that has data; the diagram of mean ranks, which has no title of its own, is for files alone."""
+    styles = styles or line_styles([str(method) for method in result.rows.index], result.baseline)
+    if len(result.ranks):
+        yield rank_chart(result, styles)
     if not np.isnan(result.critical_difference):
-        charts.append(("critical_difference", rank_figure(result)))
+        yield rank_diagram(result)
     if result.rows["same"].notna().any():
-        charts.append(("probabilities", probability_figure(result)))
-    if any(drawn_costs(result)):
-        charts.append(("pareto", pareto_figure(result, styles)))
-    return charts
+        yield probability_chart(result)
+    if drawn_costs(result):
+        yield pareto_chart(result, styles)
 
 
-def rank_figure(result: MultiDatasetResult) -> Figure:
-    """Draw Demšar's critical-difference diagram.
+def rank_chart(result: MultiDatasetResult, styles: LineStyles) -> Chart:
+    """Return the mean ranks with bars as wide as the critical difference, and the ranks on single data sets."""
+    note = f"Over {len(result.ranks)} data sets, 1 is best; small dots are single data sets."
+    if not np.isnan(result.critical_difference):
+        note += f" Bars are a critical difference ({result.critical_difference:.3g}) wide: methods are told "
+        note += "apart where they do not overlap."
+        if not result.friedman.rejects:
+            note += f" But ranks differ no more than by chance (Friedman p = {result.friedman.p:.2g})."
+
+    means = result.ranks.mean()[::-1]
+    names = [str(method) for method in means.index]
+    singles = cast("pd.Series[float]", result.ranks.stack())
+    single_methods = [str(method) for _, method in singles.index]
+    dots = Dots(
+        x=singles, y=single_methods, looks=[LineStyle(styles[method].color) for method in single_methods], size=3.5,
+        names=[str(dataset) for dataset, _ in singles.index], opacity=0.45, aside=True, hover="{y}, {name}: {x:.3g}",
+    )  # fmt: skip
+    half = result.critical_difference / 2
+    mean_dots = Dots(
+        x=means, y=names, looks=[styles[name] for name in names], hover="{y}: {x:.3f}",
+        x_error=None if np.isnan(half) else [half] * len(names),
+    )  # fmt: skip
+    panel = Panel(marks=[dots, mean_dots], x=Axis(title="mean rank"), y=Axis(names=names))
+    return Chart(panels=[panel], title="Mean ranks", note=note, height=1.3 + 0.31 * len(names))
+
+
+def rank_diagram(result: MultiDatasetResult) -> Chart:
+    """Return Demšar's critical-difference diagram.
 
     Methods stand at their mean ranks, best at the left, their names at both sides; a bar joins methods that are not
     told apart.
@@ -56,121 +101,98 @@ def rank_figure(result: MultiDatasetResult) -> Figure:
     start = 0.2 + _LEVEL * (1 + max((level for level, _, _ in bars), default=-1))
     depth = start + _ROW * half
     low, high = 1.0, float(max(shown.max(), 1.0 + result.critical_difference))
+    margin = 0.42 * (high - low)
 
-    with style():
-        figure = new_figure(10.0, 1.25 + depth)
-        panel = figure.subplots()
-        panel.set_axis_off()
-        panel.set_ylim(depth, -0.75)  # inches below the axis, nearly
-        margin = 0.42 * (high - low)
-        panel.set_xlim(low - margin, high + margin)
+    marks: list[Mark] = [Line(x=[low, high], y=[0, 0], look=LineStyle(INK), width=1, hover="")]
+    for tick in _ticks(high):
+        marks.append(Line(x=[tick, tick], y=[-0.06, 0], look=LineStyle(INK), width=0.8, hover=""))
+        marks.append(Text(x=tick, y=-0.18, text=f"{tick:g}"))
+    difference = result.critical_difference
+    marks.append(Line(x=[low, low + difference], y=[-0.42] * 2, look=LineStyle(INK, symbol="line-ns"), markers=True,
+                      width=1, hover=""))  # fmt: skip
+    marks.append(Text(x=low + difference / 2, y=-0.55, text=f"critical difference {difference:.3g}"))
 
-        panel.plot([low, high], [0, 0], color=INK, linewidth=1)
-        for tick in _ticks(high):
-            panel.plot([tick, tick], [-0.06, 0], color=INK, linewidth=0.8)
-            panel.text(tick, -0.1, f"{tick:g}", ha="center", va="bottom", fontsize=8)
-        panel.plot([low, low + result.critical_difference], [-0.42, -0.42], color=INK, linewidth=1, marker="|")
-        text = f"critical difference {result.critical_difference:.3g}"
-        panel.text(low + result.critical_difference / 2, -0.47, text, ha="center", va="bottom", fontsize=8)
-
-        for level, low_end, high_end in bars:
-            y, reach = 0.14 + _LEVEL * level, 0.004 * (high - low)
-            panel.plot(
-                [low_end - reach, high_end + reach], [y, y], color="#44608a", linewidth=3, solid_capstyle="round"
-            )
-
-        for index, (method, mean) in enumerate(shown.items()):
-            at_left = index < half
-            row = index if at_left else len(shown) - 1 - index
-            y, edge = start + _ROW * (row + 0.5), low - 0.02 * margin if at_left else high + 0.02 * margin
-            panel.plot([mean, mean, edge], [0, y, y], color="#7d8590", linewidth=0.7)
-            name, weight = str(method), "bold" if method == result.reference else "normal"
-            text = f"{name}  {mean:.2f}" if at_left else f"{mean:.2f}  {name}"
-            text_x = edge - 0.02 * margin if at_left else edge + 0.02 * margin
-            panel.text(text_x, y, text, ha="right" if at_left else "left", va="center", fontsize=8, fontweight=weight)
-
-        panel.set_title(_rank_title(result, len(means) - len(shown)))
-    return figure
-
-
-def probability_figure(result: MultiDatasetResult) -> Figure:
-    """Draw each method's probabilities of being worse than the reference, equivalent and better."""
-    probabilities = chances(result)[::-1]
-    with style():
-        figure = new_figure(8.0, 1.1 + 0.26 * len(probabilities))
-        panel = figure.subplots()
-
-        start = np.zeros(len(probabilities))
-        for name, color in CHANCES.items():
-            label = f"within {in_points(result.rope)}" if name == "same" else name
-            panel.barh(
-                np.arange(len(probabilities)), probabilities[name], left=start, color=color, height=0.8, label=label
-            )
-            for row, (value, bar_start) in enumerate(zip(probabilities[name], start, strict=True)):
-                if value >= 0.08:
-                    ink = INK if name == "same" else "white"
-                    middle = bar_start + value / 2
-                    panel.text(middle, row, f"{value:.2f}", ha="center", va="center", color=ink, fontsize=7.5)
-            start = start + probabilities[name].to_numpy()
-
-        panel.set_yticks(np.arange(len(probabilities)), [str(method) for method in probabilities.index])
-        panel.set_ylim(-0.6, len(probabilities) - 0.4)
-        panel.set_xlim(0, 1)
-        panel.grid(visible=False)
-        panel.set_title(f"Probability of being worse or better than {result.reference}")
-
-        figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    return figure
-
-
-def pareto_figure(result: MultiDatasetResult, styles: LineStyles | None = None) -> Figure:
-    """Draw gain against cost, methods by the numbers of their ranks; the Pareto front is ringed and joined."""
-    costs, points = drawn_costs(result), result.trade.iloc[:MOST_METHODS]
-    styles = styles or line_styles([str(method) for method in result.rows.index], result.baseline)
-
-    columns = 1 + (len(points) - 1) // 24
-    with style():
-        figure = new_figure(4.4 * len(costs) + 2.1 * columns, max(4.0, 0.19 * min(len(points), 24)))
-        panels = figure.subplots(1, len(costs), squeeze=False, sharey=True)[0]
-        for panel, cost in zip(panels, costs, strict=True):
-            _trade_panel(panel, result, points, cost, styles)
-
-        panels[0].set_ylabel(gain_name(result))
-        panels[0].set_title("Quality and cost over data sets (ringed, dashed: the Pareto front)")
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=8, ncols=columns)
-    return figure
-
-
-def _trade_panel(panel: Axes, result: MultiDatasetResult, points: pd.DataFrame, cost: str, styles: LineStyles) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    front = points[points[f"front_{cost}"]].sort_values(cost)
-    panel.plot(front[cost], front["gain"], color=GREY, linewidth=1.1, linestyle="--", zorder=1)
-
-    for index, (method, row) in enumerate(points.iterrows()):
-        special = method in (result.baseline, result.reference)
-        panel.plot(
-            row[cost],
-            row["gain"],
-            "s" if special else _MARKS[index // 15 % len(_MARKS)],
-            color=styles[str(method)].color,
-            markersize=8 if special else 6,
-            markeredgecolor=INK if row[f"front_{cost}"] else "none",
-            label=f"{index + 1}  {method}",
+    for level, low_end, high_end in bars:
+        y, reach = 0.14 + _LEVEL * level, 0.004 * (high - low)
+        marks.append(
+            Line(x=[low_end - reach, high_end + reach], y=[y, y], look=LineStyle("#44608a"), width=3, hover="")
         )
-        if np.isfinite(row[cost]) and np.isfinite(row["gain"]):
-            position = (row[cost], row["gain"])
-            panel.annotate(str(index + 1), position, textcoords="offset points", xytext=(4, 3), fontsize=7)
 
-    if points[cost].max() > 4 * points[cost].min():  # narrower, a linear axis has more ticks
-        panel.set_xscale("log")
-        panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        panel.xaxis.set_major_formatter("{x:g}")
-        panel.xaxis.set_minor_formatter(NullFormatter())
+    for index, (method, mean) in enumerate(shown.items()):
+        at_left = index < half
+        row = index if at_left else len(shown) - 1 - index
+        y, edge = start + _ROW * (row + 0.5), low - 0.02 * margin if at_left else high + 0.02 * margin
+        marks.append(Line(x=[mean, mean, edge], y=[0, y, y], look=LineStyle("#7d8590"), width=0.7, hover=""))
+        name = f"{method}  {mean:.2f}" if at_left else f"{mean:.2f}  {method}"
+        x = edge - 0.02 * margin if at_left else edge + 0.02 * margin
+        anchor: Literal["left", "right"] = "right" if at_left else "left"
+        marks.append(Text(x=x, y=y, text=name, anchor=anchor, bold=method == result.reference))
 
-    panel.margins(x=0.08)
-    panel.set_xlabel(cost_name(result, cost))
+    hidden = Axis(visible=False, grid=False)
+    panel = Panel(
+        marks=marks,
+        title=_rank_title(result, len(means) - len(shown)),
+        x=replace(hidden, limits=(low - margin, high + margin)),
+        y=replace(hidden, limits=(-0.75, depth), reverse=True),  # inches below the axis, nearly
+    )
+    return Chart(panels=[panel], file="critical_difference", width=10.0, height=1.25 + depth)
+
+
+def probability_chart(result: MultiDatasetResult) -> Chart:
+    """Return each method's probabilities of being worse than the reference, equivalent and better."""
+    probabilities = chances(result)[::-1]
+    names = [str(method) for method in probabilities.index]
+    rope = in_points(result.rope)
+
+    bars, base = [], np.zeros(len(names))
+    for kind, color in CHANCES.items():
+        values = probabilities[kind].to_numpy()
+        texts = [f"{value:.2f}" if value >= 0.08 else "" for value in values]
+        name = f"within {rope}" if kind == "same" else kind
+        hover = f"{{at}}, {'equivalent' if kind == 'same' else kind}: {{length:.3f}}"
+        bars.append(
+            Bars(at=names, length=values, base=base, name=name, colors=color, lying=True, texts=texts, hover=hover)
+        )
+        base = base + values
+
+    x, y = Axis(title="probability", limits=(0.0, 1.0), grid=False), Axis(names=names)
+    return Chart(
+        panels=[Panel(marks=bars, x=x, y=y)],
+        title="Probability of being better",
+        note=f"Against {result.reference}: worse by more than {rope} (left), within {rope} (grey), better by more "
+        "(right). Bayesian signed-rank test over data sets.",
+        file="probabilities",
+        width=9.5,
+        height=1.7 + 0.28 * len(names),
+        legend="right",
+    )
+
+
+def pareto_chart(result: MultiDatasetResult, styles: LineStyles) -> Chart:
+    """Return gain against cost; the Pareto front is ringed and joined."""
+    costs = drawn_costs(result)
+    return Chart(
+        panels=[_trade_panel(result, cost, styles, is_first=cost == costs[0]) for cost in costs],
+        title="Quality and cost over data sets",
+        note="Ringed, with a dashed line: no method gains more at as low a cost. Means over data sets.",
+        file="pareto",
+        columns=2,
+        width=4.4 * len(costs) + 2.1 * (1 + (len(result.trade) - 1) // 24),
+        height=5.0,
+        legend="right",
+    )
+
+
+def _trade_panel(result: MultiDatasetResult, cost: str, styles: LineStyles, *, is_first: bool) -> Panel:
+    points = result.trade.iloc[:MOST_METHODS].dropna(subset=["gain", cost])
+    return trade_off(
+        points.rename(columns={cost: "x", "gain": "y", f"front_{cost}": "front"})[["x", "y", "front"]],
+        styles,
+        Axis(title=cost_name(result, cost), log=bool(points[cost].max() > 4 * points[cost].min())),
+        Axis(title=gain_name(result) if is_first else ""),
+        special=points.index.isin([result.baseline, result.reference]),
+        hover="{name}: {y:.3g} at {x:.3g}",
+    )
 
 
 def levels(cliques: list[list[str]], means: pd.Series[float]) -> list[tuple[int, float, float]]:

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mtlscale.records import RunRecord
-from mtlscale.report.charts.canvas import MOST_LINES, new_figure, style
-from mtlscale.report.charts.plotly_canvas import grid, label, new_plot
+from mtlscale.report.charts.canvas import MOST_LINES
+from mtlscale.report.charts.chart import Chart
+from mtlscale.report.charts.heatmaps import square_map
 from mtlscale.report.formats.layout import signed
 from mtlscale.report.stats.curves import last_traces
-from mtlscale.report.stats.traces import MOST_METHODS, shortened
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Drawing
-    from plotly.graph_objects import Figure
+from mtlscale.report.stats.traces import MOST_METHODS
 
 TRACE = "affinity"
-_EXPLANATION = "row: whose gradient is stepped along; column: whose loss falls (blue) or rises (red)"
+_EXPLANATION = "Row: whose gradient is stepped along; column: whose loss falls (blue) or rises (red) by it."
 
 
 @dataclass(frozen=True)
@@ -71,68 +67,33 @@ def affinities(records: Sequence[RunRecord]) -> list[Affinity]:
     ]
 
 
-def affinity_figure(affinity: Affinity) -> Drawing:
-    """Draw the map with a grey diagonal.
+def affinity_chart(affinity: Affinity, file: str = "") -> Chart:
+    """Return the map with an empty diagonal.
 
     With few tasks the cells hold numbers, in the power of ten named below the map.
     """
-    count = len(affinity.tasks)
-    side = float(np.clip(0.55 * count, 3.0, 9.0))
-
-    with style():
-        figure = new_figure(side + 2.6, side + 1.2)
-        panel = figure.subplots()
-        off_diagonal = np.where(np.eye(count, dtype=bool), np.nan, affinity.values)
-        image = panel.imshow(off_diagonal, cmap="RdBu", vmin=-affinity.scale, vmax=affinity.scale)
-        panel.set_facecolor("#d9dbdf")
-        colorbar = figure.colorbar(image, ax=panel, fraction=0.045, pad=0.02)
-        colorbar.formatter.set_powerlimits((-2, 3))  # type: ignore[attr-defined]
-        names = [shortened(task) for task in affinity.tasks]
-        panel.set_xticks(range(count), names, rotation=40, ha="right", rotation_mode="anchor")
-        panel.set_yticks(range(count), names)
-        if count > 20:
-            panel.tick_params(labelsize=7)
-        panel.grid(visible=False)
-        panel.tick_params(length=0)
-        unit = f"; numbers × 1e{_numbers(panel, affinity)}" if count <= MOST_LINES else ""
-        panel.set_title(f"affinity, {affinity.title}")
-        figure.supxlabel(f"{_EXPLANATION}{unit}", fontsize=7.5, color="#6b7280", wrap=True)
-
-    return figure
-
-
-def affinity_plot(affinity: Affinity) -> Figure:
-    """Draw the same as a plotly figure for the page."""
-    count = len(affinity.tasks)
-    names = [label(shortened(task)) for task in affinity.tasks]
-
-    figure = new_plot(160 + 26 * max(8, count))
-    figure.add_heatmap(
-        z=grid(np.where(np.eye(count, dtype=bool), np.nan, affinity.values)),
-        x=names,
-        y=names,
-        zmin=-affinity.scale,
-        zmax=affinity.scale,
-        colorscale="RdBu",
-        xgap=1,
-        ygap=1,
-        hovertemplate="%{y} on %{x}: %{z:.3g}<extra></extra>",
+    count, power = len(affinity.tasks), int(np.floor(np.log10(affinity.scale)))
+    texts = [
+        ["" if np.isnan(value) else signed(value / 10.0**power, "+.1f") for value in row] for row in affinity.values
+    ]
+    panel = square_map(
+        affinity.values,
+        affinity.tasks,
+        16,
+        low=-affinity.scale,
+        high=affinity.scale,
+        texts=texts if count <= MOST_LINES else (),
+        hover="{row} on {column}: {value:.3g}",
     )
-
-    figure.update_yaxes(autorange="reversed")
-    return figure
-
-
-def _numbers(panel: Axes, affinity: Affinity) -> int:
-    """Write the numbers into the cells, divided by a power of ten, and return its exponent."""
-    power = int(np.floor(np.log10(affinity.scale)))
-    for (row, column), value in np.ndenumerate(affinity.values):
-        if np.isnan(value):
-            continue
-        ink = "white" if row != column and abs(value) > 0.7 * affinity.scale else "#1f2328"
-        text = signed(value / 10.0**power, "+.1f")
-        panel.text(column, row, text, ha="center", va="center", fontsize=7, color=ink)
-    return power
+    side = float(np.clip(0.55 * count, 3.0, 9.0))
+    return Chart(
+        panels=[panel],
+        title=f"Affinity, {affinity.title}",
+        note=f"{_EXPLANATION}{f' Numbers × 1e{power}.' if count <= MOST_LINES else ''}",
+        file=file,
+        width=side + 2.6,
+        height=side + 1.2,
+    )
 
 
 def _table(value: Any, tasks: int) -> NDArray[np.float64] | None:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from mtlscale.report.charts.canvas import new_figure, style
-from mtlscale.report.charts.colors import colors
-from mtlscale.report.charts.plotly_canvas import interval, label, new_plot, with_legend
+from mtlscale.report.charts.chart import INK, Axis, Bars, Chart, Dots, Panel
+from mtlscale.report.charts.colors import LineStyle, colors
 from mtlscale.report.stats.statistics import half_width
 from mtlscale.report.stats.traces import by_method
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
-    from plotly.graph_objects import Figure
 
 When = Literal["mean", "last"]
 WHEN: dict[When, str] = {"mean": "mean over the epochs", "last": "last epoch"}
@@ -55,65 +50,53 @@ def conflict_texts(ratios: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     return header, rows
 
 
-def conflict_figure(ratios: pd.DataFrame) -> Drawing:
-    """Draw bars by module, methods side by side.
+def conflict_chart(ratios: pd.DataFrame) -> Chart:
+    """Return bars by module, methods side by side.
 
     A bar is the mean over the epochs with its interval, a dash the last epoch.
     """
-    shades = _shades(ratios)
-    modules = _modules(ratios)
+    shades = colors(list(dict.fromkeys(ratios["name"])), None)
+    modules = sorted(int(module) for module in ratios["module"].unique() if module)
     width = 0.84 / len(shades)
 
-    with style():
-        figure = new_figure(3.6 + max(3.4, 0.26 * len(modules) * len(shades)), 3.6)
-        panel = figure.subplots()
-
-        for position, (name, color) in enumerate(shades.items()):
-            mean, last_epoch = (_ratios_by_module(ratios, name, when) for when in ("mean", "last"))
-            heights = mean["mean"]
-            centers = np.array([modules.index(int(module)) for module in mean.index]) + (position + 0.5) * width - 0.42
-            panel.bar(centers, heights, 0.9 * width, color=color, label=name)
-            if mean["ci"].notna().any():
-                panel.errorbar(centers, heights, mean["ci"], fmt="none", ecolor="#4a4f57", elinewidth=0.9, capsize=2)
-            panel.scatter(centers, last_epoch["mean"], marker="_", s=(330 * width) ** 1.1, color="#1f2328", zorder=3)
-
-        panel.set_xticks(range(len(modules)), [str(module) for module in modules])
-        panel.set_xlabel("module, input side first")
-        panel.grid(axis="x", visible=False)
-        panel.set_ylim(bottom=0)
-        panel.set_title("conflicting pairs of tasks, % (dash: last epoch)")
-        figure.legend(loc="outside right upper", frameon=False)
-
-    return figure
-
-
-def conflict_plot(ratios: pd.DataFrame) -> Figure:
-    """Draw the same as a plotly figure for the page."""
-    figure = new_plot(330)
-    for name, color in _shades(ratios).items():
+    marks: list[Bars | Dots] = []
+    for position, (name, color) in enumerate(shades.items()):
         mean, last_epoch = (_ratios_by_module(ratios, name, when) for when in ("mean", "last"))
-        figure.add_bar(
-            x=[int(module) for module in mean.index],
-            y=mean["mean"].tolist(),
-            error_y=interval(mean["ci"]),
-            name=label(name),
-            marker={"color": color},
-            customdata=[None if np.isnan(value) else value for value in last_epoch["mean"].reindex(mean.index)],
-            hovertemplate="%{y:.2f} %, last epoch %{customdata:.2f} %",
-            showlegend=True,
+        start = position * width - 0.42
+        marks.append(
+            Bars(
+                at=mean.index,
+                length=mean["mean"],
+                width=0.9 * width,
+                offset=start + 0.05 * width,
+                name=name,
+                colors=color,
+                error=mean["ci"],
+                notes=[f", last epoch {value:.2f} %" for value in last_epoch["mean"].reindex(mean.index)],
+                hover="{length:.2f} %{note}",
+            )
+        )
+        marks.append(
+            Dots(
+                x=last_epoch.index.to_numpy(float) + start + width / 2,
+                y=last_epoch["mean"],
+                looks=LineStyle(INK, symbol="line-ew"),
+                size=45 * width,
+                hover="last epoch {y:.2f} %",
+                aside=True,
+            )
         )
 
-    figure.update_xaxes(title={"text": "module, input side first", "standoff": 6}, dtick=1)
-    figure.update_yaxes(ticksuffix=" %", rangemode="tozero")
-    return with_legend(figure)
-
-
-def _shades(ratios: pd.DataFrame) -> dict[str, str]:
-    return colors(list(dict.fromkeys(ratios["name"])), None)
-
-
-def _modules(ratios: pd.DataFrame) -> list[int]:
-    return sorted(int(module) for module in ratios["module"].unique() if module)
+    x = Axis(title="module, input side first", ticks={module: str(module) for module in modules}, grid=False)
+    return Chart(
+        panels=[Panel(marks=marks, x=x, y=Axis(title="conflicting pairs of tasks, %", limits=(0, None)))],
+        title="Conflict ratio by module",
+        note="Share of pairs of tasks whose gradients oppose each other: mean over the epochs, interval over seeds; "
+        "dash: the last epoch.",
+        file="conflict_ratio",
+        width=3.6 + max(3.4, 0.26 * len(modules) * len(shades)),
+        legend="right",
+    )
 
 
 def _ratios_by_module(ratios: pd.DataFrame, name: str, when: str) -> pd.DataFrame:

@@ -5,19 +5,13 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mtlscale.records import RunRecord
-from mtlscale.report.charts.canvas import new_figure, style
-from mtlscale.report.charts.colors import GREY
+from mtlscale.report.charts.chart import Axis, Chart, Dots, Line, Panel, Text
+from mtlscale.report.charts.colors import LineStyle
 from mtlscale.report.charts.parameter_counts import count_text
-from mtlscale.report.charts.plotly_canvas import label, new_plot
 from mtlscale.report.stats.traces import shortened
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Drawing
-    from plotly.graph_objects import Figure
 
 Tree = Sequence[Sequence[int]]  # stage -> task -> node
 MOST_TREES = 6  # of one method: those with the most seeds
@@ -150,75 +144,42 @@ def learned(records: Sequence[RunRecord]) -> dict[str, list[Learned]]:
     return {method: _most_first(method, trees)[:MOST_TREES] for method, trees in records_by_tree.items()}
 
 
-def tree_figure(trees: Sequence[Learned]) -> Drawing:
-    """Draw the trees of one method below each other.
-
-    Each has a column per stage, circles with the number of tasks that pass, and the tasks' names at the end.
-    """
-    layouts = [tree_layout(tree.tree, tree.tasks) for tree in trees]
-    longest = max(
-        len(line)
-        for tree, layout in zip(trees, layouts, strict=True)
-        for leaf in layout.leaves
-        for line in leaf_lines(_names(tree, leaf))
-    )
-
-    room = 0.3 + 0.068 * longest  # inches for the names
-    heights = [0.75 + 0.19 * layout.height for layout in layouts]
-    stages = max(layout.stages for layout in layouts)
-
-    with style():
-        figure = new_figure(max(5.0, 0.6 + _COLUMN * stages + room), sum(heights))
-        panels = figure.subplots(len(trees), 1, height_ratios=heights, squeeze=False)[:, 0]
-        for panel, tree, layout in zip(panels, trees, layouts, strict=True):
-            _draw(panel, tree, layout)
-            panel.set_xlim(-0.4, stages + room / _COLUMN)
-    return figure
-
-
-def tree_plot(tree: Learned) -> Figure:
-    """Draw one tree for the page; a node shows its tasks under the mouse."""
+def tree_chart(tree: Learned, file: str = "") -> Chart:
+    """Return a column per stage, circles with the number of tasks that pass, and the tasks' names at the end."""
     layout = tree_layout(tree.tree, tree.tasks)
-    figure = new_plot(90 + int(19 * layout.height))
+    edges = [(layout.nodes[start], layout.nodes[end]) for start, end in layout.edges]
+    texts = {node: "\n".join(leaf_lines([tree.tasks[task] for task in node.tasks])) for node in layout.nodes}
 
-    lines: list[list[Any]] = [[], []]
-    for start, end in layout.edges:
-        for axis, values in zip(
-            lines, zip(*(_position(layout.nodes[node]) for node in (start, end)), strict=True), strict=True
-        ):
-            axis += [*values, None]
-    figure.add_scatter(x=lines[0], y=lines[1], mode="lines", line={"color": GREY, "width": 1.5}, hoverinfo="skip")
-
-    positions = [_position(node) for node in layout.nodes]
-    figure.add_scatter(
-        x=[x for x, _ in positions],
-        y=[y for _, y in positions],
-        mode="markers+text",
-        text=[str(len(node.tasks)) for node in layout.nodes],
-        textfont={"color": "white", "size": 10},
-        marker={"size": 19, "color": _shades(layout)},
-        customdata=["<br>".join(label(line) for line in leaf_lines(_names(tree, node))) for node in layout.nodes],
-        hovertemplate="%{customdata}<extra></extra>",
+    lines = Line(
+        x=[stage for start, end in edges for stage in (start.stage, end.stage, None)],
+        y=[height for start, end in edges for height in (-start.y, -end.y, None)],
+        hover="",
     )
+    modules = Dots(
+        x=[node.stage for node in layout.nodes],
+        y=[-node.y for node in layout.nodes],
+        looks=[LineStyle(color) for color in _shades(layout)],
+        names=list(texts.values()),
+        inside=[str(len(node.tasks)) for node in layout.nodes],
+        size=12.5,
+        hover="{name}",
+    )
+    names = [Text(x=node.stage + 0.17, y=-node.y, text=texts[node], anchor="left") for node in layout.leaves]
 
-    for node in layout.leaves:
-        figure.add_annotation(
-            x=node.stage + 0.15,
-            y=-node.y,
-            text="<br>".join(label(line) for line in leaf_lines(_names(tree, node))),
-            showarrow=False,
-            xanchor="left",
-            align="left",
-        )
-
-    ticks = list(range(layout.stages + 1))
-    names = [_stage_name(tree, stage).replace("\n", "<br>") for stage in ticks]
-    figure.update_xaxes(tickvals=ticks, ticktext=names, range=[-0.3, layout.stages + 2.4], showgrid=False, side="top")
-    figure.update_yaxes(visible=False, range=[-layout.height - 0.3, 0.3])
-    figure.update_layout(margin={"t": 46, "b": 8})
-    figure.update_layout(meta={"words": _describe_tree(tree)})
-
-    return figure
+    longest = max(len(line) for node in layout.leaves for line in texts[node].split("\n"))
+    room = 0.3 + 0.068 * longest  # inches for the names
+    ticks = {stage: _stage_name(tree, stage) for stage in range(layout.stages + 1)}
+    x = Axis(ticks=ticks, limits=(-0.4, layout.stages + room / _COLUMN), grid=False, opposite=True)
+    y = Axis(visible=False, grid=False, limits=(-layout.height - 0.3, 0.6))
+    return Chart(
+        panels=[Panel(marks=[lines, modules, *names], x=x, y=y)],
+        title=f"Learned tree, {tree.title}",
+        note="From the input to the tasks: in each circle how many pass that module; dark all, blue some, grey one.",
+        file=file,
+        width=max(5.0, 0.6 + _COLUMN * layout.stages + room),
+        height=1.25 + 0.21 * layout.height,
+        words=_describe_tree(tree),
+    )
 
 
 def _describe_tree(tree: Learned) -> str:
@@ -229,40 +190,6 @@ def _describe_tree(tree: Learned) -> str:
     ]
     widths = ", ".join(str(len(set(stage))) for stage in tree.tree)
     return f"Modules of each stage: {widths}. At the end {' | '.join(', '.join(group) for group in groups)}."
-
-
-def _draw(panel: Axes, tree: Learned, layout: TreeLayout) -> None:
-    for start, end in layout.edges:
-        (x0, y0), (x1, y1) = (_position(layout.nodes[node]) for node in (start, end))
-        panel.plot([x0, x1], [y0, y1], color="#9aa0a8", linewidth=1.2, zorder=1)
-
-    for node, shade in zip(layout.nodes, _shades(layout), strict=True):
-        x, y = _position(node)
-        panel.scatter([x], [y], s=150, color=shade, zorder=2, linewidths=0)
-        inner = {"ha": "center", "va": "center", "color": "white", "fontsize": 7}
-        panel.text(x, y, str(len(node.tasks)), zorder=3, **inner)  # type: ignore[arg-type]
-        if node.stage == layout.stages:
-            panel.text(x + 0.17, y, "\n".join(leaf_lines(_names(tree, node))), va="center", fontsize=8)
-
-    stages = list(range(layout.stages + 1))
-    panel.set_xticks(stages, [_stage_name(tree, stage) for stage in stages], fontsize=7.5)
-    panel.xaxis.tick_top()
-    panel.set_yticks([])
-    panel.tick_params(length=0)
-    panel.grid(visible=False)
-    for side in panel.spines.values():
-        side.set_visible(False)
-
-    panel.set_ylim(-layout.height - 0.1, 0.6)
-    panel.set_title(tree.title, fontweight="bold")
-
-
-def _position(node: Node) -> tuple[float, float]:
-    return float(node.stage), -node.y
-
-
-def _names(tree: Learned, node: Node) -> list[str]:
-    return [tree.tasks[task] for task in node.tasks]
 
 
 def _stage_name(tree: Learned, stage: int) -> str:

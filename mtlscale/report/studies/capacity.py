@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from mtlscale.records import RunRecord
-from mtlscale.report.charts.canvas import new_figure, style
-from mtlscale.report.charts.colors import LineStyles, line_styles
-from mtlscale.report.charts.plotly_canvas import interval, label, new_plot, numbers, with_legend
+from mtlscale.report.charts.colors import LineStyles
 from mtlscale.report.formats.layout import signed
 from mtlscale.report.stats.frames import by_dataset
 from mtlscale.report.stats.statistics import half_width
+from mtlscale.report.studies.sensitivity import FEWEST, Sensitivity, frame
+from mtlscale.report.studies.study import Study
+from mtlscale.report.tables.method_tables import MethodTable
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
-    from plotly.graph_objects import Figure
-
-FEWEST = 3  # sizes
 ALL = ""  # the task of rows that hold the mean over tasks
 
 
@@ -169,66 +165,29 @@ def sentence(capacity: Capacity, method: str) -> str:
     return f"{text}."
 
 
-def curves(capacity: Capacity) -> pd.DataFrame:
-    """Return, by method and size, `mean` and `ci` of the tasks' mean on test.
-
-    `mean` is over seeds, and `ci` half its 95 % interval.
-    """
+def capacity_study(capacity: Capacity, styles: LineStyles) -> Study:
+    """Return the study: test over the sizes, ringed the size that validation chooses for all tasks."""
     grouped = capacity.frame[capacity.frame["task"] == ALL].groupby(["method", "size"], sort=False)["test"]
-    summary = grouped.agg(["mean", "std", "count"]).reset_index().sort_values("size", kind="stable")
-    return summary.assign(ci=half_width(summary["std"], summary["count"]))
+    summary = grouped.agg(["mean", "std", "count"]).reset_index()
+    summary["ci"] = half_width(summary["std"], summary["count"])
+    lines = {
+        str(method): frame(rows[["size", "mean", "ci"]].to_numpy(dtype=float))
+        for method, rows in summary.groupby("method", sort=False)
+    }
 
-
-def capacity_figure(capacity: Capacity, styles: LineStyles | None = None) -> Drawing:
-    """Draw a line per method over the sizes; ringed: the size that validation chooses for all tasks."""
-    styles, summary = styles or line_styles(methods(capacity), capacity.baseline), curves(capacity)
-
-    with style():
-        figure = new_figure(7.0, 3.8)
-        panel = figure.subplots()
-        panel.set_xscale("log")
-
-        for method in methods(capacity):
-            rows = summary[summary["method"] == method]
-            look = styles[method]
-            panel.errorbar(
-                rows["size"], rows["mean"], yerr=rows["ci"].fillna(0.0), color=look.color, marker=look.marker,
-                linestyle=look.line, markersize=4, linewidth=1.3, capsize=2.5, elinewidth=0.8, label=method,
-            )  # fmt: skip
-            best = best_size(capacity, method)
-            panel.scatter(
-                [best], [at(capacity, method, best)], s=90, facecolors="none", edgecolors=look.color, zorder=4
-            )
-
-        sizes = sorted(set(summary["size"]))
-        panel.set_xticks(sizes, [str(size) for size in sizes])
-        panel.minorticks_off()
-        panel.set_xlabel(capacity.knob)
-        panel.set_title(f"test {capacity.metric}, mean over tasks, by size (ringed: chosen on validation)")
-        figure.legend(loc="outside right upper", frameon=False)
-
-    return figure
-
-
-def capacity_plot(capacity: Capacity, styles: LineStyles | None = None) -> Figure:
-    """Draw the same as a plotly figure for the page."""
-    styles, summary = styles or line_styles(methods(capacity), capacity.baseline), curves(capacity)
-
-    figure = new_plot(320)
-    for method in methods(capacity):
-        rows = summary[summary["method"] == method]
-        figure.add_scatter(
-            x=rows["size"].tolist(),
-            y=numbers(rows["mean"]),
-            error_y=interval(rows["ci"]),
-            mode="lines+markers",
-            line={"color": styles[method].color, "width": 2, "dash": styles[method].dash},
-            marker={"symbol": styles[method].symbol},
-            name=label(method),
-            showlegend=True,
-            hovertemplate="%{y:.4g}",
-        )
-
-    figure.update_xaxes(title=label(capacity.knob), type="log")
-    figure.update_yaxes(title=label(capacity.metric))
-    return with_legend(figure)
+    captions = [f"{method}: {caption}" for method in lines for caption in (capacity.knob, capacity.metric)]
+    explanation = (
+        f"The size with the best {capacity.metric} on validation, and what it reaches on test, mean over seeds."
+    )
+    return Sensitivity(
+        file="capacity",
+        title="Capacity",
+        over=capacity.knob,
+        panels={f"test {capacity.metric}, mean over tasks (ringed: chosen on validation)": lines},
+        sentences=[sentence(capacity, method) for method in lines if method != capacity.baseline],
+        tables=[MethodTable("Best sizes", explanation, ("task", *captions), tuple(capacity_rows(capacity)))],
+        measured=capacity.metric,
+        log=True,
+        chosen={method: [best_size(capacity, method)] for method in lines},
+        baseline=capacity.baseline,
+    ).study(styles)

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
 from mtlscale.metrics import higher_is_better
 from mtlscale.records import RunRecord
-from mtlscale.report.charts.canvas import MOST_LINES, new_figure, style
-from mtlscale.report.charts.colors import GREY, LineStyle, LineStyles, line_styles
-from mtlscale.report.charts.plotly_canvas import cell, lines_with_intervals
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.stats.statistics import half_width
-from mtlscale.report.tables.method_tables import MethodTable
+from mtlscale.report.studies.sensitivity import Lines, Sensitivity, file_name, frame, value_table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
-    from plotly.graph_objects import Figure
-
     from mtlscale.report.tables.table import Table
 
 FRACTION_KEY = "train_share"  # the share of the training samples, in the data set's part of a run's spec
@@ -31,37 +22,7 @@ AXIS_TITLE = "training samples, %"
 GAIN = "gain of"  # the beginning of the titles of panels of gains
 
 
-@dataclass(frozen=True)
-class LearningCurves:
-    """The scores of each method with each share of a data set.
-
-    `panels`: title, which says what is measured -> method -> rows of `x` (percent), `value`, `ci`, by x.
-    """
-
-    shares: Mapping[str, float]  # data set -> its share of the training samples, the largest last
-    baseline: str | None
-    panels: Mapping[str, Mapping[str, pd.DataFrame]]
-    task: str = ""  # the task whose samples the shares are of, "" for all tasks
-
-    @property
-    def dataset(self) -> str:
-        return next(reversed(list(self.shares)))
-
-    @property
-    def title(self) -> str:
-        return f"Learning curves on {self.dataset}" + (f", shares of {self.task} alone" if self.task else "")
-
-    @property
-    def file(self) -> str:
-        name = f"{self.dataset} {self.task}" if self.task else self.dataset
-        return f"learning_curves_{re.sub(r'[^0-9A-Za-z.-]+', '_', name)}"
-
-    @property
-    def methods(self) -> list[str]:
-        return list(dict.fromkeys(method for lines in self.panels.values() for method in lines))
-
-
-def learning_curves(records: Sequence[RunRecord], tables: Mapping[str, Table]) -> Iterator[LearningCurves]:
+def learning_curves(records: Sequence[RunRecord], tables: Mapping[str, Table]) -> Iterator[Sensitivity]:
     """Yield learning curves for each set of which there are several shares.
 
     They show the mean of the tasks' main metric, where they have one in common, and Δ, where there is a baseline. Where
@@ -94,7 +55,7 @@ def learning_curves(records: Sequence[RunRecord], tables: Mapping[str, Table]) -
             panels[f"Δ over {baseline}, %"] = {method: rows for method, rows in lines.items() if method != baseline}
 
         if panels:
-            yield LearningCurves(ordered, baseline, panels, task)
+            yield _curves(ordered, tables, panels, task, baseline)
 
 
 def _shares(records: Sequence[RunRecord]) -> Iterator[tuple[str, dict[str, float]]]:
@@ -130,7 +91,7 @@ def _method_rows(tables: Mapping[str, Table], shares: Mapping[str, float], colum
             if method in frame.index
         ]
         if len(rows) > 1:
-            lines[str(method)] = pd.DataFrame(rows, columns=["x", "value", "ci"])
+            lines[str(method)] = frame(rows)
     return lines
 
 
@@ -151,73 +112,36 @@ def _gains(tables: Mapping[str, Table], shares: Mapping[str, float], task: str, 
                 width = float(half_width(gains.std(), len(gains)))
                 rows_of.setdefault(str(method), []).append((100.0 * shares[dataset], float(gains.mean()), width))
 
-    return {
-        method: pd.DataFrame(rows, columns=["x", "value", "ci"]) for method, rows in rows_of.items() if len(rows) > 1
-    }
+    return {method: frame(rows) for method, rows in rows_of.items() if len(rows) > 1}
 
 
-def learning_tables(curves: LearningCurves) -> tuple[MethodTable, ...]:
-    """Tabulate the curves: a row per method, a column per share."""
+def _curves(
+    shares: Mapping[str, float],
+    tables: Mapping[str, Table],
+    panels: Mapping[str, Lines],
+    task: str,
+    baseline: str | None,
+) -> Sensitivity:
+    """Return the curves of a set, the last of the shares, with their sentences and tables."""
+    dataset = next(reversed(list(shares)))
     caption = "Mean over seeds, with half the 95 % interval, by the share of the training samples."
-    tables = []
-    for title, lines in curves.panels.items():
-        values = sorted({x for rows in lines.values() for x in rows["x"]})
-        rows = []
-        for method, frame in lines.items():
-            texts = {x: _text(value, ci) for x, value, ci in frame.itertuples(index=False)}
-            rows.append((method, *(texts.get(value, "–") for value in values)))
-        tables.append(MethodTable(title, caption, ("method", *(f"{value:g} %" for value in values)), tuple(rows)))
-    return tuple(tables)
+    return Sensitivity(
+        file=f"learning_curves_{file_name(f'{dataset} {task}'.strip())}",
+        title=f"Learning curves on {dataset}" + (f", shares of {task} alone" if task else ""),
+        over=AXIS_TITLE,
+        panels=panels,
+        sentences=list(sentences(shares, tables)),
+        tables=[value_table(title, caption, "method", lines, unit=" %") for title, lines in panels.items()],
+        log=True,
+        levels={title: (0.0, "") for title in panels if title.startswith(("Δ", GAIN))},
+        baseline=baseline,
+        left_out=["constant"],  # would flatten all others
+    )
 
 
-def learning_figure(curves: LearningCurves, styles: LineStyles | None = None) -> Drawing:
-    """Draw a panel for each measure, over the share on a logarithmic axis.
-
-    Each method has a line with its intervals.
-    """
-    method_looks = _learning_styles(curves, styles or {})
-
-    with style():
-        figure = new_figure(1.8 + 4.2 * len(curves.panels), 3.8)
-        axes = figure.subplots(1, len(curves.panels), squeeze=False)[0]
-        for axis, (title, lines) in zip(axes, curves.panels.items(), strict=True):
-            for method, rows in _drawn_lines(lines).items():
-                widths = rows["ci"].fillna(0.0)
-                look = method_looks[method]
-                line_style = {"color": look.color, "marker": look.marker, "linestyle": look.line}
-                axis.errorbar(rows["x"], rows["value"], yerr=widths, label=method, capsize=2.5, **line_style)
-
-            axis.set_xscale("log")
-            ticks = sorted({x for rows in lines.values() for x in rows["x"]})
-            axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-            axis.set_xticks([], minor=True)
-            axis.set_xlabel(AXIS_TITLE)
-            axis.set_title(title)
-            if title.startswith(("Δ", GAIN)):
-                axis.axhline(0.0, color=GREY, linewidth=0.8, linestyle="--", zorder=0)
-
-        handles = {
-            text: handle for axis in axes for handle, text in zip(*axis.get_legend_handles_labels(), strict=True)
-        }
-        figure.legend(handles.values(), handles.keys(), loc="outside lower center", frameon=False, ncols=5)
-
-    return figure
-
-
-def learning_plot(curves: LearningCurves, styles: LineStyles | None = None) -> Figure:
-    """Draw the same as a plotly figure for the page."""
-    panels = {title: _drawn_lines(lines) for title, lines in curves.panels.items()}
-    figure = lines_with_intervals(panels, "value", _learning_styles(curves, styles or {}), AXIS_TITLE)
-    for index, lines in enumerate(curves.panels.values()):
-        ticks = sorted({x for rows in lines.values() for x in rows["x"]})
-        subplot = cell(index, len(panels))
-        figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks], **subplot)
-    return figure
-
-
-def sentences(curves: LearningCurves, tables: Mapping[str, Table]) -> Iterator[str]:
+def sentences(shares: Mapping[str, float], tables: Mapping[str, Table]) -> Iterator[str]:
     """Name, for each share, the methods that the corrected tests tell apart from the reference."""
-    for dataset in curves.shares:
+    for dataset in shares:
         rows = tables[dataset].rows
         groups = [
             f"{', '.join(map(str, rows.index[rows['verdict'] == word]))} {word}"
@@ -225,20 +149,3 @@ def sentences(curves: LearningCurves, tables: Mapping[str, Table]) -> Iterator[s
             if (rows["verdict"] == word).any()
         ]
         yield f"{dataset}: {'; '.join(groups) or 'no method can be told apart'} (against {tables[dataset].reference})."
-
-
-def _learning_styles(curves: LearningCurves, styles: LineStyles) -> dict[str, LineStyle]:
-    return {**line_styles(curves.methods, curves.baseline), **styles}
-
-
-def _text(value: float, ci: float) -> str:
-    return f"{value:.2f}" if np.isnan(ci) else f"{value:.2f} ± {ci:.2f}"
-
-
-def _drawn_lines(lines: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Return the lines to draw, no more than a picture can carry.
-
-    The floor is left out, as it would flatten all others.
-    """
-    drawable = {method: rows for method, rows in lines.items() if method != "constant"}
-    return dict(list(drawable.items())[:MOST_LINES])

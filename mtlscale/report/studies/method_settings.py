@@ -3,72 +3,25 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from mtlscale.records import RunRecord
-from mtlscale.report.charts.canvas import MOST_LINES, new_figure, style
-from mtlscale.report.charts.colors import GREY, LineStyles, line_styles
-from mtlscale.report.charts.plotly_canvas import lines_with_intervals
 from mtlscale.report.formats.number_format import counted
 from mtlscale.report.stats.statistics import half_width
-from mtlscale.report.tables.method_tables import MethodTable
+from mtlscale.report.studies.sensitivity import FEWEST, Sensitivity, file_name, frame, is_number, spans, value_table
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
-    from plotly.graph_objects import Figure
-
-FEWEST = 3  # fewest values that make a curve
 _OF_METHODS = ("objective", "balancer", "architecture", "encoder", "training")
 _LOG_AXIS_RATIO = 8.0  # largest over smallest value from which an axis is logarithmic
 _NO_SETTINGS = ("results_version", "head", "seed")
 
 
-@dataclass(frozen=True)
-class Setting:
-    """The scores of methods by one of their settings.
-
-    Attributes:
-        lines: Line -> rows of `x` (the setting's value), `test` and `val` (means over data sets and seeds), `ci` (half
-            the 95 % interval of test over seeds), by x.
-        level: The mean on test of the reference, which has no such setting.
-    """
-
-    name: str  # such as objective.strength
-    metric: str
-    higher: bool
-    datasets: int
-    reference: str
-    level: float
-    lines: Mapping[str, pd.DataFrame]
-
-    @property
-    def short(self) -> str:
-        return self.name.partition(".")[2]
-
-    @property
-    def title(self) -> str:
-        over = f", mean over {counted(self.datasets, 'data set')}" if self.datasets > 1 else ""
-        return f"{self.metric} by {self.short.replace('_', ' ')}{over}"
-
-    @property
-    def file(self) -> str:
-        return f"by_setting_{re.sub(r'[^0-9A-Za-z.-]+', '_', self.name)}"
-
-    @property
-    def logarithmic(self) -> bool:
-        values = np.concatenate([rows["x"] for rows in self.lines.values()])
-        return bool(values.min() > 0 and values.max() / values.min() >= _LOG_AXIS_RATIO)
-
-
-def settings(records: Sequence[RunRecord], reference: str | None) -> Iterator[Setting]:
-    """Yield a `Setting` for each number in which several methods differ and in nothing else; of the newest runs."""
+def settings(records: Sequence[RunRecord], reference: str | None) -> Iterator[Sensitivity]:
+    """Yield the study of each number in which several methods differ and in nothing else; of the newest runs."""
     finished = [record for record in records if record.status == "finished" and record.metrics.get("test")]
     metrics = {record.shared_metric for record in finished}
     if len(metrics) != 1 or (metric := metrics.pop()) is None:
@@ -97,7 +50,7 @@ def settings(records: Sequence[RunRecord], reference: str | None) -> Iterator[Se
                 lines[_line(list(methods.values()), lines)] = _setting_rows(methods, scores)
 
         if lines:
-            yield Setting(name, metric, higher, len(datasets), reference or "", level, lines)
+            yield _setting(name, metric, higher, len(datasets), reference or "", level, lines)
 
 
 def _by_method(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
@@ -123,7 +76,7 @@ def _numbers(runs: Sequence[RunRecord]) -> tuple[str, dict[str, float]]:
     for part in _OF_METHODS:
         part_settings = runs[0].spec.get(part)
         for key, value in part_settings.items() if isinstance(part_settings, dict) else ():
-            number = isinstance(value, int | float) and not isinstance(value, bool) and key not in _NO_SETTINGS
+            number = is_number(value) and key not in _NO_SETTINGS
             (numbers if number else other_settings)[f"{part}.{key}"] = value
 
     return json.dumps(other_settings, sort_keys=True, default=str), numbers
@@ -152,11 +105,11 @@ def _mean(run: RunRecord, split: str, metric: str) -> float:
 
 def _setting_rows(methods: Mapping[float, str], scores: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> pd.DataFrame:
     rows = []
-    for value, method in sorted(methods.items()):
+    for value, method in methods.items():
         val, test = scores[method]
         deviation = test.std(ddof=1) if len(test) > 1 else np.nan
-        rows.append((float(value), test.mean(), val.mean(), float(half_width(deviation, len(test)))))
-    return pd.DataFrame(rows, columns=["x", "test", "val", "ci"])
+        rows.append((float(value), test.mean(), float(half_width(deviation, len(test))), val.mean()))
+    return frame(rows, "val")
 
 
 def _line(methods: Sequence[str], settings: Mapping[str, object]) -> str:
@@ -168,87 +121,35 @@ def _line(methods: Sequence[str], settings: Mapping[str, object]) -> str:
     return methods[0] if not common_words or common_words in settings else common_words
 
 
-def setting_table(setting: Setting) -> MethodTable:
-    """Return the scores in figures: a row per line, a column per value."""
-    values = sorted(set(np.concatenate([rows["x"] for rows in setting.lines.values()])))
-    table_rows = []
-    for line, rows in setting.lines.items():
-        texts = {
-            x: f"{test:.2f}" if np.isnan(ci) else f"{test:.2f} ± {ci:.2f}"
-            for x, test, ci in rows[["x", "test", "ci"]].itertuples(index=False)
-        }
-        table_rows.append((line, *(texts.get(value, "–") for value in values)))
+def _setting(
+    name: str, metric: str, higher: bool, datasets: int, reference: str, level: float, lines: Mapping[str, pd.DataFrame]
+) -> Sensitivity:
+    """Return the scores over a setting, with their sentences and table."""
+    short = name.partition(".")[2]
+    shown = short.replace("_", " ")
+    title = f"{metric} by {shown}" + (f", mean over {counted(datasets, 'data set')}" if datasets > 1 else "")
 
-    reference_text = f"; {setting.reference}: {setting.level:.2f}" if not np.isnan(setting.level) else ""
+    has_level = not np.isnan(level)
+    reference_text = f"; {reference}: {level:.2f}" if has_level else ""
     explanation = f"Test, mean over seeds, with half the 95 % interval over them{reference_text}."
-    return MethodTable(
-        setting.title, explanation, (setting.short, *(f"{value:g}" for value in values)), tuple(table_rows)
+    return Sensitivity(
+        file=f"by_setting_{file_name(name)}",
+        title=title,
+        over=shown,
+        panels={"": lines},
+        sentences=[_sentence(line, rows, 1.0 if higher else -1.0) for line, rows in lines.items()],
+        tables=[value_table(title, explanation, short, lines)],
+        measured=metric,
+        log=spans(lines.values(), _LOG_AXIS_RATIO),
+        levels={"": (level, reference)} if has_level else {},
     )
 
 
-def sentences(setting: Setting) -> Iterator[str]:
-    """Yield for each line the value that validation would choose, and the best on test, which nobody knows."""
-    sign = 1.0 if setting.higher else -1.0
-    for line, rows in setting.lines.items():
-        best = rows.iloc[int((sign * rows["test"]).to_numpy().argmax())]
-        sentence = f"{line}: best on test at {best['x']:g} ({best['test']:.2f})"
-        if rows["val"].notna().all():
-            chosen = rows.iloc[int((sign * rows["val"]).to_numpy().argmax())]
-            sentence += f"; validation chooses {chosen['x']:g} ({chosen['test']:.2f} on test)"
-        yield f"{sentence}."
-
-
-def setting_figure(setting: Setting, styles: LineStyles | None = None) -> Drawing:
-    """Draw a line with its intervals over the setting's values, and the reference as a level."""
-    with style():
-        figure = new_figure(6.4, 3.8)
-        axis = figure.subplots()
-        for line, rows in _drawn_lines(setting).items():
-            look = _setting_styles(setting, styles)[line]
-            shape = {"color": look.color, "marker": look.marker, "linestyle": look.line}
-            axis.errorbar(rows["x"], rows["test"], yerr=rows["ci"].fillna(0.0), label=line, capsize=2.5, **shape)
-
-        if not np.isnan(setting.level):
-            axis.axhline(setting.level, color=GREY, linewidth=0.9, linestyle="--", zorder=0, label=setting.reference)
-
-        values = sorted({x for rows in setting.lines.values() for x in rows["x"]})
-        if setting.logarithmic:
-            axis.set_xscale("log")
-        axis.set_xticks(values, [f"{value:g}" for value in values])
-        axis.set_xticks([], minor=True)
-
-        axis.set_xlabel(setting.short.replace("_", " "))
-        axis.set_ylabel(setting.title.partition(" by ")[0])
-        figure.legend(loc="outside lower center", frameon=False, ncols=4)
-    return figure
-
-
-def setting_plot(setting: Setting, styles: LineStyles | None = None) -> Figure:
-    """Draw the same chart for the page."""
-    figure = lines_with_intervals(
-        {"": _drawn_lines(setting)}, "test", _setting_styles(setting, styles), setting.short.replace("_", " ")
-    )
-
-    values = sorted({x for rows in setting.lines.values() for x in rows["x"]})
-    figure.update_xaxes(tickvals=values, ticktext=[f"{value:g}" for value in values])
-    if setting.logarithmic:
-        figure.update_xaxes(type="log")
-
-    if not np.isnan(setting.level):
-        figure.add_scatter(
-            x=[values[0], values[-1]],
-            y=[setting.level] * 2,
-            mode="lines",
-            name=setting.reference,
-            line={"color": GREY, "dash": "dash"},
-        )
-
-    return figure
-
-
-def _drawn_lines(setting: Setting) -> dict[str, pd.DataFrame]:
-    return dict(list(setting.lines.items())[:MOST_LINES])
-
-
-def _setting_styles(setting: Setting, styles: LineStyles | None) -> dict[str, Any]:
-    return {**line_styles(list(setting.lines)), **(styles or {})}
+def _sentence(line: str, rows: pd.DataFrame, sign: float) -> str:
+    """Name the value that is best on test, which nobody knows, and the one that validation would choose."""
+    best = rows.iloc[int((sign * rows["value"]).to_numpy().argmax())]
+    text = f"{line}: best on test at {best['x']:g} ({best['value']:.2f})"
+    if rows["val"].notna().all():
+        chosen = rows.iloc[int((sign * rows["val"]).to_numpy().argmax())]
+        text += f"; validation chooses {chosen['x']:g} ({chosen['value']:.2f} on test)"
+    return f"{text}."

@@ -6,22 +6,14 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mtlscale.records import RunRecord
-from mtlscale.report.charts.canvas import new_figure, style
-from mtlscale.report.charts.colors import GREY, LineStyles, line_styles
-from mtlscale.report.charts.plotly_canvas import cell, label, panel_grid
 from mtlscale.report.formats.layout import signed
 from mtlscale.report.stats.frames import by_dataset
-from mtlscale.report.stats.traces import MOST_METHODS, shortened
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
-    from plotly.graph_objects import Figure
+from mtlscale.report.stats.traces import MOST_METHODS
 
 KEY = "covariance_similarity"  # of a record's structure: {"before": [T, T], "after": [T, T]}
 MOST_ROWS = 45  # of a method: pairs of ten tasks
@@ -207,65 +199,3 @@ def sentence(method: str, reference: str, pairs: Sequence[Pair]) -> str:
 def number(value: float) -> str:
     """Format a score in three decimals; a dash for NaN."""
     return "–" if math.isnan(value) else f"{value:.3f}"
-
-
-def similarity_figure(
-    pairs_by_method: dict[str, list[Pair]], reference: str, styles: LineStyles | None = None
-) -> Drawing:
-    """Draw a panel per method: gain against the score before (rings) and after (dots), a line for each pair."""
-    styles = styles or line_styles(list(pairs_by_method))
-
-    with style():
-        figure = new_figure(7.5, 0.6 + 3.4 * len(pairs_by_method))
-        panels = figure.subplots(len(pairs_by_method), 1, squeeze=False)[:, 0]
-        for panel, (method, method_pairs) in zip(panels, pairs_by_method.items(), strict=True):
-            shade = styles[method].color
-            before, after, gains = (
-                [getattr(pair, field_name) for pair in method_pairs] for field_name in ("before", "after", "gain")
-            )
-
-            panel.axhline(0.0, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
-            if turned(method_pairs):
-                for x, end, y in zip(before, after, gains, strict=True):
-                    panel.plot([x, end], [y, y], color=shade, linewidth=0.8, alpha=0.5, zorder=1)
-                panel.scatter(after, gains, s=26, color=shade, label="after", zorder=3)
-            panel.scatter(before, gains, s=26, facecolors="white", edgecolors=shade, label="before", zorder=2)
-
-            for pair in method_pairs:
-                position: Any = (max(pair.before, pair.after), pair.gain)
-                panel.annotate(
-                    shortened(pair.dataset, 20), position, textcoords="offset points", xytext=(5, 3), fontsize=6.5
-                )
-
-            panel.set_title(f"{method} over {reference}, mean of both tasks, against their covariance similarity")
-            panel.legend(frameon=False, fontsize=8)
-
-        panels[-1].set_xlabel("covariance similarity of the embeddings")
-    return figure
-
-
-def similarity_plot(pairs_by_method: dict[str, list[Pair]], reference: str, styles: LineStyles | None = None) -> Figure:
-    """Draw the same chart for the page."""
-    titles = [f"{method} over {reference}" for method in pairs_by_method]
-    figure = panel_grid(titles, across=2, height=320, over="covariance similarity")
-
-    styles = styles or line_styles(list(pairs_by_method))
-    for index, (method, method_pairs) in enumerate(pairs_by_method.items()):
-        shade = styles[method].color
-        panel_cell = cell(index, len(pairs_by_method), 2)
-        names, gains = [label(pair.dataset) for pair in method_pairs], [pair.gain for pair in method_pairs]
-
-        whens = {"before": "circle-open", "after": "circle"} if turned(method_pairs) else {"before": "circle-open"}
-        for when, symbol in whens.items():
-            figure.add_scatter(
-                x=[getattr(pair, when) for pair in method_pairs],
-                y=gains,
-                text=names,
-                mode="markers",
-                marker={"size": 9, "color": shade, "symbol": symbol},
-                hovertemplate=f"%{{text}}, {when}: %{{x:.3f}}, %{{y:+.3g}}<extra></extra>",
-                **panel_cell,
-            )
-
-    figure.update_layout(showlegend=False)
-    return figure

@@ -1,26 +1,18 @@
-"""Optuna study of one method's search, and Optuna's charts of it with the chosen trial marked."""
+"""Search of one method: its trials, what was chosen, and the importance of settings by Optuna."""
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mtlscale.config import Dimension, Knobs
 from mtlscale.records import RunRecord, best, score
-from mtlscale.report.charts.plotly_canvas import label
-from mtlscale.report.sweeps.search_front import trial_front_plot
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 FEWEST = 4  # finished trials from which importance is worth computing
 EDGE_FRACTION = 0.05  # of a range, from its end
-MAX_COLUMNS = 4  # settings beside each other in a picture
-WINNER_COLOR = "#d76f04"
 
 
 @dataclass(frozen=True)
@@ -108,118 +100,6 @@ class Searched:
         text += f"{self.scores[index]:.4g}: {settings_text(self.winner.trial) or 'as it is'}."
         shares = ", ".join(f"{name} {share:.0%}" for name, share in self.importance.items())
         return f"{text} Share in the variance of the score: {shares}." if len(self.importance) > 1 else text
-
-    def figures(self) -> Iterator[tuple[str, str, Figure]]:
-        """Yield (title, explanation, figure); nothing where no trial finished or nothing was searched."""
-        from optuna import visualization
-
-        if self.winner is None:
-            return
-        chosen = self.trials.index(self.winner)
-
-        if self.objectives:
-            explanation = (
-                "Trials by all that was searched for, on validation; filled: no other is as good in all of it and "
-            )
-            explanation += "better in some; ringed is the chosen trial."
-            yield "Pareto front", explanation, trial_front_plot(self.trials, self.objectives, chosen, WINNER_COLOR)
-
-        if not self.space:
-            return
-
-        names = [short(path) for path in self.space]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about charts that Optuna calls experimental
-            for start in range(0, len(names), MAX_COLUMNS):
-                part = names[start : start + MAX_COLUMNS]
-                figure = visualization.plot_slice(self.study, part, target_name="score")
-                yield (
-                    "Slices",
-                    "The score against each setting alone; ringed is the chosen trial.",
-                    self._slices(figure),
-                )
-
-            if len(self.importance) > 1:
-                figure = visualization.plot_param_importances(self.study, params=list(self.importance))
-                explanation = "Share of each setting in the variance of the score."
-                figure = _plain(figure, 110 + 34 * len(self.importance)).update_layout(
-                    xaxis_title=None, yaxis_title=None
-                )
-                yield "Importance", explanation, figure.update_traces(marker_color="#4390ee")
-
-            if len(names) > 1:
-                figure = visualization.plot_parallel_coordinate(self.study, target_name="score")
-                explanation = "A line for each trial through its settings; thick is the chosen trial."
-                yield "Parallel coordinates", explanation, self._thick(_plain(figure, 340))
-
-            figure = _plain(visualization.plot_optimization_history(self.study, target_name="score"), 280)
-            figure.add_scatter(x=[chosen], y=[self.scores[chosen]], **_RING)
-            yield "History", "The score of one trial after the other, and the best so far.", figure
-
-    def _slices(self, figure: Figure) -> Figure:
-        assert self.winner is not None
-        best_score = self.scores[self.trials.index(self.winner)]
-
-        for trace in list(figure.data):
-            trace.marker.update(colorscale=[[0, "#79a8ec"], [1, "#1b6cc7"]], showscale=False)
-            trace.hovertemplate = "trial %{marker.color}: %{y:.4g} at %{x}<extra></extra>"
-            if best_score not in trace.y:
-                continue
-            chosen_at = next(
-                point_index
-                for point_index, trial in enumerate(trace.marker.color)
-                if self.trials[int(trial)] is self.winner
-            )
-            figure.add_scatter(x=[trace.x[chosen_at]], y=[best_score], xaxis=trace.xaxis, yaxis=trace.yaxis, **_RING)
-
-        return _plain(figure, 300)
-
-    def _thick(self, figure: Figure) -> Figure:
-        """Thicken the line of the chosen trial: of those that end highest, the one with its settings."""
-        assert self.winner is not None
-        values = {short(path): self.winner.trial[path] for path in self.space}
-        setting_texts = {(name, f"{v:.3g}" if isinstance(v, float) else str(v)) for name, v in values.items()}
-
-        lines = [trace for trace in figure.data if trace.mode == "lines" and trace.customdata is not None]
-        for line in lines:
-            line.update(meta="aside", line={"color": "#4390ee", "width": 1.2})
-        figure.update_traces(marker_showscale=False)
-
-        chosen_line = max(
-            lines,
-            key=lambda line: (
-                line.y[0],
-                len(setting_texts & {tuple(map(str, setting)) for setting in line.customdata}),
-            ),
-        )
-        chosen_line.update(line={"color": WINNER_COLOR, "width": 3}, opacity=1.0)
-        return figure
-
-
-_RING: dict[str, Any] = {
-    "mode": "markers",
-    "marker": {"size": 16, "symbol": "circle-open", "color": WINNER_COLOR, "line": {"width": 3}},
-    "name": "chosen",
-    "showlegend": False,
-    "hoverinfo": "skip",
-}
-
-
-def _plain(figure: Figure, height: int) -> Figure:
-    """Restyle a figure for the page: its title stands above, its colours are the page's; names are escaped."""
-    figure.update_layout(template="none", title=None, height=height, margin={"l": 10, "r": 16, "t": 16, "b": 30})
-    figure.update_layout(showlegend=False, width=None)
-    figure.update_xaxes(automargin=True, zeroline=False)
-    figure.update_yaxes(automargin=True, zeroline=False)
-    figure.for_each_annotation(lambda one: one.update(font={"color": None}))
-
-    for axis in figure.select_xaxes():
-        if axis.title.text:
-            axis.title.text = label(axis.title.text)
-        if axis.ticktext is not None:
-            axis.ticktext = [label(text) for text in axis.ticktext]
-
-    return figure
 
 
 def _edge_text(path: str, dimension: Dimension, value: Any) -> str:

@@ -10,10 +10,12 @@ from typing import Any
 import pandas as pd
 
 from mtlscale.report.charts.colors import LineStyles, line_styles
+from mtlscale.report.charts.plotly_renderer import plot
 from mtlscale.report.formats.glossary import SEARCH
 from mtlscale.report.formats.pages import ColumnHeader, Drawing, Grid, TableCell, TableRow, drawing, rendered
+from mtlscale.report.sweeps.search_charts import search_charts
 from mtlscale.report.sweeps.search_study import Searched, plain, settings_text, short
-from mtlscale.report.sweeps.sweep_figures import budget_figure
+from mtlscale.report.sweeps.sweep_figures import budget_chart
 
 FEWEST_FILTERED = 4
 
@@ -72,19 +74,10 @@ def _section(
         if bounds
     ]
 
-    drawn = (
-        []
-        if trials["score"].isna().all()
-        else [
-            drawing(
-                f"budget-{number}",
-                "What the budget buys",
-                "The best validation score of the first 1, 2, … trials.",
-                budget_figure(trials, styles),
-                wide=True,
-            )
-        ]
-    )
+    drawn = []
+    if trials["score"].notna().any():
+        chart = budget_chart(trials, styles)
+        drawn.append(drawing(f"budget-{number}", chart.title, chart.note, plot(chart), wide=True))
 
     return {
         "id": f"data-{number}",
@@ -146,9 +139,13 @@ def _winners(dataset: str, order: Sequence[Searched], near: dict[str, list[str]]
 def _method(anchor: str, searched: Searched, near: Sequence[str]) -> dict[str, Any]:
     drawings: list[Drawing] = [
         drawing(
-            f"search-{anchor}-{index}", title, explanation, figure, wide=title == "Slices" and len(searched.space) > 2
+            f"search-{anchor}-{index}",
+            chart.title,
+            chart.note,
+            plot(chart),
+            wide=chart.title == "Slices" and len(searched.space) > 2,
         )
-        for index, (title, explanation, figure) in enumerate(searched.figures())
+        for index, chart in enumerate(search_charts(searched))
     ]
 
     return {

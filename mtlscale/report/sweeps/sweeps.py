@@ -113,7 +113,8 @@ class Sweep:
     def write_report(self) -> dict[str, Path]:
         """Write sweep.md, .csv, .html and charts of every data set into the folder; return kind -> its file."""
         from mtlscale.report.charts.canvas import save
-        from mtlscale.report.sweeps.sweep_figures import drawings
+        from mtlscale.report.charts.matplotlib_renderer import draw
+        from mtlscale.report.sweeps.sweep_figures import pictures
         from mtlscale.report.sweeps.sweep_page import page
 
         frame = self.to_pandas()
@@ -132,9 +133,9 @@ class Sweep:
             method_spaces = {method: spaces[str(dataset), method] for method in methods}
             names = {path: short(path) for space in method_spaces.values() for path in space}
             suffix = f"-{dataset}" if frame["dataset"].nunique() > 1 else ""
-            for number, drawing in enumerate(drawings(methods, method_spaces, names), 1):
+            for number, charts in enumerate(pictures(methods, method_spaces, names), 1):
                 file_suffix = suffix if number == 1 else f"{suffix}-{number}"
-                files[f"sweep picture{file_suffix}"] = save(drawing, self.folder / f"sweep{file_suffix}.png")
+                files[f"sweep picture{file_suffix}"] = save(draw(*charts), self.folder / f"sweep{file_suffix}.png")
 
         return files
 

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mtlscale.report.charts.canvas import new_figure, style
-from mtlscale.report.charts.colors import COLORS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from mtlscale.report.charts.chart import Axis, Chart, Image, Level, Line, Mark, Panel, Text
+from mtlscale.report.charts.colors import COLORS, LineStyle
 
 _GOOD, _BAD = "#2f8f4e", "#c8443c"
 _SIDE = 1.5  # width and height of a frame in inches
@@ -54,68 +49,50 @@ class Trajectory(EpisodeOutcome):
     goal: np.ndarray
 
 
-def strip_figure(strips: Sequence[Strip], title: str = "") -> Figure:
-    """Draw a row per episode: its task and outcome, then its frames."""
+def strip_chart(strips: Sequence[Strip], title: str = "") -> Chart:
+    """Return a row per episode: its task and outcome, then its frames."""
     columns = max(len(strip.shown) for strip in strips)
-    with style():
-        figure = new_figure(1.5 + columns * _SIDE, len(strips) * _SIDE + 0.4)
-        panels = figure.subplots(len(strips), columns, squeeze=False)
+    hidden = Axis(visible=False, grid=False)
 
-        for row, strip in zip(panels, strips, strict=True):
-            for panel in row:
-                _bare(panel)
-            for panel, frame, step in zip(row, strip.frames, strip.shown, strict=False):
-                panel.imshow(frame)
-                placement: dict[str, Any] = {"xy": (0.04, 0.04), "xycoords": "axes fraction", "fontsize": 7.5}
-                panel.annotate(
-                    f"step {step}", color="white", bbox={"color": "#1f2328", "alpha": 0.6, "pad": 1.5}, **placement
-                )
-            label = f"{strip.task}\n{strip.describe}"
-            row[0].set_ylabel(label, rotation=0, ha="right", va="center", color=strip.color, labelpad=6)
+    panels = []
+    for strip in strips:
+        for index, (frame, step) in enumerate(zip(strip.frames, strip.shown, strict=True)):
+            height, width = frame.shape[:2]
+            marks: list[Mark] = [Image(pixels=frame)]
+            marks.append(Text(x=0.04 * width, y=0.93 * height, text=f"step {step}", anchor="left", boxed=True))
+            if not index:
+                label = f"{strip.task}\n{strip.describe}"
+                marks.append(Text(x="left", y=height / 2, text=label, color=strip.color, anchor="right", size=9))
+            panels.append(Panel(marks=marks, x=hidden, y=hidden))
+        panels += [Panel(marks=[])] * (columns - len(strip.shown))
 
-        if title:
-            figure.suptitle(title)
-    return figure
+    width = 1.5 + columns * _SIDE
+    return Chart(panels=panels, title=title, columns=columns, width=width, height=len(strips) * _SIDE + 0.4)
 
 
-def trajectory_figure(trajectories: Sequence[Trajectory], title: str = "") -> Figure:
-    """Draw a panel per episode.
+def trajectory_chart(trajectories: Sequence[Trajectory], title: str = "") -> Chart:
+    """Return a panel per episode.
 
     It has each coordinate of the hand by step, and that of the goal dashed in the same colour.
     """
-    columns = min(_COLUMNS, len(trajectories))
-    rows = -(-len(trajectories) // columns)
-    with style():
-        figure = new_figure(3.4 * columns, 2.4 * rows + 0.7)
-        panels = figure.subplots(rows, columns, squeeze=False).flatten()
-        for panel in panels[len(trajectories) :]:
-            panel.remove()
+    panels = []
+    for trajectory in trajectories:
+        marks: list[Mark] = []
+        for dimension, axis in enumerate("xyz"):
+            color, hand = COLORS[dimension], trajectory.hand[:, dimension]
+            marks.append(Line(x=range(len(hand)), y=hand, name=f"hand, {axis}", look=LineStyle(color)))
+            goal = float(trajectory.goal[dimension])
+            marks.append(Level(at=goal, name=f"goal, {axis}", look=LineStyle(color, dash="dash")))
+        panels.append(
+            Panel(
+                marks=marks,
+                title=f"{trajectory.task}: {trajectory.describe}",
+                title_color=trajectory.color,
+                x=Axis(title="step"),
+                y=Axis(title="m"),
+            )
+        )
 
-        for panel, trajectory in zip(panels, trajectories, strict=False):
-            for dimension, axis in enumerate("xyz"):
-                panel.plot(trajectory.hand[:, dimension], color=COLORS[dimension], label=f"hand, {axis}")
-                panel.axhline(
-                    trajectory.goal[dimension],
-                    color=COLORS[dimension],
-                    linestyle="--",
-                    linewidth=1,
-                    label=f"goal, {axis}",
-                )
-            panel.set_title(f"{trajectory.task}: {trajectory.describe}", color=trajectory.color)
-            panel.set_xlabel("step")
-            panel.set_ylabel("m")
-
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", frameon=False, ncols=6, fontsize=7.5)
-        if title:
-            figure.suptitle(title)
-    return figure
-
-
-def _bare(panel: Axes) -> None:
-    """Remove ticks and frame; a label stays."""
-    panel.set_xticks([])
-    panel.set_yticks([])
-    panel.grid(visible=False)
-    for side in panel.spines.values():
-        side.set_visible(False)
+    down = -(-len(panels) // _COLUMNS)
+    width = 3.4 * min(_COLUMNS, len(panels))
+    return Chart(panels=panels, title=title, columns=_COLUMNS, width=width, height=2.6 * down + 0.7, legend="below")

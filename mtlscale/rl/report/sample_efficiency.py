@@ -5,32 +5,27 @@ It covers runs whose epochs record how many environment steps there were.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from mtlscale.records import Epoch, RunRecord
-from mtlscale.report.charts.canvas import MOST_LINES, new_figure, style
-from mtlscale.report.charts.colors import LineStyles, line_styles
-from mtlscale.report.charts.plotly_canvas import cell, faint, label, panel_grid, with_legend
+from mtlscale.report.charts.canvas import MOST_LINES
+from mtlscale.report.charts.colors import LineStyles
 from mtlscale.report.stats.curves import ENVIRONMENT_STEPS, LEARNING, SIMULATION
 from mtlscale.report.stats.frames import by_dataset, newest, phase_times
+from mtlscale.report.studies.sensitivity import Sensitivity, file_name
+from mtlscale.report.studies.study import Study
 from mtlscale.report.tables.method_tables import MethodTable
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
-    from plotly.graph_objects import Figure
 
 METRIC, MEASURED = "success", "success on validation, %"
 MOST_TASKS = 24  # tasks with a panel
-_COLUMNS = 3
+_LIMITS = (-3.0, 103.0)
 _AXES = {"steps": "environment steps, all tasks", "seconds": "seconds of training, without evaluation"}
 
-SuccessLines = dict[str, pd.DataFrame]  # method -> rows of `x`, `mean`, `low`, `high`, by x
+SuccessLines = dict[str, pd.DataFrame]  # method -> rows of `x`, `value`, `low`, `high`, by x
 
 
 @dataclass(frozen=True)
@@ -45,22 +40,6 @@ class SampleEfficiency:
     dataset: str
     runs: pd.DataFrame
     costs: pd.DataFrame
-
-    @property
-    def title(self) -> str:
-        return f"Success by environment steps and by seconds on {self.dataset}"
-
-    @property
-    def task_title(self) -> str:
-        return f"Success of each task on {self.dataset}"
-
-    @property
-    def file(self) -> str:
-        return f"success_{re.sub(r'[^0-9A-Za-z.-]+', '_', self.dataset)}"
-
-    @property
-    def methods(self) -> list[str]:
-        return list(dict.fromkeys(self.runs["method"]))
 
     @property
     def tasks(self) -> list[str]:
@@ -133,7 +112,7 @@ def success_lines(efficiency: SampleEfficiency, over: str, task: str | None = No
         x = x[x >= start]
 
         values = np.stack([np.interp(x, curve.index.to_numpy(float), curve.to_numpy(float)) for curve in series])
-        columns = {"x": x, "mean": values.mean(0), "low": values.min(0), "high": values.max(0)}
+        columns = {"x": x, "value": values.mean(0), "low": values.min(0), "high": values.max(0)}
         lines[str(method)] = pd.DataFrame(columns)
 
     return lines
@@ -176,121 +155,50 @@ def sentences(efficiency: SampleEfficiency) -> Iterator[str]:
         last, end = rows.iloc[-1], seconds[method]["x"].iloc[-1]
         seeds = efficiency.runs.loc[efficiency.runs["method"] == method, "seed"].nunique()
         seed_range = f", {last['low']:.1f} to {last['high']:.1f} over {seeds} seeds" if seeds > 1 else ""
-        reached = f"{method}: {last['mean']:.1f} % success on validation"
+        reached = f"{method}: {last['value']:.1f} % success on validation"
         yield f"{reached} after {last['x']:,.0f} environment steps, {end:,.0f} s of training{seed_range}."
 
 
-def task_sentences(efficiency: SampleEfficiency) -> Iterator[str]:
+def task_sentences(efficiency: SampleEfficiency, panels: Mapping[str, SuccessLines]) -> Iterator[str]:
     """Yield the final success of the methods on each task that has a panel."""
-    for task, _, lines in task_panels(efficiency):
-        ends = [f"{method} {rows['mean'].iloc[-1]:.1f} %" for method, rows in lines.items()]
+    for task, lines in panels.items():
+        ends = [f"{method} {rows['value'].iloc[-1]:.1f} %" for method, rows in list(lines.items())[:MOST_LINES]]
         yield f"{task}: {', '.join(ends)}."
     if len(efficiency.tasks) > MOST_TASKS:
         yield f"{len(efficiency.tasks) - MOST_TASKS} more tasks are in the leaderboard alone."
 
 
-def panels(efficiency: SampleEfficiency) -> list[tuple[str, str, SuccessLines]]:
-    """Return (title, axis title, lines) of the mean over tasks, over steps and over seconds."""
-    return [
-        (f"mean over tasks, by {over}", text, _drawn_lines(success_lines(efficiency, over)))
-        for over, text in _AXES.items()
-    ]
+def efficiency_studies(efficiency: SampleEfficiency, styles: LineStyles) -> Iterator[Study]:
+    """Yield the study of the mean over tasks, over steps and over seconds, and that of each task over steps."""
+    over = {f"mean over tasks, by {cost}": title for cost, title in _AXES.items()}
+    lines = {f"mean over tasks, by {cost}": success_lines(efficiency, cost) for cost in _AXES}
+    yield Sensitivity(
+        file=f"success_{file_name(efficiency.dataset)}",
+        title=f"Success by environment steps and by seconds on {efficiency.dataset}",
+        over=over,
+        panels=lines,
+        sentences=list(sentences(efficiency)),
+        tables=[cost_table(efficiency)],
+        measured=MEASURED,
+        ticked=False,
+        limits=_LIMITS,
+    ).study(styles)
+
+    if len(efficiency.tasks) > 1:
+        panels = {task: success_lines(efficiency, "steps", task) for task in efficiency.tasks[:MOST_TASKS]}
+        yield Sensitivity(
+            file=f"success_{file_name(efficiency.dataset)}_tasks",
+            title=f"Success of each task on {efficiency.dataset}",
+            over=_AXES["steps"],
+            panels=panels,
+            sentences=list(task_sentences(efficiency, panels)),
+            measured=MEASURED,
+            ticked=False,
+            limits=_LIMITS,
+        ).study(styles)
 
 
-def task_panels(efficiency: SampleEfficiency) -> list[tuple[str, str, SuccessLines]]:
-    """Return (title, axis title, lines) of each task over steps; of many tasks the first."""
-    return [
-        (task, _AXES["steps"], _drawn_lines(success_lines(efficiency, "steps", task)))
-        for task in efficiency.tasks[:MOST_TASKS]
-    ]
-
-
-def _drawn_lines(lines: Mapping[str, pd.DataFrame]) -> SuccessLines:
-    return dict(list(lines.items())[:MOST_LINES])
-
-
-def sample_efficiency_figure(
-    panels: Sequence[tuple[str, str, SuccessLines]], styles: LineStyles | None = None
-) -> Drawing:
-    """Draw the panels side by side: a line for each method, with a band from the worst seed to the best."""
-    method_looks = _panel_styles(panels, styles)
-
-    columns = min(_COLUMNS, len(panels))
-    rows = -(-len(panels) // columns)
-
-    with style():
-        figure = new_figure(4.0 * columns, 2.9 * rows + 0.6)
-        axes = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
-        for axis in axes[len(panels) :]:
-            axis.remove()
-
-        for axis, (title, over, lines) in zip(axes, panels, strict=False):
-            for method, line in lines.items():
-                look = method_looks[method]
-                marker = look.marker if len(line) == 1 else None  # one evaluation makes no line
-                axis.plot(line["x"], line["mean"], label=method, color=look.color, linestyle=look.line, marker=marker)
-                axis.fill_between(line["x"], line["low"], line["high"], color=look.color, alpha=0.14, linewidth=0)
-
-            axis.set_title(title)
-            axis.set_xlabel(over)
-            axis.set_ylim(-3, 103)
-            axis.set_xlim(left=0)
-
-        for axis in axes[: len(panels) : columns]:
-            axis.set_ylabel(MEASURED)
-
-        handles = {
-            text: handle
-            for axis in axes[: len(panels)]
-            for handle, text in zip(*axis.get_legend_handles_labels(), strict=True)
-        }
-        figure.legend(handles.values(), handles.keys(), loc="outside lower center", frameon=False, ncols=5)
-    return figure
-
-
-def sample_efficiency_plot(panels: Sequence[tuple[str, str, SuccessLines]], styles: LineStyles | None = None) -> Figure:
-    """Draw the same chart for the page."""
-    method_looks, labelled = _panel_styles(panels, styles), set[str]()
-
-    figure = panel_grid([title for title, _, _ in panels], across=_COLUMNS, over=panels[0][1])
-    for index, (_, over, lines) in enumerate(panels):
-        panel_cell = cell(index, len(panels), _COLUMNS)
-
-        for method, line in lines.items():
-            look, x = method_looks[method], line["x"].tolist()
-            group = {"legendgroup": label(method), "name": label(method)}
-            figure.add_scatter(
-                x=x + x[::-1],
-                y=line["high"].tolist() + line["low"].tolist()[::-1],
-                fill="toself",
-                fillcolor=faint(look.color),
-                line={"width": 0},
-                hoverinfo="skip",
-                showlegend=False,
-                **group,
-                **panel_cell,
-            )
-            figure.add_scatter(
-                x=x,
-                y=line["mean"].tolist(),
-                mode="lines+markers" if len(line) == 1 else "lines",
-                line={"color": look.color, "width": 2, "dash": look.dash},
-                marker={"symbol": look.symbol},
-                hovertemplate="%{y:.1f} %",
-                showlegend=method not in labelled,
-                **group,
-                **panel_cell,
-            )
-            labelled.add(method)
-
-        if len({text for _, text, _ in panels}) > 1:
-            figure.update_xaxes(title={"text": over, "standoff": 6}, **panel_cell)
-        figure.update_xaxes(rangemode="tozero", **panel_cell)
-        figure.update_yaxes(range=[-3, 103], title=MEASURED if panel_cell["col"] == 1 else None, **panel_cell)
-
-    return with_legend(figure)
-
-
-def _panel_styles(panels: Sequence[tuple[str, str, SuccessLines]], styles: LineStyles | None) -> LineStyles:
-    methods = list(dict.fromkeys(method for _, _, lines in panels for method in lines))
-    return {**line_styles(methods), **(styles or {})}
+def sample_efficiency_studies(records: Sequence[RunRecord], styles: LineStyles) -> Iterator[Study]:
+    """Yield the studies of success against environment steps and seconds."""
+    for efficiency in sample_efficiencies(records):
+        yield from efficiency_studies(efficiency, styles)

@@ -1,0 +1,39 @@
+"""A study: conclusions, tables and a chart of an experiment over all its data sets together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mtlscale.report.charts.chart import Chart
+from mtlscale.report.charts.plotly_renderer import plot
+from mtlscale.report.tables.method_tables import MethodTable
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+@dataclass(frozen=True)
+class Study:
+    """The chart of a study, whose title and file are the study's, with its conclusions and tables."""
+
+    chart: Chart
+    sentences: Sequence[str]
+    tables: Sequence[MethodTable]
+
+    @property
+    def name(self) -> str:
+        return self.chart.file
+
+    @property
+    def title(self) -> str:
+        return self.chart.title
+
+    def plot(self) -> Figure:
+        """Return the chart for a page."""
+        return plot(self.chart)
+
+    def to_markdown(self) -> str:
+        bullets = "".join(f"- {sentence}\n" for sentence in self.sentences)
+        return f"## {self.title}\n\n{bullets}\n{''.join(table.to_markdown() for table in self.tables)}"
