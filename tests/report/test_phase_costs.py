@@ -11,7 +11,8 @@ from mtlscale.records import PhaseCost, RunRecord
 from mtlscale.report import Leaderboard, Table
 from mtlscale.report.charts.colors import page_looks
 from mtlscale.report.formats.html import page
-from mtlscale.report.formats.layout import columns, markdown
+from mtlscale.report.formats.markdown import markdown
+from mtlscale.report.tables.columns import columns
 
 Make = Callable[..., RunRecord]
 

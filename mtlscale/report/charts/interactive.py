@@ -24,7 +24,7 @@ from mtlscale.report.charts.plotly_canvas import (
     panel_grid,
     with_legend,
 )
-from mtlscale.report.formats import layout
+from mtlscale.report.formats.number_format import decimals, signed
 from mtlscale.report.stats.curves import epoch_frame, over_seeds, trace_frame, traced, varying_weights
 from mtlscale.report.stats.pareto import pareto
 from mtlscale.report.structures.searched import searched_figures
@@ -191,7 +191,7 @@ def _bars(table: Table, styles: LineStyles) -> Figure:
 def _heat(table: Table, against: str) -> Figure:
     rows = _best_rows(table, table.main_column(table.tasks[0]))
     gains, scaled = (frame.loc[rows.index] for frame in table.task_gains(against))
-    digits = layout.decimals(pd.Series(gains.to_numpy().flatten()), figures=2, least=1)
+    digits = decimals(pd.Series(gains.to_numpy().flatten()), figures=2, least=1)
 
     figure = new_plot(90 + 26 * len(rows))
     figure.add_heatmap(
@@ -199,7 +199,7 @@ def _heat(table: Table, against: str) -> Figure:
         x=[label(task) for task in table.tasks],
         y=[label(method) for method in rows.index],
         customdata=grid(gains.to_numpy()),
-        text=[[layout.signed(gain, f"+.{digits}f") for gain in row] for row in gains.to_numpy()],
+        text=[[signed(gain, f"+.{digits}f") for gain in row] for row in gains.to_numpy()],
         texttemplate="%{text}" if len(table.tasks) <= MOST_LINES else None,
         zmin=-1.1,
         zmax=1.1,

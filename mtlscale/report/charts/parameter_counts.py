@@ -10,7 +10,7 @@ import pandas as pd
 from mtlscale.report.charts.canvas import new_figure, style
 from mtlscale.report.charts.colors import GREY, LineStyles, line_styles
 from mtlscale.report.charts.plotly_canvas import interval, label, new_plot
-from mtlscale.report.formats.layout import EMPTY
+from mtlscale.report.formats.number_format import EMPTY
 from mtlscale.report.stats.pareto import FLOOR, pareto
 
 if TYPE_CHECKING:

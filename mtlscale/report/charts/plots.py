@@ -18,9 +18,10 @@ from mtlscale.records import RunRecord
 from mtlscale.report.charts.canvas import MOST_LINES, new_figure, style
 from mtlscale.report.charts.colors import GREY, LineStyles, line_styles, page_looks
 from mtlscale.report.charts.label_placement import FAR_FLOOR, without_far_floor
-from mtlscale.report.formats.layout import colour_key, decimals, legend, signed
+from mtlscale.report.formats.number_format import decimals, signed
 from mtlscale.report.stats.curves import epoch_frame, over_seeds, trace_frame, traced, varying_weights
 from mtlscale.report.stats.frames import by_dataset, newest
+from mtlscale.report.tables.caveats import colour_key, legend
 from mtlscale.report.tables.takeaway import takeaway
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mtlscale.records import RunRecord
 from mtlscale.report.charts.canvas import MOST_LINES, new_figure, style
 from mtlscale.report.charts.plotly_canvas import grid, label, new_plot
-from mtlscale.report.formats.layout import signed
+from mtlscale.report.formats.number_format import signed
 from mtlscale.report.stats.curves import last_traces
 from mtlscale.report.stats.traces import MOST_METHODS, shortened
 

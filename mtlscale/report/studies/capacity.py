@@ -13,7 +13,7 @@ from mtlscale.records import RunRecord
 from mtlscale.report.charts.canvas import new_figure, style
 from mtlscale.report.charts.colors import LineStyles, line_styles
 from mtlscale.report.charts.plotly_canvas import interval, label, new_plot, numbers, with_legend
-from mtlscale.report.formats.layout import signed
+from mtlscale.report.formats.number_format import signed
 from mtlscale.report.stats.frames import by_dataset
 from mtlscale.report.stats.statistics import half_width
 

@@ -14,9 +14,9 @@ from mtlscale.records import RunRecord
 from mtlscale.report.charts.canvas import MOST_LINES, new_figure, style
 from mtlscale.report.charts.colors import GREY, LineStyle, LineStyles, line_styles
 from mtlscale.report.charts.plotly_canvas import lines_with_intervals
+from mtlscale.report.formats.sheet import Sheet, text_sheet
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.studies.learning import FRACTION_KEY
-from mtlscale.report.tables.method_tables import MethodTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -133,7 +133,7 @@ def _frame(rows: Sequence[tuple[float, float, float]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["x", "gain", "ci"]).sort_values("x", ignore_index=True)
 
 
-def course_table(course: Course) -> MethodTable:
+def course_table(course: Course) -> Sheet:
     """Tabulate the course: a row per line, a column per value."""
     x_values = [rows["x"] for lines in course.panels.values() for rows in lines.values()]
     values = sorted(set(np.concatenate(x_values)))
@@ -143,7 +143,7 @@ def course_table(course: Course) -> MethodTable:
             texts = {x: _text(gain, ci) for x, gain, ci in frame.itertuples(index=False)}
             rows.append((f"{line}, {panel}" if panel else line, *(texts.get(value, "–") for value in values)))
     caption = f"Mean over seeds, with half the 95 % interval; positive is better than {course.baseline}."
-    return MethodTable(course.title, caption, (course.over, *(f"{value:g}" for value in values)), tuple(rows))
+    return text_sheet(course.title, caption, (course.over, *(f"{value:g}" for value in values)), tuple(rows))
 
 
 def sentences(course: Course) -> Iterator[str]:

@@ -16,9 +16,9 @@ from mtlscale.records import RunRecord
 from mtlscale.report.charts.canvas import MOST_LINES, new_figure, style
 from mtlscale.report.charts.colors import GREY, LineStyle, LineStyles, line_styles
 from mtlscale.report.charts.plotly_canvas import cell, lines_with_intervals
+from mtlscale.report.formats.sheet import Sheet, text_sheet
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.stats.statistics import half_width
-from mtlscale.report.tables.method_tables import MethodTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -156,7 +156,7 @@ def _gains(tables: Mapping[str, Table], shares: Mapping[str, float], task: str, 
     }
 
 
-def learning_tables(curves: LearningCurves) -> tuple[MethodTable, ...]:
+def learning_tables(curves: LearningCurves) -> tuple[Sheet, ...]:
     """Tabulate the curves: a row per method, a column per share."""
     caption = "Mean over seeds, with half the 95 % interval, by the share of the training samples."
     tables = []
@@ -166,7 +166,7 @@ def learning_tables(curves: LearningCurves) -> tuple[MethodTable, ...]:
         for method, frame in lines.items():
             texts = {x: _text(value, ci) for x, value, ci in frame.itertuples(index=False)}
             rows.append((method, *(texts.get(value, "–") for value in values)))
-        tables.append(MethodTable(title, caption, ("method", *(f"{value:g} %" for value in values)), tuple(rows)))
+        tables.append(text_sheet(title, caption, ("method", *(f"{value:g} %" for value in values)), tuple(rows)))
     return tuple(tables)
 
 

@@ -17,8 +17,8 @@ from mtlscale.report.charts.canvas import MOST_LINES, new_figure, style
 from mtlscale.report.charts.colors import GREY, LineStyles, line_styles
 from mtlscale.report.charts.plotly_canvas import lines_with_intervals
 from mtlscale.report.formats.number_format import counted
+from mtlscale.report.formats.sheet import Sheet, text_sheet
 from mtlscale.report.stats.statistics import half_width
-from mtlscale.report.tables.method_tables import MethodTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -168,7 +168,7 @@ def _line(methods: Sequence[str], settings: Mapping[str, object]) -> str:
     return methods[0] if not common_words or common_words in settings else common_words
 
 
-def setting_table(setting: Setting) -> MethodTable:
+def setting_table(setting: Setting) -> Sheet:
     """Return the scores in figures: a row per line, a column per value."""
     values = sorted(set(np.concatenate([rows["x"] for rows in setting.lines.values()])))
     table_rows = []
@@ -181,7 +181,7 @@ def setting_table(setting: Setting) -> MethodTable:
 
     reference_text = f"; {setting.reference}: {setting.level:.2f}" if not np.isnan(setting.level) else ""
     explanation = f"Test, mean over seeds, with half the 95 % interval over them{reference_text}."
-    return MethodTable(
+    return text_sheet(
         setting.title, explanation, (setting.short, *(f"{value:g}" for value in values)), tuple(table_rows)
     )
 

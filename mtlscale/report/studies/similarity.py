@@ -15,7 +15,7 @@ from mtlscale.records import RunRecord
 from mtlscale.report.charts.canvas import new_figure, style
 from mtlscale.report.charts.colors import GREY, LineStyles, line_styles
 from mtlscale.report.charts.plotly_canvas import cell, label, panel_grid
-from mtlscale.report.formats.layout import signed
+from mtlscale.report.formats.number_format import signed
 from mtlscale.report.stats.frames import by_dataset
 from mtlscale.report.stats.traces import MOST_METHODS, shortened
 

@@ -12,12 +12,13 @@ import numpy as np
 from mtlscale.config import extensions
 from mtlscale.records import RunRecord
 from mtlscale.report.charts.colors import LineStyles, page_looks
+from mtlscale.report.formats.markdown import markdown_section
+from mtlscale.report.formats.sheet import Sheet, text_sheet
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.studies import capacity as sizes
 from mtlscale.report.studies import data_settings as courses
 from mtlscale.report.studies import learning, similarity
 from mtlscale.report.studies import method_settings as numbers
-from mtlscale.report.tables.method_tables import MethodTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -40,13 +41,14 @@ class Study:
     name: str
     title: str
     sentences: tuple[str, ...]
-    tables: tuple[MethodTable, ...]
+    tables: tuple[Sheet, ...]
     draw: Callable[[], Drawing]
     plot: Callable[[], Figure]
 
     def to_markdown(self) -> str:
         bullets = "".join(f"- {sentence}\n" for sentence in self.sentences)
-        return f"## {self.title}\n\n{bullets}\n{''.join(table.to_markdown() for table in self.tables)}"
+        tables = "".join(f"{markdown_section(table)}\n" for table in self.tables)
+        return f"## {self.title}\n\n{bullets}\n{tables}"
 
 
 def studies(records: Sequence[RunRecord], board: Leaderboard) -> list[Study]:
@@ -85,7 +87,7 @@ def _similarity(
         tuple(similarity.sentence(method, reference, method_pairs) for method, method_pairs in pairs.items()),
         (
             _scores(records, pairs),
-            MethodTable(
+            text_sheet(
                 "Correlation with the gain",
                 explanation,
                 ("method", "similarity", "Pearson", "Spearman"),
@@ -97,7 +99,7 @@ def _similarity(
     )
 
 
-def _scores(records: Sequence[RunRecord], pairs: dict[str, list[similarity.Pair]]) -> MethodTable:
+def _scores(records: Sequence[RunRecord], pairs: dict[str, list[similarity.Pair]]) -> Sheet:
     """Return a row for each pair: every method's score, and the similarities of methods that turn embeddings."""
     methods = list(dict.fromkeys(record.method for record in records))
     turning = {
@@ -127,7 +129,7 @@ def _scores(records: Sequence[RunRecord], pairs: dict[str, list[similarity.Pair]
         "Main metric on test, mean over both tasks and the seeds, and the covariance similarity of the tasks' embedded "
         "training samples before and after they are turned."
     )
-    return MethodTable("Pairs of tasks", explanation, header, tuple(rows))
+    return text_sheet("Pairs of tasks", explanation, header, tuple(rows))
 
 
 def _capacity(capacity: sizes.Capacity, styles: LineStyles) -> Study:
@@ -141,7 +143,7 @@ def _capacity(capacity: sizes.Capacity, styles: LineStyles) -> Study:
         "capacity",
         "Capacity",
         tuple(sizes.sentence(capacity, method) for method in shared),
-        (MethodTable("Best sizes", caption, header, tuple(sizes.capacity_rows(capacity))),),
+        (text_sheet("Best sizes", caption, header, tuple(sizes.capacity_rows(capacity))),),
         partial(sizes.capacity_figure, capacity, styles),
         partial(sizes.capacity_plot, capacity, styles),
     )

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from mtlscale.metrics import FIGURES, higher_is_better, relative_gain
-from mtlscale.report.formats.markdown import markdown_cell
+from mtlscale.report.formats.sheet import Sheet, text_sheet
 from mtlscale.report.stats import statistics
 from mtlscale.report.tables.published import PublishedTable
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mtlscale.report.tables.table import Table
 
 FAR = 1.5  # difference in points above which a reason is due
@@ -38,26 +36,16 @@ class Comparison:
     far: tuple[str, ...]  # labels of methods that are more than FAR from the published figure
     opposite: tuple[str, ...] = ()  # sentences on methods that lie on the other side of the baseline than published
 
-    def to_markdown(self) -> str:
-        lines = [f"### Beside {markdown_cell(self.published.source)}", ""]
-        lines += ["| " + " | ".join(self.header) + " |", "| --- | --- |" + " ---: |" * (len(self.header) - 2)]
-        lines += ["| " + " | ".join(markdown_cell(cell) for cell in row) + " |" for row in self.rows]
-        return "\n".join([*lines, "", f"<sub>{markdown_cell(self.legend())}</sub>", ""])
-
-    def to_rich(self) -> RenderableType:
-        from rich.console import Group
-        from rich.text import Text
-
-        from mtlscale.report.formats.grid import Field, Grid
-
-        styles = ["bold" if row[0] in self.far else "" for row in self.rows]
-        fields = [
-            Field(header=header, texts=[row[column] for row in self.rows], right=column > 1, styles=styles)
-            for column, header in enumerate(self.header)
-        ]
-
-        grid = Grid(names=fields[:1], fields=fields[1:], title=f"beside {self.published.source}")
-        return Group(grid, Text(self.legend() + "\n", style="dim"))
+    @property
+    def sheet(self) -> Sheet:
+        """The table of texts."""
+        table = text_sheet(f"Beside {self.published.source}", "", self.header, self.rows, legend=self.legend())
+        marks = ["far" if row[0] in self.far else "" for row in self.rows]
+        columns = [table.columns[0]]
+        for place, column in enumerate(table.columns[1:]):
+            cells = [cell._replace(mark=mark) for cell, mark in zip(column.cells, marks, strict=True)]
+            columns.append(replace(column, right=place > 0, cells=cells))
+        return replace(table, columns=columns)
 
     def legend(self) -> str:
         """Return the legend: the columns, methods that changed sides, and reasons for large differences."""

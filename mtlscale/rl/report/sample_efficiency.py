@@ -17,9 +17,9 @@ from mtlscale.records import Epoch, RunRecord
 from mtlscale.report.charts.canvas import MOST_LINES, new_figure, style
 from mtlscale.report.charts.colors import LineStyles, line_styles
 from mtlscale.report.charts.plotly_canvas import cell, faint, label, panel_grid, with_legend
+from mtlscale.report.formats.sheet import Sheet, text_sheet
 from mtlscale.report.stats.curves import ENVIRONMENT_STEPS, LEARNING, SIMULATION
 from mtlscale.report.stats.frames import by_dataset, newest, phase_times
-from mtlscale.report.tables.method_tables import MethodTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -139,7 +139,7 @@ def success_lines(efficiency: SampleEfficiency, over: str, task: str | None = No
     return lines
 
 
-def cost_table(efficiency: SampleEfficiency) -> MethodTable:
+def cost_table(efficiency: SampleEfficiency) -> Sheet:
     """Return where the seconds of a run go, and how many steps they buy."""
     explanation = (
         "Mean over seeds; of a method with several phases the last. The rest is evaluation and whatever else. "
@@ -158,7 +158,7 @@ def cost_table(efficiency: SampleEfficiency) -> MethodTable:
         rates = [_ratio(row["steps"], row["simulation"]), _ratio(row["updates"], row["learning"])]
         rows.append((str(method), _text(row["seconds"], 0), *share_texts, *(_text(rate, 0) for rate in rates)))
 
-    return MethodTable("Where the seconds go", explanation, header, tuple(rows))
+    return text_sheet("Where the seconds go", explanation, header, tuple(rows))
 
 
 def _ratio(part: float, total: float) -> float:
