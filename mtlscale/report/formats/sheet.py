@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -112,13 +112,13 @@ class Sheet:
         return self.legend or (f"{'; '.join(self.notes)}." if self.notes else "")
 
 
-def text_column(header: str, texts: Sequence[str], **settings: Any) -> Column:
+def text_column(header: str, texts: Sequence[str], marks: Sequence[str] = (), **settings: Any) -> Column:
     """Return a column of texts; numbers among them are sorted as numbers, largest first."""
-    column = Column(header=header, cells=[Cell(text, text) for text in texts], **{"right": False, **settings})
+    cells = [Cell(text, text, mark) for text, mark in zip(texts, marks or [""] * len(texts), strict=True)]
+    column = Column(header=header, cells=cells, **{"right": False, **settings})
     if not column.numeric:
         return column
-    cells = [Cell(text, _parsed(text)) for text in texts]
-    return Column(header=header, cells=cells, higher=True, **{"right": False, **settings})
+    return replace(column, cells=[cell._replace(value=_parsed(cell.text)) for cell in cells], higher=True)
 
 
 def text_sheet(title: str, text: str, header: Sequence[str], rows: Sequence[Sequence[str]], **settings: Any) -> Sheet:
