@@ -25,14 +25,14 @@ class Cell(NamedTuple):
     """Text of a table with the value that sorting goes by.
 
     Attributes:
-        mark: Words, of which every format shows what it can: best, gain, loss, far; in a name the role of its row.
-        pill: The kind of a verdict, which pages set off.
+        mark: Words, of which every format shows what it can: best, gain, loss, far.
+        badge: What pages set off: the kind of a verdict, in a name the role of its row.
     """
 
     text: str
     value: float | str | None = None
     mark: str = ""
-    pill: str = ""
+    badge: str = ""
 
     @property
     def key(self) -> str:

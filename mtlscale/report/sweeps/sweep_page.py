@@ -122,7 +122,7 @@ def _winners(dataset: str, order: Sequence[Searched], near: dict[str, list[str]]
     counts = [Cell(f"{search.finished}/{len(search.trials)}", float(search.finished)) for search in order]
     sums = (sum(record.seconds for record in search.trials) for search in order)
     seconds = [Cell(f"{total:,.0f}", total) for total in sums]
-    bounds = [Cell("yes", "yes", pill="warn") if near[search.method] else Cell("no", "no") for search in order]
+    bounds = [Cell("yes", "yes", badge="warn") if near[search.method] else Cell("no", "no") for search in order]
     chosen = ["" if search.winner is None else settings_text(search.winner.trial) for search in order]
     columns = [
         method_column([search.method for search in order]),
@@ -162,7 +162,7 @@ def _trials(searched: Searched) -> Sheet:
     """Return the table of all trials, the best first."""
     order = sorted(range(len(searched.trials)), key=lambda at: -_or_worst(searched.scores[at]))
     records = [searched.trials[at] for at in order]
-    numbers = [Cell(str(at), "", "chosen" * (searched.trials[at] is searched.winner)) for at in order]
+    numbers = [Cell(str(at), "", badge="chosen" * (searched.trials[at] is searched.winner)) for at in order]
     columns = [
         Column(header="trial", cells=numbers),
         _scores("score", "on validation; more is better", (searched.scores[at] for at in order)),

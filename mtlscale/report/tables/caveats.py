@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+import pandas as pd
 
 from mtlscale.metrics import METRICS
 from mtlscale.records import RunRecord
-from mtlscale.report.formats.number_format import SCORE_NAMES, about, counted
+from mtlscale.report.formats.number_format import SCORE_NAMES, about, counted, names
+from mtlscale.report.stats.near_zero import Entry
 from mtlscale.report.stats.statistics import FEWEST_SEEDS, LEVEL, smallest_difference
 from mtlscale.report.tables.columns import unit_text
 from mtlscale.report.tables.table import Table
 
+_MOST_TASKS = 3  # in a note
 RELATIVE_MARGIN = 0.01  # relative distance to equal weights: methods that never went further did not act
 
 
@@ -59,6 +62,32 @@ def in_percent(table: Table) -> bool:
     """Return whether the average over tasks is in percent."""
     metrics = set(table.main_metrics.values())
     return bool(metrics) and all(metric in METRICS and METRICS[metric].unit == "%" for metric in metrics)
+
+
+def near_zero_notes(
+    near: Sequence[Entry], means: pd.DataFrame, baseline: str, constant: str | None, order: str
+) -> Iterator[str]:
+    """Yield the notes on metrics near 0: the tasks that have each, and the column that rows are compared by instead."""
+    for metric in dict.fromkeys(metric for _, metric in near):
+        entries = [entry for entry in near if entry[1] == metric]
+        sizes = {entry: abs(float(means[entry][baseline])) for entry in entries}
+        smallest_entry = min(sizes, key=sizes.__getitem__)
+
+        values = f"{means[smallest_entry][baseline]:.2g}"
+        if constant is not None and not math.isnan(floor := float(means[smallest_entry][constant])):
+            values += f"; {constant}: {floor:.2g}"
+        task_note = f" in {smallest_entry[0]}" if len(entries) > 1 else ""
+        tasks = names([task for task, _ in entries], _MOST_TASKS)
+        yield f"Δ rests on {metric} of {tasks}, whose baseline is near 0 ({values}{task_note})"
+
+    if not near:
+        return
+
+    if order == "delta_i":
+        yield "small differences of such a metric are a large Δ"
+    else:
+        column_name = "Δ main" if order == "delta_main" else "the average"
+        yield f"rows are sorted and tested by {column_name}, the main metric of each task, instead"
 
 
 def departures(records: Sequence[RunRecord]) -> dict[str, float]:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 LAST_STEP = "last step"
 MOST_TASKS = 5  # tasks beside the columns of quality; more go to a table of their own
-PILLS = {BETTER: "better", WORSE: "worse", SAME: "same", FEW: "few"}
-VERDICT_ORDER = {BETTER: 3.0, SAME: 2.0, FEW: 1.0, WORSE: 0.0}
+_BADGES = {BETTER: "better", WORSE: "worse", SAME: "same", FEW: "few"}
+_VERDICT_ORDER = {BETTER: 3.0, SAME: 2.0, FEW: 1.0, WORSE: 0.0}
 
 
 def columns(table: Table) -> list[Column]:
@@ -34,8 +34,9 @@ def columns(table: Table) -> list[Column]:
 def method_column(methods: Sequence[object], texts: Sequence[str] = (), roles: Sequence[str] = ()) -> Column:
     """Return the column of the rows' names; `texts` may differ from what a filter of methods goes by."""
     labels = [str(method) for method in methods]
-    cells = map(Cell, texts or labels, labels, roles or [""] * len(labels))
-    return Column(header="method", help="as the experiment names it", cells=list(cells), right=False)
+    roles = roles or [""] * len(labels)
+    cells = [Cell(text, label, badge=role) for text, label, role in zip(texts or labels, labels, roles, strict=True)]
+    return Column(header="method", help="as the experiment names it", cells=cells, right=False)
 
 
 def _quality(table: Table) -> Iterator[Column]:
@@ -216,7 +217,7 @@ def _verdicts(table: Table) -> Column:
     return Column(
         header=f"vs {table.reference}",
         help=f"by a paired t-test of {SCORE_NAMES[table.order]} over seeds, Holm-corrected, level {LEVEL}",
-        cells=[Cell(text, VERDICT_ORDER.get(text), pill=PILLS.get(text, "")) for text in texts],
+        cells=[Cell(text, _VERDICT_ORDER.get(text), badge=_BADGES.get(text, "")) for text in texts],
         name="verdict",
         higher=True,
         of_test=True,

@@ -30,7 +30,7 @@ from mtlscale.report.stats.frames import (
 )
 from mtlscale.report.stats.gains import deltas, of_same_seed
 from mtlscale.report.stats.item_intervals import intervals
-from mtlscale.report.tables.caveats import departures, idle, resolution
+from mtlscale.report.tables.caveats import departures, idle, near_zero_notes, resolution
 from mtlscale.report.tables.published import Published, PublishedTable
 from mtlscale.report.tables.published_comparison import Comparison, compare
 from mtlscale.report.tables.table import IDLE, Table
@@ -229,7 +229,7 @@ def _table(
 
     order = zeros.order_without(near_zero, main, scores)
     if base is not None:
-        notes += zeros.near_zero_notes(near_zero, means, base, constant, order)
+        notes += near_zero_notes(near_zero, means, base, constant, order)
     table = Table(
         dataset=dataset,
         split=split,

@@ -101,10 +101,7 @@ def compare(table: Table, published: PublishedTable) -> Comparison | None:
     marks = ["far" if abs(difference) > FAR else "" for difference in differences]
     return Comparison(
         published,
-        tuple(
-            text_column(header, texts, marks if place else (), right=place > 1)
-            for place, (header, texts) in enumerate(columns)
-        ),
+        tuple(text_column(header, texts, marks, right=place > 1) for place, (header, texts) in enumerate(columns)),
         tuple(str(label) for label, mark in zip(labels, marks, strict=True) if mark),
         _opposite(our_scores["mean"], published, labels, table.baseline),
     )
