@@ -120,7 +120,7 @@ def test_the_small_form_runs_on_the_official_layout_and_stands_beside_the_paper(
     comparisons = board.comparisons[name]
     assert len(comparisons) == len(published.of(name)) == 2
     for comparison in comparisons:
-        assert {row[0] for row in comparison.rows} == {"stl", "equal", "cross_stitch", "mtan", "tsn"} & set(
+        assert {row[0] for row in comparison.sheet.texts} == {"stl", "equal", "cross_stitch", "mtan", "tsn"} & set(
             comparison.published.methods
         )
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mtlscale.records import Ledger, RunRecord, write_atomically
 from mtlscale.report.charts.colors import page_looks
-from mtlscale.report.formats.markdown import markdown_cell
+from mtlscale.report.formats.markdown import markdown_cell, markdown_section
 from mtlscale.report.stats.curves import with_epochs
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.studies.studies import studies
 from mtlscale.report.tables.leaderboard import Leaderboard
 from mtlscale.report.tables.method_tables import method_tables
-from mtlscale.report.tables.sheets import Sheet
+from mtlscale.report.tables.sheets import across
 
 
 def write_report(
@@ -47,15 +48,15 @@ def write_report(
     if ledger is not None:
         records = with_epochs(records, {name: drawn_rows(table) for name, table in board.tables.items()}, ledger)
 
-    learned = "".join(
-        section.to_markdown(dataset if len(board.tables) > 1 else "")
-        for dataset, runs in by_dataset(newest(records)).items()
-        for section in method_tables(runs, board.published.get(dataset, ()))
-    )
+    learned = ""
+    for dataset, runs in by_dataset(newest(records)).items():
+        for sheet in method_tables(runs, board.published.get(dataset, ())):
+            title = f"{sheet.title} on {dataset}" if len(board.tables) > 1 else sheet.title
+            learned += f"{markdown_section(replace(sheet, title=title))}\n"
     study_text = "".join(study.to_markdown() for study in studies(records, board))
 
     overall = board.overall()
-    overall_text = "" if overall is None else f"{Sheet.across(overall).to_markdown()}\n"
+    overall_text = "" if overall is None else f"{markdown_section(across(overall), 2)}\n"
     description_text = f"{markdown_cell(description)}\n\n" if description else ""
     texts = {
         "markdown": (

@@ -26,8 +26,8 @@ def test_digits_from_nothing_to_a_page(tmp_path: Path, monkeypatch: pytest.Monke
     done = mtlscale("diagnose", "digits", "--home", "home", "--output", "found", "--samples", "100")
     assert done.code == 0, done.stderr
     assert "suggested groups" in done.stdout and "covariance similarity" in done.stdout
-    tables = done.stdout.split("no labels:")[0].splitlines()[1:]  # four, of a title, a header and ten rows
-    assert len(tables) == 4 * 12 and max(map(len, tables)) <= 80
+    tables = done.stdout.split("no labels:")[0].splitlines()[1:]  # four: a title, a header, its line and ten rows
+    assert len(tables) == 4 * 13 and max(map(len, tables)) <= 80
     content = json.loads((tmp_path / "found" / "diagnosis.json").read_text())
     assert content["schema"] == 1 and content["tasks"] == [f"digit{digit}" for digit in range(10)]
     assert set(content["matrices"]) == {"covariance", "conflict_before", "conflict_after", "affinity"}

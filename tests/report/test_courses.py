@@ -84,8 +84,8 @@ def test_shares_that_are_far_apart_have_a_logarithmic_axis_and_0_has_none(course
 
 def test_the_table_has_a_row_for_each_line_and_a_column_for_each_value(course: Sensitivity) -> None:
     [table] = course.tables
-    assert table.header == ("size", "30", "300", "1000") and len(table.rows) == 4
-    assert table.rows[0][0] == "equal, kind: same, link: linear" and table.rows[0][1].startswith("+3.0 ± ")
+    assert table.header == ("size", "30", "300", "1000") and len(table.texts) == 4
+    assert table.texts[0][0] == "equal, kind: same, link: linear" and table.texts[0][1].startswith("+3.0 ± ")
 
 
 def test_it_says_where_intervals_lie_on_one_side_of_zero() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,10 +11,16 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from mtlscale.cli.output.terminal import table
 from mtlscale.report.formats.grid import Grid
+from mtlscale.report.formats.sheet import Sheet, text_column
 
 WORDS = st.text(st.sampled_from("abcß中±%_ "), max_size=60).map(lambda text: " ".join(text.split()))
+
+
+def table(headers: list[str], rows: list[Any], hint: str = "", **settings: dict[str, Any]) -> Grid:
+    """Return a table of texts; `settings` are those of columns by their header."""
+    texts = {header: [row[index] for row in rows] for index, header in enumerate(headers)}
+    return Grid(Sheet(columns=[text_column(name, of, **settings.get(name, {})) for name, of in texts.items()]), hint)
 
 
 def printed(grid: Grid, width: int) -> list[str]:
@@ -25,7 +32,7 @@ def printed(grid: Grid, width: int) -> list[str]:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=4), st.integers(20, 160))
 def test_no_line_is_longer_than_the_terminal_and_no_letter_is_lost(rows: list[tuple[str, ...]], width: int) -> None:
-    lines = printed(table(["name", "what", "value"], rows, prose={"what"}, right={"value"}), width)
+    lines = printed(table(["name", "what", "value"], rows, what={"prose": True}, value={"right": True}), width)
     assert max(map(cell_len, lines)) <= width
     text = "".join(lines).replace(" ", "")
     for letter in "ß±%_":
@@ -47,7 +54,9 @@ def test_names_and_numbers_stay_in_one_piece(width: int) -> None:
 
 def test_details_give_way_and_it_is_said_how_to_see_them() -> None:
     rows = [["a", "1" * 30, "2" * 30, "3" * 30]]
-    grid = table(["name", "one", "two", "three"], rows, details={"two", "three"}, hint="`--wide` shows them.")
+    grid = table(
+        ["name", "one", "two", "three"], rows, hint="`--wide` shows them.", two={"detail": True}, three={"detail": True}
+    )
     text = "\n".join(printed(grid, 80))
     assert "2" * 30 in text and "3" * 30 not in text
     assert "Not shown for want of room: three. `--wide` shows them." in text

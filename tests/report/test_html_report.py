@@ -8,10 +8,9 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from mtlscale.report import Leaderboard, write_report
-from mtlscale.report.formats import layout
-from mtlscale.report.formats.grids import grids
 from mtlscale.report.formats.html import page
-from mtlscale.report.formats.pages import MOST_COLUMNS
+from mtlscale.report.formats.page_tables import MOST_COLUMNS, split_sheets
+from mtlscale.report.tables.columns import by_block, columns
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 
@@ -252,8 +251,9 @@ def test_write_report_leaves_whole_files_and_pictures_of_what_there_is(board_rec
 def test_many_columns_are_cut_into_several_tables_that_have_each_once(record):
     values = {f"t{number:02d}": {"accuracy": 80.0 + number} for number in range(2 * MOST_COLUMNS + 3)}
     table = Leaderboard.from_records([record("equal", 0, values)]).tables["digits"]
-    _, columns, _ = layout.by_block(layout.columns(table))
-    parts = grids(table, columns, "By task")
-    assert [part.caption for part in parts] == [f"By task ({number} of 3)" for number in (1, 2, 3)]
-    heads = [head.text for part in parts for head in part.heads[1:]]
-    assert len(heads) == len(columns) == len(set(heads)) and max(len(part.heads) for part in parts) <= MOST_COLUMNS + 1
+    _, block, _ = by_block(columns(table))
+    parts = split_sheets(table, block, "By task")
+    assert [part.title for part in parts] == [f"By task ({number} of 3)" for number in (1, 2, 3)]
+    headers = [header for part in parts for header in part.header[1:]]
+    assert len(headers) == len(block) == len(set(headers))
+    assert max(len(part.columns) for part in parts) <= MOST_COLUMNS + 1

@@ -8,9 +8,10 @@ import pytest
 
 from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard
-from mtlscale.report.formats.legend import legend
 from mtlscale.report.stats.gains import task_deltas
 from mtlscale.report.stats.pairwise import pairwise
+from mtlscale.report.tables.caveats import legend
+from mtlscale.report.tables.sheets import of_pairs
 from mtlscale.report.tables.table import Table
 from mtlscale.report.tables.takeaway import takeaway
 
@@ -58,7 +59,7 @@ def test_it_is_said_on_the_table_and_in_its_sentence(record: Record) -> None:
     assert table.notes[1] == "rows are sorted and tested by Δ main, the main metric of each task, instead"
     assert "paired t-tests of Δ of the main metrics against equal" in legend(table)
     assert takeaway(table).startswith("On digits, linear is best by Δ of the main metrics (+2.06 %), better than equal")
-    assert "Δ of the main metrics" in pairwise(table).description
+    assert "Δ of the main metrics" in of_pairs(pairwise(table)).text
     assert list(task_deltas(table).loc["constant"].round()) == [-50, -25]  # of a by its accuracy alone
 
 

@@ -225,12 +225,12 @@ def test_order_and_a_constant_change_nothing(record, methods, datasets, shift):
     assert one.friedman.p == pytest.approx(other.friedman.p)
 
 
-def test_columns_have_a_text_and_a_key_for_every_method(record):
+def test_columns_have_a_cell_for_every_method(record):
     found = overall_of(record)
     columns = found.columns()
-    assert all(len(column.texts) == len(column.keys) == len(found.rows) for column in columns)
+    assert all(len(column.cells) == len(found.rows) for column in columns)
     by = {column.header: column for column in columns}
-    assert by["rank"].texts[0] == "1.00" and by["rank"].best == {0} and by["vs equal"].gains == {0}
+    assert by["rank"].texts[0] == "1.00" and by["rank"].marked("best") == by["vs equal"].marked("gain") == {0}
     assert by["group"].texts == ["a", "ab", "abc", "bc", "c"]
     assert by["on task"].texts[-1] == "a, set 6" and by["worst Δ %"].texts[-1].startswith("−9.7")
     assert by["Δ %"].texts[3] == "0.00" and " ± " in by["Δ %"].texts[0]

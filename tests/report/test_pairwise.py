@@ -5,6 +5,7 @@ from scipy import stats
 from mtlscale.report.stats.pairwise import pairwise
 from mtlscale.report.stats.statistics import BETTER, SAME, WORSE, holm
 from mtlscale.report.tables.leaderboard import Leaderboard
+from mtlscale.report.tables.sheets import of_pairs
 
 SEEDS = 8
 
@@ -36,14 +37,15 @@ def test_every_pair_against_scipy_corrected_over_all(table):
 def test_columns_are_one_per_method_in_the_order_of_the_table(table):
     found = pairwise(table)
     assert list(found.methods) == list(table.rows.index)
-    columns = {column.header: column for column in found.columns()}
-    assert list(columns) == [f"− {method}" for method in found.methods]
+    sheet = of_pairs(found)
+    assert list(sheet.header) == ["method", *(f"− {method}" for method in found.methods)]
+    columns = dict(zip(sheet.header, sheet.columns, strict=True))
     place = found.methods.index("worst")
     against = columns["− worst"]
-    assert against.texts[place] == "–" and against.gains == frozenset(range(len(found.methods))) - {place}
+    assert against.texts[place] == "–" and against.marked("gain") == frozenset(range(len(found.methods))) - {place}
     assert all(text.endswith("▲") for row, text in enumerate(against.texts) if row != place)
-    assert columns["− equal"].texts[place].startswith("−") and columns["− equal"].losses >= {place}
-    assert "over 6 pairs" in found.notes[0]
+    assert columns["− equal"].texts[place].startswith("−") and columns["− equal"].marked("loss") >= {place}
+    assert "over 6 pairs" in sheet.notes[0]
 
 
 def test_smaller_is_better_where_it_is(record):
@@ -56,11 +58,14 @@ def test_smaller_is_better_where_it_is(record):
 def test_few_seeds_and_mean_ranks_are_not_tested(record):
     records = [record(m, s, {"a": {"accuracy": 80.0 + s}}) for m in ("stl", "equal") for s in range(2)]
     found = pairwise(next(iter(Leaderboard.from_records(records).tables.values())))
-    assert found.pairs["p_holm"].isna().all() and "1 pair not tested: fewer than 3 seeds in common" in found.notes
+    assert (
+        found.pairs["p_holm"].isna().all()
+        and "1 pair not tested: fewer than 3 seeds in common" in of_pairs(found).notes
+    )
     test = {"seg": {"mIoU": 50.0}, "depth": {"abs_err": 1.0}}
     records = [record(m, s, test) for m in ("one", "two") for s in range(4)]
     found = pairwise(next(iter(Leaderboard.from_records(records).tables.values())))
     assert found.order == "mean_rank" and set(found.pairs["verdict"]) == {""}
-    assert found.notes == ("no tests: a mean rank is no number of one seed",)
+    assert of_pairs(found).notes == ["no tests: a mean rank is no number of one seed"]
     alone = pairwise(next(iter(Leaderboard.from_records([record("one", 0, test)]).tables.values())))
-    assert alone.pairs.empty and [column.texts for column in alone.columns()] == [["–"]]
+    assert alone.pairs.empty and of_pairs(alone).texts == (("one", "–"),)

@@ -13,7 +13,8 @@ from mtlscale.report.charts.chart import Dots
 from mtlscale.report.charts.colors import page_looks
 from mtlscale.report.charts.scores import cost_chart
 from mtlscale.report.formats.html import page
-from mtlscale.report.formats.layout import columns, markdown
+from mtlscale.report.formats.markdown import markdown
+from mtlscale.report.tables.columns import columns
 
 Make = Callable[..., RunRecord]
 

@@ -116,7 +116,7 @@ def test_the_nine_attributes_are_those_of_the_pipeline() -> None:
         for method, error in (("stl", 5.5), ("equal", 5.25))
     ]
     [comparison] = Leaderboard.from_records(runs, published=Published(tables=(table,))).comparisons["faces"]
-    assert comparison.rows[0][:5] == ("equal", "HPS", "47.25", "49.78 ± 0.26", "-2.53 (!)")
+    assert comparison.sheet.texts[0][:5] == ("equal", "HPS", "47.25", "49.78 ± 0.26", "-2.53 (!)")
     assert comparison.opposite == (
         "equal is 2.25 better than stl here and 0.19 worse in CoNAL (Yue's thesis), table 5.8.",
     )
@@ -136,8 +136,12 @@ def test_figures_of_an_evaluation_stand_beside_the_published_ones() -> None:
     ]
     [comparison] = Leaderboard.from_records(runs, published=Published(tables=(one, on_top))).comparisons["pictures"]
     figures = ("ours, PGD acc", "published", "ours, FLOPs", "published")
-    assert comparison.header[-6:] == ("ours, M parameters", "published", *figures)  # none of ours told other images
-    assert [row[-4:] for row in comparison.rows] == [
+    assert comparison.sheet.header[-6:] == (
+        "ours, M parameters",
+        "published",
+        *figures,
+    )  # none of ours told other images
+    assert [row[-4:] for row in comparison.sheet.texts] == [
         ("21.00", "13.66", "500.00", "539.00"),
         ("21.00", "21.21", "500.00", "643.00"),
     ]
@@ -154,7 +158,7 @@ def test_ours_stands_beside_the_mean_of_the_published_column(
     comparison = compare(table, published)
     assert comparison is not None
     # Best first, as in the leaderboard; what only one side has is left out.
-    mgda, equal = comparison.rows
+    mgda, equal = comparison.sheet.texts
     assert mgda[:2] == ("mgda", "MGDA <b>") and mgda[3:6] == ("85.00", "–", "+4.00 (!)") and mgda[6] == "+5.00 a"
     assert equal[:2] == ("equal", "Uniform") and equal[3:6] == ("85.00", "85.40", "+2.00 (!)") and equal[6] == "+2.00 b"
     assert mgda[2].startswith("89.00 ± ")
@@ -165,7 +169,7 @@ def test_reasons_are_offered_only_where_something_is_far(published: PublishedTab
     near = Leaderboard.from_records([record("equal", 0, {"a": 81.5, "b": 91.5})]).tables["texts"]
     comparison = compare(near, published)
     assert comparison is not None and comparison.far == ()
-    assert comparison.rows[0][2] == "86.50" and comparison.rows[0][5] == "+1.50"
+    assert comparison.sheet.texts[0][2] == "86.50" and comparison.sheet.texts[0][5] == "+1.50"
     assert "other words" not in comparison.legend()
 
 
@@ -245,9 +249,9 @@ def test_delta_is_compared_over_the_published_columns_whatever_else_is_measured(
     runs = [maps("stl", 0, 40.0, 80.0, 1.0), maps("stl", 1, 50.0, 90.0, 1.0)]
     runs += [maps("equal", 0, 42.0, 82.0, 0.9), maps("equal", 1, 55.0, 90.0, 1.2)]
     found = compare(Leaderboard.from_records(runs).tables["scenes"], table)
-    assert found is not None and found.header[-2:] == ("ours, M parameters", "published")
+    assert found is not None and found.sheet.header[-2:] == ("ours, M parameters", "published")
     # Seed 0: ((5 + 10) / 2 + 10) / 2, seed 1: ((10 + 0) / 2 - 20) / 2.
-    equal = next(row for row in found.rows if row[0] == "equal")
+    equal = next(row for row in found.sheet.texts if row[0] == "equal")
     assert equal[2].startswith("0.63 ± ") and equal[3:] == ("-1.25", "+1.88 (!)", "12.34", "12.30")
     assert found.opposite == ("equal is 0.63 better than stl here and 1.25 worse in Table 9.",)
     elsewhere = scenes(columns=("segmentation.miou", "segmentation.pixel_error", "depth.rel_err"))
@@ -275,7 +279,7 @@ def test_improvements_of_errors_are_relative_to_accuracy_as_in_tomatos_table() -
     ]
     board = Leaderboard.from_records(runs, baseline="separate", published=Published(tables=(table,)))
     [comparison] = board.comparisons["digits"]
-    assert {row[0]: row[2] for row in comparison.rows} == {"separate": "0.00", "single": "-25.00"}
+    assert {row[0]: row[2] for row in comparison.sheet.texts} == {"separate": "0.00", "single": "-25.00"}
 
 
 def test_several_tables_share_a_files_reasons(tmp_path: Path) -> None:

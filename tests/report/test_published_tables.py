@@ -137,8 +137,8 @@ def test_a_paper_beside_itself_differs_by_rounding_alone(number: str) -> None:
     table = TABLES[number]
     board = Leaderboard.from_records(records(table), published=Published(tables=(table,)))
     [comparison] = board.comparisons[table.dataset]
-    assert {row[0] for row in comparison.rows} == set(table.methods)
-    parameters = {row[0]: row[-2:] for row in comparison.rows}
+    assert {row[0] for row in comparison.sheet.texts} == set(table.methods)
+    parameters = {row[0]: row[-2:] for row in comparison.sheet.texts}
     assert all(ours == printed for ours, printed in parameters.values())
     if number in FOLLOW:
         assert comparison.far == ()

@@ -191,9 +191,9 @@ def test_closed_gates_are_counted_by_task(record: Make) -> None:
         run(record, "dsmtl_il", seed, epochs("public", {"kept": kept[1]}, {"kept": of})) for seed, of in enumerate(kept)
     ]
     [closed] = method_tables(made)
-    assert closed.rows == (("dsmtl_il", "a (3 of 3), b (1 of 3)"),)
+    assert closed.texts == (("dsmtl_il", "a (3 of 3), b (1 of 3)"),)
     opened = [run(record, "dsmtl_il", 0, epochs("public", {"kept": {"a": 1, "b": 1}}))]
-    assert method_tables(opened)[0].rows == (("dsmtl_il", "none"),)
+    assert method_tables(opened)[0].texts == (("dsmtl_il", "none"),)
 
 
 def sizes(record: Make) -> list[RunRecord]:
@@ -270,8 +270,8 @@ def test_edges_and_branch_points_are_tables_with_the_seeds_that_agree(record: Ma
         for seed, point in enumerate((3, 3, 1))
     ]
     points, kept = method_tables(made)
-    assert points.rows == (("dsmtl", "2 of 3", "1: a; 3: b"), ("dsmtl", "1 of 3", "1: a, b"))
-    assert kept.rows == (
+    assert points.texts == (("dsmtl", "2 of 3", "1: a; 3: b"), ("dsmtl", "1 of 3", "1: a, b"))
+    assert kept.texts == (
         ("mtl_nas", "a, stage 1", "b, stage 2", "0.90", "2 of 2"),
         ("mtl_nas", "b, stage 2", "a, stage 3", "0.60", "1 of 2"),
     )
@@ -285,7 +285,7 @@ def test_branch_points_of_a_found_tree_stand_beside_the_published_ones(record: M
     printed = {"name": "C", "score": 1, "points": {"a": 2, "b": 4}}
     table = PublishedTable.model_validate({"source": "a thesis", "dataset": "d", "methods": {"conal": printed}})
     [points] = method_tables([found, given], [table])
-    assert points.rows == (("conal", "1 of 1", "3: a, b"), ("conal, as published", "a thesis", "2: a; 4: b"))
+    assert points.texts == (("conal", "1 of 1", "3: a, b"), ("conal, as published", "a thesis", "2: a; 4: b"))
     assert method_tables([given], [table]) == []
 
 

@@ -107,7 +107,7 @@ def test_intervals_are_of_scipys_correlations_of_samples_drawn_again(
 
 def test_each_data_set_says_how_alike_its_tasks_are(aligned: list[RunRecord]) -> None:
     [table] = method_tables([run for run in aligned if run.dataset == "pair 0"])
-    assert table.rows == (("aligned", "a, b", "0.100", "0.150", "2"),)  # the other turns nothing
+    assert table.texts == (("aligned", "a, b", "0.100", "0.150", "2"),)  # the other turns nothing
 
 
 def test_a_report_has_the_study(aligned: list[RunRecord], without_epochs: WithoutEpochs, tmp_path: Path) -> None:

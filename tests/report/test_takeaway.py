@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from mtlscale.report.formats.legend import legend
 from mtlscale.report.stats.statistics import half_width
+from mtlscale.report.tables.caveats import legend
 from mtlscale.report.tables.leaderboard import Leaderboard
 from mtlscale.report.tables.takeaway import takeaway
 

@@ -115,15 +115,15 @@ def test_the_table_says_where_the_seconds_go_and_what_they_buy(runs: list[RunRec
     table = cost_table(only(runs))
     assert table.header[:5] == ("method", "seconds", "simulation, %", "learning, %", "rest, %")
     # sac: 60 s in the mean, 22.5 s of simulation for 3000 steps, 11.25 s for 300 gradient steps.
-    assert table.rows[0] == ("sac", "60", "37.5", "18.8", "43.8", "133", "27")
-    assert table.rows[1] == ("cagrad", "100", "45.0", "22.5", "32.5", "67", "13")
+    assert table.texts[0] == ("sac", "60", "37.5", "18.8", "43.8", "133", "27")
+    assert table.texts[1] == ("cagrad", "100", "45.0", "22.5", "32.5", "67", "13")
 
 
 def test_what_was_not_recorded_is_not_made_up(runs: list[RunRecord]) -> None:
     for run in runs:
         for epoch in run.epochs:
             del epoch.traces["learning_seconds"]
-    [row, _] = cost_table(only(runs)).rows
+    [row, _] = cost_table(only(runs)).texts
     assert row == ("sac", "60", "37.5", "–", "–", "133", "–")
 
 
@@ -178,7 +178,7 @@ def test_a_learner_by_trying_records_what_is_drawn(small: Callable[..., Experime
     assert success_lines(of, "steps")["sac"]["x"].tolist() == [24.0, 48.0]  # 12 steps of two tasks an epoch
     costs = of.costs.loc["sac"]
     assert 0 < costs["simulation"] + costs["learning"] <= costs["seconds"] and costs["updates"] == 6
-    assert "–" not in cost_table(of).rows[0]
+    assert "–" not in cost_table(of).texts[0]
 
 
 @pytest.mark.parametrize("without", ["traces", "success", "end"])

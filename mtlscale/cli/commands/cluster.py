@@ -165,11 +165,11 @@ def status(
 
     jobs = connect(address)
     if job is None:
-        table = grid("job", "status", "started", "command", title=f"jobs of {jobs.url}")
+        rows = []
         for state in jobs.submitted():
             start_time = "" if state.started is None else datetime.fromtimestamp(state.started, UTC).strftime("%F %T")
-            table.add_row(state.job, _message(state), start_time, state.entrypoint)
-        console_of().print(table)
+            rows.append((state.job, _message(state), start_time, state.entrypoint))
+        console_of().print(grid(("job", "status", "started", "command"), rows, title=f"jobs of {jobs.url}"))
         return
 
     state = jobs.state(job)
@@ -190,14 +190,8 @@ def _print_experiments(home: Path | None) -> None:
         raise UserError(f"no experiments in {results_home.root}; name their --home, or a job with its --address")
 
     numbers = ("runs", "done", "failed", "diverged", "left")
-    table = grid("experiment", *numbers, "last", title=str(results_home.root), right=numbers)
-    for snapshot in snapshots:
-        table.add_row(
-            snapshot.name,
-            *(str(n) for n in (snapshot.runs, snapshot.done, snapshot.failed, snapshot.diverged, snapshot.remaining)),
-            snapshot.last,
-        )
-    console_of().print(table)
+    rows = [(s.name, s.runs, s.done, s.failed, s.diverged, s.remaining, s.last) for s in snapshots]
+    console_of().print(grid(("experiment", *numbers, "last"), rows, title=str(results_home.root), right=numbers))
 
 
 def logs(

@@ -130,15 +130,12 @@ def _requests(name: str, source: Path | None, options: list[str], settings: list
 
 
 def _print_manifest(console: Console, manifest: Manifest) -> None:
-    from rich.markup import escape
-
     title = f"{manifest.name} · {manifest.fingerprint[:12]}"
-    table = grid("task", "loss", "outputs", *_SPLITS, title=title, right=("outputs", *_SPLITS))
+    rows = []
     for task in manifest.suite.tasks:
         counts = manifest.counts[task.name]
-        table.add_row(
-            escape(task.name), task.loss, str(task.outputs), *(str(counts.get(split, 0)) for split in _SPLITS)
-        )
+        rows.append((task.name, task.loss, task.outputs, *(counts.get(split, 0) for split in _SPLITS)))
+    table = grid(("task", "loss", "outputs", *_SPLITS), rows, title=title, right=("outputs", *_SPLITS))
     total = (str(sum(c.get(split, 0) for c in manifest.counts.values())) for split in _SPLITS)
     table.add_section()
     table.add_row("all", "", "", *total)

@@ -33,14 +33,12 @@ def doctor(
     tracking_uri: Annotated[str | None, typer.Option(help="Also try this MLflow server")] = None,
 ) -> None:
     """Check what mtlscale needs on this machine, and say how to mend what is missing."""
-    from rich.markup import escape
+    from rich.text import Text
 
-    table = grid("", "what", "found", "mend", title="mtlscale doctor")
-    signs = {"ok": "[green]✓[/green]", "note": "[yellow]·[/yellow]", "bad": "[red]✗[/red]"}
+    signs = {"ok": Text("✓", "green"), "note": Text("·", "yellow"), "bad": Text("✗", "red")}
     findings = examine(home_of(home), address, tracking_uri)
-    for finding in findings:
-        table.add_row(signs[finding.level], *map(escape, (finding.check, finding.result, finding.mend)))
-    console_of().print(table)
+    rows = [(signs[finding.level], finding.check, finding.result, finding.mend) for finding in findings]
+    console_of().print(grid(("", "what", "found", "mend"), rows, title="mtlscale doctor"))
 
     if any(finding.level == "bad" for finding in findings):
         raise typer.Exit(1)

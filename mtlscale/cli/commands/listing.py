@@ -26,6 +26,7 @@ from mtlscale.config import UserError, nearest
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from mtlscale.config import Component, Knob
 
@@ -96,48 +97,51 @@ def _print_json(what: str, kinds: tuple[str, ...], name: str | None) -> None:
 
 
 def _experiments(console: Console, names: list[str]) -> None:
-    from rich.markup import escape
-
     from mtlscale.config import load_experiment
 
-    table = grid("experiment", "what it is", title="shipped experiments")
-    for name in names:
-        table.add_row(name, escape(load_experiment(name).description))
-    console.print(table)
+    rows = [(name, load_experiment(name).description) for name in names]
+    console.print(grid(("experiment", "what it is"), rows, title="shipped experiments"))
 
 
 def _print_kind(console: Console, kind: str) -> None:
     """Print all components of a kind; if there is little room, their details stand below each other."""
-    from rich.markup import escape
+    from rich.text import Text
 
     from mtlscale.config.registry import components
 
     components_of_kind = [(name, components.component(kind, name)) for name in components.names(kind)]
     balancers, wide = kind == "balancers", console.width >= _WIDE
-    details = ("needs", "cost of a step") if balancers else ()
-    detail_headers = (*details, "source", "knobs: default, range, search") if wide else ()
-    table = grid("name", "what it is", *detail_headers, title=kind)
+    cost_headers = ("needs", "cost of a step") if balancers else ()
+    detail_headers = (*cost_headers, "source", "knobs: default, range, search") if wide else ()
 
+    rows: list[tuple[object, ...]] = []
     for name, cls in components_of_kind:
-        label = escape(name) + (f"\n[dim]{escape(_plugin(cls))}[/dim]" if _plugin(cls) else "")
         knobs = [_knob(key, default, spec) for key, (default, spec) in cls.knobs().items()]
-        needs = [escape(cls.needs), escape(cls.cost)] if balancers else []
+        needs = [cls.needs, cls.cost] if balancers else []
         if wide:
-            table.add_row(label, escape(cls.summary()), *needs, escape(cls.source), "\n".join(knobs))
+            rows.append((_label(name, cls), cls.summary(), *needs, cls.source, Text("\n").join(knobs)))
             continue
 
-        lines = [escape(cls.summary())]
-        lines += [f"[dim]needs {needs[0]}; a step costs {needs[1]}[/dim]"] if needs else []
-        lines += [f"[dim]{escape(cls.source)}[/dim]"] if cls.source else []
-        table.add_row(label, "\n".join([*lines, *knobs]))
-    console.print(table)
+        details = [f"needs {needs[0]}; a step costs {needs[1]}"] if needs else []
+        details += [cls.source] if cls.source else []
+        lines = [Text(cls.summary()), *(Text(detail, "dim") for detail in details), *knobs]
+        rows.append((_label(name, cls), Text("\n").join(lines)))
+    console.print(grid(("name", "what it is", *detail_headers), rows, title=kind))
 
 
-def _knob(key: str, default: Any, spec: Knob) -> str:
-    from rich.markup import escape
+def _label(name: str, cls: type[Component]) -> Text:
+    """Return the name of a component, with the plugin below it that it comes from."""
+    from rich.text import Text
 
-    text = escape(f"={default!r} {spec.range()}".rstrip())
-    return f"[bold]{key}[/bold]{text}" + (escape(f" search {_searched(spec)}") if spec.search else "")
+    plugin = _plugin(cls)
+    return Text.assemble(name, "\n", (plugin, "dim")) if plugin else Text(name)
+
+
+def _knob(key: str, default: Any, spec: Knob) -> Text:
+    from rich.text import Text
+
+    search = f" search {_searched(spec)}" if spec.search else ""
+    return Text.assemble((key, "bold"), f"={default!r} {spec.range()}".rstrip(), search)
 
 
 def _searched(spec: Knob) -> str:
@@ -155,21 +159,19 @@ def _plugin(cls: type[Component]) -> str:
 
 def _metrics() -> Table:
     """Return the table of metrics that tasks may report."""
-    from rich.markup import escape
-
     from mtlscale.config.registry import components
     from mtlscale.metrics import METRICS
 
-    table = grid("name", "what it is", "better", "unit", "of tasks with loss", title="metrics")
-    for name, info in METRICS.items():
-        table.add_row(name, escape(info.help), _better(info.higher_is_better), info.unit, ", ".join(info.losses))
+    rows: list[tuple[object, ...]] = [
+        (name, info.help, _better(info.higher_is_better), info.unit, ", ".join(info.losses))
+        for name, info in METRICS.items()
+    ]
     for name in sorted(set(components.names("metrics")) - set(METRICS)):
         cls = components.component("metrics", name)
-        label = f"{escape(name)}\n[dim]{escape(_plugin(cls))}[/dim]"
         losses = ", ".join(getattr(cls, "losses", ()))
-        unit = str(getattr(cls, "unit", ""))
-        table.add_row(label, escape(cls.summary()), _better(bool(cls.higher_is_better)), unit, losses)
-    return table
+        unit = getattr(cls, "unit", "")
+        rows.append((_label(name, cls), cls.summary(), _better(bool(cls.higher_is_better)), unit, losses))
+    return grid(("name", "what it is", "better", "unit", "of tasks with loss"), rows, title="metrics")
 
 
 def _better(higher: bool) -> str:
@@ -232,9 +234,9 @@ def _component(console: Console, kind: str, cls: type[Any]) -> None:
     if not knobs:
         console.print("no knobs")
         return
-    table = grid("knob", "default", "range", "searched", "what it is")
-    for key, (default, spec) in knobs.items():
-        searched = _searched(spec) if spec.search else ""
-        table.add_row(key, *(escape(text) for text in (repr(default), spec.range(), searched, spec.help)))
+    rows = [
+        (key, repr(default), spec.range(), _searched(spec) if spec.search else "", spec.help)
+        for key, (default, spec) in knobs.items()
+    ]
     console.print()
-    console.print(table)
+    console.print(grid(("knob", "default", "range", "searched", "what it is"), rows))

@@ -13,10 +13,10 @@ from mtlscale.config import UserError
 
 if TYPE_CHECKING:
     from mtlscale.report.formats.formats import DisplayedLeaderboard
+    from mtlscale.report.formats.sheet import Sheet
     from mtlscale.report.results import Results
     from mtlscale.report.tables.leaderboard import Leaderboard
     from mtlscale.report.tables.merge_experiments import MergedRecords
-    from mtlscale.report.tables.sheets import Sheet
 
 PlacesArgument = Annotated[
     list[str],
@@ -106,7 +106,7 @@ def leaderboard(
     from mtlscale.report.formats.formats import DisplayedLeaderboard, format_of
     from mtlscale.report.stats.pairwise import pairwise as pairs
     from mtlscale.report.tables.merge_experiments import RunSelection, gather
-    from mtlscale.report.tables.sheets import Sheet
+    from mtlscale.report.tables.sheets import of_pairs
 
     form = format_of(format, output)
     if output is not None:
@@ -134,7 +134,7 @@ def leaderboard(
         board=board,
         title=", ".join(names),
         overall=_overall(gathered, board, rope) if overall or (overall is None and form != "csv") else None,
-        pairs={name: Sheet.of_pairs(pairs(table)) for name, table in board.tables.items()} if pairwise else {},
+        pairs={name: of_pairs(pairs(table)) for name, table in board.tables.items()} if pairwise else {},
     )
     _print(view, form, output, wide)
 
@@ -151,13 +151,13 @@ def report(
 
 def _overall(merged: MergedRecords, board: Leaderboard, rope: float | None) -> Sheet | None:
     """Return the table across data sets; None if there are no two of them, or no two rows."""
-    from mtlscale.report.tables.sheets import Sheet
+    from mtlscale.report.tables.sheets import across
 
     across_datasets = board.overall() if rope is None else board.overall(rope)
     if across_datasets is None or len(across_datasets.rows) < 2:
         return None
     separate = ", ".join(merged.split_datasets)
-    return Sheet.across(
+    return across(
         across_datasets,
         [f"tables of {separate} that are kept apart count as data sets of their own"] if separate else [],
     )

@@ -86,8 +86,6 @@ def show(
 
 def _list(home: Home, name: str, *, json: bool) -> None:
     """Print every run of an experiment with its id; runs of other settings than at its last start are marked."""
-    from rich.markup import escape
-
     from mtlscale.execution.planning.status import read_plan
     from mtlscale.records import runs_of_experiment
     from mtlscale.report.formats.number_format import counted
@@ -104,9 +102,9 @@ def _list(home: Home, name: str, *, json: bool) -> None:
         return
 
     console = console_of()
-    table = grid("run", "data set", "method", "seed", "ended as", "at", "settings", right=("seed",))
-    for row in sorted(rows, key=lambda row: (row["settings"], row["dataset"], row["method"], row["seed"])):
-        table.add_row(*(escape(str(row[key])) for key in (*fields, "settings")))
+    headers = ("run", "data set", "method", "seed", "ended as", "at", "settings")
+    ordered = sorted(rows, key=lambda row: (row["settings"], row["dataset"], row["method"], row["seed"]))
+    table = grid(headers, [[row[key] for key in (*fields, "settings")] for row in ordered], right=("seed",))
     console.print(f"{name}: {counted(len(rows), 'run')} in {home.root}", soft_wrap=True, highlight=False, markup=False)
     console.print(table)
 
@@ -230,8 +228,6 @@ def _compared(reproduction: Reproduction, folder: Path | None, notes: list[str])
 
 
 def _compare(console: Console, reproduction: Reproduction, folder: Path | None) -> None:
-    from rich.markup import escape
-
     before, after = reproduction.before, reproduction.after
     run_name = f"{before.dataset} · {before.method} · seed {before.seed}"
     for line in reproduction.surroundings:
@@ -247,14 +243,13 @@ def _compare(console: Console, reproduction: Reproduction, folder: Path | None) 
     differences = reproduction.differences
     largest = sorted(differences, key=lambda one: -abs(one.after - one.before))
     headers = ("split", "task", "metric", "then", "now", "difference")
-    table = grid(
-        *headers, title=f"{run_name}: {len(differences)} of {reproduction.compared} metrics differ", right=headers[3:]
-    )
-    for row in largest[:_MAX_LISTED]:
-        numbers = (f"{row.before:.8g}", f"{row.after:.8g}", f"{row.after - row.before:+.2g}")
-        table.add_row(row.place, escape(row.task), escape(row.metric), *numbers)
+    rows = [
+        (row.place, row.task, row.metric, f"{row.before:.8g}", f"{row.after:.8g}", f"{row.after - row.before:+.2g}")
+        for row in largest[:_MAX_LISTED]
+    ]
+    title = f"{run_name}: {len(differences)} of {reproduction.compared} metrics differ"
     if differences:
-        console.print(table)
+        console.print(grid(headers, rows, title=title, right=headers[3:]))
     if len(differences) > _MAX_LISTED:
         console.print(f"and {len(differences) - _MAX_LISTED} more that differ less; --json has all")
 

@@ -89,19 +89,15 @@ def _search(sketch: DryRun, base: Run) -> dict[str, Any]:
 
 
 def _runs(console: Console, sketch: DryRun) -> None:
-    from rich.markup import escape
-
     plan = sketch.plan
     headers = ("dataset", "method", "seed", "run", "epochs", "steps", "state")
-    table = grid(*headers, title=sketch.experiment.name, right=("seed", "epochs", "steps"))
+    rows: list[tuple[object, ...]] = []
     for row in [] if plan is None else [_run(planned, plan) for planned in plan.runs]:
         state = f"same as {row['like']}" if row["state"] == "same" else row["state"]
-        cells = (row["dataset"], row["method"], row["seed"], row["run"], row["epochs"], f"{row['steps']:,}", state)
-        table.add_row(*(escape(str(cell)) for cell in cells))
-
-    for run in sketch.unknown:
-        table.add_row(*(escape(str(cell)) for cell in (run.dataset, run.method, run.seed, "?", run.epochs, "?", "?")))
-    console.print(table)
+        steps = f"{row['steps']:,}"
+        rows.append((row["dataset"], row["method"], row["seed"], row["run"], row["epochs"], steps, state))
+    rows += [(run.dataset, run.method, run.seed, "?", run.epochs, "?", "?") for run in sketch.unknown]
+    console.print(grid(headers, rows, title=sketch.experiment.name, right=("seed", "epochs", "steps")))
 
     states = [] if plan is None else [planned.state for planned in plan.runs]
     counts = [f"{states.count(state)} {state}" for state in _STATES if state in states]
@@ -134,17 +130,13 @@ def _sizes(plan: Plan) -> Iterator[str]:
 
 def _trials(console: Console, sketch: DryRun) -> None:
     """Print the trials of a search: how many of each method, over what, and how they are executed."""
-    from rich.markup import escape
-
-    headers = ("dataset", "method", "trials", "done", "searched")
-    table = grid(*headers, title=sketch.experiment.name, right=("trials", "done"))
+    headers, rows = ("dataset", "method", "trials", "done", "searched"), []
     plan = sketch.plan_on_data
     for base in [*(plan.bases if isinstance(plan, SweepPlan) else ()), *sketch.unknown]:
         search = _search(sketch, base)
         names = ", ".join(path.rpartition(".")[2] for path in search["searched"])
-        cells = (base.dataset, base.method, search["trials"], search["done"], names)
-        table.add_row(*(escape(str(cell)) for cell in cells))
-    console.print(table)
+        rows.append((base.dataset, base.method, search["trials"], search["done"], names))
+    console.print(grid(headers, rows, title=sketch.experiment.name, right=("trials", "done")))
 
     for line in plan.explain() if isinstance(plan, SweepPlan) else ():
         console.print(line, soft_wrap=True, highlight=False, markup=False)
@@ -155,8 +147,6 @@ def _trials(console: Console, sketch: DryRun) -> None:
 
 def _forecasts(console: Console, forecasts: Forecasts) -> None:
     """Print the forecasts; one line if nothing is known of any method."""
-    from rich.markup import escape
-
     if not forecasts.rows:
         return
     if all(row.seconds is None and row.megabytes is None for row in forecasts.rows):
@@ -164,13 +154,12 @@ def _forecasts(console: Console, forecasts: Forecasts) -> None:
         return
 
     headers = ("dataset", "method", "runs", "parameters", "each", "memory", "from")
-    table = grid(*headers, title="what is still to do will take about", right=headers[2:])
+    rows = []
     reasons: dict[str, int] = {}
     for row in forecasts.rows:
         cells = (row.dataset, row.method, row.runs, _number(row.parameters), _time(row.seconds), _memory(row.megabytes))
-        number = reasons.setdefault(_from(row), len(reasons) + 1) if _from(row) else ""
-        table.add_row(*(escape(str(cell)) for cell in (*cells, number)))
-    console.print(table)
+        rows.append((*cells, reasons.setdefault(_from(row), len(reasons) + 1) if _from(row) else ""))
+    console.print(grid(headers, rows, title="what is still to do will take about", right=headers[2:]))
     for reason, number in reasons.items():
         console.print(f"{number}  {reason}", highlight=False, markup=False)
 

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-def grid(*headers: str, title: str | None = None, right: tuple[str, ...] = ()) -> Table:
-    """Return a table with these columns, those of `right` aligned right."""
+def grid(
+    headers: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    title: str | None = None,
+    right: Collection[str] = (),
+) -> Table:
+    """Return a table; only cells that are rich texts have styles.
+
+    Args:
+        headers: The header of each column.
+        rows: The cells of each row.
+        title: The title above the table.
+        right: The headers of columns that are aligned right.
+    """
     from rich import box
     from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     escaped_title = None if title is None else escape(title)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=escaped_title, title_justify="left")
     for header in headers:
         table.add_column(escape(header), overflow="fold", justify="right" if header in right else "left")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else escape(str(cell)) for cell in row))
     return table

@@ -30,13 +30,9 @@ def sections_of(name: str | None) -> list[Section]:
 
 def show_keys(console: Console, name: str | None) -> None:
     """Print the keys of the experiment file, section by section."""
-    from rich.markup import escape
-
     for section in sections_of(name):
-        table = grid("key", "what it is", "value", "default", title=escape(_title(section)))
-        for key in section.keys:
-            table.add_row(key.name, escape(_plain(key.meaning)), escape(_plain(key.value)), escape(_plain(key.default)))
-        console.print(table)
+        rows = [(key.name, *map(_plain, (key.meaning, key.value, key.default))) for key in section.keys]
+        console.print(grid(("key", "what it is", "value", "default"), rows, title=_title(section)))
         console.print(f"{_plain(section.intro)}\n", highlight=False, markup=False)
 
 

@@ -101,14 +101,14 @@ def _epochs(record: RunRecord) -> Iterator[RenderableType]:
         if len(values) > 1:
             yield f"  {name:<{width}}  {sparkline(values)}  {values[0]:.4g} to {values[-1]:.4g}"
 
-    table = grid("epoch", *lines, "seconds", right=("epoch", *lines, "seconds"))
+    headers, rows = ("epoch", *lines, "seconds"), []
     for epoch in _shown_epochs(record):
         mark = f"{epoch.phase} {epoch.epoch}".strip()
         last = epoch.phase == epochs[-1].phase
         mark += " (chosen)" if last and epoch.epoch == record.chosen_epoch else ""
         val_text = f"{_val(epoch, metric):.4g}" if epoch.val else ""
-        table.add_row(mark, f"{_mean(epoch.train_loss.values()):.4g}", val_text, f"{epoch.seconds:.2f}")
-    yield table
+        rows.append((mark, f"{_mean(epoch.train_loss.values()):.4g}", val_text, f"{epoch.seconds:.2f}"))
+    yield grid(headers, rows, right=headers)
 
     if record.chosen_epochs:
         chosen = [f"{task} {epoch}" for task, epoch in record.chosen_epochs.items()]
@@ -150,11 +150,10 @@ def _metric_count(record: RunRecord) -> int:
 
 def _metrics(record: RunRecord) -> RenderableType:
     """Return the table of the tasks' metrics by split at the chosen epoch, and of their test after the last one."""
-    from rich.markup import escape
+    from rich.text import Text
 
     splits = [split for split in record.metrics if split != "train"]
     last_headers = ["last step test" if record.domains else "last test"] if record.last.get("test") else []
-    table = grid("task", "metric", *splits, *last_headers, title="at the chosen epoch", right=(*splits, *last_headers))
 
     pairs = [
         (task, name)
@@ -162,13 +161,15 @@ def _metrics(record: RunRecord) -> RenderableType:
         for task in split_metrics
         for name in split_metrics[task]
     ]
+    rows = []
     for task, name in list(dict.fromkeys(pairs))[:_MOST_ROWS]:
         values = [record.metrics[split].get(task, {}).get(name) for split in splits]
         values += [record.last["test"].get(task, {}).get(name)] if last_headers else []
-        main = "[bold]{}[/bold]" if record.main_metrics.get(task) == name else "{}"
-        texts = ("" if value is None else f"{value:.4g}" for value in values)
-        table.add_row(escape(task), main.format(escape(name)), *texts)
-    return table
+        metric = Text(name, "bold" if record.main_metrics.get(task) == name else "")
+        rows.append((task, metric, *("" if value is None else f"{value:.4g}" for value in values)))
+
+    numbers = (*splits, *last_headers)
+    return grid(("task", "metric", *numbers), rows, title="at the chosen epoch", right=numbers)
 
 
 def _cost(record: RunRecord) -> Iterator[str]:

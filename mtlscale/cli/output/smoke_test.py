@@ -51,11 +51,11 @@ def run_fast(
 
 
 def _table(records: Sequence[RunRecord]) -> Table:
-    from rich.markup import escape
+    from rich.text import Text
 
-    table = grid("dataset", "method", "two steps")
+    rows = []
     for record in records:
-        finished = record.status == "finished"
-        result = "[green]ok[/green]" if finished else f"[red]{record.status}[/red]: {escape(record.error or '')}"
-        table.add_row(escape(record.dataset), escape(record.method), result)
-    return table
+        failure = Text.assemble((record.status, "red"), f": {record.error or ''}")
+        result = Text("ok", "green") if record.status == "finished" else failure
+        rows.append((record.dataset, record.method, result))
+    return grid(("dataset", "method", "two steps"), rows)

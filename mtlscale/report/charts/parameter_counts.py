@@ -11,7 +11,7 @@ import pandas as pd
 from mtlscale.report.charts.chart import DOTTED, Axis, Chart, Level
 from mtlscale.report.charts.colors import LineStyles
 from mtlscale.report.charts.trade_off import trade_off
-from mtlscale.report.formats.layout import EMPTY
+from mtlscale.report.formats.number_format import EMPTY
 from mtlscale.report.stats.pareto import FLOOR, pareto
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from mtlscale.report.charts.chart import DOTTED, Axis, Bars, Chart, Dots, HeatMa
 from mtlscale.report.charts.colors import GREY, LineStyle, LineStyles
 from mtlscale.report.charts.label_placement import FAR_FLOOR, without_far_floor
 from mtlscale.report.charts.trade_off import trade_off
-from mtlscale.report.formats.layout import colour_key, decimals, legend, signed
+from mtlscale.report.formats.number_format import decimals, signed
 from mtlscale.report.stats.pareto import pareto
+from mtlscale.report.tables.caveats import colour_key, legend
 from mtlscale.report.tables.takeaway import takeaway
 
 if TYPE_CHECKING:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtlscale.config import UserError
+from mtlscale.report.formats.sheet import Sheet
 from mtlscale.report.tables.merge_experiments import MergedRecords
-from mtlscale.report.tables.sheets import Sheet
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -80,10 +81,18 @@ class DisplayedLeaderboard:
         if form == "csv":
             return self._csv()
         if form == "latex":
-            return self._latex()
+            from mtlscale.report.formats.latex import floating, latex, preamble
 
-        parts = [] if self.overall is None else [self.overall.to_markdown()]
-        return "\n".join([*parts, self.board.to_markdown(), *(sheet.to_markdown() for sheet in self.pairs.values())])
+            return f"{preamble()}\n{self._joined(floating, map(latex, self.board.tables.values()))}"
+
+        from mtlscale.report.formats.markdown import markdown_section
+
+        return self._joined(partial(markdown_section, level=2), [self.board.to_markdown()])
+
+    def _joined(self, sheet_text: Callable[[Sheet], str], board: Iterable[str]) -> str:
+        """Join the texts of the table across data sets, of the leaderboard and of the pairs."""
+        overall = [] if self.overall is None else [sheet_text(self.overall)]
+        return "\n".join([*overall, *board, *map(sheet_text, self.pairs.values())])
 
     @property
     def _descriptions(self) -> list[str]:
@@ -92,33 +101,25 @@ class DisplayedLeaderboard:
         names = {source.name for source in self.merged.sources}
         return [text for text in descriptions if text] if len(names) == 1 else []
 
-    def to_rich(self, *, wide: bool = False) -> Sequence[RenderableType]:
+    def to_rich(self, *, wide: bool = False) -> Iterator[RenderableType]:
         from rich.text import Text
 
-        parts: list[RenderableType] = [Text(f"{text}\n") for text in self._descriptions]
-        parts += [] if self.overall is None else [*self.overall.to_rich()]
-        parts.append(self.board.to_rich(wide=wide))
-        return [*parts, *(part for sheet in self.pairs.values() for part in sheet.to_rich())]
+        from mtlscale.report.formats.terminal import print_sheet
+
+        yield from (Text(f"{text}\n") for text in self._descriptions)
+        if self.overall is not None:
+            yield from print_sheet(self.overall)
+        yield self.board.to_rich(wide=wide)
+        for sheet in self.pairs.values():
+            yield from print_sheet(sheet)
 
     def _csv(self) -> str:
         """Return one table: of every pair, or across data sets, where that is asked for, else the leaderboard."""
         import pandas as pd
 
         if self.pairs:
-            frames = []
-            for dataset, sheet in self.pairs.items():
-                frame = sheet.numbers.copy()
-                frame.insert(0, "dataset", dataset)
-                frames.append(frame)
-            return pd.concat(frames, ignore_index=True).to_csv(index=False)
-
-        if self.overall is not None:
+            frames = {dataset: sheet.numbers for dataset, sheet in self.pairs.items()}
+            return pd.concat(frames, names=["dataset"]).reset_index("dataset").to_csv(index=False)
+        if self.overall is not None and self.overall.numbers is not None:
             return self.overall.numbers.to_csv(index=False)
         return self.board.to_csv()
-
-    def _latex(self) -> str:
-        from mtlscale.report.formats.latex import latex, preamble
-
-        parts = [preamble()] if self.overall is None else [preamble(), self.overall.to_latex()]
-        parts += [latex(table) for table in self.board.tables.values()]
-        return "\n".join([*parts, *(sheet.to_latex() for sheet in self.pairs.values())])

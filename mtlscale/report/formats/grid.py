@@ -3,71 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.text import Text
+
+from mtlscale.report.formats.number_format import EMPTY
+from mtlscale.report.formats.sheet import Cell, Column, Sheet
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
 GAP = 2  # between columns
 LONG = 0.4  # share of the width; a longer name takes a line of its own
+_STYLES = {"best": "bold", "far": "bold", "gain": "green", "loss": "red"}  # of marks
 _SHORTEST = 16  # least width in cells of a column of prose, unless its texts are shorter
 
 
-@dataclass(frozen=True, kw_only=True)
-class Field:
-    """Column with a text per row; a newline separates the lines of a text."""
-
-    header: str
-    texts: Sequence[str | Text]
-    right: bool = False  # whether to align right, for numbers
-    prose: bool = False  # whether to wrap between words where there is little room
-    detail: bool = False  # whether to leave it out where not all columns fit side by side
-    styles: Sequence[str] = ()  # of the rows, "" for none
-
-    def cell(self, row: int) -> Text:
-        text = self.texts[row]
-        styled = text.copy() if isinstance(text, Text) else Text(text)
-        if self.styles and self.styles[row]:
-            styled.stylize(self.styles[row])
-        return styled
-
-    @property
-    def natural(self) -> int:
-        """The width in cells without wrapping."""
-        lines = (line for text in self.texts for line in str(text).split("\n"))
-        return max(cell_len(self.header), *map(cell_len, lines), 0)
-
-    @property
-    def min_width(self) -> int:
-        """The width in cells below which words, or a text that is no prose, would be broken."""
-        if not self.prose:
-            return self.natural
-        words = (word for text in self.texts for word in str(text).split())
-        return min(self.natural, max(cell_len(self.header), _SHORTEST, *map(cell_len, words), 0))
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Grid:
-    """Rows with names and columns, printed by rich in as many blocks as the width requires, each with the names.
+    """Table that rich prints in as many blocks as the width requires, each with the names of the rows.
 
-    `names` may be several columns, the last of which takes a line of its own where it is long. `hint` says how to see
-    the details without room, and is printed where some are left out; "" keeps them, in further blocks.
+    The last column of names takes a line of its own where it is long. `hint` says how to see the details without room,
+    and is printed where some are left out; "" keeps them, in further blocks.
     """
 
-    names: Sequence[Field]
-    fields: Sequence[Field]
-    title: str = ""
+    sheet: Sheet
     hint: str = ""
-    styles: Sequence[str] = field(default=())  # of whole rows
+
+    @property
+    def names(self) -> Sequence[Column]:
+        return self.sheet.columns[: self.sheet.names]
+
+    @property
+    def fields(self) -> Sequence[Column]:
+        return self.sheet.columns[self.sheet.names :]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         width = options.max_width
-        if self.title:
-            yield Text(self.title, style="bold")
+        if self.sheet.title:
+            yield Text(self.sheet.title, style="bold")
         yield from self.table(console, width)
         if hidden := self.left_out(width):
             yield Text(
@@ -78,11 +54,11 @@ class Grid:
         """Return the width in cells of all columns side by side."""
         room = 10**6 if limit is None else limit
         names = sum(width + GAP for width in self._names(room))
-        return names + sum(column.min_width + GAP for column in self.fields) - GAP
+        return names + sum(_min_width(column) + GAP for column in self.fields) - GAP
 
-    def left_out(self, width: int) -> list[Field]:
+    def left_out(self, width: int) -> list[Column]:
         """Return the details that do not fit beside the other columns; the last ones go first."""
-        hidden: list[Field] = []
+        hidden: list[Column] = []
         for column in reversed([column for column in self.fields if column.detail]):
             if not self.hint or self._without(hidden).width(width) <= width:
                 break
@@ -97,65 +73,83 @@ class Grid:
                 yield Text()
             yield from shown._render_lines(console, block, width)
 
-    def blocks(self, width: int) -> Iterator[list[Field]]:
+    def blocks(self, width: int) -> Iterator[list[Column]]:
         """Yield the columns side by side as far as they fit; a block has one at least."""
         room = width - sum(name_width + GAP for name_width in self._names(width))
-        block: list[Field] = []
+        block: list[Column] = []
         for column in self.fields:
-            if block and sum(member.min_width + GAP for member in (*block, column)) - GAP > room:
+            if block and sum(_min_width(member) + GAP for member in (*block, column)) - GAP > room:
                 yield block
                 block = []
             block.append(column)
         if block or not self.fields:
             yield block
 
-    def _without(self, gone: Sequence[Field]) -> Grid:
-        return replace(self, fields=[column for column in self.fields if not any(column is hidden for hidden in gone)])
+    def _without(self, gone: Sequence[Column]) -> Grid:
+        kept = [column for column in self.fields if not any(column is hidden for hidden in gone)]
+        return replace(self, sheet=replace(self.sheet, columns=[*self.names, *kept]))
 
     def _names(self, width: int) -> list[int]:
         """Return the widths of the names' columns; a longer text in the last takes a line of its own."""
         *front, last_column = self.names
-        widths = [column.natural for column in front]
+        widths = [_natural(column) for column in front]
         most = max(_SHORTEST, int(LONG * width) - sum(width + GAP for width in widths))
-        short = [cell_len(str(text)) for text in last_column.texts if cell_len(str(text)) <= most]
+        short = [length for length in map(cell_len, last_column.texts) if length <= most]
         return [*widths, min(most, max([cell_len(last_column.header), *short]))]
 
-    def _render_lines(self, console: Console, block: Sequence[Field], width: int) -> Iterator[Text]:
+    def _render_lines(self, console: Console, block: Sequence[Column], width: int) -> Iterator[Text]:
         names = self._names(width)
         columns = [*self.names, *block]
         widths = [*names, *_shares(block, width - sum(name_width + GAP for name_width in names))]
         yield _line([Text(column.header, style="bold") for column in columns], columns, widths)
         yield Text("─" * (sum(widths) + GAP * (len(widths) - 1)), style="dim")
 
-        for row in range(len(self.names[-1].texts)):
-            cells = [column.cell(row) for column in columns]
-            style = self.styles[row] if self.styles else ""
-
-            last_name = len(self.names) - 1
+        last_name = len(self.names) - 1
+        for row in zip(*(column.cells for column in columns), strict=True):
+            cells = [_text(cell) for cell in row]
             if cell_len(cells[last_name].plain) > widths[last_name]:
-                name_cells = [*cells[: last_name + 1], *(Text() for _ in block)]
-
-                for line in _wrapped(
-                    console, name_cells, [*widths[:last_name], width - sum(widths[:last_name]) - GAP * last_name]
-                ):
-                    yield _styled(_line(line, self.names, [*widths[:last_name], 0]), style)
+                front = widths[:last_name]
+                for line in _wrapped(console, cells[: last_name + 1], [*front, width - sum(front) - GAP * last_name]):
+                    yield _line(line, self.names, [*front, 0])
                 cells = [*(Text() for _ in self.names), *cells[last_name + 1 :]]
             for line in _wrapped(console, cells, widths):
-                yield _styled(_line(line, columns, widths), style)
+                yield _line(line, columns, widths)
 
 
-def _shares(block: Sequence[Field], room: int) -> list[int]:
+def _text(cell: Cell) -> Text:
+    """Return the text of a cell: the best is bold, tested differences are green and red; size alone has no colour."""
+    if cell.text == EMPTY:
+        return Text(cell.text, style="dim")
+    return Text(cell.text, style=" ".join(_STYLES[mark] for mark in cell.mark.split() if mark in _STYLES))
+
+
+def _natural(column: Column) -> int:
+    """Return the width in cells without wrapping."""
+    lines = (line for text in column.texts for line in text.split("\n"))
+    return max(cell_len(column.header), *map(cell_len, lines), 0)
+
+
+def _min_width(column: Column) -> int:
+    """Return the width in cells below which words, or a text that is no prose, would be broken."""
+    natural = _natural(column)
+    if not column.prose:
+        return natural
+    words = (word for text in column.texts for word in text.split())
+    return min(natural, max(cell_len(column.header), _SHORTEST, *map(cell_len, words), 0))
+
+
+def _shares(block: Sequence[Column], room: int) -> list[int]:
     """Return the widths of the columns: the room that numbers need, and for prose a share of the remaining room."""
-    widths = [min(column.min_width, room) for column in block]
+    widths = [min(_min_width(column), room) for column in block]
     spare = room - sum(widths) - GAP * (len(block) - 1)
-    growing = [index for index, column in enumerate(block) if column.natural > widths[index]]
+    growing = [index for index, column in enumerate(block) if _natural(column) > widths[index]]
 
     while spare > 0 and growing:
         for index in list(growing):
-            if spare > 0 and widths[index] < block[index].natural:
+            if spare > 0 and widths[index] < _natural(block[index]):
                 widths[index] += 1
                 spare -= 1
-        growing = [index for index in growing if widths[index] < block[index].natural]
+        growing = [index for index in growing if widths[index] < _natural(block[index])]
     return widths
 
 
@@ -168,17 +162,11 @@ def _wrapped(console: Console, cells: Sequence[Text], widths: Sequence[int]) -> 
         yield [lines[number] if number < len(lines) else Text() for lines in wrapped]
 
 
-def _line(cells: Sequence[Text], columns: Sequence[Field], widths: Sequence[int]) -> Text:
+def _line(cells: Sequence[Text], columns: Sequence[Column], widths: Sequence[int]) -> Text:
     parts = []
     for cell, column, width in zip(cells, columns, widths, strict=False):
         pad = " " * max(0, width - cell_len(cell.plain))
         parts.append(Text.assemble(pad, cell) if column.right else Text.assemble(cell, pad))
     line = Text((" " * GAP), no_wrap=True).join(parts)
     line.rstrip()
-    return line
-
-
-def _styled(line: Text, style: str) -> Text:
-    if style:
-        line.stylize(style)
     return line

@@ -4,46 +4,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from mtlscale.records import RunRecord
 from mtlscale.report.charts.colors import LineStyles, page_looks
-from mtlscale.report.formats import layout
 from mtlscale.report.formats.glossary import glossary
-from mtlscale.report.formats.grids import column_grid, grids, main_grid
-from mtlscale.report.formats.pages import PAGE, SMALL_PAGE, Drawing, Grid, drawing, rendered, word_grid
+from mtlscale.report.formats.number_format import counted
+from mtlscale.report.formats.page_tables import main_sheet, split_sheets
+from mtlscale.report.formats.pages import drawing, rendered
+from mtlscale.report.formats.sheet import PAGE, Sheet, text_sheet
 from mtlscale.report.overall.overall import Overall
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.studies.studies import studies
 from mtlscale.report.studies.study import Study
+from mtlscale.report.tables.caveats import colour_key, failures, legend
+from mtlscale.report.tables.columns import by_block, columns
 from mtlscale.report.tables.leaderboard import Leaderboard
 from mtlscale.report.tables.method_tables import method_tables
+from mtlscale.report.tables.sheets import across, run_ids
 from mtlscale.report.tables.table import Table
 from mtlscale.report.tables.takeaway import takeaway
 
+SMALL_PAGE = 10  # rows of a table that are shown at once where there are many data sets
 FEW_DATASETS = 3  # data sets at most, for their figures to be open
 OPEN_FIGURES = 2  # open figures of each data set
 FEWEST_FILTERED = 4  # methods from which on a filter is worth its room
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Section:
-    """Section of the page about one data set."""
-
-    id: str
-    title: str
-    sentence: str
-    legend: str
-    main: Grid
-    first: list[Drawing]
-    more: list[Drawing]
-    quality: list[Grid]
-    tasks: list[Grid]
-    cost: list[Grid]
-    beside: list[Grid]
-    method_tables: list[Grid]
-    columns: list[layout.LeaderboardColumn]
 
 
 def page(records: Iterable[RunRecord], board: Leaderboard, name: str, *, live: str = "", description: str = "") -> str:
@@ -69,9 +55,9 @@ def page(records: Iterable[RunRecord], board: Leaderboard, name: str, *, live: s
     overall = board.overall()
     above = None if overall is None else _overall(overall, shown)
 
-    drawings = [picture for section in sections for picture in (*section.first, *section.more)]
+    drawings = [picture for section in sections for picture in (*section["first"], *section["more"])]
     drawings += [picture for part in ([above] if above else []) + study_parts for picture in part["drawings"]]
-    heads = [(column.header, column.help) for section in sections for column in section.columns]
+    heads = [(column.header, column.help) for section in sections for column in section["columns"]]
 
     return rendered(
         "experiment.html",
@@ -92,7 +78,9 @@ def page(records: Iterable[RunRecord], board: Leaderboard, name: str, *, live: s
     )
 
 
-def _section(table: Table, number: int, runs: Sequence[RunRecord], board: Leaderboard, styles: LineStyles) -> _Section:
+def _section(
+    table: Table, number: int, runs: Sequence[RunRecord], board: Leaderboard, styles: LineStyles
+) -> dict[str, Any]:
     from mtlscale.report.charts.dataset_charts import figures
 
     few_datasets = len(board.tables) <= FEW_DATASETS
@@ -102,35 +90,30 @@ def _section(table: Table, number: int, runs: Sequence[RunRecord], board: Leader
         for index, (title, caption, figure) in enumerate(figures(table, runs, styles))
     ]
     open_figures = OPEN_FIGURES if few_datasets else 0
-    columns = layout.columns(table)
 
-    quality, tasks, cost = layout.by_block(columns)
+    table_columns = columns(table)
     metrics = ", ".join(dict.fromkeys(table.main_metrics.values()))
-
-    return _Section(
-        id=f"data-{number}",
-        title=table.dataset,
-        sentence=takeaway(table),
-        legend=f"{layout.legend(table)} {layout.colour_key(table)}",
-        main=main_grid(table, columns, size),
-        first=drawn[:open_figures],
-        more=drawn[open_figures:],
-        quality=grids(table, quality, "Quality", size) if quality else [],
-        tasks=grids(table, tasks, f"By task: {table.split} {metrics}", size) if tasks else [],
-        cost=grids(table, cost, "Cost", size) if cost else [],
-        beside=[
-            word_grid(
-                f"Beside {text_table.published.source}", text_table.header, text_table.rows, after=text_table.legend()
-            )
-            for text_table in board.comparisons.get(table.dataset, ())
-        ],
-        method_tables=[
-            word_grid(text_table.title, text_table.header, text_table.rows, text_table.explanation)
-            for text_table in method_tables(runs, board.published.get(table.dataset, ()))
-        ]
-        + [word_grid("Ids of the runs", *layout.run_ids(table), "what `mtlscale show`, `rerun` and `export` take")],
-        columns=columns,
+    captions = ("Quality", f"By task: {table.split} {metrics}", "Cost")
+    quality, tasks, cost = (
+        split_sheets(table, block, caption, size)
+        for block, caption in zip(by_block(table_columns), captions, strict=True)
     )
+
+    return {
+        "id": f"data-{number}",
+        "title": table.dataset,
+        "sentence": takeaway(table),
+        "legend": f"{legend(table)} {colour_key(table)}",
+        "main": main_sheet(table, size),
+        "first": drawn[:open_figures],
+        "more": drawn[open_figures:],
+        "quality": quality,
+        "tasks": tasks,
+        "cost": cost,
+        "beside": [comparison.sheet for comparison in board.comparisons.get(table.dataset, ())],
+        "method_tables": [*method_tables(runs, board.published.get(table.dataset, ())), run_ids(table)],
+        "columns": table_columns,
+    }
 
 
 def _study(study: Study, number: int) -> dict[str, Any]:
@@ -138,20 +121,15 @@ def _study(study: Study, number: int) -> dict[str, Any]:
         "id": f"data-{number}",
         "title": study.title,
         "sentences": study.sentences,
-        "grids": [
-            word_grid(text_table.title, text_table.header, text_table.rows, text_table.explanation)
-            for text_table in study.tables
-        ],
+        "sheets": study.tables,
         "drawings": [drawing(f"figure-{number}-0", study.title, "", study.plot(), wide=True)],
     }
 
 
 def _overall(overall: Overall, styles: LineStyles) -> dict[str, Any]:
-    names = [str(name) for name in overall.rows.index]
     return {
         "sentence": overall.sentence,
-        "notes": "; ".join(overall.notes),
-        "grid": column_grid(names, overall.columns(), "All data sets together", {}),
+        "sheet": replace(across(overall), title="", text=""),
         "drawings": [
             drawing(f"overall-{index}", title, caption, figure)
             for index, (title, caption, figure) in enumerate(overall.figures(styles))
@@ -162,10 +140,10 @@ def _overall(overall: Overall, styles: LineStyles) -> dict[str, Any]:
 def _chips(board: Leaderboard, records: Sequence[RunRecord]) -> list[str]:
     status = Counter(record.status for record in records)
     chips = [
-        _counted(len(board.tables), "data set"),
-        _counted(len({record.method for record in records}), "method"),
-        _counted(len({record.seed for record in records}), "seed"),
-        f"{status['finished']} of {_counted(len(records), 'run')} finished",
+        counted(len(board.tables), "data set"),
+        counted(len({record.method for record in records}), "method"),
+        counted(len({record.seed for record in records}), "seed"),
+        f"{status['finished']} of {counted(len(records), 'run')} finished",
     ]
 
     chips += [f"{status[bad]} {bad}" for bad in ("failed", "diverged") if status[bad]]
@@ -174,15 +152,15 @@ def _chips(board: Leaderboard, records: Sequence[RunRecord]) -> list[str]:
     return chips
 
 
-def _failures(board: Leaderboard) -> Grid | None:
+def _failures(board: Leaderboard) -> Sheet | None:
     several_datasets = len(board.tables) > 1
     rows = [
         (method, *([dataset] if several_datasets else []), str(seed), status, error)
         for dataset, table in board.tables.items()
-        for method, seed, status, error in layout.failures(table)
+        for method, seed, status, error in failures(table)
     ]
     header = ("method", *(["data set"] if several_datasets else []), "seed", "status", "cause")
-    return word_grid("", header, rows) if rows else None
+    return text_sheet("", "", header, rows) if rows else None
 
 
 def _provenance(runs: Mapping[str, Sequence[RunRecord]], records: Sequence[RunRecord]) -> dict[str, str]:
@@ -217,9 +195,4 @@ def _specs(records: Sequence[RunRecord]) -> dict[str, str]:
 
 def _common(heads: Sequence[tuple[str, str]], sections: int) -> list[tuple[str, str]]:
     """Return the columns that most data sets have; with many, the tasks' columns would make a long list."""
-    counted = Counter(heads)
-    return [head for head, count in counted.items() if 2 * count > sections]
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return [head for head, count in Counter(heads).items() if 2 * count > sections]

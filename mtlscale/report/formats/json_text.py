@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mtlscale.records import RunRecord
-from mtlscale.report.formats.legend import legend
 from mtlscale.report.stats.frames import by_dataset, newest
+from mtlscale.report.tables.caveats import legend
 from mtlscale.report.tables.takeaway import takeaway
 from mtlscale.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from mtlscale.report.formats.sheet import Sheet
     from mtlscale.report.tables.merge_experiments import ExperimentRecords
-    from mtlscale.report.tables.sheets import Sheet
     from mtlscale.report.tables.table import Table
 
 SCHEMA = 1  # raised when a name goes or changes its meaning; new names may come at any time
@@ -46,7 +46,7 @@ def json_text(
 
     if overall is not None:
         content["overall"] = {
-            "sentence": overall.sentence,
+            "sentence": overall.text,
             "notes": list(overall.notes),
             "rows": _row_objects(overall.numbers),
         }
@@ -92,8 +92,8 @@ def _table(table: Table, records: Sequence[RunRecord], pairs: Sheet | None) -> d
     return content
 
 
-def _row_objects(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    plain = frame.to_dict("records")
+def _row_objects(frame: pd.DataFrame | None) -> list[dict[str, Any]]:
+    plain = [] if frame is None else frame.to_dict("records")
     return [{str(key): _plain(value) for key, value in row.items()} for row in plain]
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from mtlscale.report.formats.legend import failures, legend
-from mtlscale.report.tables.columns import MOST_TASKS, LeaderboardColumn, by_block, columns
-from mtlscale.report.tables.takeaway import takeaway
+from mtlscale.report.formats.sheet import Cell, Sheet
+from mtlscale.report.tables.caveats import failures
+from mtlscale.report.tables.sheets import sheets
 
 if TYPE_CHECKING:
     from mtlscale.report.tables.table import Table
@@ -45,7 +45,6 @@ _GREEK = (  # from α on; no letter of its own for omicron and the final sigma
 _CAPITALS = "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega"
 _SPECIAL |= {chr(0x3B1 + offset): f"$\\{name}$" for offset, name in enumerate(_GREEK.split()) if name != "-"}
 _SPECIAL |= {letter: f"$\\{name}$" for letter, name in zip("ΓΔΘΛΞΠΣΦΨΩ", _CAPITALS.split(), strict=True)}
-_ROW = r" \\"
 _MAX_COLUMNS = 6  # columns at usual width; tables with more are scaled down to the width of the text
 
 
@@ -59,52 +58,35 @@ def latex(table: Table) -> str:
 
     Comments name the runs that did not finish.
     """
-    quality, tasks, cost = by_block(columns(table))
-    few_tasks = len(tasks) <= MOST_TASKS
-
-    names = [table.name(method) for method in table.rows.index]
-    captions = (
-        (takeaway(table), legend(table)),
-        (f"{table.dataset}, by task.", ""),
-        (f"{table.dataset}: what the methods cost.", ""),
-    )
-
-    blocks = ([*tasks, *quality], [], cost) if few_tasks else (quality, tasks, cost)
-    parts = ["\n".join(floating(names, block, *words)) for block, words in zip(blocks, captions, strict=True) if block]
-
     comments = [
         f"% did not finish: {_one_line(f'{method}, seed {seed}: {status}: {error}')}"
         for method, seed, status, error in failures(table)
     ]
-    return "\n".join([*comments, "\n\n".join(parts), ""])
+    return "\n".join([*comments, "\n".join(map(floating, sheets(table)))])
 
 
-def floating(
-    names: Sequence[str], block: Sequence[LeaderboardColumn], caption: str, below: str = "", first: str = "method"
-) -> Iterator[str]:
-    """Yield the lines of a `table` with these columns beside the names of their rows, no wider than the text."""
-    wide = len(block) > _MAX_COLUMNS
-    yield r"\begin{table}"
-    yield r"  \centering\small"
-    yield rf"  \caption{{{escaped(caption)}}}"
-
-    if wide:
-        yield r"  \resizebox{\linewidth}{!}{%"
-    yield rf"  \begin{{tabular}}{{l{'r' * len(block)}}}"
-
-    yield r"    \toprule"
-    yield "    " + " & ".join(escaped(text) for text in (first, *(column.header for column in block))) + _ROW
-    yield r"    \midrule"
-
-    for row, name in enumerate(names):
-        cells = (_cell(column, row) for column in block)
-        yield "    " + " & ".join((escaped(name), *cells)) + _ROW
-
-    yield r"    \bottomrule"
-    yield r"  \end{tabular}" + ("}" if wide else "")
-    if below:
-        yield rf"  \par\smallskip\raggedright\footnotesize {escaped(below)}"
-    yield r"\end{table}"
+def floating(sheet: Sheet) -> str:
+    """Return a `table` no wider than the text."""
+    wide = len(sheet.columns) - sheet.names > _MAX_COLUMNS
+    caption = ": ".join(filter(None, (sheet.title, sheet.text)))
+    below = sheet.legend or " ".join(f"{note}." for note in sheet.notes)
+    lines = [
+        r"\begin{table}",
+        r"  \centering\small",
+        rf"  \caption{{{escaped(caption)}}}",
+        *([r"  \resizebox{\linewidth}{!}{%"] if wide else []),
+        rf"  \begin{{tabular}}{{{''.join('r' if column.right else 'l' for column in sheet.columns)}}}",
+        r"    \toprule",
+        _line(map(escaped, sheet.header)),
+        r"    \midrule",
+        *(_line(map(_cell, row)) for row in sheet.rows),
+        r"    \bottomrule",
+        r"  \end{tabular}" + ("}" if wide else ""),
+        *([rf"  \par\smallskip\raggedright\footnotesize {escaped(below)}"] if below else []),
+        r"\end{table}",
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def preamble() -> str:
@@ -112,9 +94,13 @@ def preamble() -> str:
     return r"% needs \usepackage{booktabs,graphicx}"
 
 
-def _cell(column: LeaderboardColumn, row: int) -> str:
-    text = escaped(column.texts[row])
-    return rf"\textbf{{{text}}}" if row in column.best else text
+def _line(texts: Iterable[str]) -> str:
+    return f"    {' & '.join(texts)} \\\\"
+
+
+def _cell(cell: Cell) -> str:
+    text = escaped(cell.text)
+    return rf"\textbf{{{text}}}" if "best" in cell.mark else text
 
 
 def _one_line(text: str) -> str:

@@ -1,12 +1,13 @@
-"""Leaderboard tables as Markdown."""
+"""Tables as Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from mtlscale.report.formats.legend import failures, legend, run_ids
-from mtlscale.report.tables.columns import MOST_TASKS, LeaderboardColumn, by_block, columns
+from mtlscale.report.formats.sheet import Cell, Sheet
+from mtlscale.report.tables.caveats import failures, legend
+from mtlscale.report.tables.sheets import run_ids, sheets
 from mtlscale.report.tables.takeaway import takeaway
 
 if TYPE_CHECKING:
@@ -16,13 +17,8 @@ if TYPE_CHECKING:
 def markdown(table: Table) -> str:
     """Return the data set's section of leaderboard.md."""
     lines = [f"## {markdown_cell(table.dataset)}", "", markdown_cell(takeaway(table)), ""]
-
-    quality, tasks, cost = by_block(columns(table))
-    tasks_fit = len(tasks) <= MOST_TASKS
-    for block in filter(None, ([*tasks, *quality], cost) if tasks_fit else (quality, tasks, cost)):
-        names = [table.name(method) for method in table.rows.index]
-        lines += markdown_rows(names, block)
-        lines.append("")
+    for sheet in sheets(table):
+        lines += [*markdown_rows(sheet), ""]
 
     if len(table.failures):
         lines += ["Runs that did not finish:", ""]
@@ -32,37 +28,34 @@ def markdown(table: Table) -> str:
         ]
         lines.append("")
 
-    lines += [f"<sub>{markdown_cell(legend(table))}</sub>", "", *_run_ids(table), ""]
+    lines += [f"<sub>{markdown_cell(legend(table))}</sub>", ""]
+    # For readers who look for run ids in the Markdown.
+    lines += ["<details><summary>ids of the runs</summary>", "", *markdown_rows(run_ids(table)), "", "</details>", ""]
     return "\n".join(lines)
 
 
-def _run_ids(table: Table) -> Iterator[str]:
-    """Yield the lines of a folded table of run ids, for readers who look for them in the Markdown."""
-    header, rows = run_ids(table)
-    yield from ("<details><summary>ids of the runs</summary>", "")
-    yield f"| {' | '.join(map(markdown_cell, header))} |"
-    yield f"|{' --- |' * len(header)}"
-    for row in rows:
-        yield f"| {' | '.join(map(markdown_cell, row))} |"
-    yield from ("", "</details>")
+def markdown_section(sheet: Sheet, level: int = 3) -> str:
+    """Return a table below a heading of that level and its text, its notes below it."""
+    parts = (f"{'#' * level} {markdown_cell(sheet.title)}", markdown_cell(sheet.text), "\n".join(markdown_rows(sheet)))
+    below = f"<sub>{markdown_cell(sheet.below)}</sub>" if sheet.below else ""
+    return "\n\n".join(part for part in (*parts, below) if part) + "\n"
 
 
-def markdown_rows(names: Sequence[str], block: Sequence[LeaderboardColumn], first: str = "method") -> Iterator[str]:
-    """Yield the lines of a table with the columns beside the names of their rows.
+def markdown_rows(sheet: Sheet) -> Iterator[str]:
+    """Yield the lines of a table."""
+    yield _line(map(markdown_cell, sheet.header))
+    yield _line("---:" if column.right else "---" for column in sheet.columns)
+    for row in sheet.rows:
+        yield _line(map(_cell, row))
 
-    Args:
-        names: The name of each row.
-        block: The columns, each with one text per row.
-        first: The header of the column of names.
-    """
-    yield "| " + " | ".join(markdown_cell(text) for text in (first, *(column.header for column in block))) + " |"
-    yield "| --- |" + " ---: |" * len(block)
-    for index, name in enumerate(names):
-        cells = [markdown_cell(name)]
-        for column in block:
-            text = markdown_cell(column.texts[index])
-            cells.append(f"**{text}**" if index in column.best else text)
-        yield "| " + " | ".join(cells) + " |"
+
+def _line(texts: Iterable[str]) -> str:
+    return f"| {' | '.join(texts)} |"
+
+
+def _cell(cell: Cell) -> str:
+    text = markdown_cell(cell.text)
+    return f"**{text}**" if "best" in cell.mark else text
 
 
 def markdown_cell(text: object) -> str:

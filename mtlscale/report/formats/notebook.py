@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from markupsafe import Markup
 
-from mtlscale.report.formats import layout
-from mtlscale.report.formats.grids import main_grid
+from mtlscale.report.formats.page_tables import main_sheet
 from mtlscale.report.formats.pages import fragment
 from mtlscale.report.tables.table import Table
 from mtlscale.report.tables.takeaway import takeaway
@@ -15,7 +14,7 @@ from mtlscale.report.tables.takeaway import takeaway
 
 def in_a_notebook(tables: Iterable[Table]) -> str:
     """Return the HTML of `_repr_html_`: the takeaway and the main table of each data set."""
-    parts = [(table.dataset, takeaway(table), main_grid(table, layout.columns(table))) for table in tables]
+    parts = [(table.dataset, takeaway(table), main_sheet(table)) for table in tables]
     return fragment("notebook.html", parts=parts)
 
 

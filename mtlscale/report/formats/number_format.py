@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 EMPTY = "–"
+MOST_LISTED = 4  # names in a note
 # Columns that a table may be sorted by.
 SCORE_NAMES = {
     "delta_i": "Δ",
@@ -40,6 +41,12 @@ def names(values: Sequence[object], limit: int = 6) -> str:
     if len(values) > limit:
         return f"{', '.join(shown)} and {len(values) - limit} more"
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def listed(values: Sequence[str], limit: int = MOST_LISTED) -> str:
+    """Join the first names with commas, and count how many more there are."""
+    shown = ", ".join(values[:limit])
+    return shown if len(values) <= limit else f"{shown} and {len(values) - limit} more"
 
 
 def counted(number: int, noun: str) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mtlscale.report.formats.grid import Field, Grid
-from mtlscale.report.formats.legend import colour_key, failures, legend
-from mtlscale.report.formats.number_format import EMPTY
-from mtlscale.report.tables.columns import MOST_TASKS, LeaderboardColumn, by_block, columns
+from mtlscale.report.formats.grid import Grid
+from mtlscale.report.formats.sheet import Column, Sheet
+from mtlscale.report.tables.caveats import colour_key, failures, legend
+from mtlscale.report.tables.columns import MOST_TASKS, by_block, columns
+from mtlscale.report.tables.sheets import names_of
 from mtlscale.report.tables.takeaway import takeaway
 
 if TYPE_CHECKING:
@@ -36,16 +36,15 @@ class Printed:
         if table.dataset:
             yield Text(table.dataset, style="bold")
 
-        names = [table.name(method) for method in table.rows.index]
+        names = names_of(table)
         shown_columns, hidden = columns(table), []
         if len(table.tasks) > MANY_TASKS and not self.wide:
             shown_columns = [column for column in shown_columns if column.block != "tasks"]
             hidden = [f"each of the {len(table.tasks)} tasks"]
 
-        grids = [grid(names, block, "" if self.wide else HINT) for block in _blocks(shown_columns, names, width)]
-        for table_grid in grids:
-            yield from table_grid.table(console, width)
-            hidden += [field.header for field in table_grid.left_out(width)]
+        for grid in _grids(shown_columns, names, width, "" if self.wide else HINT):
+            yield from grid.table(console, width)
+            hidden += [column.header for column in grid.left_out(width)]
             yield Text()
 
         if hidden:
@@ -57,47 +56,31 @@ class Printed:
         yield Text(f"{legend(table)} {colour_key(table)}\n", style="dim")
 
 
-def grid(names: Sequence[str], block: Sequence[LeaderboardColumn], hint: str = "", first: str = "method") -> Grid:
-    """Return the columns as a grid beside the names of their rows."""
-    fields = [
-        Field(
-            header=column.header,
-            texts=column.texts,
-            right=True,
-            prose=column.header == "events",
-            detail=column.detail,
-            styles=[_style(column, index) for index in range(len(names))],
-        )
-        for column in block
-    ]
+def print_sheet(sheet: Sheet) -> Iterator[RenderableType]:
+    """Yield a table between its title and its text, its notes below."""
+    from rich.text import Text
 
-    return Grid(names=[Field(header=first, texts=names)], fields=fields, hint=hint)
+    yield Text(sheet.title, style="bold")
+    yield Grid(replace(sheet, title=""))
+    if sheet.text:
+        yield Text(f"\n{sheet.text}", style="bold")
+    if sheet.below:
+        yield Text(f"{sheet.below}\n", style="dim")
 
 
-def _blocks(columns: Sequence[LeaderboardColumn], names: Sequence[str], width: int) -> list[list[LeaderboardColumn]]:
+def _grids(columns: Sequence[Column], names: Column, width: int, hint: str) -> list[Grid]:
     """Arrange quality, tests, tasks and cost in as few tables as the width allows."""
     quality, tasks, cost = by_block(columns)
     measures = [column for column in quality if not column.of_test]
     tests = [column for column in quality if column.of_test]
-    few_tasks = len(tasks) <= MOST_TASKS
 
-    arrangements = [
-        *([[[*tasks, *quality]], [[*tasks, *measures], tests]] if few_tasks else []),
-        [quality, tasks],
-        [measures, tests, tasks],
-    ]
+    arrangements = [[quality, tasks], [measures, tests, tasks]]
+    if len(tasks) <= MOST_TASKS:
+        arrangements = [[[*tasks, *quality]], [[*tasks, *measures], tests], *arrangements]
 
-    fitting = (
-        arrangement
-        for arrangement in arrangements
-        if all(grid(names, block).width(width) <= width for block in arrangement[:1])
-    )
-    return [block for block in chain(next(fitting, arrangements[-1]), [cost]) if block]
-
-
-def _style(column: LeaderboardColumn, index: int) -> str:
-    """Return the style of a cell: the best is bold, tested differences are green and red; size alone has no colour."""
-    if column.texts[index] == EMPTY:
-        return "dim"
-    tone = "green" if index in column.gains else "red" if index in column.losses else ""
-    return f"bold {tone}".strip() if index in column.best else tone
+    grids: list[Grid] = []
+    for arrangement in arrangements:
+        grids = [Grid(Sheet(columns=[names, *block]), hint) for block in (*arrangement, cost) if block]
+        if grids and grids[0].width(width) <= width:
+            break
+    return grids

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from mtlscale.report.charts.colors import LineStyles
-    from mtlscale.report.tables.columns import LeaderboardColumn
+    from mtlscale.report.formats.sheet import Column
 
 
 class Overall(MultiDatasetResult):
@@ -28,7 +28,7 @@ class Overall(MultiDatasetResult):
         """The takeaway sentence, as plain text: names are as the user gave them."""
         return "; ".join([_ranked(self), *_probable(self)]) + "."
 
-    def columns(self) -> list[LeaderboardColumn]:
+    def columns(self) -> list[Column]:
         """Return every column that has values, in order: quality, cost."""
         from mtlscale.report.overall.columns import columns
 

@@ -6,17 +6,15 @@ Definition: docs/methods.md#deltas.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
 
 from mtlscale.config import UserError
 from mtlscale.metrics import metric_info
-from mtlscale.report.formats.number_format import names
 
 NEAR_ZERO_FRACTION = 0.05  # of the metric's scale: a row that has that scale differs from the baseline by 1,900 %
 SMALL = 0.02  # of an untrained model's value of a metric of labels, about 1 or 100 %, where no constant row shows it
-_MAX_LISTED = 3  # tasks in a note
 
 Entry = tuple[str, str]  # task, metric
 
@@ -58,32 +56,6 @@ def order_without(near: Collection[Entry], main: Mapping[str, str], scores: pd.D
     if near:
         candidates = ["average", "delta_i"] if set(main.items()) & set(near) else ["delta_main", "average"]
     return next((name for name in candidates if scores[name].notna().any()), "mean_rank")
-
-
-def near_zero_notes(
-    near: Sequence[Entry], means: pd.DataFrame, baseline: str, constant: str | None, order: str
-) -> Iterator[str]:
-    """Yield the notes on metrics near 0: the tasks that have each, and the column that rows are compared by instead."""
-    for metric in dict.fromkeys(metric for _, metric in near):
-        entries = [entry for entry in near if entry[1] == metric]
-        sizes = {entry: abs(float(means[entry][baseline])) for entry in entries}
-        smallest_entry = min(sizes, key=sizes.__getitem__)
-
-        values = f"{means[smallest_entry][baseline]:.2g}"
-        if constant is not None and not math.isnan(floor := float(means[smallest_entry][constant])):
-            values += f"; {constant}: {floor:.2g}"
-        task_note = f" in {smallest_entry[0]}" if len(entries) > 1 else ""
-        tasks = names([task for task, _ in entries], _MAX_LISTED)
-        yield f"Δ rests on {metric} of {tasks}, whose baseline is near 0 ({values}{task_note})"
-
-    if not near:
-        return
-
-    if order == "delta_i":
-        yield "small differences of such a metric are a large Δ"
-    else:
-        column_name = "Δ main" if order == "delta_main" else "the average"
-        yield f"rows are sorted and tested by {column_name}, the main metric of each task, instead"
 
 
 def _size(metric: str) -> float:

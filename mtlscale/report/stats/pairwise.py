@@ -7,12 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from mtlscale.report.formats.layout import LeaderboardColumn
-from mtlscale.report.formats.number_format import EMPTY, SCORE_NAMES, counted, decimals, signed
-from mtlscale.report.stats.statistics import BETTER, FEWEST_SEEDS, LEVEL, WORSE, holm, judged, t_test
+from mtlscale.report.stats.statistics import holm, judged, t_test
 from mtlscale.report.tables.table import Table
-
-MARKS = {BETTER: " ▲", WORSE: " ▼"}  # beside a difference that a test finds, for readers who see no colours
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,49 +21,13 @@ class Pairwise:
 
     dataset: str
     order: str  # the column compared
-    description: str  # in words
     methods: tuple[str, ...]
     pairs: pd.DataFrame
-    notes: tuple[str, ...]
 
     def matrix(self, column: str) -> pd.DataFrame:
         """Return a column of `pairs` as [methods, others]; missing on the diagonal."""
         wide = self.pairs.pivot(index="method", columns="other", values=column)
         return wide.reindex(index=list(self.methods), columns=list(self.methods))
-
-    def columns(self) -> list[LeaderboardColumn]:
-        """Return one column for each method to compare with: the difference, with ▲ or ▼ where it is real."""
-        differences, verdicts = self.matrix("difference"), self.matrix("verdict")
-        digits = 2 if self.order != "average" else decimals(self.pairs["difference"], figures=3)
-        difference_columns = []
-        for rival in self.methods:
-            method_verdicts, values = verdicts[rival].tolist(), differences[rival]
-            texts = [
-                EMPTY if np.isnan(value) else f"{signed(value, f'+.{digits}f')}{MARKS.get(verdict, '')}"
-                for value, verdict in zip(values, method_verdicts, strict=True)
-            ]
-
-            test_text = "paired t-tests, corrected over all pairs"
-            help = f"difference of {self.description} to {rival}; ▲ better, ▼ worse by {test_text}"
-
-            gains, losses = (
-                frozenset(row for row, verdict in enumerate(method_verdicts) if verdict == sought)
-                for sought in (BETTER, WORSE)
-            )
-
-            difference_columns.append(
-                LeaderboardColumn(
-                    block="quality",
-                    header=f"− {rival}",
-                    help=help,
-                    texts=texts,
-                    keys=values.tolist(),
-                    gains=gains,
-                    losses=losses,
-                )
-            )
-
-        return difference_columns
 
 
 def pairwise(table: Table) -> Pairwise:
@@ -108,22 +68,4 @@ def pairwise(table: Table) -> Pairwise:
         }
     )
 
-    return Pairwise(
-        dataset=table.dataset,
-        order=table.order,
-        description=SCORE_NAMES[table.order],
-        methods=tuple(methods),
-        pairs=pairs,
-        notes=tuple(_test_notes(table, pairs)),
-    )
-
-
-def _test_notes(table: Table, pairs: pd.DataFrame) -> list[str]:
-    if table.order == "mean_rank":
-        return ["no tests: a mean rank is no number of one seed"]
-    tests = int(pairs["p"].notna().sum()) // 2
-    score_name = SCORE_NAMES[table.order]
-    notes = [f"paired t-tests of {score_name} on shared seeds, level {LEVEL}, Holm-corrected over {tests} pairs"]
-    if few := len(pairs) // 2 - tests:
-        notes.append(f"{counted(few, 'pair')} not tested: fewer than {FEWEST_SEEDS} seeds in common")
-    return notes
+    return Pairwise(dataset=table.dataset, order=table.order, methods=tuple(methods), pairs=pairs)

@@ -13,7 +13,7 @@ from mtlscale.records import RunRecord
 from mtlscale.report.charts.canvas import MOST_LINES
 from mtlscale.report.charts.chart import Chart
 from mtlscale.report.charts.heatmaps import square_map
-from mtlscale.report.formats.layout import signed
+from mtlscale.report.formats.number_format import signed
 from mtlscale.report.stats.curves import last_traces
 from mtlscale.report.stats.traces import MOST_METHODS
 

@@ -11,12 +11,12 @@ import pandas as pd
 
 from mtlscale.records import RunRecord
 from mtlscale.report.charts.colors import LineStyles
-from mtlscale.report.formats.layout import signed
+from mtlscale.report.formats.number_format import signed
+from mtlscale.report.formats.sheet import text_sheet
 from mtlscale.report.stats.frames import by_dataset
 from mtlscale.report.stats.statistics import half_width
 from mtlscale.report.studies.sensitivity import FEWEST, Sensitivity, frame
 from mtlscale.report.studies.study import Study
-from mtlscale.report.tables.method_tables import MethodTable
 
 ALL = ""  # the task of rows that hold the mean over tasks
 
@@ -185,7 +185,7 @@ def capacity_study(capacity: Capacity, styles: LineStyles) -> Study:
         over=capacity.knob,
         panels={f"test {capacity.metric}, mean over tasks (ringed: chosen on validation)": lines},
         sentences=[sentence(capacity, method) for method in lines if method != capacity.baseline],
-        tables=[MethodTable("Best sizes", explanation, ("task", *captions), tuple(capacity_rows(capacity)))],
+        tables=[text_sheet("Best sizes", explanation, ("task", *captions), tuple(capacity_rows(capacity)))],
         measured=capacity.metric,
         log=True,
         chosen={method: [best_size(capacity, method)] for method in lines},

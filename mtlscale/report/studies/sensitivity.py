@@ -12,8 +12,8 @@ import pandas as pd
 from mtlscale.report.charts.canvas import MOST_LINES
 from mtlscale.report.charts.chart import Axis, Chart, Level, Line, Mark, Panel, ring, tick_texts
 from mtlscale.report.charts.colors import LineStyle, LineStyles, line_styles
+from mtlscale.report.formats.sheet import Sheet, text_sheet
 from mtlscale.report.studies.study import Study
-from mtlscale.report.tables.method_tables import MethodTable
 
 FEWEST = 3  # values that make a line
 Lines = Mapping[str, pd.DataFrame]  # line -> rows of `x`, `value`, and `ci` or `low` and `high`, by x
@@ -45,7 +45,7 @@ class Sensitivity:
     over: str | Mapping[str, str]
     panels: Mapping[str, Lines]
     sentences: Sequence[str] = ()
-    tables: Sequence[MethodTable] = ()
+    tables: Sequence[Sheet] = ()
     measured: str = ""
     log: bool = False
     ticked: bool = True
@@ -107,9 +107,7 @@ def frame(rows: Iterable[tuple[float, ...]], *more: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["x", "value", "ci", *more]).sort_values("x", ignore_index=True)
 
 
-def value_table(
-    title: str, caption: str, corner: str, lines: Lines, number: str = ".2f", unit: str = ""
-) -> MethodTable:
+def value_table(title: str, caption: str, corner: str, lines: Lines, number: str = ".2f", unit: str = "") -> Sheet:
     """Tabulate lines: a row each, a column per value of the number.
 
     Args:
@@ -125,7 +123,7 @@ def value_table(
     for name, of_line in lines.items():
         texts = {x: _text(value, ci, number) for x, value, ci in of_line[["x", "value", "ci"]].itertuples(index=False)}
         rows.append((name, *(texts.get(x, "–") for x in x_values)))
-    return MethodTable(title, caption, (corner, *(f"{x:g}{unit}" for x in x_values)), tuple(rows))
+    return text_sheet(title, caption, (corner, *(f"{x:g}{unit}" for x in x_values)), tuple(rows))
 
 
 def _text(value: float, ci: float, number: str) -> str:

@@ -9,11 +9,11 @@ import numpy as np
 from mtlscale.records import RunRecord
 from mtlscale.report.charts.chart import DOTTED, Axis, Chart, Dots, Level, Line, Mark, Panel
 from mtlscale.report.charts.colors import LineStyle, LineStyles
+from mtlscale.report.formats.sheet import Sheet, text_sheet
 from mtlscale.report.stats.frames import by_dataset
 from mtlscale.report.stats.traces import shortened
 from mtlscale.report.studies.similarity import Pair, correlation_rows, mean_score, number, sentence, turned
 from mtlscale.report.studies.study import Study
-from mtlscale.report.tables.method_tables import MethodTable
 
 
 def similarity_study(
@@ -33,12 +33,12 @@ def similarity_study(
         [sentence(method, reference, method_pairs) for method, method_pairs in pairs_by_method.items()],
         [
             _score_table(records, pairs_by_method),
-            MethodTable("Correlation with the gain", explanation, header, tuple(correlations)),
+            text_sheet("Correlation with the gain", explanation, header, tuple(correlations)),
         ],
     )
 
 
-def _score_table(records: Sequence[RunRecord], pairs_by_method: dict[str, list[Pair]]) -> MethodTable:
+def _score_table(records: Sequence[RunRecord], pairs_by_method: dict[str, list[Pair]]) -> Sheet:
     """Return a row for each pair: every method's score, and the similarities of methods that turn embeddings."""
     methods = list(dict.fromkeys(record.method for record in records))
     turning = {
@@ -66,7 +66,7 @@ def _score_table(records: Sequence[RunRecord], pairs_by_method: dict[str, list[P
         "Main metric on test, mean over both tasks and the seeds, and the covariance similarity of the tasks' embedded "
         "training samples before and after they are turned."
     )
-    return MethodTable("Pairs of tasks", explanation, header, tuple(rows))
+    return text_sheet("Pairs of tasks", explanation, header, tuple(rows))
 
 
 def similarity_chart(pairs_by_method: dict[str, list[Pair]], reference: str, styles: LineStyles) -> Chart:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from mtlscale.report.charts.chart import Chart
 from mtlscale.report.charts.plotly_renderer import plot
-from mtlscale.report.tables.method_tables import MethodTable
+from mtlscale.report.formats.markdown import markdown_section
+from mtlscale.report.formats.sheet import Sheet
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -20,7 +21,7 @@ class Study:
 
     chart: Chart
     sentences: Sequence[str]
-    tables: Sequence[MethodTable]
+    tables: Sequence[Sheet]
 
     @property
     def name(self) -> str:
@@ -36,4 +37,5 @@ class Study:
 
     def to_markdown(self) -> str:
         bullets = "".join(f"- {sentence}\n" for sentence in self.sentences)
-        return f"## {self.title}\n\n{bullets}\n{''.join(table.to_markdown() for table in self.tables)}"
+        tables = "".join(f"{markdown_section(table)}\n" for table in self.tables)
+        return f"## {self.title}\n\n{bullets}\n{tables}"

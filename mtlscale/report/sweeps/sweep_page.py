@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -12,10 +12,13 @@ import pandas as pd
 from mtlscale.report.charts.colors import LineStyles, line_styles
 from mtlscale.report.charts.plotly_renderer import plot
 from mtlscale.report.formats.glossary import SEARCH
-from mtlscale.report.formats.pages import ColumnHeader, Drawing, Grid, TableCell, TableRow, drawing, rendered
+from mtlscale.report.formats.number_format import EMPTY
+from mtlscale.report.formats.pages import Drawing, drawing, rendered
+from mtlscale.report.formats.sheet import Cell, Column, Sheet, text_column
 from mtlscale.report.sweeps.search_charts import search_charts
 from mtlscale.report.sweeps.search_study import Searched, plain, settings_text, short
 from mtlscale.report.sweeps.sweep_figures import budget_chart
+from mtlscale.report.tables.columns import method_column
 
 FEWEST_FILTERED = 4
 
@@ -108,32 +111,26 @@ def _best(searched: Searched) -> float:
     return max((value for value in searched.scores if not math.isnan(value)), default=math.nan)
 
 
-def _winners(dataset: str, order: Sequence[Searched], near: dict[str, list[str]]) -> Grid:
-    heads = (
-        ColumnHeader("method", "as the experiment names it", number=False),
-        ColumnHeader("best validation", "score of the chosen trial on validation", "descending", "descending"),
-        ColumnHeader("trials", "finished of all", "descending"),
-        ColumnHeader("seconds", "of all trials together"),
-        ColumnHeader("near a bound", "winners within a twentieth of their range from its end", number=False),
-        ColumnHeader("chosen", "settings of the trial with the best score", number=False),
-    )
+def _winners(dataset: str, order: Sequence[Searched], near: dict[str, list[str]]) -> Sheet:
+    counts = [Cell(f"{search.finished}/{len(search.trials)}", float(search.finished)) for search in order]
+    sums = (sum(record.seconds for record in search.trials) for search in order)
+    seconds = [Cell(f"{total:,.0f}", total) for total in sums]
+    bounds = [Cell("yes", "yes", badge="warn") if near[search.method] else Cell("no", "no") for search in order]
+    chosen = ["" if search.winner is None else settings_text(search.winner.trial) for search in order]
+    columns = [
+        method_column([search.method for search in order]),
+        _scores("best validation", "score of the chosen trial on validation", map(_best, order)),
+        Column(header="trials", help="finished of all", cells=counts, higher=True),
+        Column(header="seconds", help="of all trials together", cells=seconds),
+        Column(header="near a bound", help="winners within a twentieth of their range from its end", cells=bounds),
+        text_column("chosen", chosen, help="settings of the trial with the best score"),
+    ]
+    return Sheet(columns=columns, label=f"{dataset}: what was chosen")
 
-    rows = []
-    for search in order:
-        high, seconds = _best(search), sum(record.seconds for record in search.trials)
-        bound = "yes" if near[search.method] else "no"
-        chosen = "" if search.winner is None else settings_text(search.winner.trial)
 
-        cells = (
-            TableCell("–", "") if math.isnan(high) else TableCell(f"{high:.4g}", f"{high:.10g}"),
-            TableCell(f"{search.finished}/{len(search.trials)}", str(search.finished)),
-            TableCell(f"{seconds:,.0f}", f"{seconds:.6g}"),
-            TableCell(bound, bound, pill="warn" if bound == "yes" else ""),
-            TableCell(chosen, chosen),
-        )
-        rows.append(TableRow(search.method, search.method, "", cells))
-
-    return Grid("", f"{dataset}: what was chosen", heads, tuple(rows))
+def _scores(header: str, help: str, values: Iterable[float]) -> Column:
+    cells = [Cell(EMPTY if math.isnan(value) else f"{value:.4g}", value) for value in values]
+    return Column(header=header, help=help, cells=cells, higher=True, sorts=True)
 
 
 def _method(anchor: str, searched: Searched, near: Sequence[str]) -> dict[str, Any]:
@@ -158,32 +155,22 @@ def _method(anchor: str, searched: Searched, near: Sequence[str]) -> dict[str, A
     }
 
 
-def _trials(searched: Searched) -> Grid:
+def _trials(searched: Searched) -> Sheet:
     """Return the table of all trials, the best first."""
-    heads = [ColumnHeader("trial"), ColumnHeader("score", "on validation; more is better", "descending", "descending")]
-    heads += [
-        ColumnHeader("status", number=False),
-        ColumnHeader("seconds"),
-        *(ColumnHeader(short(path)) for path in searched.space),
+    order = sorted(range(len(searched.trials)), key=lambda at: -_or_worst(searched.scores[at]))
+    records = [searched.trials[at] for at in order]
+    numbers = [Cell(str(at), "", badge="chosen" * (searched.trials[at] is searched.winner)) for at in order]
+    columns = [
+        Column(header="trial", cells=numbers),
+        _scores("score", "on validation; more is better", (searched.scores[at] for at in order)),
+        text_column("status", [record.status for record in records]),
+        Column(header="seconds", cells=[Cell(f"{record.seconds:.1f}", record.seconds) for record in records]),
     ]
-    rows = []
+    for path in searched.space:
+        values = [record.trial[path] for record in records]
+        columns.append(Column(header=short(path), cells=[Cell(plain(value), str(value)) for value in values]))
+    return Sheet(columns=columns, title="Trials", label=f"{searched.dataset}, {searched.method}: trials", page=10)
 
-    order = sorted(
-        range(len(searched.trials)),
-        key=lambda at: -searched.scores[at] if searched.scores[at] == searched.scores[at] else math.inf,
-    )
 
-    for at in order:
-        record, value = searched.trials[at], searched.scores[at]
-        chosen = record is searched.winner
-        cells = [
-            TableCell("–", "")
-            if math.isnan(value)
-            else TableCell(f"{value:.4g}", f"{value:.10g}", "best" if chosen else "")
-        ]
-
-        cells += [TableCell(record.status, record.status), TableCell(f"{record.seconds:.1f}", f"{record.seconds:.6g}")]
-        cells += [TableCell(plain(record.trial[path]), str(record.trial[path])) for path in searched.space]
-        rows.append(TableRow("", str(at), "chosen" if chosen else "", tuple(cells)))
-
-    return Grid("Trials", f"{searched.dataset}, {searched.method}: trials", tuple(heads), tuple(rows), page=10)
+def _or_worst(score: float) -> float:
+    return -math.inf if math.isnan(score) else score

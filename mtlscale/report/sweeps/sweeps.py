@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ import pandas as pd
 
 from mtlscale.config import Dimension, Knobs, space_of
 from mtlscale.records import RunRecord, best, score, write_atomically
+from mtlscale.report.formats.sheet import Sheet, text_column
 from mtlscale.report.sweeps.search_study import of_sweep, settings_text, short
 
 if TYPE_CHECKING:
@@ -92,28 +93,27 @@ class Sweep:
 
         return pd.DataFrame(rows)
 
+    def sheet(self, names: Sequence[str] = ("dataset", "method")) -> Sheet:
+        """Return the table of winners."""
+        rows = self.table()
+        rows["trials"] = rows["finished"].astype(str) + "/" + rows["trials"].astype(str)
+        rows["best validation"] = rows["best validation"].map("{:.4g}".format)
+        columns = [text_column(name, rows[name].tolist()) for name in names]
+        columns += [text_column(name, rows[name].tolist(), right=True) for name in ("trials", "best validation")]
+        columns.append(text_column("chosen", rows["chosen"].tolist(), prose=True))
+        return Sheet(columns=columns, title="search", names=len(names))
+
     def to_rich(self) -> RenderableType:
-        from mtlscale.report.formats.grid import Field, Grid
+        from mtlscale.report.formats.grid import Grid
 
-        rows = self.table().to_dict("records")
-        several = len({row["dataset"] for row in rows}) > 1
-
-        names = [Field(header=key, texts=[row[key] for row in rows]) for key in ("dataset", "method")]
-
-        counts = [f"{row['finished']}/{row['trials']}" for row in rows]
-        scores = [f"{row['best validation']:.4g}" for row in rows]
-        fields = [
-            Field(header="trials", texts=counts, right=True),
-            Field(header="best validation", texts=scores, right=True),
-            Field(header="chosen", texts=[row["chosen"] for row in rows], prose=True),
-        ]
-
-        return Grid(names=names if several else names[1:], fields=fields, title="search")
+        several = len({dataset for dataset, _ in self.trials}) > 1
+        return Grid(self.sheet(("dataset", "method") if several else ("method",)))
 
     def write_report(self) -> dict[str, Path]:
         """Write sweep.md, .csv, .html and charts of every data set into the folder; return kind -> its file."""
         from mtlscale.report.charts.canvas import save
         from mtlscale.report.charts.matplotlib_renderer import draw
+        from mtlscale.report.formats.markdown import markdown_rows
         from mtlscale.report.sweeps.sweep_figures import pictures
         from mtlscale.report.sweeps.sweep_page import page
 
@@ -123,7 +123,7 @@ class Sweep:
         searched = of_sweep(self.trials, spaces, self.metric, () if search is None else search.objectives)
 
         files = {
-            "sweep table": self._write("sweep.md", self.to_markdown()),
+            "sweep table": self._write("sweep.md", "\n".join([*markdown_rows(self.sheet()), ""])),
             "sweep trials": self._write("sweep.csv", frame.to_csv(index=False)),
             "sweep page": self._write("sweep.html", page(self.experiment.name, searched, frame)),
         }
@@ -152,17 +152,6 @@ class Sweep:
             key: {path: dimension for path, dimension in space.items() if dimension.numbers is None}
             for key, space in all_spaces.items()
         }
-
-    def to_markdown(self) -> str:
-        """Return the table of winners."""
-        rows = self.table().to_dict("records")
-        lines = ["| dataset | method | trials | best validation | chosen |", "| --- | --- | ---: | ---: | --- |"]
-        for row in rows:
-            trials = f"{row['finished']}/{row['trials']}"
-            lines.append(
-                f"| {row['dataset']} | {row['method']} | {trials} | {row['best validation']:.4g} | {row['chosen']} |"
-            )
-        return "\n".join([*lines, ""])
 
     def _write(self, name: str, text: str) -> Path:
         write_atomically(self.folder / name, text.encode())

@@ -1,18 +1,22 @@
-"""Notes below a table that keep readers from reading too much into it."""
+"""Texts below a table: its legend, the runs that did not finish, and notes against reading too much into it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+import pandas as pd
 
 from mtlscale.metrics import METRICS
 from mtlscale.records import RunRecord
-from mtlscale.report.formats.number_format import SCORE_NAMES, about, counted
-from mtlscale.report.stats.statistics import FEWEST_SEEDS, smallest_difference
+from mtlscale.report.formats.number_format import SCORE_NAMES, about, counted, names
+from mtlscale.report.stats.near_zero import Entry
+from mtlscale.report.stats.statistics import FEWEST_SEEDS, LEVEL, smallest_difference
+from mtlscale.report.tables.columns import unit_text
 from mtlscale.report.tables.table import Table
 
+_MOST_TASKS = 3  # in a note
 RELATIVE_MARGIN = 0.01  # relative distance to equal weights: methods that never went further did not act
 
 
@@ -60,6 +64,32 @@ def in_percent(table: Table) -> bool:
     return bool(metrics) and all(metric in METRICS and METRICS[metric].unit == "%" for metric in metrics)
 
 
+def near_zero_notes(
+    near: Sequence[Entry], means: pd.DataFrame, baseline: str, constant: str | None, order: str
+) -> Iterator[str]:
+    """Yield the notes on metrics near 0: the tasks that have each, and the column that rows are compared by instead."""
+    for metric in dict.fromkeys(metric for _, metric in near):
+        entries = [entry for entry in near if entry[1] == metric]
+        sizes = {entry: abs(float(means[entry][baseline])) for entry in entries}
+        smallest_entry = min(sizes, key=sizes.__getitem__)
+
+        values = f"{means[smallest_entry][baseline]:.2g}"
+        if constant is not None and not math.isnan(floor := float(means[smallest_entry][constant])):
+            values += f"; {constant}: {floor:.2g}"
+        task_note = f" in {smallest_entry[0]}" if len(entries) > 1 else ""
+        tasks = names([task for task, _ in entries], _MOST_TASKS)
+        yield f"Δ rests on {metric} of {tasks}, whose baseline is near 0 ({values}{task_note})"
+
+    if not near:
+        return
+
+    if order == "delta_i":
+        yield "small differences of such a metric are a large Δ"
+    else:
+        column_name = "Δ main" if order == "delta_main" else "the average"
+        yield f"rows are sorted and tested by {column_name}, the main metric of each task, instead"
+
+
 def departures(records: Sequence[RunRecord]) -> dict[str, float]:
     """Return method -> how far its finished runs went from equal weighting at most.
 
@@ -98,3 +128,47 @@ def idle(records: Sequence[RunRecord]) -> dict[str, str]:
             notes[method] = f"{method} never left equal weighting: weights within {share} of 1/T{kappa}; {repeats}"
 
     return notes
+
+
+def failures(table: Table) -> list[tuple[str, int, str, str]]:
+    """Return (method, seed, status, cause) of each run that did not finish."""
+    rows = table.failures[["method", "seed", "status", "error"]].values.tolist()
+    return [(method, seed, status, error or "no cause recorded") for method, seed, status, error in rows]
+
+
+def legend(table: Table) -> str:
+    """Return the legend of the figures: split, metric, intervals, tests, and missing parts."""
+    seeds = table.rows["finished"].max()
+    parts = [
+        f"{_metric_legend(table)}; mean ± 95 % t-interval over {seeds} seed{'s' if seeds != 1 else ''}"
+        if table.main_metrics
+        else "no metric to show"
+    ]
+
+    if table.over_items:
+        parts.append("± items: half the 95 % interval over the test items (Poisson bootstrap), for these seeds")
+    if table.baseline:
+        parts.append(f"Δ and η over {table.entered} against {table.baseline} of the same seed")
+    if table.reference and table.order != "mean_rank":
+        parts.append(
+            f"paired t-tests of {SCORE_NAMES[table.order]} against {table.reference}, Holm-corrected; "
+            f"a p below {LEVEL} counts (at 0.05, tests on small test sets err more often than 5 in 100 times)"
+        )
+
+    return "; ".join([*parts, *table.notes]) + "."
+
+
+def _metric_legend(table: Table) -> str:
+    """Name the metrics of the figures, and what the average is the mean of."""
+    metrics = list(dict.fromkeys(table.main_metrics.values()))
+    if len(metrics) != 1:
+        return f"{table.split} {', '.join(metrics)}"
+    mean = f"average: {table.split} {metrics[0]}{unit_text(metrics[0])}"
+    return f"{mean}, mean over {len(table.tasks)} tasks" if len(table.tasks) > 1 else mean
+
+
+def colour_key(table: Table) -> str:
+    """Return the meaning of the colours; "" where nothing can be coloured."""
+    if table.reference is None:
+        return ""
+    return f"Green: significantly better than {table.reference} in this column; red: worse."

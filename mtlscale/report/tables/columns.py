@@ -1,54 +1,45 @@
-"""The columns of a leaderboard's table as texts, which every form of the table shows."""
+"""The columns of a leaderboard's table, which every form of the table shows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from mtlscale.config import UserError
 from mtlscale.metrics import FIGURES, metric_info
-from mtlscale.report.formats.number_format import EMPTY, SCORE_NAMES, decimals, signed
+from mtlscale.report.formats.number_format import EMPTY, SCORE_NAMES, decimals
+from mtlscale.report.formats.sheet import Block, Cell, Column, number_column
 from mtlscale.report.stats.statistics import BETTER, FEW, LEVEL, SAME, WORSE
 
 if TYPE_CHECKING:
     from mtlscale.report.tables.table import Table
 
-Block = Literal["quality", "tasks", "cost"]
 LAST_STEP = "last step"
 MOST_TASKS = 5  # tasks beside the columns of quality; more go to a table of their own
+_BADGES = {BETTER: "better", WORSE: "worse", SAME: "same", FEW: "few"}
+_VERDICT_ORDER = {BETTER: 3.0, SAME: 2.0, FEW: 1.0, WORSE: 0.0}
 
 
-@dataclass(frozen=True, kw_only=True)
-class LeaderboardColumn:
-    """Column of the printed leaderboard, best method first."""
-
-    block: Block
-    header: str
-    help: str
-    texts: list[str]
-    keys: list[float]  # sort keys of the rows
-    name: str = ""  # the column of the table's `rows` that it shows, `verdict` or `runs`; the header may differ
-    measure: str = ""  # the same, for measures that have a test against the reference
-    higher: bool | None = None  # whether more is better, None where neither is
-    best: frozenset[int] = frozenset()  # rows to emphasise
-    gains: frozenset[int] = frozenset()  # rows that a test of this column finds better than the reference
-    losses: frozenset[int] = frozenset()  # … and worse
-    of_test: bool = False  # whether it says how sure a difference is, or over how many runs
-    detail: bool = False  # whether a narrow terminal may leave it out
-
-
-def columns(table: Table) -> list[LeaderboardColumn]:
+def columns(table: Table) -> list[Column]:
     """Return every column that has something to show, in order: quality, tasks, cost."""
     available = [*_quality(table), *_by_task(table), *_split_figures(table), *_cost(table)]
     shown = [column for column in available if any(text != EMPTY for text in column.texts)]
     return _coloured(table, shown)
 
 
-def _quality(table: Table) -> Iterator[LeaderboardColumn]:
+def method_column(methods: Iterable[object], texts: Sequence[str] = (), roles: Sequence[str] = ()) -> Column:
+    """Return the column of the rows' names; `texts` may differ from what a filter of methods goes by."""
+    labels = [str(method) for method in methods]
+    roles = roles or [""] * len(labels)
+    cells = [Cell(text, label, badge=role) for text, label, role in zip(texts or labels, labels, roles, strict=True)]
+    return Column(header="method", help="as the experiment names it", cells=cells, right=False)
+
+
+def _quality(table: Table) -> Iterator[Column]:
     """Yield the columns of scores over all tasks, of the verdict and of the runs."""
     rows, base = table.rows, table.baseline
     unit, domain = _shared_unit(table), " of the source" if table.domains else ""
@@ -91,7 +82,7 @@ def _quality(table: Table) -> Iterator[LeaderboardColumn]:
         yield _measure(table, "total_error", "total", "sum over tasks of the error in percent", detail=True)
 
 
-def _by_task(table: Table) -> Iterator[LeaderboardColumn]:
+def _by_task(table: Table) -> Iterator[Column]:
     """Yield the column of each task's main metric."""
     unit = _shared_unit(table)
     for task, metric in table.main_metrics.items():
@@ -99,7 +90,7 @@ def _by_task(table: Table) -> Iterator[LeaderboardColumn]:
         yield _measure(table, table.main_column(task), header, help, block="tasks")
 
 
-def _split_figures(table: Table) -> Iterator[LeaderboardColumn]:
+def _split_figures(table: Table) -> Iterator[Column]:
     """Yield the columns of what evaluations measured on the split beside its metrics."""
     for name, figure in FIGURES.items():
         if name in table.rows and figure.of == "split":
@@ -107,7 +98,7 @@ def _split_figures(table: Table) -> Iterator[LeaderboardColumn]:
             yield _measure(table, name, figure.header, help)
 
 
-def _cost(table: Table) -> Iterator[LeaderboardColumn]:
+def _cost(table: Table) -> Iterator[Column]:
     """Yield the columns of times, memory, size of the network, and events."""
     rows, ref = table.rows, table.reference
     help = "wall clock of a run, training and validation, in seconds"
@@ -131,18 +122,21 @@ def _cost(table: Table) -> Iterator[LeaderboardColumn]:
     yield _events(rows)
 
 
-def _coloured(table: Table, columns: Sequence[LeaderboardColumn]) -> list[LeaderboardColumn]:
-    """Add to the columns of measures the rows that the verdict's test finds better and worse in them."""
-    signs = table.signs([column.measure for column in columns if column.measure], table.reference)
+def _coloured(table: Table, columns: Sequence[Column]) -> list[Column]:
+    """Mark in the columns of measures the rows that the verdict's test finds better and worse in them."""
+    signs = table.signs([column.name for column in columns if column.tested], table.reference)
     coloured = []
     for column in columns:
-        column_signs = signs[column.measure].to_numpy() if column.measure else np.zeros(0)
-        gains, losses = (frozenset(np.flatnonzero(column_signs == sign).tolist()) for sign in (1, -1))
-        coloured.append(replace(column, gains=gains, losses=losses))
+        column_signs = signs[column.name] if column.tested else [0] * len(column.cells)
+        cells = [
+            cell._replace(mark=f"{cell.mark} {('', 'gain', 'loss')[sign]}".strip())
+            for cell, sign in zip(column.cells, column_signs, strict=True)
+        ]
+        coloured.append(replace(column, cells=cells, sorts=column.name == table.order))
     return coloured
 
 
-def by_block(columns: Sequence[LeaderboardColumn]) -> list[list[LeaderboardColumn]]:
+def by_block(columns: Sequence[Column]) -> list[list[Column]]:
     """Return the columns of quality, tasks and cost."""
     blocks: tuple[Block, ...] = ("quality", "tasks", "cost")
     return [[column for column in columns if column.block == block] for block in blocks]
@@ -163,66 +157,13 @@ def unit_text(metric: str) -> str:
     return f" in {unit}" if unit else ""
 
 
-def _measure(
-    table: Table,
-    name: str,
-    header: str,
-    help: str,
-    *,
-    sign: str = "",
-    block: Block = "quality",
-    detail: bool = False,
-) -> LeaderboardColumn:
+def _measure(table: Table, name: str, header: str, help: str, *, sign: str = "", **settings: Any) -> Column:
     """Return the column of a mean with its interval; `sign` "+" is for differences."""
-    rows = table.rows
-    digits = 2 if sign else decimals(rows[name])
-
-    texts = []
-    for value, width in zip(rows[name], rows[f"{name}_ci"], strict=True):
-        text = EMPTY if np.isnan(value) else signed(value, f"{sign}.{digits}f")
-        texts.append(text if np.isnan(width) else f"{text} ± {width:.{digits}f}")
-
-    return LeaderboardColumn(
-        block=block,
-        header=header,
-        help=help,
-        texts=texts,
-        keys=rows[name].tolist(),
-        name=name,
-        measure=name,
-        higher=table.higher(name) if rows[name].notna().any() else None,
-        best=_best_rows(rows[name], table.higher(name) if rows[name].notna().any() else None),
-        detail=detail,
-    )
-
-
-def _items(table: Table) -> Iterator[LeaderboardColumn]:
-    """Yield the columns of how much the average, and its difference to the reference, depend on the test items."""
-    rows, digits = table.rows, decimals(table.rows["average"])
-    texts = [EMPTY if np.isnan(width) else f"{width:.{digits}f}" for width in rows["average_items"]]
-    help = "half the 95 % interval of the average over test items (bootstrap)"
-    keys = rows["average_items"].tolist()
-    yield LeaderboardColumn(
-        block="quality", header="± items", help=help, texts=texts, keys=keys, higher=False, detail=True
-    )
-
-    pairs = zip(rows["difference_average"], rows["difference_items"], strict=True)
-    texts = [
-        EMPTY if np.isnan(width) else f"{signed(difference, f'+.{digits}f')} ± {width:.{digits}f}"
-        for difference, width in pairs
-    ]
-    help = f"difference of the average to {table.reference}, and half its 95 % interval over test items (bootstrap)"
-    keys = rows["difference_average"].tolist()
-    yield LeaderboardColumn(
-        block="quality",
-        header=f"− {table.reference} ± items",
-        help=help,
-        texts=texts,
-        keys=keys,
-        higher=table.higher("average") if rows["difference_average"].notna().any() else None,
-        of_test=True,
-        detail=True,
-    )
+    values = table.rows[name]
+    form = f"{sign}.{2 if sign else decimals(values)}f"
+    higher = table.higher(name) if values.notna().any() else None
+    widths = table.rows[f"{name}_ci"]
+    return number_column(header, values, form, widths, help=help, name=name, tested=True, higher=higher, **settings)
 
 
 def _number(
@@ -231,105 +172,93 @@ def _number(
     header: str,
     help: str,
     higher: bool | None,
-    *,
     digits: int | None = None,
-    block: Block = "quality",
-    detail: bool = False,
-) -> LeaderboardColumn:
+    **settings: Any,
+) -> Column:
     digits = decimals(rows[name], figures=3, least=0) if digits is None else digits
-    texts = [EMPTY if np.isnan(value) else signed(value, f",.{digits}f") for value in rows[name]]
+    quality = settings.get("block") != "cost"  # fast methods need not be good
+    form = f",.{digits}f"
+    return number_column(header, rows[name], form, help=help, name=name, higher=higher, emphasis=quality, **settings)
 
-    return LeaderboardColumn(
-        block=block,
-        header=header,
-        help=help,
-        texts=texts,
-        keys=rows[name].tolist(),
-        name=name,
-        higher=higher,
-        best=frozenset() if block == "cost" else _best_rows(rows[name], higher),  # fast methods need not be good
-        detail=detail,
+
+def _items(table: Table) -> Iterator[Column]:
+    """Yield the columns of how much the average, and its difference to the reference, depend on the test items."""
+    rows, form = table.rows, f".{decimals(table.rows['average'])}f"
+    help = "half the 95 % interval of the average over test items (bootstrap)"
+    yield number_column("± items", rows["average_items"], form, help=help, higher=False, emphasis=False, detail=True)
+
+    differences, widths = rows["difference_average"], rows["difference_items"]
+    column = number_column(
+        f"− {table.reference} ± items",
+        differences.where(widths.notna()),
+        f"+{form}",
+        widths,
+        help=f"difference of the average to {table.reference}, and half its 95 % interval over test items (bootstrap)",
+        higher=table.higher("average") if differences.notna().any() else None,
+        emphasis=False,
+        of_test=True,
+        detail=True,
     )
+    yield column
 
 
-def _best_rows(values: pd.Series[float], higher: bool | None) -> frozenset[int]:
-    if higher is None or values.notna().sum() < 2:
-        return frozenset()
-    best = values.max() if higher else values.min()
-    return frozenset(np.flatnonzero(values == best).tolist())
-
-
-def _runs(rows: pd.DataFrame) -> LeaderboardColumn:
+def _runs(rows: pd.DataFrame) -> Column:
     """Return the column of finished of planned runs, with what became of the others: "2/3, 1 diverged"."""
-    texts = []
+    cells = []
     counts = rows[["finished", "failed", "diverged", "planned"]].itertuples(index=False)
     for finished, failed, diverged, planned in counts:
         failures = [f"{count} {outcome}" for count, outcome in ((failed, "failed"), (diverged, "diverged")) if count]
-        texts.append(", ".join([f"{finished}/{planned}", *failures]))
-
-    return LeaderboardColumn(
-        block="quality",
-        header="runs",
-        help="finished of planned",
-        texts=texts,
-        keys=rows["finished"].astype(float).tolist(),
-        name="runs",
-        higher=True,
-        of_test=True,
-    )
+        cells.append(Cell(", ".join([f"{finished}/{planned}", *failures]), float(finished)))
+    return Column(header="runs", help="finished of planned", cells=cells, name="runs", higher=True, of_test=True)
 
 
-def _verdicts(table: Table) -> LeaderboardColumn:
+def _verdicts(table: Table) -> Column:
     texts = [text if isinstance(text, str) and text else EMPTY for text in table.rows["verdict"]]
-    rank = {BETTER: 3.0, SAME: 2.0, FEW: 1.0, WORSE: 0.0}
-
-    return LeaderboardColumn(
-        block="quality",
+    return Column(
         header=f"vs {table.reference}",
         help=f"by a paired t-test of {SCORE_NAMES[table.order]} over seeds, Holm-corrected, level {LEVEL}",
-        texts=texts,
-        keys=[rank.get(text, np.nan) for text in texts],
+        cells=[Cell(text, _VERDICT_ORDER.get(text), badge=_BADGES.get(text, "")) for text in texts],
         name="verdict",
         higher=True,
         of_test=True,
     )
 
 
-def _p_values(table: Table) -> LeaderboardColumn:
-    values = table.rows["p_holm"]
-    texts = [EMPTY if np.isnan(value) else f"{value:.2g}" for value in values]
+def _p_values(table: Table) -> Column:
+    cells = [Cell(EMPTY if np.isnan(value) else f"{value:.2g}", value) for value in table.rows["p_holm"]]
     help = "two-sided p-value of that test, Holm-corrected over all methods"
-    return LeaderboardColumn(
-        block="quality", header="p", help=help, texts=texts, keys=values.tolist(), name="p", higher=False, of_test=True
-    )
+    return Column(header="p", help=help, cells=cells, name="p", higher=False, of_test=True)
 
 
-def _phases(rows: pd.DataFrame) -> list[LeaderboardColumn]:
+def _phases(rows: pd.DataFrame) -> list[Column]:
     """Return the columns of the seconds before the last phase and of all; none where no method has such phases."""
     if rows["phase_seconds"].isna().all():
         return []
     help = "seconds of the phases before the last, a search say; once: runs share it, counted as it cost once"
     phases = _number(rows, "phase_seconds", "+ phases s", help, False, block="cost", detail=True)
-    counted_once = rows["phases_shared"] > 0
-    texts = [f"{text} once" if is_shared else text for text, is_shared in zip(phases.texts, counted_once, strict=True)]
+    cells = [
+        cell._replace(text=f"{cell.text} once") if shared else cell
+        for cell, shared in zip(phases.cells, rows["phases_shared"] > 0, strict=True)
+    ]
     total = _number(rows, "total_seconds", "= total s", "seconds of all phases together", False, block="cost")
-    return [replace(phases, texts=texts), total]
+    return [replace(phases, cells=cells), total]
 
 
-def _events(rows: pd.DataFrame) -> LeaderboardColumn:
+def _events(rows: pd.DataFrame) -> Column:
     """Return the column of counters above zero, summed over runs: solver failures, clamps, skipped steps."""
     events = rows.filter(regex=r"^counter\.").rename(columns=lambda name: name.removeprefix("counter."))
     texts = [
         ", ".join(f"{name} {count:,.0f}" for name, count in row.items() if count > 0) or EMPTY
         for row in events.to_dict("records")
     ]
-
-    return LeaderboardColumn(
-        block="cost",
+    sums = events.sum(axis=1).astype(float)
+    help = "solver failures, clamps and skipped steps, over all runs"
+    return Column(
         header="events",
-        help="solver failures, clamps and skipped steps, over all runs",
-        texts=texts,
-        keys=events.sum(axis=1).astype(float).tolist(),
+        help=help,
+        cells=list(map(Cell, texts, sums)),
         name="events",
+        block="cost",
         higher=False,
+        prose=True,
     )

@@ -9,6 +9,8 @@ import numpy as np
 
 from mtlscale.records import Diagnosis, Matrix
 from mtlscale.report.diagnosis_page import as_table, two_groups
+from mtlscale.report.formats.grid import Grid
+from mtlscale.report.formats.sheet import Sheet, text_column, text_sheet
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,7 +24,7 @@ def tables(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     from rich.text import Text
 
     for matrix in diagnosis.matrices.values():
-        yield from _matrix(diagnosis, matrix) if len(diagnosis.tasks) <= MOST_TASKS else _ends(diagnosis, matrix)
+        yield _matrix(diagnosis, matrix) if len(diagnosis.tasks) <= MOST_TASKS else _ends(diagnosis, matrix)
     for name, why in diagnosis.left_out.items():
         yield Text(f"no {name}: {why}")
 
@@ -45,29 +47,17 @@ def power_of(values: np.ndarray) -> int:
     return 0 if largest >= 0.01 or largest == 0 else int(np.floor(np.log10(largest)))
 
 
-def _matrix(diagnosis: Diagnosis, matrix: Matrix) -> Iterator[RenderableType]:
-    from rich.table import Table
-    from rich.text import Text
-
+def _matrix(diagnosis: Diagnosis, matrix: Matrix) -> Grid:
     values = as_table(matrix)
     power = power_of(values[~np.eye(len(values), dtype=bool)])
-    unit = f", times 1e{power}" if power else ""
-    yield Text(f"{matrix.title}{unit}", style="italic")
-
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    table.add_column("", no_wrap=True)
-    for number in range(1, len(diagnosis.tasks) + 1):
-        table.add_column(str(number), justify="right", no_wrap=True)
-    for number, (task, row) in enumerate(zip(diagnosis.tasks, values, strict=True), 1):
-        table.add_row(Text(f"{number} {_short(task)}"), *(_cell(value / 10.0**power) for value in row))
-    yield table
+    columns = [text_column("", [f"{number} {_short(task)}" for number, task in enumerate(diagnosis.tasks, 1)])]
+    for number, column in enumerate(values.T, 1):
+        columns.append(text_column(str(number), [_cell(value / 10.0**power) for value in column], right=True))
+    return Grid(Sheet(title=f"{matrix.title}{_unit(power)}", columns=columns))
 
 
-def _ends(diagnosis: Diagnosis, matrix: Matrix) -> Iterator[RenderableType]:
-    """Yield the pairs with the largest and the smallest numbers."""
-    from rich.table import Table
-    from rich.text import Text
-
+def _ends(diagnosis: Diagnosis, matrix: Matrix) -> Grid:
+    """Return the pairs with the largest and the smallest numbers."""
     values = as_table(matrix)
     symmetric = (values + values.T) / 2
     pairs = [
@@ -76,14 +66,16 @@ def _ends(diagnosis: Diagnosis, matrix: Matrix) -> Iterator[RenderableType]:
     pairs.sort(reverse=True)
 
     power = power_of(np.array([value for value, _, _ in pairs]))
-    unit = f", times 1e{power}" if power else ""
-    yield Text(f"{matrix.title}{unit}: both ends of {len(pairs)} pairs", style="italic")
+    rows = [
+        (_cell(value / 10.0**power), *(_short(diagnosis.tasks[task], 2 * _NAME) for task in (i, j)))
+        for value, i, j in (pairs if len(pairs) <= 2 * _PAIRS else [*pairs[:_PAIRS], *pairs[-_PAIRS:]])
+    ]
+    title = f"{matrix.title}{_unit(power)}: both ends of {len(pairs)} pairs"
+    return Grid(text_sheet(title, "", ("value", "task", "other task"), rows))
 
-    table = Table(box=None, padding=(0, 1, 0, 0), show_header=False)
-    for value, i, j in pairs if len(pairs) <= 2 * _PAIRS else [*pairs[:_PAIRS], *pairs[-_PAIRS:]]:
-        names = (Text(_short(diagnosis.tasks[task], 2 * _NAME)) for task in (i, j))
-        table.add_row(_cell(value / 10.0**power), *names)
-    yield table
+
+def _unit(power: int) -> str:
+    return f", times 1e{power}" if power else ""
 
 
 def _cell(value: float) -> str:

@@ -15,7 +15,6 @@ from rich.console import RenderableType
 from mtlscale.config import UserError, check_delta, entering, suite_delta
 from mtlscale.metrics import FIGURES
 from mtlscale.records import RunRecord
-from mtlscale.report.formats import layout
 from mtlscale.report.overall.multi_dataset import ROPE
 from mtlscale.report.overall.overall import Overall, overall
 from mtlscale.report.stats import near_zero as zeros
@@ -31,7 +30,7 @@ from mtlscale.report.stats.frames import (
 )
 from mtlscale.report.stats.gains import deltas, of_same_seed
 from mtlscale.report.stats.item_intervals import intervals
-from mtlscale.report.tables.caveats import departures, idle, resolution
+from mtlscale.report.tables.caveats import departures, idle, near_zero_notes, resolution
 from mtlscale.report.tables.published import Published, PublishedTable
 from mtlscale.report.tables.published_comparison import Comparison, compare
 from mtlscale.report.tables.table import IDLE, Table
@@ -131,10 +130,12 @@ class Leaderboard:
         return self.to_pandas().to_csv(index=False)
 
     def to_markdown(self) -> str:
+        from mtlscale.report.formats.markdown import markdown, markdown_section
+
         parts = []
         for dataset, table in self.tables.items():
-            parts.append(layout.markdown(table))
-            parts += [comparison.to_markdown() for comparison in self.comparisons.get(dataset, ())]
+            parts.append(markdown(table))
+            parts += [markdown_section(comparison.sheet) for comparison in self.comparisons.get(dataset, ())]
         return "\n".join(parts)
 
     def to_rich(self, *, wide: bool = False) -> RenderableType:
@@ -144,12 +145,13 @@ class Leaderboard:
         """
         from rich.console import Group
 
-        from mtlscale.report.formats.terminal import Printed
+        from mtlscale.report.formats.terminal import Printed, print_sheet
 
         parts: list[RenderableType] = []
         for dataset, table in self.tables.items():
             parts.append(Printed(table, wide))
-            parts += [comparison.to_rich() for comparison in self.comparisons.get(dataset, ())]
+            for comparison in self.comparisons.get(dataset, ()):
+                parts += print_sheet(comparison.sheet)
         return Group(*parts)
 
 
@@ -227,7 +229,7 @@ def _table(
 
     order = zeros.order_without(near_zero, main, scores)
     if base is not None:
-        notes += zeros.near_zero_notes(near_zero, means, base, constant, order)
+        notes += near_zero_notes(near_zero, means, base, constant, order)
     table = Table(
         dataset=dataset,
         split=split,

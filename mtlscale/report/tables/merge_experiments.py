@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from mtlscale.config import UserError, nearest
 from mtlscale.records import RunRecord
+from mtlscale.report.formats.number_format import listed
 from mtlscale.report.stats.frames import by_dataset, method_of, newest
 from mtlscale.report.tables.protocols import Protocol, differing_settings, identity, selection, splits_by_seed
 
 if TYPE_CHECKING:
     from mtlscale.report.tables.leaderboard import Leaderboard, Planned
     from mtlscale.report.tables.published import Published
-
-_MAX_LISTED = 4  # names in a note
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +199,7 @@ class _RecordMerger:
 
     def _joined(self, dataset: str, table: _TableRuns) -> Iterator[str]:
         if len(table.runs) > 1:
-            yield f"runs of {_listed([self.names[number] for number in table.runs])}"
+            yield f"runs of {listed([self.names[number] for number in table.runs])}"
         if table.older:
             yield f"{table.older} older run{'s' if table.older > 1 else ''} with other settings left out"
         for number in table.runs:
@@ -277,7 +276,7 @@ class _RecordMerger:
 
         ambiguous = [method for method, meanings in variants.items() if len(meanings) > 1]
         if ambiguous:
-            difference = f"{_listed(ambiguous)} differ{'s' if len(ambiguous) == 1 else ''} in {_listed(list(keys))}"
+            difference = f"{listed(ambiguous)} differ{'s' if len(ambiguous) == 1 else ''} in {listed(list(keys))}"
             notes.append(f"one label with several settings has a row for each: {difference}")
 
         runs: dict[tuple[str, int], tuple[str, str, RunRecord]] = {}
@@ -299,7 +298,7 @@ class _RecordMerger:
             measured = {name for record in records for name in _metrics(record)}
             selected = tuple(name for name in self.selection.metrics if name in measured)
             if not selected:
-                notes.append(f"no task here reports {_listed(self.selection.metrics)}: Δ as the pipeline says")
+                notes.append(f"no task here reports {listed(self.selection.metrics)}: Δ as the pipeline says")
             return selected or None
 
         choice_of_source = {}
@@ -396,7 +395,7 @@ def _compared(
     label = next((label for label in row_labels if label is not None), None)
 
     if requested is None and len(choices) > 1:
-        notes.append(f"experiments disagree on the {kind}: {_listed(choices)}; {label or choices[0]} counts")
+        notes.append(f"experiments disagree on the {kind}: {listed(choices)}; {label or choices[0]} counts")
     if label is None and kind == "reference" and requested is not None:
         notes.append(f"no tests: no finished run of {requested}")
 
@@ -433,8 +432,3 @@ def _metrics(record: RunRecord) -> Iterator[str]:
             for metric in values:
                 if metric != "loss":
                     yield from (metric, f"{task}.{metric}")
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_MAX_LISTED])
-    return shown if len(names) <= _MAX_LISTED else f"{shown} and {len(names) - _MAX_LISTED} more"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from mtlscale.records import RunRecord
-from mtlscale.report.formats.markdown import markdown_cell
+from mtlscale.report.formats.sheet import Sheet, text_sheet
 from mtlscale.report.stats.traces import last_values, trace_values
 from mtlscale.report.structures.conflicts import conflict_ratios, conflict_texts
 from mtlscale.report.studies.similarity import similarity_rows
@@ -18,65 +17,50 @@ from mtlscale.report.tables.published import PublishedTable
 MOST_EDGES = 40  # edges of a method that are listed
 
 
-@dataclass(frozen=True)
-class MethodTable:
-    """Table of texts with a title and a sentence that explains it."""
-
-    title: str
-    explanation: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-    def to_markdown(self, dataset: str = "") -> str:
-        """Return the section of leaderboard.md; `dataset` joins the title where there are several."""
-        title = f"{self.title} on {dataset}" if dataset else self.title
-        lines = [f"### {markdown_cell(title)}", "", markdown_cell(self.explanation), ""]
-        lines += ["| " + " | ".join(map(markdown_cell, self.header)) + " |", "| --- " * len(self.header) + "|"]
-        lines += ["| " + " | ".join(map(markdown_cell, row)) + " |" for row in self.rows]
-
-        return "\n".join([*lines, "", ""])
-
-
-def method_tables(records: Sequence[RunRecord], published: Sequence[PublishedTable] = ()) -> list[MethodTable]:
+def method_tables(records: Sequence[RunRecord], published: Sequence[PublishedTable] = ()) -> list[Sheet]:
     """Return every table that the records of one data set have something for.
 
     Args:
         records: The records of the data set.
         published: Published tables on the data set, whose branch points are listed beside ours.
     """
-    tables = []
-    ratios = conflict_ratios(trace_values(records, "conflict_ratio"))
-    if len(ratios):
-        header, rows = conflict_texts(ratios)
-        caption = "Pairs of tasks whose gradients of the module have a negative product, in percent of all."
-        tables.append(MethodTable("Conflict ratio by module", caption, tuple(header), tuple(map(tuple, rows))))
-
     finished = [record for record in records if record.status == "finished"]
-    closed = tuple(_closed(trace_values(finished, "kept")))
-    if closed:
-        caption = (
-            "Tasks that do without what is shared, as their own network is the better one, and for how many seeds."
-        )
-        tables.append(MethodTable("Closed gates", caption, ("method", "tasks"), closed))
+    ratios = conflict_ratios(trace_values(records, "conflict_ratio"))
+    conflict_header, conflict_rows = conflict_texts(ratios) if len(ratios) else ([], [])
 
-    points = tuple(_points(finished, published))
-    if points:
-        caption = "How many modules from the input on a task shares, plus one."
-        tables.append(MethodTable("Branch points", caption, ("method", "seeds", "tasks"), points))
-
-    edges = tuple(_edges(finished))
-    if edges:
-        header, caption = ["method", "from", "to", "weight", "seeds"], "What a task takes from another's stage."
-        tables.append(MethodTable("Edges between tasks", caption, tuple(header), edges))
-
-    similar = tuple(similarity_rows(finished))
-    if similar:
-        caption = "Of the embeddings of two tasks' training samples, before and after a matrix of each task turns them."
-        tables.append(
-            MethodTable("Covariance similarity", caption, ("method", "tasks", "before", "after", "seeds"), similar)
-        )
-
-    return tables
+    candidates = (
+        (
+            "Conflict ratio by module",
+            "Pairs of tasks whose gradients of the module have a negative product, in percent of all.",
+            conflict_header,
+            conflict_rows,
+        ),
+        (
+            "Closed gates",
+            "Tasks that do without what is shared, as their own network is the better one, and for how many seeds.",
+            ["method", "tasks"],
+            list(_closed(trace_values(finished, "kept"))),
+        ),
+        (
+            "Branch points",
+            "How many modules from the input on a task shares, plus one.",
+            ["method", "seeds", "tasks"],
+            list(_points(finished, published)),
+        ),
+        (
+            "Edges between tasks",
+            "What a task takes from another's stage.",
+            ["method", "from", "to", "weight", "seeds"],
+            list(_edges(finished)),
+        ),
+        (
+            "Covariance similarity",
+            "Of the embeddings of two tasks' training samples, before and after a matrix of each task turns them.",
+            ["method", "tasks", "before", "after", "seeds"],
+            list(similarity_rows(finished)),
+        ),
+    )
+    return [text_sheet(title, text, header, rows) for title, text, header, rows in candidates if rows]
 
 
 def _closed(gains: pd.DataFrame) -> Iterator[tuple[str, ...]]:

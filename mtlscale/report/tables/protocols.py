@@ -10,10 +10,10 @@ from typing import Any
 
 from mtlscale.config import Run, TrainingSpec, UserError, component, no_result
 from mtlscale.records import RunRecord
+from mtlscale.report.formats.number_format import MOST_LISTED, listed
 
 FLOORS = ("constant", "linear", "frequent_tag")  # computed from the data: no training setting changes them
 _BY_SEED = ("split", "seed")  # options that an experiment may vary with a run's seed
-_MAX_LISTED = 4  # names in a sentence
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Protocol:
             yield from option_differences
             if not option_differences:
                 own_text, other_text = (
-                    ", ".join(sorted(text[:8] for text in prints)[:_MAX_LISTED])
+                    ", ".join(sorted(text[:8] for text in prints)[:MOST_LISTED])
                     for prints in (own_prints, other_prints)
                 )
                 yield f"data with fingerprint {own_text}, not {other_text}"
@@ -97,7 +97,7 @@ class Protocol:
                 )
                 yield f"main metric {own_text}, not {other_text}"
             else:
-                yield f"tasks {_names(list(self.tasks))}, not {_names(list(other.tasks))}"
+                yield f"tasks {listed(list(self.tasks))}, not {listed(list(other.tasks))}"
 
         if self.metrics is not None and other.metrics is not None and self.metrics != other.metrics:
             own_text, other_text = (
@@ -192,8 +192,3 @@ def _value_text(value: Any) -> str:
         return "none"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:60]} …"
-
-
-def _names(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_MAX_LISTED])
-    return shown if len(names) <= _MAX_LISTED else f"{shown} and {len(names) - _MAX_LISTED} more"

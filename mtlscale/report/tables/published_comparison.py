@@ -9,13 +9,12 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.metrics import FIGURES, higher_is_better, relative_gain
-from mtlscale.report.formats.markdown import markdown_cell
+from mtlscale.report.formats.number_format import EMPTY
+from mtlscale.report.formats.sheet import Column, Sheet, text_column
 from mtlscale.report.stats import statistics
 from mtlscale.report.tables.published import PublishedTable
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from mtlscale.report.tables.table import Table
 
 FAR = 1.5  # difference in points above which a reason is due
@@ -33,31 +32,13 @@ class Comparison:
     """Comparison of a published table with the leaderboard's methods that it has, in the leaderboard's order."""
 
     published: PublishedTable
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]  # texts below the header; the first two columns are names
+    columns: tuple[Column, ...]
     far: tuple[str, ...]  # labels of methods that are more than FAR from the published figure
     opposite: tuple[str, ...] = ()  # sentences on methods that lie on the other side of the baseline than published
 
-    def to_markdown(self) -> str:
-        lines = [f"### Beside {markdown_cell(self.published.source)}", ""]
-        lines += ["| " + " | ".join(self.header) + " |", "| --- | --- |" + " ---: |" * (len(self.header) - 2)]
-        lines += ["| " + " | ".join(markdown_cell(cell) for cell in row) + " |" for row in self.rows]
-        return "\n".join([*lines, "", f"<sub>{markdown_cell(self.legend())}</sub>", ""])
-
-    def to_rich(self) -> RenderableType:
-        from rich.console import Group
-        from rich.text import Text
-
-        from mtlscale.report.formats.grid import Field, Grid
-
-        styles = ["bold" if row[0] in self.far else "" for row in self.rows]
-        fields = [
-            Field(header=header, texts=[row[column] for row in self.rows], right=column > 1, styles=styles)
-            for column, header in enumerate(self.header)
-        ]
-
-        grid = Grid(names=fields[:1], fields=fields[1:], title=f"beside {self.published.source}")
-        return Group(grid, Text(self.legend() + "\n", style="dim"))
+    @property
+    def sheet(self) -> Sheet:
+        return Sheet(title=f"Beside {self.published.source}", columns=self.columns, legend=self.legend())
 
     def legend(self) -> str:
         """Return the legend: the columns, methods that changed sides, and reasons for large differences."""
@@ -87,56 +68,53 @@ def compare(table: Table, published: PublishedTable) -> Comparison | None:
     if our_scores is None or not labels:
         return None
 
+    methods = [published.methods[label] for label in labels]
+    scores = [published.value(label) for label in labels]
+    ours, rows = our_scores.loc[labels], table.rows.loc[labels]
+    differences = [mean - score for mean, score in zip(ours["mean"], scores, strict=True)]
+
     by_task = published.score == "average" and bool(published.columns)
-    counted = any(published.methods[label].parameters is not None for label in labels)
     figure = "" if by_task else f" {_SCORE_NAMES[published.score]}"
-
-    header: tuple[str, ...] = ("method", "published as", f"ours{figure}", f"published{figure}")
-    header += ("printed avg", "difference", "largest on a task") if by_task else ("difference",)
-    header += ("ours, M parameters", "published") if counted else ()
-
-    measured = [
-        n for n in FIGURES if n in table.rows and any(n in published.methods[label].figures for label in labels)
+    columns = [
+        ("method", list(map(str, labels))),
+        ("published as", [method.name for method in methods]),
+        (f"ours{figure}", list(map(_text, ours["mean"], ours["width"]))),
+        (f"published{figure}", [_text(score, m.deviation) for score, m in zip(scores, methods, strict=True)]),
     ]
-    header += tuple(title for name in measured for title in (f"ours, {FIGURES[name].header}", "published"))
 
-    rows, far_labels = [], []
-    for label in labels:
-        method, published_score = published.methods[label], published.value(label)
+    if by_task:
+        columns.append(("printed avg", [_text(method.printed_average) for method in methods]))
+    columns.append(("difference", list(map(_difference_text, differences))))
+    if by_task:
+        gaps = rows[list(published.columns)].to_numpy(float) - np.array([method.values for method in methods])
+        widest = [(gap[place], published.places[place][0]) for gap in gaps for place in [int(np.abs(gap).argmax())]]
+        columns.append(("largest on a task", [f"{size:+.2f} {task}" for size, task in widest]))
 
-        mean, width = our_scores.loc[label]
-        difference = mean - published_score
-        if abs(difference) > FAR:
-            far_labels.append(str(label))
+    if any(method.parameters is not None for method in methods):
+        columns.append(("ours, M parameters", [f"{count / 1e6:.2f}" for count in rows["parameters"]]))
+        columns.append(("published", [_text(method.parameters) for method in methods]))
+    for name, measure in FIGURES.items():
+        if name in rows and any(name in method.figures for method in methods):
+            columns.append((f"ours, {measure.header}", list(map(_text, rows[name]))))
+            columns.append(("published", [_text(method.figures.get(name)) for method in methods]))
 
-        row = [str(label), method.name, _text(mean, width)]
-        row.append(_text(published_score, method.deviation))
-
-        if by_task:
-            row.append(_text(method.printed_average))
-        row.append("–" if np.isnan(difference) else f"{difference:+.2f}{' (!)' if abs(difference) > FAR else ''}")
-        if by_task:
-            gaps = table.rows.loc[label, list(published.columns)].to_numpy(float) - np.array(method.values)
-            widest = int(np.abs(gaps).argmax())
-            row.append(f"{gaps[widest]:+.2f} {published.places[widest][0]}")
-
-        if counted:
-            row.append(f"{table.rows.loc[label, 'parameters'] / 1e6:.2f}")
-            row.append(_text(method.parameters))
-
-        for name in measured:
-            row += [_text(table.rows.loc[label, name]), _text(method.figures.get(name))]
-
-        rows.append(tuple(row))
-
-    opposite = _opposite(our_scores["mean"], published, labels, table.baseline)
-    return Comparison(published, header, tuple(rows), tuple(far_labels), opposite)
+    marks = ["far" if abs(difference) > FAR else "" for difference in differences]
+    return Comparison(
+        published,
+        tuple(text_column(header, texts, marks, right=place > 1) for place, (header, texts) in enumerate(columns)),
+        tuple(str(label) for label, mark in zip(labels, marks, strict=True) if mark),
+        _opposite(our_scores["mean"], published, labels, table.baseline),
+    )
 
 
 def _text(value: float | None, width: float | None = None) -> str:
     if value is None or np.isnan(value):
-        return "–"
+        return EMPTY
     return f"{value:.2f}" if width is None or np.isnan(width) else f"{value:.2f} ± {width:.2f}"
+
+
+def _difference_text(difference: float) -> str:
+    return EMPTY if np.isnan(difference) else f"{difference:+.2f}{' (!)' if abs(difference) > FAR else ''}"
 
 
 def _ours(table: Table, published: PublishedTable) -> pd.DataFrame | None:

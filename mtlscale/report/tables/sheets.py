@@ -1,73 +1,104 @@
-"""Tables beside those of the data sets: across all data sets, and of every pair of methods."""
+"""The tables of a leaderboard as texts: of each data set, across data sets, of pairs of methods and of run ids."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mtlscale.report.formats.latex import floating
-from mtlscale.report.formats.markdown import markdown_cell, markdown_rows
-from mtlscale.report.formats.terminal import grid
-from mtlscale.report.tables.columns import LeaderboardColumn
+import numpy as np
+import pandas as pd
+
+from mtlscale.report.formats.number_format import EMPTY, SCORE_NAMES, counted, decimals, signed
+from mtlscale.report.formats.sheet import Cell, Column, Sheet, text_sheet
+from mtlscale.report.stats.statistics import BETTER, FEWEST_SEEDS, LEVEL, WORSE
+from mtlscale.report.tables.caveats import legend
+from mtlscale.report.tables.columns import MOST_TASKS, by_block, columns, method_column
+from mtlscale.report.tables.takeaway import takeaway
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from rich.console import RenderableType
-
     from mtlscale.report.overall.overall import Overall
     from mtlscale.report.stats.pairwise import Pairwise
+    from mtlscale.report.tables.table import Table
+
+_MARKS = {BETTER: " ▲", WORSE: " ▼"}  # beside a difference that a test finds, for readers who see no colours
+_TONES = {BETTER: "gain", WORSE: "loss"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sheet:
-    """Table in words, with the numbers behind it and its conclusion."""
+def names_of(table: Table) -> Column:
+    """Return the column of a table's methods with their roles."""
+    methods = table.rows.index
+    roles = {table.baseline: "baseline", table.reference: "reference"}
+    return method_column(methods, list(map(table.name, methods)), [roles.get(method, "") for method in methods])
 
-    title: str
-    names: Sequence[str]
-    columns: Sequence[LeaderboardColumn]
-    numbers: pd.DataFrame
-    sentence: str
-    notes: Sequence[str]
 
-    @classmethod
-    def across(cls, overall: Overall, notes: Sequence[str] = ()) -> Sheet:
-        return cls(
-            title=f"All {len(overall.datasets)} data sets",
-            names=[str(name) for name in overall.rows.index],
-            columns=overall.columns(),
-            numbers=overall.rows.reset_index(),
-            sentence=overall.sentence,
-            notes=(*overall.notes, *notes),
-        )
+def sheets(table: Table) -> list[Sheet]:
+    """Return the tables of a data set: quality, beside it few tasks or below it many, and cost."""
+    quality, tasks, cost = by_block(columns(table))
+    if len(tasks) <= MOST_TASKS:
+        quality, tasks = [*tasks, *quality], []
 
-    @classmethod
-    def of_pairs(cls, pairwise: Pairwise) -> Sheet:
-        return cls(
-            title=f"{pairwise.dataset}: every pair",
-            names=pairwise.methods,
-            columns=pairwise.columns(),
-            numbers=pairwise.pairs,
-            sentence=f"Difference of {pairwise.description}: row − column; ▲ better, ▼ worse by paired t-tests.",
-            notes=pairwise.notes,
-        )
+    names = names_of(table)
+    parts = (
+        (quality, takeaway(table), legend(table)),
+        (tasks, f"{table.dataset}, by task.", ""),
+        (cost, f"{table.dataset}: what the methods cost.", ""),
+    )
+    return [Sheet(columns=[names, *block], text=text, legend=below) for block, text, below in parts if block]
 
-    def to_markdown(self) -> str:
-        lines = [f"## {markdown_cell(self.title)}", "", markdown_cell(self.sentence), ""]
-        lines += [*markdown_rows(self.names, self.columns), ""]
-        if self.notes:
-            lines += [f"<sub>{markdown_cell('; '.join(self.notes))}.</sub>", ""]
-        return "\n".join(lines)
 
-    def to_latex(self) -> str:
-        below = "".join(f"{note}. " for note in self.notes).strip()
-        return "\n".join([*floating(self.names, self.columns, f"{self.title}: {self.sentence}", below), ""])
+def across(overall: Overall, notes: Sequence[str] = ()) -> Sheet:
+    """Return the table across data sets."""
+    return Sheet(
+        title=f"All {len(overall.datasets)} data sets",
+        columns=[method_column(overall.rows.index), *overall.columns()],
+        numbers=overall.rows.reset_index(),
+        text=overall.sentence,
+        notes=(*overall.notes, *notes),
+        label="All data sets together",
+    )
 
-    def to_rich(self) -> Iterator[RenderableType]:
-        from rich.text import Text
 
-        yield Text(self.title, style="bold")
-        yield grid(self.names, self.columns)
-        yield Text(f"\n{self.sentence}", style="bold")
-        if self.notes:
-            yield Text(f"{'; '.join(self.notes)}.\n", style="dim")
+def of_pairs(pairwise: Pairwise) -> Sheet:
+    """Return the table of every pair, with a column for each method to compare with."""
+    score = SCORE_NAMES[pairwise.order]
+    differences, verdicts = pairwise.matrix("difference"), pairwise.matrix("verdict")
+    digits = 2 if pairwise.order != "average" else decimals(pairwise.pairs["difference"], figures=3)
+
+    difference_columns = []
+    for rival in pairwise.methods:
+        cells = [
+            Cell(EMPTY, value)
+            if np.isnan(value)
+            else Cell(signed(value, f"+.{digits}f") + _MARKS.get(verdict, ""), value, _TONES.get(verdict, ""))
+            for value, verdict in zip(differences[rival], verdicts[rival], strict=True)
+        ]
+        help = f"difference of {score} to {rival}; ▲ better, ▼ worse by paired t-tests, corrected over all pairs"
+        difference_columns.append(Column(header=f"− {rival}", help=help, cells=cells))
+
+    return Sheet(
+        title=f"{pairwise.dataset}: every pair",
+        columns=[method_column(pairwise.methods), *difference_columns],
+        numbers=pairwise.pairs,
+        text=f"Difference of {score}: row − column; ▲ better, ▼ worse by paired t-tests.",
+        notes=_test_notes(pairwise.order, score, pairwise.pairs),
+    )
+
+
+def _test_notes(order: str, score: str, pairs: pd.DataFrame) -> list[str]:
+    if order == "mean_rank":
+        return ["no tests: a mean rank is no number of one seed"]
+    tests = int(pairs["p"].notna().sum()) // 2
+    notes = [f"paired t-tests of {score} on shared seeds, level {LEVEL}, Holm-corrected over {tests} pairs"]
+    if few := len(pairs) // 2 - tests:
+        notes.append(f"{counted(few, 'pair')} not tested: fewer than {FEWEST_SEEDS} seeds in common")
+    return notes
+
+
+def run_ids(table: Table) -> Sheet:
+    """Return the ids of runs, which `show`, `rerun` and `export` take, with a column for each seed."""
+    ended = pd.concat([table.runs, table.failures])[["method", "seed", "run_id"]]
+    ids = ended.pivot(index="method", columns="seed", values="run_id").fillna(EMPTY)
+    rows = ids.reindex([method for method in table.rows.index if method in ids.index])
+    header = ("method", *(f"seed {seed}" for seed in rows))
+    explanation = "what `mtlscale show`, `rerun` and `export` take"
+    return text_sheet("Ids of the runs", explanation, header, list(rows.itertuples(name=None)))

@@ -14,11 +14,11 @@ import pandas as pd
 from mtlscale.records import Epoch, RunRecord
 from mtlscale.report.charts.canvas import MOST_LINES
 from mtlscale.report.charts.colors import LineStyles
+from mtlscale.report.formats.sheet import Sheet, text_sheet
 from mtlscale.report.stats.curves import ENVIRONMENT_STEPS, LEARNING, SIMULATION
 from mtlscale.report.stats.frames import by_dataset, newest, phase_times
 from mtlscale.report.studies.sensitivity import Sensitivity, file_name
 from mtlscale.report.studies.study import Study
-from mtlscale.report.tables.method_tables import MethodTable
 
 METRIC, MEASURED = "success", "success on validation, %"
 MOST_TASKS = 24  # tasks with a panel
@@ -118,7 +118,7 @@ def success_lines(efficiency: SampleEfficiency, over: str, task: str | None = No
     return lines
 
 
-def cost_table(efficiency: SampleEfficiency) -> MethodTable:
+def cost_table(efficiency: SampleEfficiency) -> Sheet:
     """Return where the seconds of a run go, and how many steps they buy."""
     explanation = (
         "Mean over seeds; of a method with several phases the last. The rest is evaluation and whatever else. "
@@ -137,7 +137,7 @@ def cost_table(efficiency: SampleEfficiency) -> MethodTable:
         rates = [_ratio(row["steps"], row["simulation"]), _ratio(row["updates"], row["learning"])]
         rows.append((str(method), _text(row["seconds"], 0), *share_texts, *(_text(rate, 0) for rate in rates)))
 
-    return MethodTable("Where the seconds go", explanation, header, tuple(rows))
+    return text_sheet("Where the seconds go", explanation, header, tuple(rows))
 
 
 def _ratio(part: float, total: float) -> float:
