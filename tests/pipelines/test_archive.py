@@ -132,7 +132,7 @@ def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_archive_of_too_much_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What expands to two hundred times its size is refused before it is decompressed, and so is the list without an end."""
+    """What expands to two hundred times its size is not decompressed, and a list without an end is not read on."""
     files = {"zeros.txt": bytes(2_000_000), "note.txt": b"a note"}
     monkeypatch.setattr(archive, "_HARMLESS_BYTES", 1_000_000)
     tar = write_tar(tmp_path / "a.tar.xz", "w:xz", files)
