@@ -28,13 +28,4 @@ __all__ = [
 ]
 
 install()
-__getattr__ = lazily(
-    __name__,
-    {
-        "mtlscale.execution.planning.result_sources": ["load_records"],
-        "mtlscale.execution.runner": ["run"],
-        "mtlscale.inference": ["ExportedModel", "load_model"],
-        "mtlscale.report.results": ["Results"],
-        "mtlscale.config": ["Experiment", "UserError", "load_experiment"],
-    },
-)
+__getattr__ = lazily(__name__)

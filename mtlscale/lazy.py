@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 
-def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+def lazily(package: str, homes: Mapping[str, Sequence[str]] | None = None) -> Callable[[str], Any]:
     """Return a package's `__getattr__` that imports names on first use, and make `dir` list these names.
 
     Args:
         package: The package's full name.
-        homes: module -> the names that it defines.
+        homes: module -> the names that it defines; default: what the package imports under `if TYPE_CHECKING`.
     """
-    modules = {name: module for module, names in homes.items() for name in names}
     module = sys.modules[package]
 
+    @functools.cache
+    def modules() -> dict[str, str]:
+        if homes is None:
+            return _typed_imports(inspect.getsource(module))
+        return {name: home for home, names in homes.items() for name in names}
+
     def get(name: str) -> Any:
-        if name not in modules:
+        if name.startswith("__") or name not in modules():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(modules[name]), name)
+        return getattr(importlib.import_module(modules()[name]), name)
 
     def names() -> list[str]:
         """List the public names and the package's modules imported until now; listing imports nothing."""
@@ -30,7 +38,7 @@ def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], 
         submodules = [name for name, value in namespace.items() if _below(value, package) and not name.startswith("_")]
         return sorted(
             {
-                *modules,
+                *modules(),
                 *namespace.get("__all__", ()),
                 *submodules,
                 *(name for name in namespace if name.startswith("__")),
@@ -39,6 +47,13 @@ def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], 
 
     module.__dict__["__dir__"] = names
     return get
+
+
+def _typed_imports(source: str) -> dict[str, str]:
+    """Return name -> module of the imports that a package makes for type checkers alone."""
+    blocks = [node for node in ast.parse(source).body if isinstance(node, ast.If)]
+    imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: str(node.module) for node in imports for alias in node.names}
 
 
 def _below(value: object, package: str) -> bool:

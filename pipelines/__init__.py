@@ -36,13 +36,5 @@ __all__ = [
 __getattr__ = renamed_names(
     __name__,
     {"Part": "ComputedRows", "Pieces": "ShardedTable", "Work": "PrepareContext"},
-    lazily(
-        __name__,
-        {
-            "pipelines._writing.write": ["write_prepared"],
-            "pipelines._sources.remote": ["fetch_source", "is_remote"],
-            "pipelines._steps.features": ["Vectors", "vector_tables"],
-            "pipelines._steps.suite": ["check_prepared"],
-        },
-    ),
+    lazily(__name__),
 )

@@ -16,7 +16,7 @@ import reference
 from mtlscale.config.registry.extensions import POINTS
 from mtlscale.config.registry.installed import GROUP
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "studies"))
 import result_tables
 
 ROOT = Path(__file__).parents[1]
@@ -26,7 +26,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "RELEASING.md", "results/README.md")),
 ]
 LINKED = [*PAGES, ROOT / "CHANGELOG.md"]  # names of earlier versions stand in the changelog
-FOLDERS = "mtlscale|pipelines|tests|docs|experiments|benchmarks|cluster"
+FOLDERS = "mtlscale|pipelines|tests|docs|experiments|benchmarks|studies|cluster"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 EXAMPLES = ROOT / "docs" / "examples"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
@@ -111,7 +111,7 @@ def test_csv_files_are_the_tables_of_their_page(page: Path, tmp_path: Path) -> N
 
 def test_the_index_of_tables_lists_every_suite() -> None:
     index = (result_tables.TABLES / "README.md").read_text(encoding="utf-8")
-    assert index == result_tables.index(), "run `python benchmarks/result_tables.py`"
+    assert index == result_tables.index(), "run `python studies/result_tables.py`"
 
 
 def test_tables_are_cut_as_they_are_shown() -> None:

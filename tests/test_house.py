@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,6 +101,14 @@ def lines_of_code(module: str) -> list[int]:
 def test_private_modules_and_names_are_imported_by_their_own_package_alone() -> None:
     assert len(MODULES) > 100
     assert not [problem for module in MODULES for problem in private_imports(module)]
+
+
+def test_every_dependency_is_imported() -> None:
+    module_names = {"scikit-learn": "sklearn", "pyyaml": "yaml"}
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    names = [match[0] for line in listed if (match := re.match(r"[\w-]+", line)) is not None]
+    imported = {target.split(".")[0] for module in MODULES for target, _ in imports(module)}
+    assert [name for name in names if module_names.get(name, name) not in imported] == []
 
 
 def test_modules_and_classes_stay_small() -> None:

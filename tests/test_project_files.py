@@ -77,7 +77,8 @@ def test_a_form_is_one_that_github_shows(form: Path) -> None:
 
 @pytest.mark.parametrize("name", ["RELEASING.md", ".github/pull_request_template.md", "CONTRIBUTING.md"])
 def test_paths_that_checklists_name_exist(name: str) -> None:
-    for path in re.findall(r"(?<![\w/.])((?:tests|docs|benchmarks|mtlscale|\.ci|\.github)/[\w./-]*\w)", read(name)):
+    folders = r"tests|docs|benchmarks|studies|mtlscale|\.ci|\.github"
+    for path in re.findall(rf"(?<![\w/.])((?:{folders})/[\w./-]*\w)", read(name)):
         assert (ROOT / path).exists(), f"{name} names {path}"
     for target in re.findall(r"`make ([a-z-]+)`", read(name)):
         assert re.search(rf"^{target}:", read("Makefile"), re.MULTILINE), f"{name} names make {target}"

@@ -19,11 +19,5 @@ __all__ = [
 __getattr__ = renamed_names(
     __name__,
     {"Estimate": "CostEstimate"},
-    lazily(
-        __name__,
-        {
-            "mtlscale.batched.eligibility.planning": ["CostEstimate"],
-            "mtlscale.batched.trainer": ["BatchedTrainer"],
-        },
-    ),
+    lazily(__name__),
 )

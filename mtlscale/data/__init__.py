@@ -35,10 +35,4 @@ __all__ = [
     "uniform_hash",
 ]
 
-__getattr__ = lazily(
-    __name__,
-    {
-        "mtlscale.data.sampling.sampler": ["SAMPLERS", "EpochSampler", "WindowSampler", "halves", "slice_for"],
-        "mtlscale.data.distributed": ["Workers"],
-    },
-)
+__getattr__ = lazily(__name__)

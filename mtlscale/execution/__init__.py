@@ -21,21 +21,6 @@ if TYPE_CHECKING:
     from mtlscale.execution.workers.pool import execute_pool
     from mtlscale.execution.workers.trial import Trial, execute, execute_batched, read_data
 
-_HOMES = {
-    "mtlscale.execution.events": ["Advanced", "EpochEnded", "Event", "Noted", "RunEnded"],
-    "mtlscale.execution.job_progress": ["JobProgress"],
-    "mtlscale.execution.workers.jobs": ["Batched", "Job", "Options"],
-    "mtlscale.execution.cluster.local_cluster": ["LocalCluster"],
-    "mtlscale.execution.observer": ["Observer", "Silent"],
-    "mtlscale.execution.planning.plan": ["Datasets", "Plan", "PlannedRun", "make_plan", "records_of"],
-    "mtlscale.execution.workers.pool": ["execute_pool"],
-    "mtlscale.execution.runner": ["Recorder", "run"],
-    "mtlscale.execution.planning.status": ["ExperimentStatus", "experiment_statuses"],
-    "mtlscale.execution.stopping": ["Interrupted"],
-    "mtlscale.execution.tuning.sweep": ["SweepPlan"],
-    "mtlscale.execution.workers.trial": ["Trial", "execute", "execute_batched", "read_data"],
-}
-
 __all__ = [
     "Advanced",
     "Batched",
@@ -68,5 +53,5 @@ __all__ = [
 ]
 
 __getattr__ = renamed_names(
-    __name__, {"Standing": "ExperimentStatus", "standings": "experiment_statuses"}, lazily(__name__, _HOMES)
+    __name__, {"Standing": "ExperimentStatus", "standings": "experiment_statuses"}, lazily(__name__)
 )

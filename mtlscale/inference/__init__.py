@@ -22,12 +22,4 @@ __all__ = [
     "read_description",
 ]
 
-__getattr__ = lazily(
-    __name__,
-    {
-        "mtlscale.inference.exporting.description": ["MODEL", "Description", "read_description"],
-        "mtlscale.inference.model": ["ExportedModel", "load_model"],
-        "mtlscale.inference.predictions": ["Prediction"],
-        "mtlscale.inference.exporting.write": ["export"],
-    },
-)
+__getattr__ = lazily(__name__)

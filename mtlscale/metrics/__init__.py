@@ -88,19 +88,5 @@ __all__ = [
 __getattr__ = renamed_names(
     __name__,
     {"Figure": "ExtraMeasure", "Gathered": "GatheredScores"},
-    lazily(
-        __name__,
-        {
-            "mtlscale.metrics.accumulators": ["Accumulator", "GatheredScores", "SumsAccumulator", "over_workers"],
-            "mtlscale.metrics.bootstrap": [
-                "item_sums",
-                "poisson_weights",
-                "read_sums",
-                "resampled",
-                "sums_per_item",
-                "vectorised",
-            ],
-            "mtlscale.metrics.tasks": ["TaskMetrics", "pooled", "pooled_metrics", "pooled_sums", "task_metrics"],
-        },
-    ),
+    lazily(__name__),
 )

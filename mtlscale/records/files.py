@@ -49,7 +49,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 # A file that is being written is called `.NAME.` with a suffix of mkstemp or a uuid, or `.probe-` with a uuid.
-_TEMPORARY = re.compile(r"\..+\.([a-z0-9_]{8}|[0-9a-f]{32}(\.gone)?)|\.probe-[0-9a-f]{32}")
+_TEMPORARY = re.compile(r"\..+\.([a-z0-9_]{8}|[0-9a-f]{32})|\.probe-[0-9a-f]{32}")
 
 
 def clear_temporaries(folder: Path, older: float = 0.0) -> None:

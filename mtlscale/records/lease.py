@@ -1,8 +1,11 @@
 """The lock file (lease) of an experiment's driver: one process at a time, with a heartbeat.
 
-    lease.json   host and process of the driver; touched every few seconds, removed at its end
-    claim.json   the runs it means to train itself, for drivers of other experiments that share some of them
+    lease.json    host and process of the driver; touched every few seconds, removed at its end
+    claim.json    the runs it means to train itself, for drivers of other experiments that share some of them
+    .lease.lock   locked by whoever reads the lease in order to take it
 
+The lock is held for milliseconds and the lease says who drives: a network share may keep the lock of a lost machine
+for ever, so no driver holds one while it works.
 Ages are differences between times the file system has given, so the clocks of two machines do not have to agree.
 """
 
@@ -15,13 +18,18 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mtlscale.records.files import file_time, is_full, write_atomically
+from mtlscale.records.files import file_time, write_atomically
 
-LEASE, CLAIM = "lease.json", "claim.json"
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+LEASE, CLAIM, LOCK = "lease.json", "claim.json", ".lease.lock"
+LOCK_SECONDS = 1.0  # for another process that reads the lease
 BEAT_SECONDS = 5.0  # between two heartbeats
 LOST_SECONDS = 60.0  # without a heartbeat, after which a driver that cannot be inspected counts as dead
 
@@ -113,8 +121,7 @@ class Lease:
             if holder is not None and holder.token == self.holder.token:
                 (self.folder / CLAIM).unlink(missing_ok=True)
                 (self.folder / LEASE).unlink(missing_ok=True)
-                for folder in (self.folder, self.folder.parent):
-                    folder.rmdir()  # removed only if the experiment left nothing: otherwise it is not empty
+                _remove_if_unused(self.folder)
 
     def claim(self, runs: Iterable[str]) -> None:
         """Publish the runs that this driver means to train, in place of its earlier claim."""
@@ -157,39 +164,21 @@ def take(folder: Path, experiment: str) -> tuple[Lease | None, Holder | None, st
         (lease, previous driver that it was taken over from, reason), or (None, current driver, None). If there is
             neither a lease nor a driver, try again.
     """
+    from filelock import Timeout
+
     folder.mkdir(parents=True, exist_ok=True)
-    holder, silent = _holder_and_age(folder)
-    reason = None if holder is None else holder.dead(silent)
-    if holder is not None and reason is None:
-        return None, holder, None
+    try:
+        with _locked(folder):
+            holder, silent = _holder_and_age(folder)
+            reason = None if holder is None else holder.dead(silent)
+            if holder is not None and reason is None:
+                return None, holder, None
 
-    with _temporary_lease(folder, experiment) as (me, temporary):
-        if holder is None:
-            try:
-                _link(temporary, folder / LEASE)
-            except FileExistsError:
-                current, silent = _holder_and_age(folder)
-                if current is None and silent > LOST_SECONDS:  # unreadable, and nobody is writing it
-                    (folder / LEASE).unlink(missing_ok=True)
-                return None, current, None
-            return Lease(folder, me), None, None
-
-        mark = folder / f".{LEASE}.{holder.token}.gone"  # its creator may replace that driver
-        try:
-            mark.touch(exist_ok=False)
-        except FileExistsError:
-            with contextlib.suppress(OSError):
-                if file_time(folder) - mark.stat().st_mtime_ns > LOST_SECONDS * 1e9:  # its creator died
-                    mark.unlink()
-            return None, None, None
-        try:
-            latest, _ = _holder_and_age(folder)
-            if latest is None or latest.token != holder.token:
-                return None, latest, None
-            temporary.replace(folder / LEASE)
+            me = Holder.me(experiment, file_time(folder) / 1e9)
+            write_atomically(folder / LEASE, json.dumps(asdict(me)).encode())
             return Lease(folder, me), holder, reason
-        finally:
-            mark.unlink(missing_ok=True)
+    except Timeout:
+        return None, None, None
 
 
 def holder_of(folder: Path) -> Holder | None:
@@ -199,6 +188,22 @@ def holder_of(folder: Path) -> Holder | None:
         if holder is not None and holder.dead(silent) is None:
             return holder
     return None
+
+
+def _locked(folder: Path) -> FileLock:
+    """Return the lock on an experiment's lease, to be entered; it raises filelock's `Timeout` if another has it."""
+    from filelock import FileLock
+
+    return FileLock(folder / LOCK, timeout=LOCK_SECONDS)
+
+
+def _remove_if_unused(folder: Path) -> None:
+    """Remove the folder of an experiment, and the one that it lies in, if neither has left anything there."""
+    with _locked(folder):
+        if [path.name for path in folder.iterdir()] == [LOCK]:
+            (folder / LOCK).unlink()
+            folder.rmdir()
+            folder.parent.rmdir()
 
 
 def _read_lease(folder: Path) -> tuple[Holder | None, int]:
@@ -218,31 +223,6 @@ def _holder_and_age(folder: Path) -> tuple[Holder | None, float]:
     except FileNotFoundError:
         return None, 0.0
     return holder, (file_time(folder) - touched) / 1e9
-
-
-@contextlib.contextmanager
-def _temporary_lease(folder: Path, experiment: str) -> Iterator[tuple[Holder, Path]]:
-    """Write a lease of this process under a temporary name, and remove it afterwards."""
-    temporary = folder / f".{LEASE}.{uuid.uuid4().hex}"
-    try:
-        me = Holder.me(experiment, file_time(folder) / 1e9)
-        temporary.write_text(json.dumps(asdict(me)), encoding="utf-8")
-        yield me, temporary
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _link(source: Path, target: Path) -> None:
-    """Give a file its final name if the name is free; atomic if the file system has hard links."""
-    try:
-        os.link(source, target)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        if is_full(error):
-            raise
-        with target.open("xb") as file:
-            file.write(source.read_bytes())
 
 
 def _space() -> str:

@@ -39,40 +39,6 @@ if TYPE_CHECKING:
     )
     from mtlscale.training.gradients.update import StepResult, Update
 
-_HOMES = {
-    "mtlscale.training.diagnosis.affinity": ["task_affinity"],
-    "mtlscale.training.engine.augment": ["Augment"],
-    "mtlscale.training.engine.batches": ["Batches", "made_ahead", "on_device"],
-    "mtlscale.training.evaluation.evaluate": ["TaskTable", "as_asked", "evaluate", "tables"],
-    "mtlscale.training.evaluation.robustness": ["check_evaluation", "measured_figures"],
-    "mtlscale.training.gradients.graph": ["uses"],
-    "mtlscale.training.evaluation.item_bootstrap": ["ItemBootstrap"],
-    "mtlscale.training.engine.loop": ["Progress", "Trainer", "finish", "train"],
-    "mtlscale.training.engine.tally": ["Tally", "furthest"],
-    "mtlscale.training.engine.losses": ["task_loss"],
-    "mtlscale.training.gradients.step_stats": [
-        "Diverged",
-        "StepStats",
-        "bad_gradient",
-        "bad_loss",
-        "bad_weights",
-        "clip_factors",
-        "head_weights",
-        "mean_losses",
-        "with_hints",
-    ],
-    "mtlscale.training.engine.building": ["build_model", "phase_id"],
-    "mtlscale.training.engine.phases": ["begin", "first_state", "partition_of"],
-    "mtlscale.training.evaluation.prediction_images": ["Pictures"],
-    "mtlscale.training.engine.record": ["counters", "now", "run_record", "traced"],
-    "mtlscale.training.gradients.per_task": ["Partition"],
-    "mtlscale.training.engine.seeds": ["derive_seed"],
-    "mtlscale.training.evaluation.select": ["Selection"],
-    "mtlscale.training.engine.session": ["Updater", "Session", "schedule_factor"],
-    "mtlscale.training.engine.sources": ["SupervisedSource", "sparse_embeddings"],
-    "mtlscale.training.gradients.update": ["StepResult", "Update"],
-}
-
 __all__ = [
     "Augment",
     "Batches",
@@ -125,4 +91,4 @@ __all__ = [
     "with_hints",
 ]
 
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = lazily(__name__)

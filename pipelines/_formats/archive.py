@@ -9,9 +9,10 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from mtlscale.config import UserError
 
@@ -22,6 +23,18 @@ _COMPRESSED: tuple[tuple[bytes, Callable[..., Any]], ...] = (
     (b"BZh", bz2.open),
 )
 _TAR_BLOCK = 512
+_MOST_MEMBERS = 10_000_000
+_MOST_EXPANSION = 200  # of an archive's own size, which no compression of real data reaches
+_HARMLESS_BYTES = 1 << 30
+
+
+class _Member(NamedTuple):
+    """An entry of an archive: `kind` is empty for a file, `folder`, or words for a link or a device."""
+
+    name: str
+    kind: str
+    size: int
+    read: Callable[[], bytes]
 
 
 def read_members(source: Path, selects: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
@@ -35,8 +48,9 @@ def read_members(source: Path, selects: Callable[[str], bool]) -> Iterator[tuple
         selects: Predicate on a name: whether to yield that file.
 
     Raises:
-        UserError: The source does not exist, the archive is damaged, or a member has an absolute name, `..` in its
-            name, or is a link or a device; such an archive is refused as a whole.
+        UserError: The source does not exist, the archive is damaged, a member has an absolute name, `..` in its name,
+            or is a link or a device, or there is more in the archive than any data set needs; such an archive is
+            refused as a whole.
     """
     if source.is_dir():
         for path in sorted(source.rglob("*")):
@@ -49,7 +63,7 @@ def read_members(source: Path, selects: Callable[[str], bool]) -> Iterator[tuple
         raise UserError(f"{source} does not exist")
 
     try:
-        yield from (_zip_members if zipfile.is_zipfile(source) else _tar_members)(source, selects)
+        yield from _checked(source, (_zip_members if zipfile.is_zipfile(source) else _tar_members)(source), selects)
     except PermissionError:
         raise
     except _DAMAGED as error:
@@ -58,18 +72,37 @@ def read_members(source: Path, selects: Callable[[str], bool]) -> Iterator[tuple
         ) from None
 
 
-def _tar_members(source: Path, selects: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+def _checked(source: Path, members: Iterable[_Member], selects: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    most_bytes = max(_HARMLESS_BYTES, _MOST_EXPANSION * source.stat().st_size)
+    selected_bytes = 0
+
+    for number, member in enumerate(members, 1):
+        check_name(source, member.name, "" if member.kind == "folder" else member.kind)
+        if number > _MOST_MEMBERS:
+            raise UserError(f"{source} has more than {_MOST_MEMBERS} members; do not trust this archive")
+
+        name = normal_name(member.name)
+        if not member.kind and selects(name):
+            selected_bytes += member.size
+            if selected_bytes > most_bytes:
+                raise UserError(f"{source} expands to over {_MOST_EXPANSION} times its size; do not trust this archive")
+            yield name, member.read()
+
+
+def _tar_members(source: Path) -> Iterator[_Member]:
     with _decompressed(source) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
-            is_plain = member.isfile() or member.isdir()
-            check_name(source, member.name, "" if is_plain else f"a {'device' if member.isdev() else 'link'}")
-            if member.isfile() and selects(normal_name(member.name)):
-                file = archive.extractfile(member)
-                assert file is not None
-                yield normal_name(member.name), file.read()
+            kind = "" if member.isfile() else "folder" if member.isdir() else "a device" if member.isdev() else "a link"
+            yield _Member(member.name, kind, member.size, partial(_tar_content, archive, member))
         # tarfile takes a cut inside a header for the end of the archive; reading on lets the decompressor notice it.
         while stream.read(1 << 20):
             pass
+
+
+def _tar_content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = archive.extractfile(member)
+    assert file is not None
+    return file.read()
 
 
 def _decompressed(source: Path) -> IO[bytes]:
@@ -83,14 +116,13 @@ def _decompressed(source: Path) -> IO[bytes]:
     return source.open("rb")
 
 
-def _zip_members(source: Path, selects: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+def _zip_members(source: Path) -> Iterator[_Member]:
     with zipfile.ZipFile(source) as archive:
         for member in archive.infolist():
             mode = member.external_attr >> 16  # 0 if the archive was not made on Unix
-            kind = "" if stat.S_IFMT(mode) in (0, stat.S_IFREG, stat.S_IFDIR) else "a link or a device"
-            check_name(source, member.filename, kind)
-            if not member.is_dir() and selects(normal_name(member.filename)):
-                yield normal_name(member.filename), archive.read(member)
+            is_plain = stat.S_IFMT(mode) in (0, stat.S_IFREG, stat.S_IFDIR)
+            kind = "a link or a device" if not is_plain else "folder" if member.is_dir() else ""
+            yield _Member(member.filename, kind, member.file_size, partial(archive.read, member))
 
 
 def briefly(error: Exception) -> str:

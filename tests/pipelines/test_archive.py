@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtlscale.config import UserError
+from pipelines._formats import archive
 from pipelines._formats.archive import read_members
 from pipelines._formats.tar import members
 
@@ -108,8 +109,7 @@ def test_what_is_no_archive_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../evil", "set/../../evil", "/etc/evil", "..\\evil", "C:/evil"])
 def test_members_outside_the_folder_are_refused_wanted_or_not(tmp_path: Path, name: str) -> None:
     tar = write_tar(tmp_path / "a.tar", "w:gz", {**FILES, name: b""})
-    archive = write_zip(tmp_path / "a.zip", {name: b""})
-    for source in (tar, archive):
+    for source in (tar, write_zip(tmp_path / "a.zip", {name: b""})):
         with pytest.raises(UserError, match="unsafe member"):
             list(read_members(source, lambda name: False))
 
@@ -129,6 +129,24 @@ def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
         archive.writestr(link, "/etc/passwd")
     with pytest.raises(UserError, match="'set/odd', a link"):
         everything(tmp_path / "a.zip")
+
+
+def test_an_archive_of_too_much_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What expands to two hundred times its size is not decompressed, and a list without an end is not read on."""
+    files = {"zeros.txt": bytes(2_000_000), "note.txt": b"a note"}
+    monkeypatch.setattr(archive, "_HARMLESS_BYTES", 1_000_000)
+    tar = write_tar(tmp_path / "a.tar.xz", "w:xz", files)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_BZIP2) as packed:
+        packed.writestr("zeros.txt", files["zeros.txt"])
+        packed.writestr("note.txt", files["note.txt"])
+    for source in (tar, tmp_path / "a.zip"):
+        assert dict(read_members(source, lambda name: name == "note.txt")) == {"note.txt": b"a note"}
+        with pytest.raises(UserError, match=r"expands to over 200 times its size; do not trust this archive"):
+            everything(source)
+    monkeypatch.setattr(archive, "_MOST_MEMBERS", 30)
+    for source in (write_tar(tmp_path / "b.tar", "w", FILES), write_zip(tmp_path / "b.zip", FILES)):
+        with pytest.raises(UserError, match="has more than 30 members"):
+            list(read_members(source, lambda name: False))
 
 
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])

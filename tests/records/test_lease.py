@@ -15,7 +15,7 @@ import pytest
 
 from mtlscale.records import Holder, Lease, Storage, StorageLease, holder_of, take
 from mtlscale.records import lease as module
-from mtlscale.records.lease import CLAIM, LEASE
+from mtlscale.records.lease import CLAIM, LEASE, LOCK
 
 # Waits for the file `go`, asks once, and keeps what it has got until its input ends.
 ASKS = """
@@ -161,13 +161,24 @@ def until(true: object) -> None:
         time.sleep(0.01)
 
 
-def test_what_cannot_be_read_is_cleared_when_it_is_old(folder: Path) -> None:
+def test_what_cannot_be_read_is_replaced(folder: Path) -> None:
     folder.mkdir(parents=True)
     (folder / LEASE).write_text("{")
-    assert take(folder, "small") == (None, None, None)  # somebody may just be writing it
-    silent_for(folder / LEASE, 70)
-    assert take(folder, "small") == (None, None, None)
     taken(folder).release()
+    assert not folder.exists()
+
+
+def test_who_finds_the_lease_locked_asks_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOCK_SECONDS", 0.01)
+    folder.mkdir(parents=True)
+    locks = "import filelock, sys; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print(); sys.stdin.read()"
+    command = [sys.executable, "-u", "-c", locks, str(folder / LOCK)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "\n"
+        assert take(folder, "small") == (None, None, None)
+        other.kill()  # the kernel unlocks it
+        other.wait()
+        taken(folder).release()
 
 
 def test_a_run_belongs_to_the_live_driver_that_claimed_it_first(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`benchmarks/adaptation.py`: means over transfers, and gains paired by transfer."""
+"""`studies/adaptation.py`: means over transfers, and gains paired by transfer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy import stats
 from mtlscale.config import UserError
 from mtlscale.records import RunRecord
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "studies"))
 import adaptation as program
 
 Record = Callable[..., RunRecord]

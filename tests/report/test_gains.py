@@ -1,4 +1,4 @@
-"""`benchmarks/gains.py`: gains over a reference, by data set and over all of them."""
+"""`studies/gains.py`: gains over a reference, by data set and over all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from mtlscale.config import Experiment
 from mtlscale.records import RunRecord
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "studies"))
 import gains as program
 
 Record = Callable[..., RunRecord]

@@ -1,4 +1,4 @@
-"""`benchmarks/pairs.py`: gains of pairs of tasks beside the matrices of a diagnosis of all of them."""
+"""`studies/pairs.py`: gains of pairs of tasks beside the matrices of a diagnosis of all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from mtlscale.records import RunRecord
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "studies"))
 import pairs
 
 TASKS = ("a", "b", "c", "d")

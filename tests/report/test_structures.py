@@ -1,4 +1,4 @@
-"""`benchmarks/structures.py`: learned trees in words, and how often they are the expected ones."""
+"""`studies/structures.py`: learned trees in words, and how often they are the expected ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from mtlscale.records import PhaseCost, RunRecord
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "studies"))
 import structures
 
 APART, TOGETHER, PARTLY = [[0, 1, 2], [0, 1, 2]], [[0, 0, 0], [0, 0, 0]], [[0, 0, 0], [0, 1, 0]]

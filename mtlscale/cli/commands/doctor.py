@@ -70,7 +70,7 @@ def _python() -> Iterator[Finding]:
 
 
 def _libraries() -> Iterator[Finding]:
-    for name in ("torch", "ray", "mlflow", "datasets", "pyarrow", "torchjd", "torchmetrics"):
+    for name in ("torch", "ray", "mlflow", "datasets", "pyarrow", "torchmetrics"):
         try:
             yield Finding("ok", name, importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -137,15 +137,30 @@ class AlignmentModule(ObjectiveModule):
         return value.flatten(1).to(torch.float32 if value.dtype.itemsize < 4 else value.dtype)
 
 
-class DiscrepancyModule(AlignmentModule):
-    """Objective that adds λ times a discrepancy of the whole step's batch to the losses."""
+class Discrepancy(Alignment):
+    """Base class of objectives that add λ times a distance of the whole step's batch to the losses."""
 
-    def discrepancy(self, source: DomainBatch, target: DomainBatch) -> Tensor:
-        """Return the discrepancy of all workers' rows, a scalar."""
+    reads_classes: ClassVar[bool] = False  # whether the distance reads the probabilities of the classes
+
+    def distance(self, source: DomainBatch, target: DomainBatch) -> Tensor:
+        """Return the distance of all workers' rows, a scalar that training minimises."""
         raise NotImplementedError
 
+    def build(self, suite: TaskSuite, model: MultiTaskModule) -> ObjectiveModule:
+        self.check(suite)
+        return DiscrepancyModule(self, model)
+
+
+class DiscrepancyModule(AlignmentModule):
+    """Objective that minimises the distance of a recipe."""
+
+    def __init__(self, recipe: Discrepancy, model: MultiTaskModule) -> None:
+        self.probabilities = recipe.reads_classes
+        super().__init__(recipe, model)
+        self._distance = recipe.distance
+
     def of_step(self, source: DomainBatch, target: DomainBatch, workers: Workers) -> tuple[Tensor | None, Tensor]:
-        value = self.discrepancy(*(_of_all(side, workers) for side in (source, target)))
+        value = self._distance(*(_of_all(side, workers) for side in (source, target)))
         return value * self.strength if self.strength else None, value / workers.size
 
 

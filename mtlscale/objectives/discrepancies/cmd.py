@@ -6,14 +6,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from mtlscale.architectures import MultiTaskModule
-from mtlscale.config import TaskSuite, knob
-from mtlscale.objectives.contract import ObjectiveModule
-from mtlscale.objectives.discrepancies._alignment import Alignment, DiscrepancyModule, DomainBatch
+from mtlscale.config import knob
+from mtlscale.objectives.discrepancies._alignment import Discrepancy, DomainBatch
 from mtlscale.objectives.discrepancies._discrepancies import moment_discrepancy
 
 
-class CMD(Alignment):
+class CMD(Discrepancy):
     """Central moment discrepancy: means and central moments of two domains' features are pulled together.
 
     It is defined for features in [0, 1], so features pass through a sigmoid first (ours; the paper's layer ends in
@@ -25,17 +23,5 @@ class CMD(Alignment):
 
     moments: int = knob(5, low=1, high=10, help="K, the highest moment")
 
-    def build(self, suite: TaskSuite, model: MultiTaskModule) -> ObjectiveModule:
-        self.check(suite)
-        return CMDModule(self, model)
-
-
-class CMDModule(DiscrepancyModule):
-    """Objective that minimises the central moment discrepancy of the features' sigmoids."""
-
-    def __init__(self, recipe: CMD, model: MultiTaskModule) -> None:
-        super().__init__(recipe, model)
-        self.moments = recipe.moments
-
-    def discrepancy(self, source: DomainBatch, target: DomainBatch) -> Tensor:
+    def distance(self, source: DomainBatch, target: DomainBatch) -> Tensor:
         return moment_discrepancy(source.features.sigmoid(), target.features.sigmoid(), self.moments)

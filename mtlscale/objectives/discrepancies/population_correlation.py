@@ -6,16 +6,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from mtlscale.architectures import MultiTaskModule
-from mtlscale.config import TaskSuite
-from mtlscale.objectives.contract import ObjectiveModule
-from mtlscale.objectives.discrepancies._alignment import Alignment, DiscrepancyModule, DomainBatch
+from mtlscale.objectives.discrepancies._alignment import Discrepancy, DomainBatch
 from mtlscale.objectives.discrepancies._discrepancies import population_correlation
 
-__all__ = ["PopulationCorrelation", "PopulationCorrelationModule", "population_correlation"]
+__all__ = ["PopulationCorrelation", "population_correlation"]
 
 
-class PopulationCorrelation(Alignment):
+class PopulationCorrelation(Discrepancy):
     """Population correlation: every feature of a domain is drawn to its nearest direction in the other.
 
     Minus λ times the correlation is added to the source's losses. Its maxima are over the whole step's batch, so larger
@@ -25,13 +22,5 @@ class PopulationCorrelation(Alignment):
     name: ClassVar[str] = "population_correlation"
     source: ClassVar[str] = "Yue, Guo & Zhang, arXiv 2021; AASPC in Yue's thesis, chapter 4"
 
-    def build(self, suite: TaskSuite, model: MultiTaskModule) -> ObjectiveModule:
-        self.check(suite)
-        return PopulationCorrelationModule(self, model)
-
-
-class PopulationCorrelationModule(DiscrepancyModule):
-    """Objective that maximises the population correlation of the features."""
-
-    def discrepancy(self, source: DomainBatch, target: DomainBatch) -> Tensor:
+    def distance(self, source: DomainBatch, target: DomainBatch) -> Tensor:
         return -population_correlation(source.features, target.features)

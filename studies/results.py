@@ -1,16 +1,16 @@
 """Write results/tables from the records that experiments leave; no number is typed or chosen by hand.
 
     mtlscale run getmtl_newsgroups ...            # any of the experiments, with --home HOME
-    python benchmarks/results.py --home HOME      # all experiments that have runs there
-    python benchmarks/results.py --home HOME getmtl_newsgroups tomato_table3
-    python benchmarks/results.py --page PAGE      # from a page of many suites that an earlier version wrote
+    python studies/results.py --home HOME         # all experiments that have runs there
+    python studies/results.py --home HOME getmtl_newsgroups tomato_table3
+    python studies/results.py --page PAGE         # from a page of many suites that an earlier version wrote
 
 Each suite gets a folder `results/tables/<suite>/<version>` with a page and a CSV file per table
-(`benchmarks/result_tables.py`). The page shows the command, the settings of every method, the whole leaderboard (every
+(`studies/result_tables.py`). The page shows the command, the settings of every method, the whole leaderboard (every
 row, seeds, both kinds of intervals, floors, failures), which methods are better than the linear floor by the
 leaderboard's own test, how far the weights of balancers were from equal ones, what searches of where to share found and
 where gradients conflicted, and the published numbers with a sentence for every sign that differs. For experiments on
-many data sets it shows what these say together. It includes what `benchmarks/tomato.py --recovery --home HOME` left.
+many data sets it shows what these say together. It includes what `studies/tomato.py --recovery --home HOME` left.
 """
 
 from __future__ import annotations
@@ -42,11 +42,9 @@ ORDER = (
 FLOOR = "linear"
 MANY = 6  # data sets of one experiment, above which what they say together is shown instead of each one's table
 WIDEST = 30  # columns of a table that anybody reads; the tasks of School are in leaderboard.html
-PAGES = {"tomato_recovery": "python benchmarks/tomato.py --recovery"}  # what leaves a page instead of records
+PAGES = {"tomato_recovery": "python studies/tomato.py --recovery"}  # what leaves a page instead of records
 # The same of programs that write their experiments themselves.
-PROGRAMS = {
-    "heads": ("python benchmarks/heads.py", "Every head of two cells of AASPC, and which of them searches find.")
-}
+PROGRAMS = {"heads": ("python studies/heads.py", "Every head of two cells of AASPC, and which of them searches find.")}
 
 
 def main() -> int:
@@ -170,7 +168,7 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
 
 
 def gained(experiment: Experiment, records: tuple[RunRecord, ...]) -> Iterator[str]:
-    """Yield the mean gain of each method over the reference, over the data sets (`benchmarks/gains.py`)."""
+    """Yield the mean gain of each method over the reference, over the data sets (`studies/gains.py`)."""
     reference = experiment.reference
     others = [m.label for m in experiment.methods if m.label not in (reference, *gains.FLOORS)]
     yield f"Gain over {reference} in the main metric, test, points; mean over data sets ± 95 % over their gains:\n"

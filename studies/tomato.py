@@ -1,9 +1,9 @@
 """TOMATO against what is known: the planted sparsity of its synthetic data, and the published table 3.
 
-    python benchmarks/tomato.py --recovery [--home DIR]  # norms of θˢ against the planted topics and tasks
-    python benchmarks/tomato.py --strengths              # the strengths that --recovery takes, chosen on other draws
-    python benchmarks/tomato.py --grid                   # what TOMATO's grid on School costs, extrapolated
-    python benchmarks/tomato.py --table3 [--home DIR]    # ours, after `mtlscale run tomato_table3`, beside the printed
+    python studies/tomato.py --recovery [--home DIR]  # norms of θˢ against the planted topics and tasks
+    python studies/tomato.py --strengths              # the strengths that --recovery takes, chosen on other draws
+    python studies/tomato.py --grid                   # what TOMATO's grid on School costs, extrapolated
+    python studies/tomato.py --table3 [--home DIR]    # ours, after `mtlscale run tomato_table3`, beside the printed
 
 `--recovery` trains TOMATO-el and -ex on ten draws of the synthetic set with K = 2 and with K = 1 topics and prints the
 area under the ROC curve of the learned norms over the topic x task cells, with the topics matched to the planted ones
@@ -223,7 +223,7 @@ def main() -> None:
     if options.recovery:
         page = Console(width=110, record=True)
         recovery(page)
-        # `benchmarks/results.py` takes it into the tables under results/tables.
+        # `studies/results.py` takes it into the tables under results/tables.
         write_atomically(home.experiment("tomato_recovery") / "page.md", page.export_text().encode())
 
 

@@ -1,7 +1,7 @@
 """How often a leaderboard calls a difference real: where there is none, and where there is one.
 
-    python benchmarks/null_leaderboards.py                    # 10,000 for each kind of data and number of seeds
-    python benchmarks/null_leaderboards.py --boards 1000 --methods 20 --markdown
+    python studies/null_leaderboards.py                    # 10,000 for each kind of data and number of seeds
+    python studies/null_leaderboards.py --boards 1000 --methods 20 --markdown
 
 Every leaderboard has one reference and `--methods` others, all equally good: whatever is called better or worse is an
 error. The family-wise error is the share of leaderboards with at least one. Scores differ by seed (a shared part, as

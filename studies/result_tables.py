@@ -1,9 +1,9 @@
 """Write result pages as folders of tables: results/tables/<suite>/<version>/README.md, and a CSV file per table.
 
-A page is the Markdown that `benchmarks/results.py` makes of records. Cells go into CSV as they are shown, without
+A page is the Markdown that `studies/results.py` makes of records. Cells go into CSV as they are shown, without
 bold type, so no digit differs between page and CSV.
 
-    python benchmarks/result_tables.py     # write the CSV files of all pages in results/tables, and their index
+    python studies/result_tables.py     # write the CSV files of all pages in results/tables, and their index
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ INDEX_HEAD = """\
 
 One folder per suite and version: a page with all tables and the command that gives them, and each table as CSV. The
 conclusions are in [docs/results.md](../../docs/results.md). Versions marked `early` were copied by hand from single
-seeds; all others are written by `python benchmarks/results.py`.
+seeds; all others are written by `python studies/results.py`.
 
 | suite | version | what it is |
 | --- | --- | --- |

@@ -1,7 +1,7 @@
 """What methods of adaptation reach on average over transfers, where the source chose the epoch and after the last step.
 
     mtlscale run office_caltech10_cpu --home HOME
-    python benchmarks/adaptation.py office_caltech10_cpu --home HOME
+    python studies/adaptation.py office_caltech10_cpu --home HOME
 
 A transfer's score is the target's accuracy, the mean over seeds; the mean over transfers has a 95 % t-interval of the
 gains over the reference, paired by transfer, with as many values as there are transfers, and a paired t-test,

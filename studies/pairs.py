@@ -2,7 +2,7 @@
 
     mtlscale run sentences_pairs_cpu                  # all pairs, alone and together
     mtlscale diagnose sentences                       # the matrices of all six tasks, in outputs/diagnoses/sentences
-    python benchmarks/pairs.py sentences_pairs_cpu outputs/diagnoses/sentences/diagnosis.json
+    python studies/pairs.py sentences_pairs_cpu outputs/diagnoses/sentences/diagnosis.json
 
 For each matrix of the diagnosis (covariance similarity, cosine of the gradients before and after an epoch, affinity),
 the mean of both directions, its correlation over the pairs with what each method gains over the single tasks, in units

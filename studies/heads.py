@@ -1,7 +1,7 @@
 """How well AASPC's controller chooses: every head of two cells trained by itself, and what searches find among them.
 
-    python benchmarks/heads.py --home HOME --source DIR                      # amazon -> webcam and dslr -> amazon
-    python benchmarks/heads.py --home HOME --transfers A-W --seeds 0 --searches 2
+    python studies/heads.py --home HOME --source DIR                      # amazon -> webcam and dslr -> amazon
+    python studies/heads.py --home HOME --transfers A-W --seeds 0 --searches 2
 
 Office-Caltech10 on frozen features. Every one of the 288 heads is trained with
 population correlation for 250 steps, the same for each seed of `--seeds`; its score is the target's accuracy after the

@@ -1,8 +1,8 @@
 """What a method gains over the reference on many data sets: the mean, its interval, and every set's own gain.
 
     mtlscale run svd_noise_celeba_cpu --home HOME
-    python benchmarks/gains.py svd_noise_celeba_cpu --home HOME
-    python benchmarks/gains.py svd_noise_celeba_cpu --home HOME --metric accuracy --method svd_reweighting
+    python studies/gains.py svd_noise_celeba_cpu --home HOME
+    python studies/gains.py svd_noise_celeba_cpu --home HOME --metric accuracy --method svd_reweighting
 
 A gain is the method's test metric less the reference's of the same data set, task and seed, in points, and the other
 way round where lower is better. A set's gain is the mean over its tasks and seeds. The mean over sets has a 95 %
