@@ -74,17 +74,18 @@ class Search(OneLevelSearch):
     """
 
     arch_lr: float | None = knob(
-        None, low=0, open_low=True, help="learning rate of the Adam that chooses; none: half of the weights'"
+        None, low=0, open_low=True, help="learning rate of the optimiser that chooses; none: half of the weights'"
     )
-    arch_weight_decay: float | None = knob(None, low=0, help="weight decay of that Adam; none: the run's")
+    arch_weight_decay: float | None = knob(None, low=0, help="weight decay of that optimiser; none: the run's")
+    arch_optimizer: str = knob("adam", choices=("adam", "sgd"), help="the optimiser that chooses")
 
     def weights_turn(self, balancer: Balancer, share: Share = "first") -> Turn:
         """Return the turn of the weights, by the run's optimiser."""
         return self.turn((WEIGHTS,), balancer, share, WEIGHTS)
 
     def choice_turn(self, share: Share = "second") -> Turn:
-        """Return the turn of the architecture parameters, by an Adam of its own on the sum of the losses."""
-        training: dict[str, Any] = {"optimizer": "adam"}
+        """Return the turn of the architecture parameters, by an optimiser of its own on the sum of the losses."""
+        training: dict[str, Any] = {"optimizer": self.arch_optimizer}
 
         lr = self.arch_lr or (None if self.search_lr is None else self.search_lr / 2)
         if lr is not None:
