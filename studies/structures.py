@@ -10,7 +10,8 @@ from mtlscale.records import RunRecord
 Tree = Sequence[Sequence[int]]  # stage -> task -> node
 
 # Experiment -> data set -> the tree that is expected of a method that finds out who should share.
-EXPECTED = {"conal_synthetic": {"unlike": "separate networks", "alike": "everything shared"}}
+_SYNTHETIC = {"unlike": "separate networks", "alike": "everything shared"}
+EXPECTED = dict.fromkeys(("conal_synthetic", "conal_reading_a", "conal_reading_b"), _SYNTHETIC)
 
 
 def found(records: Sequence[RunRecord]) -> Iterator[str]:
@@ -31,13 +32,17 @@ def shares(records: Sequence[RunRecord]) -> Iterator[str]:
             continue
         hits = [kind(tree) == expected for tree in learned]
         seeds = [str(run.seed) for run, hit in zip(_with_tree(runs), hits, strict=True) if not hit]
+        strict = [all(at == wanted for at, wanted in found) for run in runs if (found := _points(run, expected))]
+        exact = f"{sum(strict)} of {len(strict)}" if strict else "–"
         rows.append(
-            f"| {dataset} | {expected} | {method} | {sum(hits)} of {len(hits)} | {100 * sum(hits) / len(hits):.0f} | "
-            f"{', '.join(seeds) or '–'} |"
+            f"| {dataset} | {expected} | {method} | {exact} | {sum(hits)} of {len(hits)} | "
+            f"{100 * sum(hits) / len(hits):.0f} | {', '.join(seeds) or '–'} |"
         )
     if rows:
-        yield "Share of seeds whose learned tree is the expected one:\n"
-        yield "| data set | expected | method | seeds | % | others: seeds |\n| --- | --- | --- | ---: | ---: | --- |"
+        yield "Share of seeds with the expected branch point of every task, and with the expected tree (there, a task "
+        yield "that is alone on the trunk counts as separate):\n"
+        yield "| data set | expected | method | points | trees | % of trees | other trees: seeds |"
+        yield "| --- | --- | --- | ---: | ---: | ---: | --- |"
         yield from rows
 
 
@@ -90,6 +95,17 @@ def conflicts(records: Sequence[RunRecord]) -> Iterator[str]:
         yield "Pairs of tasks whose gradients conflict, % in each module from the input on:\n"
         yield "| data set | method | modules | epochs |\n| --- | --- | --- | ---: |"
         yield from rows
+
+
+def _points(record: RunRecord, expected: str) -> list[tuple[int, int]]:
+    """Each task's likeliest branch point after the search (from 1; of equal ones the later), and the expected one."""
+    tables = [epoch.traces["branching"] for epoch in record.epochs if "branching" in epoch.traces]
+    found = []
+    for chances in tables[-1].values() if tables else ():
+        last = len(chances) - 1
+        likeliest = last - max(range(len(chances)), key=lambda place: chances[last - place])
+        found.append((likeliest + 1, 1 if expected == "separate networks" else len(chances)))
+    return found
 
 
 def kind(tree: Tree) -> str:

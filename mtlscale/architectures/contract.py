@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -143,6 +143,14 @@ def encoder_head(encoder: EncoderModule, task: Task, dropout: float) -> nn.Modul
     It is linear on vectors; on maps it consists of convolutions, or a pyramid, and upsampling.
     """
     return encoder.head(task, dropout)
+
+
+def start_alike(heads: Iterable[nn.Module]) -> None:
+    """Let heads of the same shape start with the parameters of the first of them."""
+    first_states: dict[tuple[Any, ...], dict[str, Tensor]] = {}
+    for head in heads:
+        shape = tuple((name, tuple(parameter.shape)) for name, parameter in head.named_parameters())
+        head.load_state_dict(first_states.setdefault(shape, head.state_dict()))
 
 
 def staged(encoder: EncoderModule, name: str) -> StagedModule:

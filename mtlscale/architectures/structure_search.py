@@ -26,6 +26,7 @@ class OneLevelSearch(Architecture):
     search_lr: float | None = knob(
         None, low=0, open_low=True, help="learning rate of the weights in the search; none: the run's"
     )
+    search_batch: int | None = knob(None, low=1, help="batch size of the search; none: the run's")
     found: str | None = knob(None, file=True, help="file of a search's result to train at once; none: search")
 
     def turn(self, groups: tuple[str, ...], balancer: Balancer, share: Share = "whole", name: str = "main") -> Turn:
@@ -58,6 +59,7 @@ class OneLevelSearch(Architecture):
             epochs=epochs or self.search_epochs,
             parts=parts,
             choose="last",
+            batch_size=self.search_batch,
             seed=self.search_seed,
             main=WEIGHTS if any(turn.name == WEIGHTS for turn in turns) else "",
         )
@@ -74,17 +76,18 @@ class Search(OneLevelSearch):
     """
 
     arch_lr: float | None = knob(
-        None, low=0, open_low=True, help="learning rate of the Adam that chooses; none: half of the weights'"
+        None, low=0, open_low=True, help="learning rate of the optimiser that chooses; none: half of the weights'"
     )
-    arch_weight_decay: float | None = knob(None, low=0, help="weight decay of that Adam; none: the run's")
+    arch_weight_decay: float | None = knob(None, low=0, help="weight decay of that optimiser; none: the run's")
+    arch_optimizer: str = knob("adam", choices=("adam", "adamw", "sgd"), help="the optimiser that chooses")
 
     def weights_turn(self, balancer: Balancer, share: Share = "first") -> Turn:
         """Return the turn of the weights, by the run's optimiser."""
         return self.turn((WEIGHTS,), balancer, share, WEIGHTS)
 
     def choice_turn(self, share: Share = "second") -> Turn:
-        """Return the turn of the architecture parameters, by an Adam of its own on the sum of the losses."""
-        training: dict[str, Any] = {"optimizer": "adam"}
+        """Return the turn of the architecture parameters, by an optimiser of its own on the sum of the losses."""
+        training: dict[str, Any] = {"optimizer": self.arch_optimizer}
 
         lr = self.arch_lr or (None if self.search_lr is None else self.search_lr / 2)
         if lr is not None:

@@ -146,16 +146,36 @@ def principal_components(name: str, features: np.ndarray, train: np.ndarray, com
     return np.round(pca.transform(features), 4)
 
 
-def regressions(name: str, features: int, tasks: Mapping[str, Vectors]) -> Prepared:
-    """Return tasks of one number each, on vectors of their own."""
+def regressions(name: str, features: int, tasks: Mapping[str, Vectors], *, shared: bool = False) -> Prepared:
+    """Return tasks of one number each, on vectors of their own or, if `shared`, on the same ones."""
     suite = TaskSuite(
         name=name,
         tasks=tuple(Task(name=task, loss="mse", outputs=1, metrics=("rmse", "mae")) for task in tasks),
-        inputs="per_task",
+        inputs="shared" if shared else "per_task",
         input_kind="vector",
         input_shape=(features,),
     )
-    return Prepared(suite, vector_tables(tasks))
+    return Prepared(suite, shared_tables(tasks) if shared else vector_tables(tasks))
+
+
+def shared_tables(tasks: Mapping[str, Vectors]) -> dict[str, dict[str, pa.Table]]:
+    """Return split -> "all" -> the table of the ids and inputs, which all tasks have, and of every task's targets."""
+    first, *_ = tasks.values()
+    return {
+        split: {
+            "all": pa.table(
+                {
+                    "id": pa.array(first.ids[first.rows[split]]),
+                    "input": lists(first.features[first.rows[split]]),
+                    **{
+                        f"target.{task}": _target(vectors.targets[vectors.rows[split]])
+                        for task, vectors in tasks.items()
+                    },
+                }
+            )
+        }
+        for split in SPLITS
+    }
 
 
 def vector_tables(tasks: Mapping[str, Vectors]) -> dict[str, dict[str, pa.Table]]:

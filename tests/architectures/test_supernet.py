@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -185,3 +186,16 @@ def test_mixtures_of_other_points_and_probabilities() -> None:
     found = mixtures(model.shared, private, {"b": shares}, x, (2, 4))["b"]
     ways = [passed({SHARED: model.shared, **private}, [path_of(p, "b", 3)], x) for p in (2, 4)]
     assert (found - sum(w * f for w, way in zip(shares, ways, strict=True) for f in way.values())).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("name", ["conal", "conal_pro", "ltb"])
+@pytest.mark.parametrize("heads", ["own", "alike"])
+def test_heads_of_one_shape_start_alike_where_that_is_asked(name: str, heads: str) -> None:
+    of = suite("mlp")
+    alike = replace(of, tasks=tuple(replace(of.tasks[0], name=task) for task in ("a", "b")))
+    recipe = components.build("encoders", "mlp", ENCODERS["mlp"])
+    method = components.build("architectures", name, {"heads": heads})
+    torch.manual_seed(0)
+    first, second = (head.state_dict() for head in method.build(alike, lambda: recipe.build(alike), 0.0).heads)
+    assert all(torch.equal(first[key], second[key]) for key in first) == (heads == "alike")
+    assert all(first[key].data_ptr() != second[key].data_ptr() for key in first)  # and go their own ways then

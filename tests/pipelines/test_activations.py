@@ -81,10 +81,47 @@ def test_the_seed_makes_other_data(home: Path) -> None:
     assert one.manifest.fingerprint == again.manifest.fingerprint != other.manifest.fingerprint
 
 
+def test_shared_inputs_are_one_stream_whose_targets_alone_are_shifted(home: Path) -> None:
+    own, shared = load(home), load(home, inputs="shared")
+    assert shared.suite.inputs == "shared" and list(shared.splits["train"]) == ["all"]
+    for split in SPLITS:
+        samples = shared.splits[split]["all"]
+        assert samples.inputs.shape == (100, 200)
+        for task in ("sinc", "bent", "square"):  # the same targets, of the same shifted inputs
+            expected = own.splits[split][task].targets[task].numpy().ravel()
+            np.testing.assert_allclose(np.sort(samples.targets[task].numpy().ravel()), np.sort(expected), rtol=1e-6)
+
+
+def test_deviations_in_place_of_variances_spread_the_inputs(home: Path) -> None:
+    inputs = arrays(load(home, spread="deviation"), "sinc")[0]
+    assert np.std(inputs) == pytest.approx(np.sqrt(10.0**2 + 2.0**2), rel=0.03)
+
+
+@pytest.mark.parametrize(("standardise", "deviation"), [("inputs", None), ("all", 1.0)])
+def test_what_is_standardised_is_so_over_training(standardise: str, deviation: float | None, home: Path) -> None:
+    inputs, targets = arrays(load(home, inputs="own", standardise=standardise, **ALIKE), "sinc3", ("train",))
+    np.testing.assert_allclose(inputs.mean(0), 0.0, atol=1e-5)
+    np.testing.assert_allclose(inputs.std(0), 1.0, atol=1e-5)
+    if deviation is not None:
+        assert (targets.mean(), targets.std()) == (pytest.approx(0.0, abs=1e-5), pytest.approx(deviation, abs=1e-5))
+    else:
+        assert targets.max() > 2.0  # the factor 3 is there
+
+
+def test_numpys_sinc_has_pi(home: Path) -> None:
+    plain, with_pi = (arrays(load(home, activations=[name]), name)[1] for name in ("sinc", "sinc_pi"))
+    assert with_pi.std() > 3 * plain.std()
+
+
+def test_every_split_is_a_draw_of_its_own(home: Path) -> None:
+    first, second = (arrays(load(home, split=split), "sinc")[0] for split in (0, 1))
+    assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 0.05
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"activations": []}, "activations is empty; name one for each task, of sinc, bent, square"),
+        ({"activations": []}, "activations is empty; name one for each task, of sinc, sinc_pi, bent, square"),
         ({"activations": ["sink"]}, "unknown activation 'sink': did you mean sinc"),
         ({"scales": [1, 2]}, "2 scales for 3 activations; name one for each, or none"),
         ({"scales": [1, 0, 1]}, "a scale of 0 leaves nothing to learn"),

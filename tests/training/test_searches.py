@@ -235,6 +235,15 @@ def test_a_search_hands_over_what_its_last_epoch_has_come_to(job: Callable[..., 
     assert record.structure["tree"] == trees[-1] and trees[-1] not in trees[:-1]
 
 
+def test_what_chooses_may_do_so_by_plain_sgd_on_all_samples(job: Callable[..., Job]) -> None:
+    knobs = "levels: single, arch_optimizer: sgd, arch_lr: 0.1"
+    for method in ("conal", "conal_pro"):
+        trainer = Trainer(*job(f"{{architecture: {{name: {method}, {knobs}}}}}"))
+        choice, weights = trainer.session.updaters
+        assert type(choice.optimizer) is torch.optim.SGD and choice.settings.lr == 0.1
+        assert type(weights.optimizer) is torch.optim.Adam and choice.share is None and weights.share is None
+
+
 @pytest.mark.parametrize("method", ["conal", "conal_pro", "dsmtl_al"])
 def test_what_chooses_learns_on_other_samples_than_the_weights(method: str, job: Callable[..., Job]) -> None:
     trainer = Trainer(*job(f"{{architecture: {method}}}"))

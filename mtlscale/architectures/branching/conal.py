@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mtlscale.architectures.branching._paths import passed
 from mtlscale.architectures.branching._supernet import SHARED, Supernet, mean, path_of
-from mtlscale.architectures.contract import MultiTaskModule
+from mtlscale.architectures.contract import MultiTaskModule, start_alike
 from mtlscale.architectures.phases import Phase, PhaseOutput, Share
 from mtlscale.architectures.structure_search import CHOICE, WEIGHTS, Search
 from mtlscale.architectures.trees import BranchedModule, Tree, checked, stages_of, tree_of_points
@@ -103,6 +103,7 @@ class CoNAL(Search):
     )
     private: str = knob("pure", choices=("pure", "partial"), help="whether private encoders are one task's alone")
     splitting: str = knob("stages", choices=("stages", "whole"), help="branch anywhere, or share everything or nothing")
+    heads: str = knob("own", choices=("own", "alike"), help="in the search, heads are drawn apart or start alike")
     levels: str = knob("bi", choices=("bi", "single"), help="a half of the training data for each turn, or all of it")
 
     def phases(self) -> tuple[Phase, ...]:
@@ -115,7 +116,10 @@ class CoNAL(Search):
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         points = (1, stages_of(encoder, self.name) + 1) if self.splitting == "whole" else ()
         kind = Supernet if self.private == "pure" else PartialSupernet
-        return kind(suite, encoder, dropout, self.name, points)
+        network = kind(suite, encoder, dropout, self.name, points)
+        if self.heads == "alike":
+            start_alike(network.heads)
+        return network
 
     def build_next(
         self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float

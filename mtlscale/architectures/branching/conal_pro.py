@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from mtlscale.architectures.branching._paths import Path, passed
 from mtlscale.architectures.branching._supernet import mean
-from mtlscale.architectures.contract import MultiTaskModule, encoder_head, staged
-from mtlscale.architectures.phases import Phase, PhaseOutput
+from mtlscale.architectures.contract import MultiTaskModule, encoder_head, staged, start_alike
+from mtlscale.architectures.phases import Phase, PhaseOutput, Share
 from mtlscale.architectures.structure_search import CHOICE, WEIGHTS, Search
 from mtlscale.architectures.trees import BranchedModule, Tree, checked
 from mtlscale.balancing.jacobian.conflict_noticed import ConflictNoticed
@@ -225,12 +225,16 @@ class CoNALPro(Search):
     balancer: ClassVar[str] = "rlw"
 
     conflict: str = knob("module", choices=("module", "none"), help="whether a conflict leaves the stage as it is")
+    heads: str = knob("own", choices=("own", "alike"), help="in the search, heads are drawn apart or start alike")
+    levels: str = knob("bi", choices=("bi", "single"), help="a half of the training data for each turn, or all of it")
 
     def phases(self) -> tuple[Phase, ...]:
         return self.phases_for(1)
 
     def phases_for(self, stages: int) -> tuple[Phase, ...]:
-        turns = (self.choice_turn(), self.weights_turn(ConflictNoticed(conflict=self.conflict)))
+        shares: tuple[Share, Share] = ("second", "first") if self.levels == "bi" else ("whole", "whole")
+        balancer = ConflictNoticed(conflict=self.conflict)
+        turns = (self.choice_turn(shares[0]), self.weights_turn(balancer, shares[1]))
         rounds = max(1, stages)
         phases = [self.search_phase(turns, f"{_PHASE}{number + 1}", parts=rounds) for number in range(rounds)]
         return self.and_retrain(*phases)
@@ -239,7 +243,10 @@ class CoNALPro(Search):
         return not phase.startswith(_PHASE) or "weights" in found
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
-        return RoundModule(suite, encoder, dropout, self.name)
+        network = RoundModule(suite, encoder, dropout, self.name)
+        if self.heads == "alike":
+            start_alike(network.heads)
+        return network
 
     def build_next(
         self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import nn
 
 from mtlscale.architectures.branching._routing import RoutedModule, likeliest, mixed, tree_in, warm_epochs
-from mtlscale.architectures.contract import MultiTaskModule
+from mtlscale.architectures.contract import MultiTaskModule, start_alike
 from mtlscale.architectures.phases import Phase, PhaseOutput
 from mtlscale.architectures.structure_search import CHOICE, WEIGHTS, OneLevelSearch
 from mtlscale.architectures.trees import BranchedModule, Tree, checked
@@ -64,6 +64,7 @@ class LTB(OneLevelSearch):
     temperature: float = knob(2.0, low=0.0, open_low=True, help="of the samples, at first")
     temperature_end: float = knob(0.1, low=0.0, open_low=True, help="of the samples, in the last epoch of the search")
 
+    heads: str = knob("own", choices=("own", "alike"), help="in the search, heads are drawn apart or start alike")
     count_conflicts: bool = knob(False, help="trace the share of tasks' pairs that conflict in each stage; slower")
 
     def phases(self) -> tuple[Phase, ...]:
@@ -75,7 +76,10 @@ class LTB(OneLevelSearch):
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         warming = warm_epochs(self.warmup, self.search_epochs) > 0
-        return LTBModule(suite, encoder, dropout, self.name, self._temperature, warming)
+        network = LTBModule(suite, encoder, dropout, self.name, self._temperature, warming)
+        if self.heads == "alike":
+            start_alike(network.heads)
+        return network
 
     def build_next(
         self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from mtlscale.architectures.contract import MultiTaskModule
@@ -32,7 +31,6 @@ class CellSearch(OneLevelSearch):
     search_lr: float | None = knob(0.025, low=0, open_low=True, help="of the weights in the search, by SGD")
     search_last_lr: float = knob(0.001, low=0, help="where the cosine schedule of that ends")
     search_weight_decay: float = knob(3e-4, low=0, help="of the weights in the search")
-    search_batch: int | None = knob(None, low=1, help="batch size of the search; none: the run's")
     search_cells: int = knob(8, low=1, help="cells of the search network")
     search_channels: int = knob(16, low=1, help="width of its first cell")
     arch_lr: float = knob(3e-4, low=0, open_low=True, help="of the Adam that chooses")
@@ -77,8 +75,7 @@ class CellSearch(OneLevelSearch):
             optimizer=OptimizerSpec(training=training, last_lr=min(self.search_last_lr, self.search_lr or 0.0)),
         )
 
-        phase = self.search_phase((choice, weights), name=name, parts=parts)
-        return phase if self.search_batch is None else replace(phase, batch_size=self.search_batch)
+        return self.search_phase((choice, weights), name=name, parts=parts)
 
     def upper_balancer(self) -> Balancer | None:
         """Return the balancer of the architecture parameters' losses; None: the run's."""
