@@ -7,25 +7,21 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 
-def lazily(package: str, homes: Mapping[str, Sequence[str]] | None = None) -> Callable[[str], Any]:
-    """Return a package's `__getattr__` that imports names on first use, and make `dir` list these names.
+def lazily(package: str) -> Callable[[str], Any]:
+    """Return a package's `__getattr__`, and make `dir` list the package's names.
 
-    Args:
-        package: The package's full name.
-        homes: module -> the names that it defines; default: what the package imports under `if TYPE_CHECKING`.
+    Names that it imports under `if TYPE_CHECKING` are imported on first use.
     """
     module = sys.modules[package]
 
     @functools.cache
     def modules() -> dict[str, str]:
-        if homes is None:
-            return _typed_imports(inspect.getsource(module))
-        return {name: home for home, names in homes.items() for name in names}
+        return _typed_imports(inspect.getsource(module))
 
     def get(name: str) -> Any:
         if name.startswith("__") or name not in modules():

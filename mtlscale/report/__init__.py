@@ -31,15 +31,4 @@ __all__ = [
     "write_report",
 ]
 
-__getattr__ = lazily(
-    __name__,
-    {
-        "mtlscale.report.tables.published_comparison": ["Comparison", "compare"],
-        "mtlscale.report.tables.leaderboard": ["Leaderboard"],
-        "mtlscale.report.tables.published": ["Published", "PublishedTable", "read_published"],
-        "mtlscale.report.results": ["Results"],
-        "mtlscale.report.sweeps.sweeps": ["Sweep"],
-        "mtlscale.report.tables.table": ["Table"],
-        "mtlscale.report.report_files": ["write_report"],
-    },
-)
+__getattr__ = lazily(__name__)

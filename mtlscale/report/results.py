@@ -164,10 +164,6 @@ class Results:
 def program() -> str:
     """Return a hash of the files that make reports: a checkout changes without its version."""
     folder = Path(__file__).parent
-    files = sorted(
-        path
-        for room in (folder, folder / "templates", folder.parent / "metrics")
-        for path in room.glob("*.*")
-        if path.is_file()
-    )
+    rooms = (folder, folder.parent / "metrics")
+    files = sorted(path for room in rooms for path in room.rglob("*.*") if path.is_file() and path.suffix != ".pyc")
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
