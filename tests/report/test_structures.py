@@ -39,9 +39,20 @@ def test_share_of_seeds_with_the_expected_tree(searched: Callable[..., RunRecord
     runs += [searched("ltb", seed, TOGETHER, "alike") for seed in range(2)]
     lines = list(structures.shares(runs))
     assert lines[-2:] == [
-        "| unlike | separate networks | conal | 2 of 4 | 50 | 2, 3 |",
-        "| alike | everything shared | ltb | 2 of 2 | 100 | – |",
+        "| unlike | separate networks | conal | – | 2 of 4 | 50 | 2, 3 |",
+        "| alike | everything shared | ltb | – | 2 of 2 | 100 | – |",
     ]
+
+
+def test_branch_points_are_counted_strictly(searched: Callable[..., RunRecord]) -> None:
+    """A task alone on the trunk has a tree of separate networks, and not the branch point of one."""
+    tables = [{"a": [0.4, 0.3, 0.3], "b": [0.5, 0.3, 0.2]}, {"a": [0.4, 0.3, 0.3], "b": [0.3, 0.3, 0.4]}]
+    runs = []
+    for seed, table in enumerate(tables):
+        run = searched("conal", seed, APART)
+        epochs = [epoch.model_copy(update={"traces": {"branching": table}}) for epoch in run.epochs]
+        runs.append(run.model_copy(update={"epochs": epochs}))
+    assert list(structures.shares(runs))[-1] == "| unlike | separate networks | conal | 1 of 2 | 2 of 2 | 100 | – |"
 
 
 def test_equal_trees_stand_in_one_row_and_networks_without_a_search_in_none(searched: Callable[..., RunRecord]) -> None:

@@ -159,9 +159,9 @@ class _Groups:
         return event
 
     def end(self) -> None:
-        """Wait for groups that have nothing to do any more; end the others.
+        """Wait for groups that have nothing to do any more; end those that do not end by themselves.
 
-        Groups that still wait for resources learn that they are not needed when they ask again.
+        If all runs have ended, groups that still wait for resources learn that they are not needed when they ask again.
         """
         import ray
 
@@ -175,7 +175,8 @@ class _Groups:
             for fit in self._fits:
                 if fit.name in groups and groups[fit.name].places:
                     fit.join(max(0.0, deadline - time.monotonic()))
-            return
+            late = {fit.name for fit in self._fits if fit.is_alive()}
+            groups = {name: group for name, group in groups.items() if group.places and name in late}
 
         for controller, *placement_groups in (group.handles for group in groups.values() if group.handles):
             ray.kill(controller)
