@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -172,7 +172,7 @@ class Pipeline(Component):
 
     def options(self) -> dict[str, Any]:
         """Return the knobs that distinguish this preparation from another."""
-        return asdict(self)
+        return self.knob_values()
 
     def expected(self) -> tuple[str, ...]:
         """Return the paths that an extracted archive must have, relative to its root."""

@@ -26,7 +26,7 @@ class OneLevelSearch(Architecture):
     search_lr: float | None = knob(
         None, low=0, open_low=True, help="learning rate of the weights in the search; none: the run's"
     )
-    search_batch: int | None = knob(None, low=1, help="batch size of the search; none: the run's")
+    search_batch: int | None = knob(None, low=1, help="batch size of the search; none: the run's", later=True)
     found: str | None = knob(None, file=True, help="file of a search's result to train at once; none: search")
 
     def turn(self, groups: tuple[str, ...], balancer: Balancer, share: Share = "whole", name: str = "main") -> Turn:
@@ -79,7 +79,7 @@ class Search(OneLevelSearch):
         None, low=0, open_low=True, help="learning rate of the optimiser that chooses; none: half of the weights'"
     )
     arch_weight_decay: float | None = knob(None, low=0, help="weight decay of that optimiser; none: the run's")
-    arch_optimizer: str = knob("adam", choices=("adam", "adamw", "sgd"), help="the optimiser that chooses")
+    arch_optimizer: str = knob("adam", choices=("adam", "adamw", "sgd"), help="the optimiser that chooses", later=True)
 
     def weights_turn(self, balancer: Balancer, share: Share = "first") -> Turn:
         """Return the turn of the weights, by the run's optimiser."""

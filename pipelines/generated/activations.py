@@ -44,13 +44,17 @@ class Activations(Pipeline):
     scales: tuple[float, ...] = knob((), help="factors of the activations, one each; default: 1")
     samples: int = knob(100, low=2, help="of each task in train, and as many in val and in test")
     divisor: float = knob(200.0, low=0.0, open_low=True, help="what the product of features is divided by")
-    spread: str = knob("variance", choices=("variance", "deviation"), help="what 10 and 2 of the inputs are")
-    inputs: str = knob("own", choices=("own", "shared"), help="whether a task's shift is in its inputs, too")
+    spread: str = knob(
+        "variance", choices=("variance", "deviation"), help="what 10 and 2 of the inputs are", later=True
+    )
+    inputs: str = knob(
+        "own", choices=("own", "shared"), help="whether a task's shift is in its inputs, too", later=True
+    )
     standardise: str = knob(
-        "none", choices=("none", "inputs", "all"), help="what has mean 0 and deviation 1 over training"
+        "none", choices=("none", "inputs", "all"), help="what has mean 0 and deviation 1 over training", later=True
     )
     seed: int = knob(0, low=0, help="of the data")
-    split: int = knob(0, low=0, help="which draw of the data")
+    split: int = knob(0, low=0, help="which draw of the data", later=True)
 
     def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         tasks = list(zip(self._names(), self.activations, self._scales(), strict=True))

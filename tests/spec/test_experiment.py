@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from mtlscale.config import Experiment, Run, UserError, load_experiment, shipped
+from mtlscale.config.registry import components
+from mtlscale.config.run.run_parts import settings
 
 Small = Callable[..., Experiment]
 
@@ -292,3 +294,12 @@ def test_run_ids_of_shipped_experiments_are_the_hash_of_the_whole_spec() -> None
         changed = run.tuned({"training.lr": 0.123, "model.dropout": 0.3})
         assert changed.run_id == plainly(changed) != run.run_id
         assert pickle.loads(pickle.dumps(run)).run_id == run.run_id  # noqa: S301
+
+
+def test_a_setting_that_came_later_is_no_part_of_a_run_at_its_default() -> None:
+    """Runs and prepared sets from before it stay what they are."""
+    plain, alike = (components.build("architectures", "conal", options) for options in ({}, {"heads": "alike"}))
+    assert "heads" not in settings(plain) and "levels" in settings(plain)
+    assert settings(alike)["heads"] == "alike"
+    assert "split" not in components.build("datasets", "activations", {}).options()
+    assert components.build("datasets", "activations", {"split": 3}).options()["split"] == 3

@@ -103,7 +103,9 @@ class CoNAL(Search):
     )
     private: str = knob("pure", choices=("pure", "partial"), help="whether private encoders are one task's alone")
     splitting: str = knob("stages", choices=("stages", "whole"), help="branch anywhere, or share everything or nothing")
-    heads: str = knob("own", choices=("own", "alike"), help="in the search, heads are drawn apart or start alike")
+    heads: str = knob(
+        "own", choices=("own", "alike"), help="in the search, heads are drawn apart or start alike", later=True
+    )
     levels: str = knob("bi", choices=("bi", "single"), help="a half of the training data for each turn, or all of it")
 
     def phases(self) -> tuple[Phase, ...]:

@@ -225,8 +225,12 @@ class CoNALPro(Search):
     balancer: ClassVar[str] = "rlw"
 
     conflict: str = knob("module", choices=("module", "none"), help="whether a conflict leaves the stage as it is")
-    heads: str = knob("own", choices=("own", "alike"), help="in the search, heads are drawn apart or start alike")
-    levels: str = knob("bi", choices=("bi", "single"), help="a half of the training data for each turn, or all of it")
+    heads: str = knob(
+        "own", choices=("own", "alike"), help="in the search, heads are drawn apart or start alike", later=True
+    )
+    levels: str = knob(
+        "bi", choices=("bi", "single"), help="a half of the training data for each turn, or all of it", later=True
+    )
 
     def phases(self) -> tuple[Phase, ...]:
         return self.phases_for(1)

@@ -64,7 +64,9 @@ class LTB(OneLevelSearch):
     temperature: float = knob(2.0, low=0.0, open_low=True, help="of the samples, at first")
     temperature_end: float = knob(0.1, low=0.0, open_low=True, help="of the samples, in the last epoch of the search")
 
-    heads: str = knob("own", choices=("own", "alike"), help="in the search, heads are drawn apart or start alike")
+    heads: str = knob(
+        "own", choices=("own", "alike"), help="in the search, heads are drawn apart or start alike", later=True
+    )
     count_conflicts: bool = knob(False, help="trace the share of tasks' pairs that conflict in each stage; slower")
 
     def phases(self) -> tuple[Phase, ...]:

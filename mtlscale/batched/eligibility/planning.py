@@ -110,7 +110,7 @@ def signature(run: Run) -> str:
 
         per_task = getattr(built, "per_task", ())
         for name, (default, _) in built.knobs().items():
-            if (isinstance(default, float) and spec[part][name] is not None) or name in per_task:
+            if (isinstance(default, float) and spec[part].get(name, default) is not None) or name in per_task:
                 spec[part][name] = "any"
 
     return json.dumps([run.data, run.method, run.fingerprint, spec], sort_keys=True)

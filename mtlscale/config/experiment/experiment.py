@@ -219,7 +219,7 @@ class Experiment(Model):
 def _pipeline(dataset: DatasetSpec, seed: int) -> dict[str, Any]:
     """Return the data set's part of a run's spec."""
     options = dataset.build(seed)
-    knobs = {knob: getattr(options, knob) for knob in options.knobs()}
+    knobs = options.knob_values()
     names = measures.names_of(dataset.metrics)
 
     settings: dict[str, Any] = {}

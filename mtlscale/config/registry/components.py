@@ -64,6 +64,8 @@ class Knob:
     help: str = ""
     # The path of a file, or of a folder with a pretrained model or its tokenizer; it counts by its content.
     file: FileKind = False
+    # It came after runs were made: at its default it is no part of a run, so that these runs stay what they are.
+    later: bool = False
 
     def range(self) -> str:
         """Return the admissible values in words, as error messages and `mtlscale list` print them."""
@@ -106,6 +108,7 @@ def knob(
     search: Sequence[Any] = (),
     help: str = "",
     file: FileKind = False,
+    later: bool = False,
 ) -> Any:
     """Declare a component's setting with its default, admissible range and default search range.
 
@@ -119,8 +122,9 @@ def knob(
         search: The default range of a sweep: (low, high, "log" | "linear") or choices.
         help: The text that `mtlscale list` shows.
         file: Whether the setting names a file, or the kind of folder that it names (`Knob.file`).
+        later: Whether it came after runs were made (`Knob.later`).
     """
-    spec = Knob(low, high, open_low, open_high, tuple(choices), tuple(search), help, file)
+    spec = Knob(low, high, open_low, open_high, tuple(choices), tuple(search), help, file, later)
 
     if isinstance(default, list | dict):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata={"knob": spec})
@@ -160,6 +164,11 @@ class Component:
                 default = field.default_factory()
             result[field.name] = (default, field.metadata.get("knob", Knob()))
         return result
+
+    def knob_values(self) -> dict[str, Any]:
+        """Return the settings that a run is known by: all but later ones at their defaults."""
+        values = {name: (getattr(self, name), default, spec) for name, (default, spec) in self.knobs().items()}
+        return {name: value for name, (value, default, spec) in values.items() if not spec.later or value != default}
 
     @classmethod
     def check_class(cls) -> None:

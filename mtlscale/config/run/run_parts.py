@@ -70,13 +70,14 @@ class Parts:
 
 
 def settings(component: Any) -> dict[str, Any]:
-    """Return a component's name, results version and every knob with its value.
+    """Return a component's name, results version and the knobs that a run is known by, with their values.
 
     Plugins and files add their hash.
     """
     cls = type(component)
-    values = {knob: (getattr(component, knob), spec) for knob, (_, spec) in cls.knobs().items()}
-    knobs = {knob: with_content_hash(value) if spec.file else value for knob, (value, spec) in values.items()}
+    specs = {knob: spec for knob, (_, spec) in cls.knobs().items()}
+    values = component.knob_values()
+    knobs = {knob: with_content_hash(value) if specs[knob].file else value for knob, value in values.items()}
     source = components.source_hash(cls)
     return {"name": cls.name, "results_version": cls.results_version, **({"plugin": source} if source else {}), **knobs}
 

@@ -31,6 +31,7 @@ class CellSearch(OneLevelSearch):
     search_lr: float | None = knob(0.025, low=0, open_low=True, help="of the weights in the search, by SGD")
     search_last_lr: float = knob(0.001, low=0, help="where the cosine schedule of that ends")
     search_weight_decay: float = knob(3e-4, low=0, help="of the weights in the search")
+    search_batch: int | None = knob(None, low=1, help="batch size of the search; none: the run's")
     search_cells: int = knob(8, low=1, help="cells of the search network")
     search_channels: int = knob(16, low=1, help="width of its first cell")
     arch_lr: float = knob(3e-4, low=0, open_low=True, help="of the Adam that chooses")
