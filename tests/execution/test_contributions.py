@@ -208,7 +208,7 @@ def test_results_are_made_without_paths_users_and_machines(
     ledger.append(records[-1].model_copy(update=told))
     checked = contribute(experiment, settings, home, tmp_path / "mine", by="me")
     assert not checked.problems and len(checked.records) == len(runs)
-    text = "".join(file.read_text() for file in (tmp_path / "mine").iterdir())
+    text = "".join(file.read_text() for file in (tmp_path / "mine").glob("*.*"))
     assert not any(word in text for word in ("secret-host", "someone", "resources", str(tmp_path), "/home/"))
     assert '"x.txt is not there' in text.replace("OSError: ", '"')
     assert (tmp_path / "mine" / "uneven.py").is_file() and checked.provenance is not None
