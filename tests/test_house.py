@@ -7,6 +7,7 @@ import functools
 import importlib
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,6 +115,23 @@ def test_every_dependency_is_imported() -> None:
 def test_modules_and_classes_stay_small() -> None:
     assert len(MODULES) > 100
     assert not [problem for module in MODULES for problem in large_parts(module)]
+
+
+def test_folders_stay_small() -> None:
+    """Folders of registered components aside, which have a module for each."""
+    modules = Counter(path.parent for path in FILES if path.name != "__init__.py")
+    components = {ROOT / "mtlscale/balancing/gramian"}
+    large = [folder for folder, count in modules.items() if count > MOST_MODULES_OF_A_FOLDER]
+    assert set(large) <= components
+
+
+def test_no_class_name_stands_in_two_packages() -> None:
+    packages: dict[str, set[str]] = {}
+    for module in MODULES:
+        for node in tree(module).body:
+            if isinstance(node, ast.ClassDef) and not is_private(node.name):
+                packages.setdefault(node.name, set()).add(package_of(module))
+    assert not {name: found for name, found in packages.items() if len(found) > 1}
 
 
 def test_no_imports_go_in_a_circle() -> None:

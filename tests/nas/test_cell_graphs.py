@@ -5,7 +5,7 @@ from __future__ import annotations
 from mtlscale.config import extensions
 from mtlscale.nas.report.cell_graphs import cell_chart, drawable
 from mtlscale.records import RunRecord
-from mtlscale.report.charts.chart import Dots, Line, Text
+from mtlscale.report.charts.chart import ChartText, Dots, Line
 
 CELLS = {
     "normal": [[["sep3", 0], ["skip", 1]], [["max3", 2], ["sep5", 0]]],
@@ -45,4 +45,4 @@ def test_cells_have_every_edge_and_node() -> None:
         assert dots.inside == ["k−2", "k−1", "0", "1"]
         chosen = CELLS[panel.title.removesuffix(" cell")]
         operations = [operation for node in chosen for operation, _ in node]
-        assert [text.text for text in panel.of(Text)] == operations and len(panel.of(Line)) == 4
+        assert [text.text for text in panel.of(ChartText)] == operations and len(panel.of(Line)) == 4

@@ -12,7 +12,7 @@ from mtlscale.execution.summary_rows import _numbers
 from mtlscale.metrics import delta_flat, delta_i, delta_main, relative_error, safeness
 from mtlscale.records import Epoch, ItemErrors, RunRecord
 from mtlscale.report import write_report
-from mtlscale.report.charts.chart import Text
+from mtlscale.report.charts.chart import ChartText
 from mtlscale.report.charts.scores import leaderboard_charts
 from mtlscale.report.formats.glossary import glossary
 from mtlscale.report.formats.html import page
@@ -458,7 +458,7 @@ def test_a_floor_that_is_far_off_does_not_squeeze_the_picture(record, floor, squ
     records = [record(m, s, {"a": {"accuracy": v + 0.1 * s}}) for m, v in scores.items() for s in range(2)]
     [chart] = leaderboard_charts(Leaderboard.from_records(records))
     panel = chart.panels[0]
-    assert ("◂" in [text.text for text in panel.of(Text)]) == (panel.x.limits != (None, None)) == (not squeezed)
+    assert ("◂" in [text.text for text in panel.of(ChartText)]) == (panel.x.limits != (None, None)) == (not squeezed)
     if panel.x.limits != (None, None):
         low, high = panel.x.limits
         assert low > floor and high > 91.0

@@ -2,7 +2,7 @@ import pytest
 from PIL import Image
 
 from mtlscale.report.charts.canvas import new_figure, save
-from mtlscale.report.charts.chart import Line, Text
+from mtlscale.report.charts.chart import ChartText, Line
 from mtlscale.report.charts.colors import line_styles
 from mtlscale.report.charts.curves import curve_chart, radar_chart, weight_chart
 from mtlscale.report.charts.dataset_charts import file_charts, pictures
@@ -13,7 +13,7 @@ from mtlscale.report.tables.leaderboard import Leaderboard
 
 
 def texts(chart):
-    return [text.text for panel in chart.panels for text in panel.of(Text)]
+    return [text.text for panel in chart.panels for text in panel.of(ChartText)]
 
 
 def files(records):
@@ -59,7 +59,7 @@ def test_radar_draws_errors_around_a_closed_ring(board_records):
     [ring] = [line for line in panel.of(Line) if line.name == "equal"]
     first, second = 100 - table.rows.loc["equal", ["a.accuracy", "b.accuracy"]]
     assert list(ring.y) == pytest.approx([first, -second, first]) and list(ring.x) == pytest.approx([0, 0, 0])
-    assert panel.equal and {"a", "b"} <= {text.text for text in panel.of(Text)}
+    assert panel.equal and {"a", "b"} <= {text.text for text in panel.of(ChartText)}
 
 
 def test_names_are_taken_as_they_are(record, tmp_path):

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure as Drawing
 
 from mtlscale.report.charts.alt_text import in_words
 from mtlscale.report.charts.canvas import save
-from mtlscale.report.charts.chart import Axis, Bars, Chart, Dots, HeatMap, Image, Level, Line, Panel, Text, of_file
+from mtlscale.report.charts.chart import Axis, Bars, Chart, ChartText, Dots, HeatMap, Image, Level, Line, Panel, of_file
 from mtlscale.report.charts.colors import LineStyle
 from mtlscale.report.charts.matplotlib_renderer import draw
 from mtlscale.report.charts.plotly_renderer import plot
@@ -25,8 +25,8 @@ LINES = Panel(
         Line(x=[1, 3], y=[2, 2], hover="", arrow=True),
         Level(at=2.5, name="level"),
         Level(at=2, axis="x"),
-        Text(x=2, y=3, text="a <text>", boxed=True),
-        Text(x="right", y=1, text="edge", anchor="left"),
+        ChartText(x=2, y=3, text="a <text>", boxed=True),
+        ChartText(x="right", y=1, text="edge", anchor="left"),
     ],
     title="lines $x$",
     x=Axis(title="epoch", whole=True),
@@ -68,7 +68,7 @@ def every() -> Chart:
 
 
 def drawn_texts(figure: Drawing) -> list[str]:
-    from matplotlib.text import Text as Drawn
+    from matplotlib.text import ChartText as Drawn
 
     return [text.get_text() for text in figure.findobj(Drawn)]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mtlscale.records import PhaseCost, RunRecord
 from mtlscale.report import write_report
-from mtlscale.report.charts.chart import Dots, Line, Text
+from mtlscale.report.charts.chart import ChartText, Dots, Line
 from mtlscale.report.structures.trees import leaf_lines, learned, tree_chart, tree_layout
 
 Make = Callable[..., RunRecord]
@@ -109,7 +109,7 @@ def test_the_chart_has_every_module_edge_and_name(record: Make) -> None:
     assert chart.words == "Modules of each stage: 1, 2, 3. At the end a | b | c."
     assert nodes.inside == ["3", "3", "2", "1", "1", "1", "1"] and nodes.names[2] == "a, c"
     assert len(lines.x) == 3 * 6 and lines.x[:3] == [0, 1, None]
-    assert {text.text for text in panel.of(Text)} == {"a", "b", "c"}
+    assert {text.text for text in panel.of(ChartText)} == {"a", "b", "c"}
 
 
 def test_forty_tasks_that_share_everything_are_listed_once() -> None:

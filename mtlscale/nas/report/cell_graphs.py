@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mtlscale.records import RunRecord
-from mtlscale.report.charts.chart import Axis, Chart, Dots, Line, Mark, Panel, Text
+from mtlscale.report.charts.chart import Axis, Chart, ChartText, Dots, Line, Mark, Panel
 from mtlscale.report.charts.colors import LineStyle
 from mtlscale.report.stats.traces import MOST_METHODS
 
@@ -68,7 +68,7 @@ def _panel(name: str, nodes: Sequence[Sequence[tuple[str, int]]]) -> Panel:
             x, y = _bow(spots[state], spots[2 + node], 0.18 if side else -0.18)
             text = f"{_name(state)} → {_name(2 + node)}: {operation}"
             marks.append(Line(x=x, y=y, look=LineStyle("#8a9099"), arrow=True, hover=text))
-            marks.append(Text(x=x[len(x) // 2], y=y[len(y) // 2], text=operation, size=7, boxed=True))
+            marks.append(ChartText(x=x[len(x) // 2], y=y[len(y) // 2], text=operation, size=7, boxed=True))
 
     colors = ["#1b6cc7" if number < 2 else "#a55401" for number in range(len(spots))]
     xs, ys = zip(*spots, strict=True)

@@ -166,7 +166,7 @@ class Level:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text:
+class ChartText:
     """A text in a panel; `x` may be the left or right edge of the panel, beyond which it then begins or ends."""
 
     x: Any
@@ -179,7 +179,7 @@ class Text:
     boxed: bool = False
 
 
-Mark = Line | Dots | Bars | HeatMap | Image | Level | Text
+Mark = Line | Dots | Bars | HeatMap | Image | Level | ChartText
 
 
 @dataclass(frozen=True, kw_only=True)

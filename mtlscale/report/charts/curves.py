@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.report.charts.canvas import MOST_LINES
-from mtlscale.report.charts.chart import DOTTED, Axis, Chart, Level, Line, Mark, Panel, Text
+from mtlscale.report.charts.chart import DOTTED, Axis, Chart, ChartText, Level, Line, Mark, Panel
 from mtlscale.report.charts.colors import GREY, LineStyle, LineStyles, colors
 
 if TYPE_CHECKING:
@@ -118,12 +118,12 @@ def radar_chart(table: Table, styles: LineStyles, file: str = "") -> Chart:
     for tick in MaxNLocator(4).tick_values(0, edge):
         if 0 < tick <= edge:
             marks.append(Line(x=tick * np.sin(circle), y=tick * np.cos(circle), look=_GRID, width=0.8, hover=""))
-            marks.append(Text(x=0.0, y=tick, text=f"{tick:g}", color=GREY, size=7))
+            marks.append(ChartText(x=0.0, y=tick, text=f"{tick:g}", color=GREY, size=7))
     for angle, task in zip(angles, table.tasks, strict=True):
         x, y = float(np.sin(angle)), float(np.cos(angle))
         marks.append(Line(x=[0.0, edge * x], y=[0.0, edge * y], look=_GRID, width=0.8, hover=""))
         side = "center" if abs(x) < 0.01 else "left" if x > 0 else "right"
-        marks.append(Text(x=1.06 * edge * x, y=1.06 * edge * y, text=task, anchor=side))  # type: ignore[arg-type]
+        marks.append(ChartText(x=1.06 * edge * x, y=1.06 * edge * y, text=task, anchor=side))  # type: ignore[arg-type]
 
     for method, row in shown.iterrows():
         ring, closed = np.append(row, row.iloc[:1]), np.append(angles, angles[:1])

@@ -10,7 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtlscale.report.charts.canvas import new_figure, style
-from mtlscale.report.charts.chart import INK, Axis, Bars, Chart, Dots, HeatMap, Image, Level, Line, Panel, Text, Values
+from mtlscale.report.charts.chart import (
+    INK,
+    Axis,
+    Bars,
+    Chart,
+    ChartText,
+    Dots,
+    HeatMap,
+    Image,
+    Level,
+    Line,
+    Panel,
+    Values,
+)
 from mtlscale.report.charts.colors import LineStyle
 
 if TYPE_CHECKING:
@@ -272,7 +285,7 @@ def _level(target: _Target, level: Level) -> None:
     draw_line(level.at, label=target.entry(level.name), zorder=0, **look)
 
 
-def _text(target: _Target, text: Text) -> None:
+def _text(target: _Target, text: ChartText) -> None:
     on_edge = text.x in ("left", "right")
     x = float(text.x == "right") if on_edge else target.x([text.x])[0]
     box = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
@@ -285,7 +298,7 @@ def _text(target: _Target, text: Text) -> None:
 
 
 _DRAW: dict[type, Callable[[_Target, Any], None]] = {
-    Line: _line, Dots: _dots, Bars: _bars, HeatMap: _heat, Image: _image, Level: _level, Text: _text
+    Line: _line, Dots: _dots, Bars: _bars, HeatMap: _heat, Image: _image, Level: _level, ChartText: _text
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mtlscale.report.charts.alt_text import describe
-from mtlscale.report.charts.chart import INK, Axis, Bars, Chart, Dots, HeatMap, Level, Line, Panel, Text, Values
+from mtlscale.report.charts.chart import INK, Axis, Bars, Chart, ChartText, Dots, HeatMap, Level, Line, Panel, Values
 from mtlscale.report.charts.colors import GREY
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _panel(chart: Chart, index: int, panel: Panel, layout: dict[str, Any], liste
 
     traces: Traces = []
     for mark in panel.marks:
-        if isinstance(mark, Text):
+        if isinstance(mark, ChartText):
             layout["annotations"].append({**_text(mark, f"x{suffix}"), "yref": f"y{suffix}"})
         elif isinstance(mark, Level):
             layout["shapes"].append({**_level(mark, suffix), **_entry(mark.name, chart, listed)})
@@ -250,7 +250,7 @@ def _level(level: Level, suffix: str) -> dict[str, Any]:
     return {"type": "line", "line": line, **ends}
 
 
-def _text(text: Text, x_axis: str) -> dict[str, Any]:
+def _text(text: ChartText, x_axis: str) -> dict[str, Any]:
     on_edge = text.x in ("left", "right")
     [x, y] = _values([int(text.x == "right") if on_edge else text.x, text.y])
     font = {"size": round(1.35 * text.size), "color": text.color or (INK if text.boxed else None)}

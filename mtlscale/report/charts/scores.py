@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.report.charts.canvas import MOST_LINES
-from mtlscale.report.charts.chart import DOTTED, Axis, Bars, Chart, Dots, HeatMap, Level, Mark, Panel, Text
+from mtlscale.report.charts.chart import DOTTED, Axis, Bars, Chart, ChartText, Dots, HeatMap, Level, Mark, Panel
 from mtlscale.report.charts.colors import GREY, LineStyle, LineStyles
 from mtlscale.report.charts.label_placement import FAR_FLOOR, without_far_floor
 from mtlscale.report.charts.trade_off import trade_off
@@ -79,7 +79,7 @@ def _score_panel(table: Table, score: str, rows: pd.DataFrame, looks: Sequence[L
     if (shown_range := without_far_floor(rows[score], widths.fillna(0.0))) is not None:
         limits, at_left = shown_range, rows[score][FAR_FLOOR] < shown_range[0]
         side = ("left", "◂") if at_left else ("right", "▸")
-        marks.append(Text(x=side[0], y=FAR_FLOOR, text=side[1], anchor="left" if at_left else "right"))
+        marks.append(ChartText(x=side[0], y=FAR_FLOOR, text=side[1], anchor="left" if at_left else "right"))
 
     ticks = {name: table.name(name) for name in names}
     return Panel(marks=marks, title=title, x=Axis(limits=limits), y=Axis(names=names, ticks=ticks))
@@ -213,7 +213,7 @@ def _annotated_scores(table: Table, rows: pd.DataFrame) -> Panel:
         text += "" if np.isnan(width) else f" ± {width:.{digits}f}"
         if 0 < row["finished"] < row["planned"]:
             text += f" ({row['finished']:.0f}/{row['planned']:.0f})"
-        texts.append(Text(x="right", y=str(method), text=text, anchor="left", size=9))
+        texts.append(ChartText(x="right", y=str(method), text=text, anchor="left", size=9))
 
     return Panel(marks=[*panel.marks, *texts], title=panel.title, x=panel.x, y=panel.y)
 
@@ -221,7 +221,7 @@ def _annotated_scores(table: Table, rows: pd.DataFrame) -> Panel:
 def say_nothing(why: str) -> Panel:
     """Return a panel that says why it is empty."""
     hidden = Axis(visible=False, grid=False, limits=(0.0, 1.0))
-    return Panel(marks=[Text(x=0.5, y=0.5, text=why, color="#6b7280", size=9)], x=hidden, y=hidden)
+    return Panel(marks=[ChartText(x=0.5, y=0.5, text=why, color="#6b7280", size=9)], x=hidden, y=hidden)
 
 
 def _best_rows(table: Table, column: str) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from mtlscale.report.formats.number_format import EMPTY
-from mtlscale.report.formats.sheet import Cell, Column, Sheet
+from mtlscale.report.formats.sheet import Column, Sheet, TableCell
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -116,7 +116,7 @@ class Grid:
                 yield _line(line, columns, widths)
 
 
-def _text(cell: Cell) -> Text:
+def _text(cell: TableCell) -> Text:
     """Return the text of a cell: the best is bold, tested differences are green and red; size alone has no colour."""
     if cell.text == EMPTY:
         return Text(cell.text, style="dim")

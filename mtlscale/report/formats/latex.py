@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from mtlscale.report.formats.sheet import Cell, Sheet
+from mtlscale.report.formats.sheet import Sheet, TableCell
 from mtlscale.report.tables.caveats import failures
 from mtlscale.report.tables.sheets import sheets
 
@@ -98,7 +98,7 @@ def _line(texts: Iterable[str]) -> str:
     return f"    {' & '.join(texts)} \\\\"
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: TableCell) -> str:
     text = escaped(cell.text)
     return rf"\textbf{{{text}}}" if "best" in cell.mark else text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from mtlscale.report.formats.sheet import Cell, Sheet
+from mtlscale.report.formats.sheet import Sheet, TableCell
 from mtlscale.report.tables.caveats import failures, legend
 from mtlscale.report.tables.sheets import run_ids, sheets
 from mtlscale.report.tables.takeaway import takeaway
@@ -53,7 +53,7 @@ def _line(texts: Iterable[str]) -> str:
     return f"| {' | '.join(texts)} |"
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: TableCell) -> str:
     text = markdown_cell(cell.text)
     return f"**{text}**" if "best" in cell.mark else text
 

@@ -21,7 +21,7 @@ PAGE = 25  # rows of a table that a page shows at once
 _NUMBER = re.compile(r"[−+-]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """Text of a table with the value that sorting goes by.
 
     Attributes:
@@ -47,7 +47,7 @@ class Column:
     """Column of a table, with a cell per row."""
 
     header: str
-    cells: Sequence[Cell]
+    cells: Sequence[TableCell]
     help: str = ""
     name: str = ""  # of the numbers that it shows; the header may differ
     block: Block = "quality"
@@ -103,7 +103,7 @@ class Sheet:
         return tuple(tuple(cell.text for cell in row) for row in self.rows)
 
     @property
-    def rows(self) -> list[tuple[Cell, ...]]:
+    def rows(self) -> list[tuple[TableCell, ...]]:
         return list(zip(*(column.cells for column in self.columns), strict=True))
 
     @property
@@ -114,7 +114,7 @@ class Sheet:
 
 def text_column(header: str, texts: Sequence[str], marks: Sequence[str] = (), **settings: Any) -> Column:
     """Return a column of texts; numbers among them are sorted as numbers, largest first."""
-    cells = [Cell(text, text, mark) for text, mark in zip(texts, marks or [""] * len(texts), strict=True)]
+    cells = [TableCell(text, text, mark) for text, mark in zip(texts, marks or [""] * len(texts), strict=True)]
     column = Column(header=header, cells=cells, **{"right": False, **settings})
     if not column.numeric:
         return column
@@ -162,7 +162,7 @@ def number_column(
 
     best = _best(values, settings.get("higher") if emphasis else None)
     marks = ["best" if value == best else "" for value in values]
-    return Column(header=header, cells=list(map(Cell, texts, values.tolist(), marks)), **settings)
+    return Column(header=header, cells=list(map(TableCell, texts, values.tolist(), marks)), **settings)
 
 
 def _best(values: pd.Series[float], higher: bool | None) -> float:

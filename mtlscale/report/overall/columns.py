@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.report.formats.number_format import EMPTY, counted, points
-from mtlscale.report.formats.sheet import Cell, Column, number_column
+from mtlscale.report.formats.sheet import Column, TableCell, number_column
 from mtlscale.report.overall.multi_dataset import BETTER, OPEN, SAME, SURE, WORSE, MultiDatasetResult
 
 _ORDER = {BETTER: 3.0, SAME: 2.0, OPEN: 1.0, WORSE: 0.0}
@@ -71,7 +71,7 @@ def _groups(result: MultiDatasetResult) -> Column:
     marks = {} if np.isnan(result.friedman.p) else letters(result.cliques, list(map(str, result.ranks.columns)))
     texts = [marks.get(str(method), EMPTY) for method in result.rows.index]
     help = f"methods that share a letter are not told apart by ranks (Nemenyi, {result.critical_difference:.3g} apart)"
-    return Column(header="group", help=help, cells=list(map(Cell, texts, result.rows["mean_rank"])))
+    return Column(header="group", help=help, cells=list(map(TableCell, texts, result.rows["mean_rank"])))
 
 
 def _gain(result: MultiDatasetResult) -> Column:
@@ -84,7 +84,7 @@ def _gain(result: MultiDatasetResult) -> Column:
 
 def _worst_task(rows: pd.DataFrame) -> Column:
     cells = [
-        Cell(f"{task}, {dataset}" if task else EMPTY, value)
+        TableCell(f"{task}, {dataset}" if task else EMPTY, value)
         for task, dataset, value in rows[["worst_task", "worst_dataset", "worst"]].itertuples(index=False)
     ]
     return Column(header="on task", help="the task with the lowest Δ, and its data set", cells=cells)
@@ -92,7 +92,7 @@ def _worst_task(rows: pd.DataFrame) -> Column:
 
 def _verdicts(result: MultiDatasetResult) -> Column:
     verdicts = result.rows["verdict"]
-    cells = [Cell(text or EMPTY, _ORDER.get(text), *_MARKS.get(text, ())) for text in verdicts]
+    cells = [TableCell(text or EMPTY, _ORDER.get(text), *_MARKS.get(text, ())) for text in verdicts]
     test_text = f"Bayesian signed-rank test, ±{points(result.rope)} as equivalent"
     help = f"what has a probability of {SURE:g} or more ({test_text})"
     return Column(header=f"vs {result.reference}", help=help, cells=cells)
@@ -110,7 +110,7 @@ def _probabilities(result: MultiDatasetResult, within: str) -> Iterator[Column]:
 
 
 def _shares(counts: pd.Series[int], of: Sequence[int], header: str, help: str) -> Column:
-    cells = [Cell(f"{count}/{total}", float(count)) for count, total in zip(counts, of, strict=True)]
+    cells = [TableCell(f"{count}/{total}", float(count)) for count, total in zip(counts, of, strict=True)]
     return Column(header=header, help=help, cells=cells, higher=True)
 
 
@@ -119,7 +119,7 @@ def _fronts(rows: pd.DataFrame) -> Column:
     cells = []
     for time, size in zip(rows["front_total"], rows["front_parameters"], strict=True):
         names = [name for name, on_front in (("time", time), ("params", size)) if on_front]
-        cells.append(Cell(", ".join(names) or EMPTY, float(len(names))))
+        cells.append(TableCell(", ".join(names) or EMPTY, float(len(names))))
     help = "on the Pareto front: no ranked method gains more in as little time, or with as few parameters"
     return Column(block="cost", header="front", help=help, cells=cells, higher=True)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import numpy as np
 import pandas as pd
 
-from mtlscale.report.charts.chart import INK, Axis, Bars, Chart, Dots, Line, Mark, Panel, Text
+from mtlscale.report.charts.chart import INK, Axis, Bars, Chart, ChartText, Dots, Line, Mark, Panel
 from mtlscale.report.charts.colors import LineStyle, LineStyles, line_styles
 from mtlscale.report.charts.matplotlib_renderer import draw
 from mtlscale.report.charts.plotly_renderer import plot
@@ -106,11 +106,11 @@ def rank_diagram(result: MultiDatasetResult) -> Chart:
     marks: list[Mark] = [Line(x=[low, high], y=[0, 0], look=LineStyle(INK), width=1, hover="")]
     for tick in _ticks(high):
         marks.append(Line(x=[tick, tick], y=[-0.06, 0], look=LineStyle(INK), width=0.8, hover=""))
-        marks.append(Text(x=tick, y=-0.18, text=f"{tick:g}"))
+        marks.append(ChartText(x=tick, y=-0.18, text=f"{tick:g}"))
     difference = result.critical_difference
     marks.append(Line(x=[low, low + difference], y=[-0.42] * 2, look=LineStyle(INK, symbol="line-ns"), markers=True,
                       width=1, hover=""))  # fmt: skip
-    marks.append(Text(x=low + difference / 2, y=-0.55, text=f"critical difference {difference:.3g}"))
+    marks.append(ChartText(x=low + difference / 2, y=-0.55, text=f"critical difference {difference:.3g}"))
 
     for level, low_end, high_end in bars:
         y, reach = 0.14 + _LEVEL * level, 0.004 * (high - low)
@@ -126,7 +126,7 @@ def rank_diagram(result: MultiDatasetResult) -> Chart:
         name = f"{method}  {mean:.2f}" if at_left else f"{mean:.2f}  {method}"
         x = edge - 0.02 * margin if at_left else edge + 0.02 * margin
         anchor: Literal["left", "right"] = "right" if at_left else "left"
-        marks.append(Text(x=x, y=y, text=name, anchor=anchor, bold=method == result.reference))
+        marks.append(ChartText(x=x, y=y, text=name, anchor=anchor, bold=method == result.reference))
 
     hidden = Axis(visible=False, grid=False)
     panel = Panel(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mtlscale.records import RunRecord
-from mtlscale.report.charts.chart import Axis, Chart, Dots, Line, Panel, Text
+from mtlscale.report.charts.chart import Axis, Chart, ChartText, Dots, Line, Panel
 from mtlscale.report.charts.colors import LineStyle
 from mtlscale.report.charts.parameter_counts import count_text
 from mtlscale.report.stats.traces import shortened
@@ -164,7 +164,7 @@ def tree_chart(tree: Learned, file: str = "") -> Chart:
         size=12.5,
         hover="{name}",
     )
-    names = [Text(x=node.stage + 0.17, y=-node.y, text=texts[node], anchor="left") for node in layout.leaves]
+    names = [ChartText(x=node.stage + 0.17, y=-node.y, text=texts[node], anchor="left") for node in layout.leaves]
 
     longest = max(len(line) for node in layout.leaves for line in texts[node].split("\n"))
     room = 0.3 + 0.068 * longest  # inches for the names

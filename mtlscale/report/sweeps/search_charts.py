@@ -12,7 +12,7 @@ from mtlscale.config import Dimension
 from mtlscale.metrics import FIGURES
 from mtlscale.metrics.objectives import more_is_better, objective_of
 from mtlscale.records import RunRecord
-from mtlscale.report.charts.chart import Axis, Bars, Chart, Dots, Line, Mark, Panel, Text, ring
+from mtlscale.report.charts.chart import Axis, Bars, Chart, ChartText, Dots, Line, Mark, Panel, ring
 from mtlscale.report.charts.colors import GREY, LineStyle
 from mtlscale.report.charts.front import dominated
 from mtlscale.report.sweeps.search_study import Searched, plain, settings_text, short
@@ -95,7 +95,7 @@ def _parallel_coordinates(searched: Searched, chosen: int) -> Chart:
     for number, dimension in enumerate(searched.space.values(), 1):
         values = (dimension.low, dimension.high) if dimension.choices is None else dimension.choices
         ends += [(number, _share(dimension, value), plain(value)) for value in values]
-    marks += [Text(x=x, y=y, text=f" {text}", anchor="left", size=7, boxed=True) for x, y, text in ends]
+    marks += [ChartText(x=x, y=y, text=f" {text}", anchor="left", size=7, boxed=True) for x, y, text in ends]
 
     names = ["score", *(short(path) for path in searched.space)]
     x_axis = Axis(ticks=dict(enumerate(names)), limits=(-0.1, len(names) - 0.7))

@@ -14,7 +14,7 @@ from mtlscale.report.charts.plotly_renderer import plot
 from mtlscale.report.formats.glossary import SEARCH
 from mtlscale.report.formats.number_format import EMPTY
 from mtlscale.report.formats.pages import Drawing, drawing, rendered
-from mtlscale.report.formats.sheet import Cell, Column, Sheet, text_column
+from mtlscale.report.formats.sheet import Column, Sheet, TableCell, text_column
 from mtlscale.report.sweeps.search_charts import search_charts
 from mtlscale.report.sweeps.search_study import Searched, plain, settings_text, short
 from mtlscale.report.sweeps.sweep_figures import budget_chart
@@ -112,10 +112,12 @@ def _best(searched: Searched) -> float:
 
 
 def _winners(dataset: str, order: Sequence[Searched], near: dict[str, list[str]]) -> Sheet:
-    counts = [Cell(f"{search.finished}/{len(search.trials)}", float(search.finished)) for search in order]
+    counts = [TableCell(f"{search.finished}/{len(search.trials)}", float(search.finished)) for search in order]
     sums = (sum(record.seconds for record in search.trials) for search in order)
-    seconds = [Cell(f"{total:,.0f}", total) for total in sums]
-    bounds = [Cell("yes", "yes", badge="warn") if near[search.method] else Cell("no", "no") for search in order]
+    seconds = [TableCell(f"{total:,.0f}", total) for total in sums]
+    bounds = [
+        TableCell("yes", "yes", badge="warn") if near[search.method] else TableCell("no", "no") for search in order
+    ]
     chosen = ["" if search.winner is None else settings_text(search.winner.trial) for search in order]
     columns = [
         method_column([search.method for search in order]),
@@ -129,7 +131,7 @@ def _winners(dataset: str, order: Sequence[Searched], near: dict[str, list[str]]
 
 
 def _scores(header: str, help: str, values: Iterable[float]) -> Column:
-    cells = [Cell(EMPTY if math.isnan(value) else f"{value:.4g}", value) for value in values]
+    cells = [TableCell(EMPTY if math.isnan(value) else f"{value:.4g}", value) for value in values]
     return Column(header=header, help=help, cells=cells, higher=True, sorts=True)
 
 
@@ -159,16 +161,16 @@ def _trials(searched: Searched) -> Sheet:
     """Return the table of all trials, the best first."""
     order = sorted(range(len(searched.trials)), key=lambda at: -_or_worst(searched.scores[at]))
     records = [searched.trials[at] for at in order]
-    numbers = [Cell(str(at), "", badge="chosen" * (searched.trials[at] is searched.winner)) for at in order]
+    numbers = [TableCell(str(at), "", badge="chosen" * (searched.trials[at] is searched.winner)) for at in order]
     columns = [
         Column(header="trial", cells=numbers),
         _scores("score", "on validation; more is better", (searched.scores[at] for at in order)),
         text_column("status", [record.status for record in records]),
-        Column(header="seconds", cells=[Cell(f"{record.seconds:.1f}", record.seconds) for record in records]),
+        Column(header="seconds", cells=[TableCell(f"{record.seconds:.1f}", record.seconds) for record in records]),
     ]
     for path in searched.space:
         values = [record.trial[path] for record in records]
-        columns.append(Column(header=short(path), cells=[Cell(plain(value), str(value)) for value in values]))
+        columns.append(Column(header=short(path), cells=[TableCell(plain(value), str(value)) for value in values]))
     return Sheet(columns=columns, title="Trials", label=f"{searched.dataset}, {searched.method}: trials", page=10)
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from mtlscale.config import UserError
 from mtlscale.metrics import FIGURES, metric_info
 from mtlscale.report.formats.number_format import EMPTY, SCORE_NAMES, decimals
-from mtlscale.report.formats.sheet import Block, Cell, Column, number_column
+from mtlscale.report.formats.sheet import Block, Column, TableCell, number_column
 from mtlscale.report.stats.statistics import BETTER, FEW, LEVEL, SAME, WORSE
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ def method_column(methods: Iterable[object], texts: Sequence[str] = (), roles: S
     """Return the column of the rows' names; `texts` may differ from what a filter of methods goes by."""
     labels = [str(method) for method in methods]
     roles = roles or [""] * len(labels)
-    cells = [Cell(text, label, badge=role) for text, label, role in zip(texts or labels, labels, roles, strict=True)]
+    cells = [
+        TableCell(text, label, badge=role) for text, label, role in zip(texts or labels, labels, roles, strict=True)
+    ]
     return Column(header="method", help="as the experiment names it", cells=cells, right=False)
 
 
@@ -208,7 +210,7 @@ def _runs(rows: pd.DataFrame) -> Column:
     counts = rows[["finished", "failed", "diverged", "planned"]].itertuples(index=False)
     for finished, failed, diverged, planned in counts:
         failures = [f"{count} {outcome}" for count, outcome in ((failed, "failed"), (diverged, "diverged")) if count]
-        cells.append(Cell(", ".join([f"{finished}/{planned}", *failures]), float(finished)))
+        cells.append(TableCell(", ".join([f"{finished}/{planned}", *failures]), float(finished)))
     return Column(header="runs", help="finished of planned", cells=cells, name="runs", higher=True, of_test=True)
 
 
@@ -217,7 +219,7 @@ def _verdicts(table: Table) -> Column:
     return Column(
         header=f"vs {table.reference}",
         help=f"by a paired t-test of {SCORE_NAMES[table.order]} over seeds, Holm-corrected, level {LEVEL}",
-        cells=[Cell(text, _VERDICT_ORDER.get(text), badge=_BADGES.get(text, "")) for text in texts],
+        cells=[TableCell(text, _VERDICT_ORDER.get(text), badge=_BADGES.get(text, "")) for text in texts],
         name="verdict",
         higher=True,
         of_test=True,
@@ -225,7 +227,7 @@ def _verdicts(table: Table) -> Column:
 
 
 def _p_values(table: Table) -> Column:
-    cells = [Cell(EMPTY if np.isnan(value) else f"{value:.2g}", value) for value in table.rows["p_holm"]]
+    cells = [TableCell(EMPTY if np.isnan(value) else f"{value:.2g}", value) for value in table.rows["p_holm"]]
     help = "two-sided p-value of that test, Holm-corrected over all methods"
     return Column(header="p", help=help, cells=cells, name="p", higher=False, of_test=True)
 
@@ -256,7 +258,7 @@ def _events(rows: pd.DataFrame) -> Column:
     return Column(
         header="events",
         help=help,
-        cells=list(map(Cell, texts, sums)),
+        cells=list(map(TableCell, texts, sums)),
         name="events",
         block="cost",
         higher=False,

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.report.formats.number_format import EMPTY, SCORE_NAMES, counted, decimals, signed
-from mtlscale.report.formats.sheet import Cell, Column, Sheet, text_sheet
+from mtlscale.report.formats.sheet import Column, Sheet, TableCell, text_sheet
 from mtlscale.report.stats.statistics import BETTER, FEWEST_SEEDS, LEVEL, WORSE
 from mtlscale.report.tables.caveats import legend
 from mtlscale.report.tables.columns import MOST_TASKS, by_block, columns, method_column
@@ -67,9 +67,9 @@ def of_pairs(pairwise: Pairwise) -> Sheet:
     difference_columns = []
     for rival in pairwise.methods:
         cells = [
-            Cell(EMPTY, value)
+            TableCell(EMPTY, value)
             if np.isnan(value)
-            else Cell(signed(value, f"+.{digits}f") + _MARKS.get(verdict, ""), value, _TONES.get(verdict, ""))
+            else TableCell(signed(value, f"+.{digits}f") + _MARKS.get(verdict, ""), value, _TONES.get(verdict, ""))
             for value, verdict in zip(differences[rival], verdicts[rival], strict=True)
         ]
         help = f"difference of {score} to {rival}; ▲ better, ▼ worse by paired t-tests, corrected over all pairs"

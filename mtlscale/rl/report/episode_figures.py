@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mtlscale.report.charts.chart import Axis, Chart, Image, Level, Line, Mark, Panel, Text
+from mtlscale.report.charts.chart import Axis, Chart, ChartText, Image, Level, Line, Mark, Panel
 from mtlscale.report.charts.colors import COLORS, LineStyle
 
 _GOOD, _BAD = "#2f8f4e", "#c8443c"
@@ -59,10 +59,10 @@ def strip_chart(strips: Sequence[Strip], title: str = "") -> Chart:
         for index, (frame, step) in enumerate(zip(strip.frames, strip.shown, strict=True)):
             height, width = frame.shape[:2]
             marks: list[Mark] = [Image(pixels=frame)]
-            marks.append(Text(x=0.04 * width, y=0.93 * height, text=f"step {step}", anchor="left", boxed=True))
+            marks.append(ChartText(x=0.04 * width, y=0.93 * height, text=f"step {step}", anchor="left", boxed=True))
             if not index:
                 label = f"{strip.task}\n{strip.describe}"
-                marks.append(Text(x="left", y=height / 2, text=label, color=strip.color, anchor="right", size=9))
+                marks.append(ChartText(x="left", y=height / 2, text=label, color=strip.color, anchor="right", size=9))
             panels.append(Panel(marks=marks, x=hidden, y=hidden))
         panels += [Panel(marks=[])] * (columns - len(strip.shown))
 
