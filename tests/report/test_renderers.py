@@ -68,7 +68,7 @@ def every() -> Chart:
 
 
 def drawn_texts(figure: Drawing) -> list[str]:
-    from matplotlib.text import ChartText as Drawn
+    from matplotlib.text import Text as Drawn
 
     return [text.get_text() for text in figure.findobj(Drawn)]
 
