@@ -212,6 +212,7 @@ def test_cut_off_in_every_epoch_and_read_from_files_ends_as_undisturbed(
 
 
 def test_every_exception_is_of_a_component() -> None:
-    pytest.importorskip("mtlscale.nas", reason="exceptions of the family are among them")
+    if "darts" not in components.names("architectures", plugins=False):
+        pytest.skip("exceptions of the family mtlscale.nas are among them")
     known = {part for subject in SUBJECTS.values() for part in subject.components}
     assert {name for refused in EXCEPTIONS.values() for name in refused} <= known
