@@ -1,4 +1,4 @@
-"""Failures of workers, for pool, groups and searches alike: workers that do not come up, and workers that are lost.
+"""Failures of workers, for pool and groups alike: workers that do not come up, and workers that are lost.
 
 Runs that wait for workers are noted after a minute and given up after `start_minutes`; a run that has lost its worker
 is tried again up to `max_failures` times.
