@@ -75,3 +75,5 @@ def test_a_short_run_on_many_tasks_is_batched_by_itself(
     assert not pays_alone(equal, many, steps=1_000_000, processes=1)  # long enough to need checkpoints
     assert not pays_alone(graddrop, many, steps=100, processes=1)
     assert not pays_alone(equal, digits, steps=100, processes=1)
+    files_alone = equal.tuned({"training.reader": "mapped"})  # which no batch holds as a whole
+    assert not pays_alone(files_alone, many, steps=100, processes=1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtlscale.batched.eligibility.decision import too_large
-from mtlscale.config import Experiment, ResourceSpec
+from mtlscale.config import Experiment, ResourceSpec, UserError
 from mtlscale.data.readers.reader_selection import Free, OnDisk
 from mtlscale.execution.planning import reader_report as reading
 from mtlscale.execution.planning.reader_report import processes_per_node
@@ -54,6 +54,12 @@ def test_a_search_says_why_its_trials_are_not_batched_and_how_they_read(small: S
     lines = plan(small(search=SEARCH, training="{epochs: 3, reader: mapped}"), home=tmp_path).explain()  # type: ignore[union-attr]
     assert any("one by one (reader mapped does not hold the whole set)" in line for line in lines)
     assert "uneven: reader mapped (as the experiment says)" in lines
+
+
+def test_a_search_that_wants_batches_alone_says_why_there_are_none(small: Small, tmp_path: Path) -> None:
+    search = SEARCH.replace("{budget", "{executor: batched, budget")
+    with pytest.raises(UserError, match=r"executor batched: .*: reader mapped does not hold .*; set it to auto"):
+        plan(small(search=search, training="{epochs: 3, reader: mapped}"), home=tmp_path)
 
 
 def test_a_node_has_as_many_processes_as_its_cores_or_gpus_hold(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,3 +88,13 @@ def test_other_runs_are_another_report(results: Make, board_records: list[RunRec
 def test_where_it_runs_does_not_matter(results: Make) -> None:
     resources = results().experiment.resources.model_copy(update={"start_minutes": 99})
     assert results(resources=resources).state() == results().state()
+
+
+def test_the_program_is_every_module_that_makes_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "report" / "results.py"))
+    part = tmp_path / "report" / "tables" / "columns.py"
+    part.parent.mkdir(parents=True)
+    part.write_text("old")
+    before = module.program.__wrapped__()
+    part.write_text("new")
+    assert module.program.__wrapped__() != before

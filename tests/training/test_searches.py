@@ -20,6 +20,7 @@ from mtlscale.architectures import conflict_mask
 from mtlscale.architectures.branching._supernet import Supernet
 from mtlscale.architectures.trees import tree_of_points
 from mtlscale.config import Run, UserError, load_experiment, load_plugin
+from mtlscale.config.registry import components
 from mtlscale.data import PreparedData, Workers, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import RunRecord
@@ -233,6 +234,12 @@ def test_a_search_hands_over_what_its_last_epoch_has_come_to(job: Callable[..., 
         for epoch in record.epochs[:4]
     ]
     assert record.structure["tree"] == trees[-1] and trees[-1] not in trees[:-1]
+
+
+@pytest.mark.parametrize("name", ["conal", "conal_pro", "ltb", "bmtas", "dsmtl_al", "mtl_nas"])
+def test_searches_may_have_batches_of_their_own(name: str) -> None:
+    phases = components.build("architectures", name, {"search_batch": 4}).phases()
+    assert {phase.batch_size for phase in phases[:-1]} == {4} and phases[-1].batch_size is None
 
 
 def test_what_chooses_may_do_so_by_plain_sgd_on_all_samples(job: Callable[..., Job]) -> None:
