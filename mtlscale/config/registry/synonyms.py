@@ -83,6 +83,7 @@ _ELSEWHERE = {
     "noise": "labelnoise",
     "hidden": "layers hiddensizes hiddendim hiddensize hiddenlayers units width",
     "published": "reference results",
+    "weights": "pretrained",  # its name in 0.1.0
 }
 
 
