@@ -74,11 +74,15 @@ def _call(function: Callable[[T], R], job: T) -> R:
 
 
 def _ray_tasks(function: Callable[[T], R], jobs: Sequence[T], go_on: Callable[[], bool]) -> Generator[R]:
-    """Yield results from one Ray task per job; Ray retries a task whose worker or node is lost."""
+    """Yield results from one Ray task per job; Ray retries a task whose worker or node is lost.
+
+    Tasks whose results are no longer wanted run to their end: `ray.cancel`, called while a task is handed to its
+    worker, aborts the driver (a failed check in `NormalTaskSubmitter`, Ray 2.60). They are few.
+    """
     import ray
 
     task, function_ref = ray.remote(num_cpus=1)(_call), ray.put(function)
-    ahead = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
+    ahead = 1 + max(1, int(ray.cluster_resources().get("CPU", 1)))  # one waits while the others run
     pending: list[Any] = []
     try:
         for job in takewhile(lambda _: go_on(), jobs):
@@ -91,7 +95,5 @@ def _ray_tasks(function: Callable[[T], R], jobs: Sequence[T], go_on: Callable[[]
             finished, pending = ray.wait(pending)
             yield from ray.get(finished)
     finally:
-        for reference in pending:
-            ray.cancel(reference)
         if pending:
             ray.wait(pending, num_returns=len(pending), timeout=_DRAIN_SECONDS)
