@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mtlscale.config import Run, SearchSpec, UserError
 from mtlscale.execution.events import Event
-from mtlscale.execution.tuning.tune import Setup, execute_tune
+from mtlscale.execution.tuning.tune import Setup, execute_tune, stop_file
 from mtlscale.execution.workers.worker import setup
 from mtlscale.records import RunRecord
+
+_STOP_SECONDS = 60.0  # for Tune to end the trials of a search
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ def execute_searches(searches: Sequence[MethodSearch], lanes: Sequence[int]) -> 
         while waiting or busy:
             while waiting and free_lanes:
                 search, trials_at_once = waiting.pop(0), free_lanes.pop(0)
+                stop_file(search.folder).unlink(missing_ok=True)
                 busy[remote.remote(search, trials_at_once)] = (search, trials_at_once)
 
             ready, _ = ray.wait(list(busy), num_returns=1, fetch_local=False)
@@ -75,11 +80,37 @@ def execute_searches(searches: Sequence[MethodSearch], lanes: Sequence[int]) -> 
                     continue
                 yield event
     finally:
-        for stream in busy:
-            ray.cancel(stream, force=True)
+        _stop({stream: search.folder for stream, (search, _) in busy.items()})
 
     if errors:
         raise errors[0]
+
+
+def _stop(folders: Mapping[Any, Path]) -> None:
+    """End the searches behind these streams of events, which nobody reads any more.
+
+    Tune is asked to, because the places that it reserved belong to the driver's job: they would outlive a search that
+    is only cancelled, and the next search of this process would wait for them for ever.
+    """
+    import ray
+
+    for folder in folders.values():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        stop_file(folder).touch()
+
+    deadline, running = time.monotonic() + _STOP_SECONDS, dict(folders)
+    while running and time.monotonic() < deadline:
+        ready, _ = ray.wait(list(running), num_returns=1, timeout=1, fetch_local=False)
+        for stream in ready:
+            with contextlib.suppress(ray.exceptions.RayError):
+                if next(stream, None) is not None:
+                    continue
+            del running[stream]
+
+    for stream in running:
+        ray.cancel(stream, force=True)
+    for folder in folders.values():
+        stop_file(folder).unlink(missing_ok=True)
 
 
 def _search(search: MethodSearch, together: int) -> Iterator[tuple[Run, Event]]:

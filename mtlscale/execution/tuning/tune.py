@@ -227,6 +227,7 @@ def execute_tune(
             storage_path=str(folder.parent),
             verbose=0,
             callbacks=[callback.as_callback()],
+            stop=_stop_where_asked(stop_file(folder)),
             failure_config=tune.FailureConfig(max_failures=resources.max_failures),
             checkpoint_config=tune.CheckpointConfig(num_to_keep=3),
         ),
@@ -236,6 +237,25 @@ def execute_tune(
     shutil.rmtree(folder, ignore_errors=True)
     if error is not None:
         raise UserError(f"Ray Tune ended early: {str(error).strip().splitlines()[-1]}") from error
+
+
+def stop_file(folder: Path) -> Path:
+    """Return the file that ends the search with this folder, once it is there."""
+    return folder.with_name(f"{folder.name}.stop")
+
+
+def _stop_where_asked(path: Path) -> Any:
+    """Return what ends all trials once a file is there: Tune then gives back the places that it reserved."""
+    from ray.tune import Stopper
+
+    class StopWhereAsked(Stopper):
+        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+            return False
+
+        def stop_all(self) -> bool:
+            return path.exists()
+
+    return StopWhereAsked()
 
 
 def _fit(tuner: Any, events: _Events) -> Generator[tuple[Run, Event], None, BaseException | None]:
