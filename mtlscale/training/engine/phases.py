@@ -36,8 +36,9 @@ from mtlscale.objectives import ObjectiveModule
 from mtlscale.training.diagnosis.features import features
 from mtlscale.training.engine.batches import Batches
 from mtlscale.training.engine.building import build_model
+from mtlscale.training.engine.optimizers import make_optimizer
 from mtlscale.training.engine.seeds import derive_seed
-from mtlscale.training.engine.session import Session, Updater, make_optimizer
+from mtlscale.training.engine.session import Session, Updater
 from mtlscale.training.engine.sources import SupervisedSource, check_names, sparse_embeddings
 from mtlscale.training.gradients.per_task import Partition
 from mtlscale.training.gradients.update import Update

@@ -253,22 +253,6 @@ def _shared(steps: Iterator[dict[str, Tensor]], share: Mapping[str, Tensor] | No
         yield indices if share is None else {stream: share[stream][index] for stream, index in indices.items()}
 
 
-def make_optimizer(
-    settings: TrainingSpec, parameters: Sequence[Tensor], betas: tuple[float, float] | None = None
-) -> torch.optim.Optimizer:
-    """Return the optimiser that the settings choose, of the given parameters."""
-    if settings.optimizer in ("sgd", "nesterov"):
-        nesterov = settings.optimizer == "nesterov" and settings.momentum > 0  # without momentum they are the same
-        decay = settings.weight_decay
-        return torch.optim.SGD(
-            parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=decay, nesterov=nesterov
-        )
-    optimizer_class = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.AdamW
-    return optimizer_class(
-        parameters, lr=settings.lr, weight_decay=settings.weight_decay, foreach=True, betas=betas or (0.9, 0.999)
-    )
-
-
 def schedule_factor(settings: TrainingSpec, step: int, total: int) -> float:
     """Return the learning rate of a step (from 0) of `total`, over `settings.lr`.
 
