@@ -15,7 +15,7 @@ import pytest
 import torch
 from checkpoints import where_installed
 from conformance import disk
-from conformance.subjects import subjects
+from conformance.subjects import VARIANTS, subjects
 from frozen.cases import Case, Options
 from frozen.compute import in_memory, run_of
 from torch import Tensor, nn
@@ -47,8 +47,20 @@ RANDOM_KNOBS = ("dropout", "input_dropout", "drop_path")  # each worker draws it
 IN_MEMORY = ("svd_reweighting",)
 
 
+# The variants of which all ways are asked by default: one of each kind of step.
+USUAL = (
+    "aamtrl/mgda", "aamtrl/printed", "tomato/two topics", "tomato/mgda", "search/ltb, mgda", "images/hps",
+    "images/mgda_ub", "tokens/a worker without a tag", "tokens/cagrad", "pooled/mgda", "pooled/graddrop", "pooled/stl",
+    "without labels/mgda_ub", "without labels/gradnorm", "domains/proxy_a", "gramian every 3", "clipped",
+)  # fmt: skip
+
 # Seconds each, of a kind that others of the default suite have: all ways are asked of them in `make test-all`.
 SELDOM = {
+    **{name: "the variants above" for name in VARIANTS if name not in USUAL},
+    "architectures/darts": "pcdarts",
+    "architectures/e2rnas": "pcdarts",
+    "architectures/pdarts": "pcdarts",
+    "architectures/mtl_nas": "nddr_cnn, conal",
     "architectures/e2rnas_pcdarts": "e2rnas, pcdarts",
     "architectures/e2rnas_pdarts": "e2rnas, pdarts",
     "architectures/hps_plus": "hps",
@@ -56,12 +68,11 @@ SELDOM = {
     "encoders/deeplab_resnet50": "deeplab_resnet18",
     "encoders/resnet50": "resnet18",
     "encoders/pretrained_layers": "pretrained",
-    "maps/pcgrad": "images/mgda_ub",
     # Whose inputs a balancer sees is the step's matter: one balancer of each kind of step is asked.
     **{
         f"balancers, shared inputs/{name}": f"balancers/{name}"
         for name in components.names("balancers", plugins=False)
-        if name not in ("equal", "famo", "uncertainty", "mgda", "mgda_ub", "graddrop", "meta_weighting", "gradnorm")
+        if name not in ("equal", "famo", "mgda", "mgda_ub", "meta_weighting")
     },
 }
 

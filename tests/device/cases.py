@@ -25,13 +25,15 @@ SELDOM = re.compile(
     rf"|balancer, shared inputs/(?!(equal|famo|uncertainty|mgda|mgda_ub|graddrop|meta_weighting|gradnorm)$).*"
     r"|architecture, images/(bmtas|branched|cgc|conal|conal_plus|cross_stitch|dsmtl_al|dsmtl_il|dsmtl_jl|hps|ltb|mmoe"
     r"|ple|stl)"
-    r"|architecture, maps/.*|architecture, cells/(e2rnas_)?(pdarts|pcdarts)"
+    r"|large/(aligned_mtl|fairgrad|getmtl_exact|getmtl_released|imtl_g|nash_mtl|sdmgrad|upgrad)"
+    r"|architecture, maps/.*|architecture, cells/(e2rnas.*|pdarts|pcdarts)|learning/(sac_conal|soft_modules)"
     r"|architecture and balancer/(cgc upgrad|cross_stitch cagrad|mmoe mgda|ple pcgrad|shared_bottom graddrop"
     r"|tomato getmtl)"
     r"|objective/(aamtrl with uncertainty|(inter_task_l2|mrn) with mgda|tomato_e[lx])"
     r"|encoder/textcnn (equal|mgda)|encoder/textcnn, (stl|aamtrl|fast, equal)|encoder/lstm mgda"
     r"|encoder/bilstm, shared inputs, equal|encoder/resnet18, (stem of imagenet|inputs per task)"
-    r"|encoder/deeplab_resnet50|encoder/pretrained(_layers)? mgda"
+    r"|encoder/deeplab_resnet50|encoder/pretrained(_layers)? (mgda|cagrad|pcgrad)|encoder/resnet50"
+    r"|encoder/word_char, bilstm, pcgrad"
     r"|training/(adam, weight decay|sgd, weight decay|selection .*|evaluate every 2|small evaluation batches"
     r"|steps per epoch|steps per epoch, many|another seed|own epochs of tasks|patience|clip, stl|gramian every 3, .*"
     r"|gramian every 2, mgda|accumulate 2, (cagrad|uncertainty|meta_weighting)"
@@ -43,11 +45,18 @@ SELDOM = re.compile(
 # Components that only `slow` cases have, and the default case that makes the same kind of step.
 LIKE = {
     "conal_plus": "architecture/conal",  # the same search, with blocks for stages
-    "pcdarts": "architecture, cells/e2rnas",  # some of the channels through the same mixtures
+    # Told the same Gramian, which is then no longer on the device.
+    **dict.fromkeys(("aligned_mtl", "fairgrad", "getmtl_exact", "getmtl_released"), "large/mgda"),
+    **dict.fromkeys(("imtl_g", "nash_mtl", "sdmgrad", "upgrad"), "large/mgda"),
+    "pcdarts": "architecture, cells/darts",  # some of the channels through the same mixtures
     "pdarts": "architecture, cells/darts",  # the same search three times, with fewer operations each time
-    "e2rnas_pcdarts": "architecture, cells/e2rnas",
-    "e2rnas_pdarts": "architecture, cells/e2rnas",
-    "deeplab_resnet50": "encoder/deeplab_resnet18 mgda_ub",  # its head, over the blocks of encoder/resnet50
+    "e2rnas": "architecture, cells/darts",  # the same mixtures, with more losses
+    "e2rnas_pcdarts": "architecture, cells/darts",
+    "e2rnas_pdarts": "architecture, cells/darts",
+    "sac_conal": "learning/sac",  # branch points in the same networks
+    "soft_modules": "learning/sac",
+    "resnet50": "encoder/resnet18 mgda",
+    "deeplab_resnet50": "encoder/deeplab_resnet18 mgda_ub",
 }
 
 

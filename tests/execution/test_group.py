@@ -22,7 +22,7 @@ from mtlscale.training import Trainer, train
 pytestmark = pytest.mark.ray
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "uneven.py"
-SEVEN = ("stl", "equal", "uncertainty", "mgda", "pcgrad", "cagrad", "getmtl")
+METHODS = ("stl", "mgda", "uncertainty")  # conformance has the others, with two processes
 
 
 def test_two_ray_train_workers_end_with_the_parameters_of_one(
@@ -32,11 +32,11 @@ def test_two_ray_train_workers_end_with_the_parameters_of_one(
     tmp_path: Path,
     local_ray: None,
 ) -> None:
-    """Take six steps of each of the seven methods, float64, unequal task sizes and missing labels, inputs shared or not
-    in turn; and of one of them on data that pass by. One group has them all."""
+    """Take six steps of each method, float64, unequal task sizes and missing labels, inputs shared or not in turn; and
+    of one on data that pass by. One group has them all."""
     training = "{epochs: 2, batch_size: 16, steps_per_epoch: 3, lr: 1e-2, dtype: float64, selection: last}"
     streamed = training.replace("{", "{reader: stream, ")
-    cases = [(method, number % 2 == 1, training) for number, method in enumerate(SEVEN)]
+    cases = [(method, number % 2 == 1, training) for number, method in enumerate(METHODS)]
     jobs, data_of = [], {}
     for method, shared, settings in [*cases, ("equal", False, streamed)]:
         data = uneven(shared=shared)

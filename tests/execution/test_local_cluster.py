@@ -95,6 +95,7 @@ def test_a_cluster_that_wants_a_token_says_so_in_one_line(
 
 
 @pytest.mark.ray
+@pytest.mark.slow  # starts that fail, one after the other
 def test_a_ray_that_does_not_start_is_tried_again_and_said_in_one_line(tmp_path: Path) -> None:
     """The second attempt may succeed, and workers then run at the user's own priority; if it fails, that is all."""
     results, first_said = started(tmp_path, ENDS_ONCE_THEN_HANGS, RAY_raylet_start_wait_time_s="1")

@@ -181,7 +181,7 @@ def test_kill_9_of_the_driver_loses_nothing(
     """The same experiment goes on: finished runs are not repeated, the broken one resumes, the end is the same."""
     path = experiment_file(
         methods="[equal, aamtrl, pcgrad]",
-        training="{epochs: 25, batch_size: 4, lr: 1e-2, checkpoint_seconds: 0}",
+        training="{epochs: 12, batch_size: 4, lr: 1e-2, checkpoint_seconds: 0}",
         tracking=UNTRACKED,
         resources=ONE_WORKER,
     )

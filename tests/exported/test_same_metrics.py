@@ -79,6 +79,7 @@ def runs(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return found
 
 
+@pytest.mark.slow
 def test_text_images_and_table_to_the_last_digit_without_ray_and_mlflow(
     runs: dict[str, Finished], tmp_path: Path
 ) -> None:

@@ -35,6 +35,7 @@ def test_a_run_ends_as_it_was_frozen(name: str, frozen: dict[str, list[dict[str,
     assert_as_frozen(name, compute(CASES[name]), frozen)
 
 
+@pytest.mark.slow  # conformance holds two workers to one, and one is held to what was frozen above
 @pytest.mark.parametrize("name", WITH_TWO)
 def test_a_run_of_two_workers_ends_as_it_was_frozen(
     name: str, frozen: dict[str, list[dict[str, Any]]], of_two_workers: dict[str, list[dict[str, Any]]]

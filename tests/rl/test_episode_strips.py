@@ -103,6 +103,7 @@ def picture(tmp_path: Path) -> bytes:
     return own.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("opengl")
 def test_a_run_leaves_frames_of_an_episode_of_each_task(
     play: Play, told: Simulated, experts: list[Episode], tmp_path: Path

@@ -231,7 +231,8 @@ def test_killed_and_resumed_is_undisturbed(data: PreparedData, tmp_path: Path) -
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("count", [2, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 2])
 def test_collectors_play_the_same_episodes(data: PreparedData, local_ray: None, count: int) -> None:
     run, found = run_on(data, epochs=2, evaluate_every=2), []
     for collectors in (None, RayRolloutWorkers(count)):

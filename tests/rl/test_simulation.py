@@ -83,6 +83,7 @@ def mean(metrics: Metrics, metric: str) -> float:
 # -- what is measured ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_cloning_learns_what_random_actions_do_not(data: PreparedData) -> None:
     cloned = train(run_of("equal", {"epochs": 12, "evaluate_every": 12}), data)
     floor = train(run_of({"architecture": "random_actions"}), data)

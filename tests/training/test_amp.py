@@ -41,17 +41,15 @@ FIRST_OF_WAYS = {_way(balancer): balancer for balancer in reversed(BALANCERS)}.v
 
 
 def cases_of_halves() -> list[Any]:
-    """Give every balancer with either half and with micro-batches; `slow` where a step goes as another's does.
-
-    A balancer computes in float32 whatever the halves are: without micro-batches, one kind shows what it makes of them.
-    """
+    """Give every balancer with either half and with micro-batches; `slow` where a step goes as another's does: a
+    balancer computes in float32 whatever the halves are."""
     usual = [(1, "fp16"), (1, "bf16"), (2, "fp16")]
     return [
         pytest.param(
             balancer,
             accumulate,
             amp,
-            marks=() if (accumulate, amp) in usual[: 3 if balancer in FIRST_OF_WAYS else 1] else pytest.mark.slow,
+            marks=() if balancer in FIRST_OF_WAYS and (accumulate, amp) in usual else pytest.mark.slow,
         )
         for balancer in BALANCERS
         for accumulate in (1, 2)

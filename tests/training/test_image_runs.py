@@ -54,14 +54,14 @@ def make(small: Small, shapes: Shapes, run_of: RunOf) -> Callable[..., tuple[Run
     return run
 
 
-# What the default suite leaves to `slow`: these go through the same stages with labels, and other networks with maps.
-SELDOM_WITH_MAPS = ("cross_stitch", "afa", "maxroam", "mmoe", "cgc")
+# What the default suite asks, with labels and with maps; the others go through the same stages.
+USUAL = {False: ("hps", "mtan", "afa", "rotograd", "maxroam", "tsn"), True: ("hps", "nddr_cnn", "rotograd")}
 
 
 @pytest.mark.parametrize(
     ("method", "maps"),
     [
-        pytest.param(method, maps, marks=pytest.mark.slow if maps and method in SELDOM_WITH_MAPS else ())
+        pytest.param(method, maps, marks=() if method in USUAL[maps] else pytest.mark.slow)
         for method in NETWORKS
         for maps in (False, True)
     ],
