@@ -35,7 +35,7 @@ class PrepareContext:
 
     engine: Engine = "local"
     skip_bad: bool = False
-    progress: Tell = lambda stage, done, total: None
+    progress: Tell = lambda stage, done, total, written=0: None
     rows_per_block: int = 2048
     deliver: Deliver | None = None  # stores a file of a worker under its name in the set's folder
     cache: Path | None = None  # a folder that several preparations share

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from pipelines._steps.blocks import Engine, dataset, ship_plugin
-from pipelines._steps.ray_tasks import cores
+from pipelines._steps.map_jobs import cores
 
 
 class ActorFunction(Protocol):

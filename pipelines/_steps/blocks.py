@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -15,7 +16,12 @@ if TYPE_CHECKING:
 
 Engine = Literal["ray", "local"]
 TableFunction = Callable[[pa.Table], pa.Table]
-Tell = Callable[[str, int, int], None]  # stage, rows done, rows in all
+
+
+class Tell(Protocol):
+    """Listener to a preparation: what it does, rows done, rows in all, and bytes written where that is known."""
+
+    def __call__(self, stage: str, done: int, total: int, written: int = 0, /) -> None: ...
 
 
 class Blocks(Protocol):
@@ -98,17 +104,37 @@ def dataset(tables: list[pa.Table], *, ordered: bool = False) -> ray.data.Datase
         ordered: Whether results keep the order of the blocks.
     """
     import ray.data
+
+    with _quiet(ordered):
+        return ray.data.from_arrow(tables)
+
+
+def items(objects: Sequence[Any]) -> ray.data.Dataset:
+    """Return a Ray data set with one block per object, in a column `item`; results come as they are ready."""
+    import ray.data
+
+    with _quiet(ordered=False):
+        return ray.data.from_items(list(objects), override_num_blocks=len(objects))
+
+
+@contextmanager
+def _quiet(ordered: bool) -> Iterator[None]:
+    """Give data sets that are made here their context: no bars, no console, results in order or not.
+
+    Ray's log file keeps the plan of every step; mtlscale shows a bar of its own.
+    """
+    import ray.data  # its loggers exist from here on
     from ray.data.context import DataContext
 
-    for handler in logging.getLogger("ray.data").handlers:
-        if isinstance(handler, logging.StreamHandler):  # the console alone: Ray's log file keeps the plan of every step
+    for handler in logging.getLogger(ray.data.__name__).handlers:
+        if isinstance(handler, logging.StreamHandler):
             handler.setLevel(logging.ERROR)
 
     context = DataContext.get_current().copy()
-    context.enable_progress_bars = False  # mtlscale shows its own bar
+    context.enable_progress_bars = False
     context.execution_options.preserve_order = ordered
     with DataContext.current(context):  # a data set keeps the context of its creation
-        return ray.data.from_arrow(tables)
+        yield
 
 
 def ship_plugin(function: Any) -> None:

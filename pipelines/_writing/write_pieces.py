@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from mtlscale.config import SPLITS, TaskSuite, UserError
 from mtlscale.data.format.manifest import FileEntry
-from pipelines._steps.ray_tasks import results_of
+from pipelines._steps.map_jobs import results_of
 from pipelines._writing.shards import Shard, ShardResult, WriteShard, labels
 from pipelines.contract import PrepareContext, ShardedTable
 
@@ -59,6 +59,7 @@ def write_pieces(out: Path, name: str, suite: TaskSuite, pieces: ShardedTable, c
     write = WriteShard(name, str(out), compute, strict=not context.skip_bad, deliver=context.deliver)
     written = dict[str, ShardResult]()
     stopped, rows_done, total = False, 0, sum(len(shard.rows) for shard in shards)
+    bytes_written = 0
     context.progress("decode", 0, total)
 
     with closing(
@@ -76,7 +77,8 @@ def write_pieces(out: Path, name: str, suite: TaskSuite, pieces: ShardedTable, c
             if stopped:
                 _stop_at_a_problem(pieces.what, [written.get(shard.path) for shard in shards])
             rows_done += shard_result.rows
-            context.progress("decode", rows_done, total)
+            bytes_written += shard_result.entry.bytes if shard_result.entry is not None else 0
+            context.progress("decode", rows_done, total, bytes_written)
 
     for leftover in out.glob("*/*/.*"):  # of tasks whose workers died
         leftover.unlink(missing_ok=True)

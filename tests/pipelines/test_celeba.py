@@ -1,3 +1,4 @@
+import io
 import re
 import subprocess
 import sys
@@ -17,7 +18,9 @@ from image_sets import (
     save,
 )
 from PIL import Image
+from rich.console import Console
 
+from mtlscale.cli.output.preparation import PreparationProgress
 from mtlscale.config import SPLITS, UserError
 from mtlscale.data.format.prepared import load_prepared, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
@@ -63,7 +66,14 @@ def partition(root: Path) -> dict[str, int]:
 
 
 def test_the_official_partition_with_pixels_and_labels(source: Path, tmp_path: Path) -> None:
-    data = load_prepared(prepare("celeba", {"size": 48}, source, tmp_path))
+    console = Console(file=io.StringIO(), force_terminal=True)
+    with console.status("") as status:
+        progress = PreparationProgress(status, "celeba")
+        data = load_prepared(prepare("celeba", {"size": 48}, source, tmp_path, progress=progress))
+    rows, written = len(labels()), sum(file.bytes for file in data.manifest.files)
+    assert str(status.status).startswith(f"preparing celeba: decode, {rows} of {rows} rows, ")
+    assert f" rows/s, {written / 1e6:.1f} MB written, " in str(status.status)
+
     assert data.suite.input_kind == "image"
     assert data.suite.input_shape == (3, 48, 48)
     assert [task.name for task in data.suite.tasks] == list(NINE)

@@ -16,7 +16,7 @@ from mtlscale.config import SPLITS, Task, TaskSuite, UserError, build
 from mtlscale.data.format.prepared import SourceInfo, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines import PrepareContext, Prepared, write_prepared
-from pipelines._steps import ray_tasks as _tasks
+from pipelines._steps import map_jobs as _tasks
 from pipelines._steps.checks import check_tables
 from pipelines._writing import write_pieces as _write_pieces
 from pipelines.image.celeba import NINE
@@ -42,7 +42,7 @@ def decoded(faces: Path, out: Path, engine: str, skip_bad: bool) -> list[int]:
     """How far decoding came, in rows."""
     done = [0]
 
-    def tell(stage: str, rows: int, total: int) -> None:
+    def tell(stage: str, rows: int, total: int, written: int = 0) -> None:
         done.append(rows if stage == "decode" else 0)
 
     work = PrepareContext(engine=engine, skip_bad=skip_bad, progress=tell)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ import pytest
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError
 from mtlscale.data.format.columns import numbers
 from pipelines import ComputedRows, PrepareContext, Prepared, check_prepared
-from pipelines._steps import ray_tasks as _tasks
+from pipelines._steps import map_jobs as _tasks
 from pipelines._writing import shards as _shards
 from pipelines._writing import write_pieces as writing
 from pipelines._writing.write_pieces import write_pieces

@@ -26,6 +26,7 @@ from mtlscale.cli.options import (
 )
 from mtlscale.cli.output.grid import grid
 from mtlscale.cli.output.json_events import JsonEvents
+from mtlscale.cli.output.preparation import PreparationProgress
 from mtlscale.config import UserError
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def prepare(
     console, lines, start = console_of(quiet=quiet or json), JsonEvents(json), time.perf_counter()
     for entry in datasets:
         started = time.perf_counter()
-        with console.status(f"preparing {entry.dataset}"):
+        with console.status(f"preparing {entry.dataset}") as status:
             folder = prepare_dataset(
                 entry.dataset,
                 entry.options,
@@ -100,6 +101,7 @@ def prepare(
                 engine=engine,  # type: ignore[arg-type]
                 skip_bad=skip_bad,
                 download=download,
+                progress=PreparationProgress(status, entry.dataset),
                 storage=shared_storage,
             )
             if shared_storage is not None:

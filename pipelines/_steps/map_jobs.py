@@ -1,19 +1,18 @@
-"""Map of one function over many jobs, as Ray tasks or on threads, a few at a time, results as they finish."""
+"""Map of one function over many jobs, through Ray Data or on threads, a few at a time, results as they finish."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
 from itertools import takewhile
 from typing import Any, TypeVar
 
-from pipelines._steps.blocks import Engine, ship_plugin
+from pipelines._steps.blocks import Engine, items, ship_plugin
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-_DRAIN_SECONDS = 30.0  # seconds to wait for running tasks whose results are no longer wanted
 
 
 def results_of(
@@ -25,13 +24,14 @@ def results_of(
 ) -> Generator[R]:
     """Yield the function's result of each job, in the order in which jobs finish.
 
-    When the iterator is closed before its end, the running jobs have ended.
+    When the iterator is closed before its end, no further job is started.
 
     Args:
         function: The function.
         jobs: Its arguments.
         engine: Where it runs.
-        go_on: Predicate that is asked before each job; once it is false, no job is started any more.
+        go_on: Predicate that threads ask before each job; once it is false, they start none any more. Ray Data starts
+            jobs until the iterator is closed.
         plugins: Functions inside the jobs whose modules the workers may lack.
     """
     if engine == "local":
@@ -40,7 +40,7 @@ def results_of(
 
     for plugin in plugins:
         ship_plugin(plugin)
-    yield from _ray_tasks(function, jobs, go_on)
+    yield from _ray_data(function, jobs)
 
 
 def cores() -> int:
@@ -69,31 +69,12 @@ def _threads(function: Callable[[T], R], jobs: Sequence[T], go_on: Callable[[], 
         pool.shutdown(cancel_futures=True)
 
 
-def _call(function: Callable[[T], R], job: T) -> R:
-    return function(job)
+def _ray_data(function: Callable[[T], R], jobs: Sequence[T]) -> Generator[R]:
+    """Yield results from Ray Data, a block for each job; it tries again what is lost with a worker or a node."""
+    lazy = items(jobs).map(partial(_do_job, function=function), num_cpus=1)
+    for row in lazy.iter_rows():
+        yield row["result"]
 
 
-def _ray_tasks(function: Callable[[T], R], jobs: Sequence[T], go_on: Callable[[], bool]) -> Generator[R]:
-    """Yield results from one Ray task per job; Ray retries a task whose worker or node is lost.
-
-    Tasks whose results are no longer wanted run to their end: `ray.cancel`, called while a task is handed to its
-    worker, aborts the driver (a failed check in `NormalTaskSubmitter`, Ray 2.60). They are few.
-    """
-    import ray
-
-    task, function_ref = ray.remote(num_cpus=1)(_call), ray.put(function)
-    ahead = 1 + max(1, int(ray.cluster_resources().get("CPU", 1)))  # one waits while the others run
-    pending: list[Any] = []
-    try:
-        for job in takewhile(lambda _: go_on(), jobs):
-            pending.append(task.remote(function_ref, job))
-            if len(pending) >= ahead:
-                finished, pending = ray.wait(pending)
-                yield from ray.get(finished)
-
-        while pending:
-            finished, pending = ray.wait(pending)
-            yield from ray.get(finished)
-    finally:
-        if pending:
-            ray.wait(pending, num_returns=len(pending), timeout=_DRAIN_SECONDS)
+def _do_job(row: dict[str, Any], function: Callable[[Any], Any]) -> dict[str, Any]:
+    return {"result": function(row["item"])}
