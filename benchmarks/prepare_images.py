@@ -3,7 +3,7 @@
 The program writes a set in CelebA's official layout: generated JPEGs of the official 178 x 218 pixels, repeated. The
 plain loop is one process that opens, decodes and scales one image after the other with Pillow, keeps all of them, and
 writes the same Parquet file at the end; the pixels are compared. Ours is `prepare` from folder to published set, once
-in this process, on a thread for every core, and once in Ray tasks on two cores with their workers warm, checks and
+in this process, on a thread for every core, and once through Ray Data on two cores with their workers warm, checks and
 statistics included. Then a second preparation in a fresh process; then the peak memory of preparing sets of growing
 size with a small object store.
 
@@ -123,14 +123,14 @@ def check(source: Path, images: dict[str, np.ndarray]) -> None:
 def throughput(source: Path, count: int, repeats: int) -> None:
     import ray
 
-    times: dict[str, list[float]] = {"plain loop, one process": [], "ours, in process": [], "ours, Ray tasks": []}
+    times: dict[str, list[float]] = {"plain loop, one process": [], "ours, in process": [], "ours, Ray Data": []}
     ray.init(address="local", num_cpus=CORES, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     with session(), tempfile.TemporaryDirectory() as folder:
         ours(source, "ray")  # workers start and import
         for repeat in range(repeats):  # one right after the other, so that other load meets all
             seconds, images = timed(plain_loop, source, Path(folder, "plain.parquet"), 64)
             times["plain loop, one process"].append(seconds)
-            times["ours, Ray tasks"].append(timed(ours, source, "ray")[0])
+            times["ours, Ray Data"].append(timed(ours, source, "ray")[0])
             times["ours, in process"].append(timed(ours, source, "local")[0])
             if repeat == 0:
                 check(source, images)

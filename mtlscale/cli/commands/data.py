@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mtlscale.data import Manifest
+    from mtlscale.records import Home, Storage
 
 MAX_LISTED = 1000  # characters of a note that are shown
 _SPLITS = ("train", "val", "test")
@@ -78,16 +79,13 @@ def prepare(
     from mtlscale.data.format.prepared import read_manifest
     from mtlscale.data.remote import publish
     from mtlscale.execution.preparing.prepare import prepare as prepare_dataset
-    from mtlscale.records import Storage
 
     if engine not in ("auto", "ray", "local"):
         raise UserError(f"--engine {engine}: choose auto, ray or local")
     load_plugins(plugin)
     datasets = list(_requests(dataset, source, option or [], set_ or []))
     results_home = home_of(home, storage)
-    shared_storage = None if results_home.storage is None else Storage(results_home.storage)
-    if shared_storage is not None:
-        shared_storage.check()
+    shared_storage = _reachable_storage(results_home)
 
     console, lines, start = console_of(quiet=quiet or json), JsonEvents(json), time.perf_counter()
     for entry in datasets:
@@ -113,6 +111,17 @@ def prepare(
         if quiet and not json:
             print(folder)
     lines.emit("done", seconds=round(time.perf_counter() - start, 3), prepared=len(datasets))
+
+
+def _reachable_storage(home: Home) -> Storage | None:
+    """Return the object storage of a home folder, None if it has none."""
+    from mtlscale.records import Storage
+
+    if home.storage is None:
+        return None
+    storage = Storage(home.storage)
+    storage.check()
+    return storage
 
 
 def _requests(name: str, source: Path | None, options: list[str], settings: list[str]) -> Iterator[_DatasetRequest]:
