@@ -24,6 +24,7 @@ from mtlscale.config.experiment.models import (
     TrainingSpec,
     method_name,
 )
+from mtlscale.config.experiment.outline import Outline, read_outline
 from mtlscale.config.registry.components import (
     FORMER_HASHES,
     PACKAGES,
@@ -72,6 +73,7 @@ __all__ = [
     "LabelNoise",
     "MethodSpec",
     "ModelSpec",
+    "Outline",
     "PgdSpec",
     "ResourceSpec",
     "Run",
@@ -105,6 +107,7 @@ __all__ = [
     "place_of_key",
     "plugin_error",
     "plugin_file",
+    "read_outline",
     "read_settings",
     "same_source",
     "shipped",

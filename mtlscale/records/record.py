@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from mtlscale.config import Run
 
+Count = Annotated[int, Field(ge=-(2**53), le=2**53)]  # what a float holds, too
 Metrics = dict[str, dict[str, float]]  # task -> metric -> value
 
 
@@ -58,7 +59,7 @@ class RunRecord(BaseModel):
     experiment: str
     dataset: str  # the row's data set label
     method: str  # the row's method label
-    seed: int
+    seed: Count
     status: Literal["finished", "failed", "diverged"]
     error: str | None = None  # one line, where not finished
     spec: dict[str, Any]  # the resolved run spec, as hashed into run_id
@@ -73,22 +74,22 @@ class RunRecord(BaseModel):
     last: dict[str, Metrics] = Field(default_factory=dict)  # the same after the last epoch
     # The labelled source and the target, of a transfer: what `last` has of test is the "last step" score of its papers.
     domains: list[str] = Field(default_factory=list, exclude_if=lambda domains: not domains)
-    chosen_epoch: int | None = None  # on validation, never on test; None where every task chose its own
+    chosen_epoch: Count | None = None  # on validation, never on test; None where every task chose its own
     chosen_epochs: dict[str, int] = Field(default_factory=dict)  # task -> its epoch, where nothing is shared
     epochs: list[Epoch] = Field(default_factory=list)
     phases: list[PhaseCost] = Field(default_factory=list)  # those before the one the metrics belong to
     structure: dict[str, Any] = Field(default_factory=dict)  # what was learned of the network's shape, if any was
     seconds: float = 0.0  # wall clock of training and validation
     train_seconds: float = 0.0  # wall clock of the steps alone
-    steps: int = 0
-    samples: int = 0  # training samples seen by the steps
+    steps: Count = 0
+    samples: Count = 0  # training samples seen by the steps
     peak_memory_mb: float = 0.0
-    parameters: int = 0
-    shared_parameters: int = 0
+    parameters: Count = 0
+    shared_parameters: Count = 0
     # The largest of all steps of |T ω_t / Σω − 1|, how far the weights were from equal ones; None where there are none.
     departure: float | None = None
     counters: dict[str, int] = Field(default_factory=dict)  # solver failures, clamps, skipped steps
-    workers: int = 1
+    workers: Count = 1
     hardware: str = ""
     versions: dict[str, str] = Field(default_factory=dict)
     revision: str = ""  # git revision of mtlscale, "" outside a checkout

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,10 @@ from mtlscale.config import UserError
 from mtlscale.records.record import RunRecord
 
 EXPERIMENT, RECORDS, RESULTS = "experiment.yaml", "records.jsonl", "results.json"
+MOST_BYTES = 64 << 20  # of one file of a folder; a record without epochs takes about 4 kB
+MOST_LINES = 20_000  # of the records, so that reading a folder takes no more than about 1 GB
+MOST_ENTRIES = 1_000  # files in a folder
+_LONGEST = 400  # characters of a message
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,10 @@ class Problem:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.file}{'' if self.line is None else f':{self.line}'}: {self.why}"
+        """Return one line, whatever the contributor has written into names and values."""
+        text = f"{self.file}{'' if self.line is None else f':{self.line}'}: {self.why}"
+        shown = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+        return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]} …"
 
 
 class StatedRow(BaseModel):
@@ -95,9 +104,9 @@ def read_lines(folder: Path) -> tuple[list[tuple[int, RunRecord]], list[Problem]
     problems: list[Problem] = []
     line_of_run: dict[str, int] = {}
 
-    for number, line in enumerate(_bytes(folder / RECORDS).splitlines(), 1):
+    for number, line in enumerate(_lines(folder / RECORDS), 1):
         try:
-            record = RunRecord.model_validate_json(line)
+            record = _record(line)
         except ValidationError as error:
             problems.append(Problem(RECORDS, number, _first_problem(error)))
             continue
@@ -171,17 +180,69 @@ def _without(text: str, names: Iterable[str]) -> str:
     return text
 
 
+def check_files(folder: Path) -> None:
+    """Check that a folder has files alone, so that reading it reads nothing elsewhere.
+
+    Raises:
+        UserError: For a link, a device or the like, and for far too many files.
+    """
+    for count, path in enumerate(folder.rglob("*") if folder.is_dir() else (), 1):
+        if path.is_symlink():
+            raise UserError(f"{path} is a link; put the file itself into the folder")
+        if not (path.is_file() or path.is_dir()):
+            raise UserError(f"{path} is no file; remove it from the folder")
+        if count > MOST_ENTRIES:
+            raise UserError(f"{folder} holds more than {MOST_ENTRIES:,} files; results have {EXPERIMENT}, {RECORDS}, …")
+
+
 def _bytes(path: Path) -> bytes:
+    """Return the content of a file, which is no link and of a bounded size."""
     try:
-        return path.read_bytes()
+        # A pipe would wait for a writer.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UserError(f"{path} is no file; contributed results have {EXPERIMENT}, {RECORDS} and {RESULTS}")
+            content = file.read(MOST_BYTES + 1)
     except OSError as error:
+        reason = "it is a link" if path.is_symlink() else error.strerror
         raise UserError(
-            f"{path} cannot be read ({error.strerror}); contributed results have {EXPERIMENT}, {RECORDS} and {RESULTS}"
+            f"{path} cannot be read ({reason}); contributed results have {EXPERIMENT}, {RECORDS} and {RESULTS}"
         ) from None
+    if len(content) > MOST_BYTES:
+        raise UserError(f"{path} is larger than {MOST_BYTES >> 20} MiB; contribute several experiments")
+    return content
+
+
+def _lines(path: Path) -> list[bytes]:
+    """Return the lines of a records file of a bounded length."""
+    content = _bytes(path)
+    count = max(content.count(b"\n"), content.count(b"\r"))
+    if count > MOST_LINES:
+        raise UserError(f"{path} has {count:,} lines, more than {MOST_LINES:,}; contribute several experiments")
+    return content.splitlines()
+
+
+_NON_FINITE = ("NaN", "Infinity", "-Infinity")  # numbers that JSON lacks, as records write them
+
+
+def _record(line: bytes) -> RunRecord:
+    """Parse the line of a record, in which a number is a number and no text.
+
+    Raises:
+        ValidationError: If it is no record.
+    """
+    try:
+        return RunRecord.model_validate_json(line, strict=True)
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        if not all(problem["type"] == "float_type" and problem["input"] in _NON_FINITE for problem in problems):
+            raise
+    return RunRecord.model_validate_json(line)
 
 
 def _first_problem(error: ValidationError) -> str:
-    problem = error.errors()[0]
+    problems = error.errors(include_url=False)
+    problem = next((one for one in problems if one["input"] not in _NON_FINITE), problems[0])
     where = ".".join(str(part) for part in problem["loc"])
     return f"{where}: {problem['msg']}" if where else str(problem["msg"])
 

@@ -79,10 +79,8 @@ def test_a_number_that_was_made_up_passes_until_its_run_is_done_once_more(exampl
 
     checked = check(example)
     assert all("leaderboard" in str(problem) for problem in checked.problems) and checked.problems
-    assert checked.experiment is not None
-    rows = {
-        d: {m: r.model_dump() for m, r in of.items()} for d, of in stated(checked.experiment, checked.records).items()
-    }
+    assert checked.outline is not None
+    rows = {d: {m: r.model_dump() for m, r in of.items()} for d, of in stated(checked.outline, checked.records).items()}
     change_results(example, lambda results: results.update(leaderboard=rows))
     assert problems(example) == []
     run_id = next(record.run_id for record in checked.records if record.method == "constant")

@@ -206,12 +206,11 @@ def _check_writable(output: Path) -> None:
 
 def _results(experiment: str, set_: list[str] | None, home: Path | None) -> Results:
     """Return the finished runs of an experiment; raise `UserError` if there are none."""
-    from mtlscale.config import load_experiment
     from mtlscale.execution.planning.plan import records_of
-    from mtlscale.execution.planning.result_sources import no_runs
+    from mtlscale.execution.planning.result_sources import no_runs, own_experiment
     from mtlscale.report.results import Results
 
-    spec = load_experiment(experiment, tuple(set_ or ()))
+    spec = own_experiment(experiment, tuple(set_ or ()))
     results_home = home_of(home)
 
     records = records_of(spec, results_home)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,8 +17,10 @@ from mtlscale.config import UserError
 if TYPE_CHECKING:
     from mtlscale.execution.submission.validate import Checked
     from mtlscale.records import Home, RunRecord
+    from mtlscale.records.submission_schema import Problem
 
 _TOLERANCE = 1e-6
+_MOST_PROBLEMS = 50  # of a folder that are listed
 
 
 def register(app: typer.Typer) -> None:
@@ -59,28 +62,40 @@ def validate(
     tolerance: Annotated[
         float, typer.Option(min=0.0, help="Largest relative difference that a run may have when it is done once more")
     ] = _TOLERANCE,
+    trust_plugins: Annotated[
+        bool, typer.Option("--trust-plugins", help="Let --rerun and --run execute the plugins of the results")
+    ] = False,
     source: SourceOption = None,
     home: HomeOption = None,
 ) -> None:
     """Check contributed results line by line: form, run ids, missing runs, selection, data, figures, leaderboard.
 
-    Numbers that were made up pass all that; --rerun does runs once more and compares. Exit status 1 where something
-    is wrong.
+    Nothing of the folders is executed. Numbers that were made up pass all that; --rerun does runs once more and
+    compares. Exit status 1 where something is wrong.
     """
-    from mtlscale.execution.submission.validate import check, conflicts
+    from mtlscale.execution.submission.trusted_rerun import check_trusted
+    from mtlscale.execution.submission.validate import conflicts
 
-    checked_folders = [check(path) for path in paths]
+    checked_folders, unreadable = _checked(paths)
     problems = [(checked, problem) for checked in checked_folders for problem in checked.problems]
     problems += conflicts(checked_folders)
+    selected = {index: _selected_runs(one, rerun, run or ()) for index, one in enumerate(checked_folders)}
+    for index, records in selected.items():
+        if records:
+            check_trusted(checked_folders[index], trusted=trust_plugins)
 
-    has_failed = bool(problems)
-    for checked, problem in problems:
-        print(checked.folder / str(problem))
-    for checked in checked_folders:
+    has_failed = bool(problems) or unreadable
+    _print_problems(problems)
+    for index, checked in enumerate(checked_folders):
         if checked.problems or checked.provenance is None:
             continue
         _print(f"{checked.folder}: {_summary(checked)}")
-        has_failed |= not _repeated(_selected_runs(checked, rerun, run or ()), tolerance, home_of(home), source)
+        if checked.plugins:
+            _print(
+                f"  plugins {checked.plugins} were read, not run: rows that need them are known by label, and what "
+                "they declare of Δ is not checked"
+            )
+        has_failed |= not _repeated(checked, selected[index], tolerance, home_of(home), source)
 
     unknown = set(run or ()) - {record.run_id for checked in checked_folders for record in checked.records}
     if unknown:
@@ -89,9 +104,37 @@ def validate(
         sys.exit(1)
 
 
+def _checked(paths: Sequence[Path]) -> tuple[list[Checked], bool]:
+    """Return the checked folders, and whether one of several could not be read."""
+    from mtlscale.execution.submission.validate import check
+
+    checked_folders, unreadable = [], False
+    for path in paths:
+        try:
+            checked_folders.append(check(path))
+        except UserError as error:
+            if len(paths) == 1:
+                raise
+            print(error)
+            unreadable = True
+    return checked_folders, unreadable
+
+
+def _print_problems(problems: Sequence[tuple[Checked, Problem]]) -> None:
+    """Print the first problems of each folder, and how many there are."""
+    counts: Counter[Path] = Counter()
+    for checked, problem in problems:
+        counts[checked.folder] += 1
+        if counts[checked.folder] <= _MOST_PROBLEMS:
+            print(f"{checked.folder}/{problem}")
+    for folder, count in counts.items():
+        if count > _MOST_PROBLEMS:
+            print(f"{folder}: and {count - _MOST_PROBLEMS:,} more problems")
+
+
 def _summary(checked: Checked) -> str:
-    assert checked.experiment is not None and checked.provenance is not None
-    experiment, count = checked.experiment, len(checked.records)
+    assert checked.outline is not None and checked.provenance is not None
+    experiment, count = checked.outline, len(checked.records)
     unfinished_count = sum(record.status != "finished" for record in checked.records)
     unfinished = f", {unfinished_count} of them not finished" if unfinished_count else ""
     return (
@@ -103,7 +146,8 @@ def _summary(checked: Checked) -> str:
 
 def _selected_runs(checked: Checked, count: int, named: Sequence[str]) -> list[RunRecord]:
     """Return the named runs, and `count` others that nobody can predict: any change of the records draws anew."""
-    assert checked.provenance is not None
+    if checked.problems or checked.provenance is None:
+        return []
     records_hash = checked.provenance.records
     records = {record.run_id: record for record in checked.records if record.status == "finished"}
     order = sorted(records, key=lambda run_id: hashlib.sha256(f"{records_hash}{run_id}".encode()).hexdigest())
@@ -111,13 +155,19 @@ def _selected_runs(checked: Checked, count: int, named: Sequence[str]) -> list[R
     return [records[run_id] for run_id in dict.fromkeys([*named_ids, *order[:count]])]
 
 
-def _repeated(records: Sequence[RunRecord], tolerance: float, home: Home, source: Path | None) -> bool:
+def _repeated(
+    checked: Checked, records: Sequence[RunRecord], tolerance: float, home: Home, source: Path | None
+) -> bool:
     """Return whether all of these runs end as they did."""
     from mtlscale.execution.planning.rerun import rerun
+    from mtlscale.execution.submission.trusted_rerun import rerun_with_plugins
 
     all_same = True
     for record in records:
-        repetition, _ = rerun(record, home, source=source)
+        if checked.plugins:
+            repetition = rerun_with_plugins(checked, record, home, source, lambda text: _print(f"  {text}"))
+        else:
+            repetition, _ = rerun(record, home, source=source)
         difference, location = repetition.largest
         within_tolerance = difference <= tolerance
         all_same &= within_tolerance

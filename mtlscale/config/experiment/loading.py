@@ -68,6 +68,24 @@ def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experi
     components.load_plugins(plugins)
     data["plugins"] = plugins
 
+    return experiment_of(data, file, root=root, overrides=overrides)
+
+
+def experiment_of(
+    settings: dict[str, Any], file: Path, *, root: Any = None, overrides: tuple[str, ...] = ()
+) -> Experiment:
+    """Check the settings of an experiment, whose plugins are loaded if it has any.
+
+    Args:
+        settings: The content of its file with the overrides applied.
+        file: The file, beside which named files are looked up.
+        root: The root of the file's YAML nodes, for lines in messages.
+        overrides: The overrides, for messages.
+
+    Raises:
+        UserError: For an unknown key, or a value that does not fit.
+    """
+    data = settings
     for file_setting in files.named(data):
         file_setting.options[file_setting.key] = str(file_setting.resolve(file.parent))
     if isinstance(data.get("published"), str):

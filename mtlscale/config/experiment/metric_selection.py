@@ -45,12 +45,17 @@ def plugin_hashes(names: Iterable[str]) -> dict[str, str]:
     return {name: source for name, source in hashes.items() if source}
 
 
-def fingerprint_with(fingerprint: str, names: Iterable[str]) -> str:
+def fingerprint_with(fingerprint: str, names: Iterable[str], hashes: Mapping[str, str] | None = None) -> str:
     """Return the fingerprint of data whose tasks report the given metrics.
 
     It differs from the data's own fingerprint if plugins are among the metrics, and changes when one of them is edited.
+
+    Args:
+        fingerprint: That of the data, or of the data with metrics.
+        names: The metrics.
+        hashes: Metric -> hash of its file; default: of those that are loaded.
     """
-    data_fingerprint, hashes = fingerprint.partition("+")[0], plugin_hashes(names)
+    data_fingerprint, hashes = fingerprint.partition("+")[0], plugin_hashes(names) if hashes is None else hashes
     if not hashes:
         return data_fingerprint
 

@@ -54,7 +54,7 @@ def rerun(
     for text in _changed(run, record):
         note(text)
 
-    data = _data(record, home, source, download)
+    data = data_of(record, home, source, download=download)
     manifest, folder = read_manifest(data), home.root / "reruns" / record.run_id
     (folder / "record.json").unlink(missing_ok=True)  # of an earlier repetition; a checkpoint is gone on from
     options = Options(_resources(record), models=keep_model)
@@ -121,7 +121,7 @@ def _changed(run: Run, record: RunRecord) -> Iterator[str]:
         yield "the results version of training is another one now"
 
 
-def _data(record: RunRecord, home: Home, source: Path | None, download: bool) -> Path:
+def data_of(record: RunRecord, home: Home, source: Path | None, *, download: bool) -> Path:
     """Return the folder of the prepared data that the run was trained on.
 
     They are prepared again if they are gone and their raw files are not.

@@ -7,11 +7,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mtlscale.config import Experiment, UserError, load_experiment, nearest, shipped
+from mtlscale.config import (
+    Experiment,
+    Outline,
+    UserError,
+    find_experiment,
+    load_experiment,
+    nearest,
+    read_outline,
+    shipped,
+)
 from mtlscale.execution.planning.plan import records_of
 from mtlscale.execution.planning.status import read_plan
 from mtlscale.records import Home, Ledger, RunRecord, is_results, records_of_results
 from mtlscale.records.submission_schema import EXPERIMENT as CONTRIBUTED
+from mtlscale.records.submission_schema import check_files
 from mtlscale.report.formats.number_format import counted
 from mtlscale.report.tables.merge_experiments import ExperimentRecords, RunSelection, gather
 from mtlscale.report.tables.planned import lacks_runs, left_out, missing_notes, planned_rows
@@ -61,13 +71,14 @@ def _sources(location: str, homes: Sequence[Home], overrides: tuple[str, ...], e
         return _tracked(location)
 
     path = Path(location)
+    if path.name == CONTRIBUTED and is_results(path.parent):
+        path = path.parent
     if path.suffix in (".yaml", ".yml") or (path.name == location and location in shipped() and not _is_home(path)):
         return _of_file(location, homes, overrides, epochs)
     if path.is_dir():
         if not is_results(path):
             return _of_folder(path, epochs)
-        spec = load_experiment(path / CONTRIBUTED)
-        return [_source(spec.name, str(path), records_of_results(path), spec)]
+        return [_of_results(path)]
 
     folder, colon, name = location.rpartition(":")
     if colon and Path(folder).is_dir():
@@ -84,6 +95,34 @@ def _sources(location: str, homes: Sequence[Home], overrides: tuple[str, ...], e
     known_names = [*shipped(), *(name for home in homes for name in _experiments(home))]
     hint = nearest(location, list(dict.fromkeys(known_names)), listing="experiments")
     raise UserError(f"unknown experiment {location!r}: {hint}")
+
+
+def _of_results(folder: Path) -> ExperimentRecords:
+    """Return contributed results; their plugins are not imported."""
+    check_files(folder)
+    outline = read_outline(folder / CONTRIBUTED)
+    source = _source(outline.name, str(folder), records_of_results(folder), outline)
+    files = ", ".join(plugin.path.name for plugin in outline.plugins)
+    note = (
+        f"the plugins of {folder} ({files}) are not imported: where the file has no `delta`, all metrics enter Δ, "
+        "and metrics of plugins have no unit"
+    )
+    return replace(source, notes=dict.fromkeys(sorted(outline.unknown), (note,)))
+
+
+def own_experiment(location: str, overrides: tuple[str, ...] = ()) -> Experiment:
+    """Load an experiment of the user's own, whose plugins are part of it.
+
+    Raises:
+        UserError: If it lies among results that somebody contributed.
+    """
+    file = find_experiment(location)
+    if is_results(file.parent):
+        raise UserError(
+            f"{location} is part of contributed results, whose plugins are not imported; name the folder: `mtlscale "
+            f"leaderboard {file.parent} --output page.html`"
+        )
+    return load_experiment(location, overrides)
 
 
 def _of_file(location: str, homes: Sequence[Home], overrides: tuple[str, ...], epochs: bool) -> list[ExperimentRecords]:
@@ -189,7 +228,12 @@ def _tracked(location: str) -> list[ExperimentRecords]:
 
 
 def _source(
-    name: str, location: str, records: Sequence[RunRecord], spec: Experiment | None, *, chosen_by_file: bool = False
+    name: str,
+    location: str,
+    records: Sequence[RunRecord],
+    spec: Experiment | Outline | None,
+    *,
+    chosen_by_file: bool = False,
 ) -> ExperimentRecords:
     source = ExperimentRecords(name=name, location=location, records=tuple(records), chosen_by_file=chosen_by_file)
     if spec is None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mtlscale.config import RESULTS_VERSION, Experiment, UserError, fingerprint_with, load_experiment
+from mtlscale.config import RESULTS_VERSION, Experiment, Outline, UserError, read_outline
 from mtlscale.config.experiment.experiment import FLOORS
 from mtlscale.execution.planning.plan import belonging
-from mtlscale.metrics import possible
+from mtlscale.execution.submission.record_checks import other_settings, problems_of
 from mtlscale.records import RunRecord
 from mtlscale.records.submission_schema import (
     EXPERIMENT,
@@ -22,6 +23,7 @@ from mtlscale.records.submission_schema import (
     Problem,
     Provenance,
     StatedRow,
+    check_files,
     read_lines,
     read_provenance,
     records_hash,
@@ -37,17 +39,24 @@ class Checked:
 
     folder: Path
     problems: tuple[Problem, ...]
-    experiment: Experiment | None = None
+    outline: Outline | None = None
     records: tuple[RunRecord, ...] = field(default=(), repr=False)  # of its runs, in their order
     provenance: Provenance | None = None
 
+    @property
+    def plugins(self) -> str:
+        """Its plugins by name and hash; empty if it has none."""
+        files = () if self.outline is None else self.outline.plugins
+        return ", ".join(f"{plugin.path.name} (sha256 {plugin.sha256})" for plugin in files)
+
 
 def check(folder: Path) -> Checked:
-    """Read contributed results and list all their problems.
+    """Read contributed results and list all their problems. Nothing in the folder is run.
 
     Raises:
-        UserError: If the folder holds no contributed results.
+        UserError: If the folder holds no contributed results, or far too much.
     """
+    check_files(folder)
     lines, line_problems = read_lines(folder)
     provenance = read_provenance(folder)
     if isinstance(provenance, Problem):
@@ -56,30 +65,47 @@ def check(folder: Path) -> Checked:
     problems = [*line_problems, *_of_files(folder, provenance)]
     if provenance.results_version != RESULTS_VERSION:
         reason = f"results_version is {provenance.results_version}, of this mtlscale {RESULTS_VERSION}"
-        problems.append(
-            Problem(RESULTS, None, f"{reason}: check it with version {provenance.versions['mtlscale'][-1]}")
-        )
+        versions = provenance.versions.get("mtlscale", ["of that time"])
+        problems.append(Problem(RESULTS, None, f"{reason}: check it with version {versions[-1]}"))
         return Checked(folder, tuple(problems), provenance=provenance)
 
     try:
-        experiment = load_experiment(folder / EXPERIMENT)
+        outline = read_outline(folder / EXPERIMENT)
     except UserError as error:
-        problems.append(Problem(EXPERIMENT, None, str(error).replace(f"{folder}/", "")))
+        problems.append(_of_file(folder, str(error)))
         return Checked(folder, tuple(problems), provenance=provenance)
 
-    missing = set(FLOORS) - {method.architecture.name for method in experiment.methods}
-    if missing:
-        problems.append(Problem(EXPERIMENT, None, f"floors: {' and '.join(sorted(missing))} are not among the methods"))
-
+    problems += _of_experiment(outline, provenance)
     for number, record in lines:
-        problems += [Problem(RECORDS, number, reason) for reason in _of_record(record)]
-    problems += _of_runs(experiment, lines)
-    records = belonging(experiment, {record.run_id: record for _, record in lines})
-    problems += _of_data(experiment, lines, provenance)
+        problems += [Problem(RECORDS, number, reason) for reason in problems_of(record, outline)]
+    problems += _of_runs(outline, lines)
+    records = _belonging(outline, lines)
+    problems += _of_data(outline, lines, provenance)
     if not problems:  # a leaderboard of faulty records says nothing
-        problems += _of_leaderboard(stated(experiment, records), provenance.leaderboard)
+        problems += _of_leaderboard(outline, records, provenance.leaderboard)
 
-    return Checked(folder, tuple(problems), experiment, records, provenance)
+    return Checked(folder, tuple(problems), outline, records, provenance)
+
+
+def _of_file(folder: Path, message: str) -> Problem:
+    """Return the problem of an experiment file, whose message may begin with its path and line."""
+    parts = re.fullmatch(rf"{re.escape(str(folder / EXPERIMENT))}(?::(\d+))?: (.*)", message, re.DOTALL)
+    if parts is None:
+        return Problem(EXPERIMENT, None, message.replace(f"{folder}/", ""))
+    return Problem(EXPERIMENT, int(parts[1]) if parts[1] else None, parts[2].replace(f"{folder}/", ""))
+
+
+def _of_experiment(outline: Outline, provenance: Provenance) -> Iterator[Problem]:
+    labels = {row.label for row in outline.methods}
+    if outline.shipped is not None:
+        labels |= {method.architecture.name for method in outline.shipped.methods}
+    if missing := set(FLOORS) - labels:
+        yield Problem(EXPERIMENT, None, f"floors: {' and '.join(sorted(missing))} are not among the methods")
+
+    files = {plugin.path.name for plugin in outline.plugins}
+    for name in sorted(files ^ set(provenance.plugins)):
+        lists, lacks = (EXPERIMENT, RESULTS) if name in files else (RESULTS, EXPERIMENT)
+        yield Problem(lists, None, f"plugins: {name} is not among those of {lacks}")
 
 
 def _of_files(folder: Path, provenance: Provenance) -> Iterator[Problem]:
@@ -93,96 +119,73 @@ def _of_files(folder: Path, provenance: Provenance) -> Iterator[Problem]:
             yield Problem(name, None, f"has another hash than {RESULTS} says; it was changed since")
 
 
-def _of_record(record: RunRecord) -> Iterator[str]:
-    """Yield the contradictions within a single record."""
-    names = record.higher_is_better  # unknown for a failed run
-    fingerprint = fingerprint_with(record.fingerprint, names) if names else record.fingerprint
-    run = record.model_copy(update={"fingerprint": fingerprint, "trial": {}}).as_run()
-    try:
-        run_id = run.run_id
-    except (KeyError, TypeError, AttributeError) as error:
-        yield f"spec: is not that of a run ({type(error).__name__}: {error})"
-        return
-
-    if run_id != record.run_id:
-        yield f"run_id is {record.run_id}, but spec and fingerprint make {run_id}"
-    if record.spec.get("seed") != record.seed:
-        yield f"seed is {record.seed}, but spec says {record.spec.get('seed')}"
-
-    if record.status != "finished":
-        if not record.error:
-            yield f"status is {record.status} without an error"
-        return
-
-    for split in ("val", "test"):
-        if not record.metrics.get(split):
-            yield f"metrics: there are none on {split}"
-    for section, splits in (("metrics", record.metrics), ("last", record.last)):
-        for split, tasks in splits.items():
-            for task, metrics in tasks.items():
-                yield from (f"{section}.{split}.{task}.{complaint}" for complaint in _impossible(metrics, record))
-
-    max_epochs = record.spec.get("training", {}).get("epochs")
-    chosen_epochs = [record.chosen_epoch] if record.chosen_epoch is not None else list(record.chosen_epochs.values())
-    if not chosen_epochs:
-        yield "chosen_epoch: no epoch was chosen on validation"
-    elif (
-        not record.phases
-        and isinstance(max_epochs, int)
-        and not all(1 <= epoch <= max_epochs for epoch in chosen_epochs)
-    ):
-        yield f"chosen_epoch: {max(chosen_epochs)} is none of the {max_epochs} epochs of training"
+_Key = tuple[str, str, int]  # data set, method, seed
 
 
-def _impossible(metrics: Mapping[str, float], record: RunRecord) -> Iterator[str]:
-    for metric, value in metrics.items():
-        if metric == "loss":
-            plausible = math.isfinite(value)
-        elif metric not in record.higher_is_better:
-            yield f"{metric}: higher_is_better does not name it"
-            continue
-        else:
-            try:
-                plausible = possible(metric, value)
-            except UserError as error:
-                yield str(error)
-                continue
-
-        if not plausible:
-            yield f"{metric}: {value:g} is not possible"
+def _planned(outline: Outline) -> dict[_Key, bool]:
+    """Return the runs of the experiment -> whether they are known by their labels alone."""
+    shipped = outline.shipped
+    planned = (
+        {}
+        if shipped is None
+        else {
+            (dataset.label, method.label, seed): False
+            for dataset in shipped.datasets
+            for method in shipped.methods_of(dataset)
+            for seed in shipped.seeds
+        }
+    )
+    return {**planned, **dict.fromkeys(outline.by_label(), True)}
 
 
-def _of_runs(experiment: Experiment, lines: Sequence[tuple[int, RunRecord]]) -> Iterator[Problem]:
+def _belonging(outline: Outline, lines: Sequence[tuple[int, RunRecord]]) -> tuple[RunRecord, ...]:
+    """Return the records of the experiment's runs, in the order of its file."""
+    by_label = set(outline.by_label())
+    records = {record.run_id: record for _, record in lines}
+    shipped = () if outline.shipped is None else belonging(outline.shipped, records)
+    known = {(record.dataset, record.method, record.seed): record for record in shipped}
+    for record in records.values():
+        key = (record.dataset, record.method, record.seed)
+        if key in by_label:
+            known.setdefault(key, record)
+
+    datasets = {dataset.label: index for index, dataset in enumerate(outline.datasets)}
+    methods = {row.label: index for index, row in enumerate(outline.methods)}
+    seeds = {seed: index for index, seed in enumerate(outline.seeds)}
+
+    def position(key: _Key) -> tuple[int, int, int]:
+        return datasets[key[0]], methods[key[1]], seeds.get(key[2], len(seeds))  # a record may state another seed
+
+    return tuple(known[key] for key in sorted(known, key=position))
+
+
+def _of_runs(outline: Outline, lines: Sequence[tuple[int, RunRecord]]) -> Iterator[Problem]:
     """Yield missing runs, and records that belong to no run of the experiment."""
-    records_by_id = {record.run_id: record for _, record in lines}
-    experiment_records = belonging(experiment, records_by_id)
+    planned = _planned(outline)
+    experiment_records = _belonging(outline, lines)
     matching_keys = {(record.dataset, record.method, record.seed) for record in experiment_records}
     matching_ids = {record.run_id for record in experiment_records}
-    planned_keys = [
-        (dataset.label, method.label, seed)
-        for dataset in experiment.datasets
-        for method in experiment.methods_of(dataset)
-        for seed in experiment.seeds
-    ]
 
     for number, record in lines:
         if record.run_id not in matching_ids:
             run_key = (record.dataset, record.method, record.seed)
-            reason = (
-                f"{EXPERIMENT} gives it other settings" if run_key in planned_keys else f"is no run of {EXPERIMENT}"
-            )
+            reason = f"is no run of {EXPERIMENT}"
+            if run_key in planned:
+                reason = "stands twice" if planned[run_key] else f"{EXPERIMENT} gives it other settings"
             yield Problem(RECORDS, number, f"{run_key[0]} · {run_key[1]} · seed {run_key[2]}: {reason}")
 
+        elif planned.get((record.dataset, record.method, record.seed)):
+            yield from (Problem(RECORDS, number, reason) for reason in other_settings(record, outline))
+
     recorded_keys = {(record.dataset, record.method, record.seed) for _, record in lines}
-    for run_key in planned_keys:
-        if run_key not in matching_keys and run_key not in recorded_keys:
+    for run_key in planned:
+        is_optional = planned[run_key] and run_key[0] in outline.unknown and run_key[1] in outline.floors
+        if run_key not in matching_keys and run_key not in recorded_keys and not is_optional:
             yield Problem(RECORDS, None, f"there is no run {run_key[0]} · {run_key[1]} · seed {run_key[2]}")
 
 
-def _of_data(
-    experiment: Experiment, lines: Sequence[tuple[int, RunRecord]], provenance: Provenance
-) -> Iterator[Problem]:
-    datasets = {dataset.label: dataset for dataset in experiment.datasets}
+def _of_data(outline: Outline, lines: Sequence[tuple[int, RunRecord]], provenance: Provenance) -> Iterator[Problem]:
+    datasets = {dataset.label: dataset for dataset in outline.datasets}
     for number, record in lines:
         if record.dataset in datasets:
             name = datasets[record.dataset].prepared(record.seed)
@@ -190,21 +193,31 @@ def _of_data(
                 yield Problem(RECORDS, number, f"fingerprint: not that of {name} in {RESULTS}")
 
 
+_WITHOUT_PLUGIN = ("runs", "average", "average_ci")  # columns that depend on nothing that a plugin declares
+
+
 def _of_leaderboard(
-    actual: Mapping[str, Mapping[str, StatedRow]], stated: Mapping[str, Mapping[str, StatedRow]]
+    outline: Outline, records: Sequence[RunRecord], claims: Mapping[str, Mapping[str, StatedRow]]
 ) -> Iterator[Problem]:
-    for dataset in {**actual, **stated}:
-        for method in {**actual.get(dataset, {}), **stated.get(dataset, {})}:
-            recomputed, claimed = actual.get(dataset, {}).get(method), stated.get(dataset, {}).get(method)
+    try:
+        actual = stated(outline, records)
+    except (UserError, LookupError, ValueError, TypeError, ArithmeticError, AttributeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        yield Problem(RECORDS, None, f"no leaderboard can be made of them: {reason}")
+        return
+
+    for dataset in {**actual, **claims}:
+        for method in {**actual.get(dataset, {}), **claims.get(dataset, {})}:
+            recomputed, claimed = actual.get(dataset, {}).get(method), claims.get(dataset, {}).get(method)
             location = f"leaderboard.{dataset}.{method}"
             if recomputed is None or claimed is None:
-                yield Problem(
-                    RESULTS, None, f"{location}: is not {'in the records' if recomputed is None else 'there'}"
-                )
+                reason = f"is not {'in the records' if recomputed is None else 'there'}"
+                yield Problem(RESULTS, None, f"{location}: {reason}")
                 continue
 
             for name, value in recomputed:
-                if not _close(value, getattr(claimed, name)):
+                is_comparable = dataset not in outline.unknown or name in _WITHOUT_PLUGIN
+                if is_comparable and not _close(value, getattr(claimed, name)):
                     yield Problem(RESULTS, None, f"{location}.{name}: the records make {value}")
 
 
@@ -221,10 +234,11 @@ def conflicts(several: Sequence[Checked]) -> Iterator[tuple[Checked, Problem]]:
     """
     first: dict[str, tuple[Checked, str]] = {}
     for checked in several:
-        if checked.experiment is None or checked.provenance is None:
+        experiment = None if checked.outline is None else checked.outline.shipped
+        if experiment is None or checked.provenance is None:
             continue
 
-        for name, (dataset, seed) in checked.experiment.data().items():
+        for name, (dataset, seed) in experiment.data().items():
             pipeline = dataset.build(seed)
             options = {knob: getattr(pipeline, knob) for knob in pipeline.knobs()}
             key = json.dumps([dataset.name, type(pipeline).results_version, options], sort_keys=True, default=str)
@@ -236,7 +250,7 @@ def conflicts(several: Sequence[Checked]) -> Iterator[tuple[Checked, Problem]]:
                 yield checked, Problem(RESULTS, None, reason)
 
 
-def stated(experiment: Experiment, records: Sequence[RunRecord]) -> dict[str, dict[str, StatedRow]]:
+def stated(experiment: Experiment | Outline, records: Sequence[RunRecord]) -> dict[str, dict[str, StatedRow]]:
     """Return the leaderboard of these records in numbers: data set -> method -> its row."""
     board = Leaderboard.from_records(
         records, baseline=experiment.baseline, reference=experiment.reference, delta=experiment.delta_of()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from mtlscale.metrics import higher_is_better
 from mtlscale.records import RunRecord
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.stats.statistics import half_width
@@ -101,12 +100,12 @@ def _gains(tables: Mapping[str, Table], shares: Mapping[str, float], task: str, 
     It is the mean over seeds.
     """
     rows_of: dict[str, list[tuple[float, float, float]]] = {}
-    sign = 1.0 if higher_is_better(metric) else -1.0
     for dataset, table in tables.items():
         scores = table.runs.pivot_table(f"{task}.{metric}", "seed", "method", sort=False)
         if table.baseline is None or table.baseline not in scores:
             return {}
         for method in scores.columns.drop(table.baseline):
+            sign = 1.0 if table.higher(metric) else -1.0
             gains = sign * (scores[method] - scores[table.baseline]).dropna()
             if len(gains):
                 width = float(half_width(gains.std(), len(gains)))

@@ -1,0 +1,120 @@
+"""What is wrong with a single record of contributed results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from mtlscale.config import Outline, UserError, fingerprint_with
+from mtlscale.metrics import METRICS, possible
+from mtlscale.records import RunRecord
+from mtlscale.records.submission_schema import EXPERIMENT
+
+
+def problems_of(record: RunRecord, outline: Outline) -> Iterator[str]:
+    """Yield the contradictions within a single record."""
+    try:
+        run_ids = [_run_id(record, fingerprint) for fingerprint in _fingerprints(record, outline)]
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
+        yield f"spec: is not that of a run ({type(error).__name__}: {error})"
+        return
+
+    if record.run_id not in run_ids:
+        yield f"run_id is {record.run_id}, but spec and fingerprint make {run_ids[0]}"
+    if record.spec.get("seed") != record.seed:
+        yield f"seed is {record.seed}, but spec says {record.spec.get('seed')}"
+    yield from _foreign_parts(record, outline)
+
+    if record.status != "finished":
+        if not record.error:
+            yield f"status is {record.status} without an error"
+        return
+
+    for split in ("val", "test"):
+        if not record.metrics.get(split):
+            yield f"metrics: there are none on {split}"
+    for name, higher in record.higher_is_better.items():
+        if name in METRICS and METRICS[name].higher_is_better != higher:
+            yield f"higher_is_better: {name} has the other direction"
+    for section, splits in (("metrics", record.metrics), ("last", record.last)):
+        for split, tasks in splits.items():
+            for task, metrics in tasks.items():
+                complaints = _impossible(metrics, record, outline)
+                yield from (f"{section}.{split}.{task}.{complaint}" for complaint in complaints)
+
+    max_epochs = record.spec.get("training", {}).get("epochs")
+    chosen_epochs = [record.chosen_epoch] if record.chosen_epoch is not None else list(record.chosen_epochs.values())
+    if not chosen_epochs:
+        yield "chosen_epoch: no epoch was chosen on validation"
+    elif (
+        not record.phases
+        and isinstance(max_epochs, int)
+        and not all(1 <= epoch <= max_epochs for epoch in chosen_epochs)
+    ):
+        yield f"chosen_epoch: {max(chosen_epochs)} is none of the {max_epochs} epochs of training"
+
+
+def _run_id(record: RunRecord, fingerprint: str) -> str:
+    return record.model_copy(update={"fingerprint": fingerprint, "trial": {}}).as_run().run_id
+
+
+def _fingerprints(record: RunRecord, outline: Outline) -> list[str]:
+    """Return the fingerprints that the record may have: metrics of plugins count by the hash of their file."""
+    names = record.higher_is_better  # unknown for a failed run
+    if not names:
+        return [record.fingerprint]
+    own_names = outline.names - METRICS.keys()
+    files = {name: plugin for plugin in outline.plugins for name in plugin.components if name in own_names}
+    found = {name: files[name] for name in sorted(names) if name in files}
+    versions = [{name: plugin.hashes[version] for name, plugin in found.items()} for version in (0, 1)]
+    return [fingerprint_with(record.fingerprint, (), hashes) for hashes in versions]
+
+
+def _foreign_parts(record: RunRecord, outline: Outline) -> Iterator[str]:
+    """Yield the parts of a run that come from a plugin which is not in the folder."""
+    hashes = {digest for plugin in outline.plugins for digest in plugin.hashes}
+    for part, entry in record.spec.items():
+        if isinstance(entry, Mapping) and "plugin" in entry and entry["plugin"] not in hashes:
+            yield f"spec.{part}: {entry.get('name')} comes from a plugin that is not in the folder"
+
+
+def _impossible(metrics: Mapping[str, float], record: RunRecord, outline: Outline) -> Iterator[str]:
+    for metric, value in metrics.items():
+        if metric == "loss" or metric in outline.names - METRICS.keys():
+            plausible = math.isfinite(value)
+        elif metric not in record.higher_is_better:
+            yield f"{metric}: higher_is_better does not name it"
+            continue
+        else:
+            try:
+                plausible = possible(metric, value)
+            except UserError as error:
+                yield str(error)
+                continue
+
+        if not plausible:
+            yield f"{metric}: {value:g} is not possible"
+
+
+def other_settings(record: RunRecord, outline: Outline) -> Iterator[str]:
+    """Yield what the experiment says otherwise of a run that is known by its labels."""
+    dataset = next(dataset for dataset in outline.datasets if dataset.label == record.dataset)
+    row = next(row for row in outline.methods if row.label == record.method)
+    spec = record.spec
+
+    parts = [spec.get(part) for part in ("architecture", "balancer", "objective")]
+    components = {part.get("name") for part in parts if isinstance(part, Mapping)}
+    if row.name and row.name not in components:
+        yield f"spec: {record.method} is {row.name} in {EXPERIMENT}"
+    if spec["dataset"].get("name") != dataset.name:
+        yield f"spec.dataset: {record.dataset} is {dataset.name} in {EXPERIMENT}"
+
+    training = {**outline.training, **dataset.training, **row.training}
+    for key, value in training.items():
+        if spec["training"].get(key) != value and value is not False:  # `off` is false in YAML
+            yield f"spec.training.{key}: {spec['training'].get(key)!r}, but {EXPERIMENT} has {value!r}"
+
+    asked = dataset.metrics.values() if isinstance(dataset.metrics, Mapping) else [dataset.metrics]
+    for metric in sorted({name for names in asked for name in names} - record.higher_is_better.keys()):
+        if record.status == "finished":
+            yield f"metrics: there is no {metric}, which {EXPERIMENT} asks for"
