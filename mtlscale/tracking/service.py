@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from urllib.request import urlopen
 from mtlscale.config import UserError
 
 _SECONDS = 8  # time limit of a server's answer
+_TABLES_SECONDS = (
+    300  # time limit of another process that makes a database's tables; on a busy machine it takes a minute
+)
 
 
 def check_uri(uri: str) -> str | None:
@@ -82,9 +86,39 @@ def client_of(uri: str) -> Any:
     logging.getLogger("alembic").setLevel(logging.ERROR)
     from mlflow import MlflowClient
 
-    if (file := database_file(uri)) is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    return MlflowClient(tracking_uri=uri)
+    file = database_file(uri)
+    if file is None:
+        return MlflowClient(tracking_uri=uri)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return _alone(lambda: MlflowClient(tracking_uri=uri), file)
+
+
+def _alone(connected: Callable[[], Any], file: Path) -> Any:
+    """Connect to a database while no other process does: MLflow makes its tables where there are none.
+
+    Of two processes that make them at once one would fail, and its runs would be missing. A process that may not write
+    beside the database takes no lock, and makes no tables either.
+
+    Raises:
+        UserError: If another process does not come to an end with it.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(file.with_name(f".{file.name}.lock"), timeout=_TABLES_SECONDS)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(
+            f"{lock.lock_file} has been held for {_TABLES_SECONDS} s by a process that makes the tables of {file}; end "
+            "that process, then `mtlscale sync`"
+        ) from None
+    except (OSError, NotImplementedError):
+        return connected()
+
+    try:
+        return connected()
+    finally:
+        lock.release()
 
 
 def database_file(uri: str) -> Path | None:

@@ -86,7 +86,7 @@ class Writer:
         if stored is None:
             is_local = self._uri.startswith("sqlite:")
             location = (self._home.artifacts / name).as_uri() if is_local else None
-            experiment_id: str = self._client.create_experiment(name, artifact_location=location)
+            experiment_id: str = self._created(name, location)
             stored_tags = {}
         else:
             experiment_id, stored_tags = stored.experiment_id, stored.tags
@@ -98,6 +98,17 @@ class Writer:
             if stored_tags.get(key) != value:
                 self._client.set_experiment_tag(experiment_id, key, value)
         return experiment_id
+
+    def _created(self, name: str, location: str | None) -> Any:
+        """Create an experiment, unless another driver has just done so; return MLflow's id of it."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return self._client.create_experiment(name, artifact_location=location)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+            return self._client.get_experiment_by_name(name).experiment_id
 
     @property
     def address(self) -> str:

@@ -1,4 +1,4 @@
-"""Thread dumps of workers that hang, requested from outside and without their help."""
+"""Thread dumps of workers that hang, and causes of death, found from outside and without the workers' help."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mtlscale.execution import temp_files as leftovers
+from mtlscale.execution.workers.post_mortem import Birth, cause_of_death, in_one_line, node_died, note_birth
 
 _ANSWER_SECONDS = 5.0
+_SEARCH_SECONDS = 60.0  # for what a worker died of; on a busy machine a task starts late
 _CHARACTERS = 20_000  # of the thread dump of one worker
 
 
@@ -24,16 +26,20 @@ class WorkerLocation(NamedTuple):
     node: str
     pid: int
     file: str
+    birth: Birth = Birth()
 
 
 def listen() -> WorkerLocation:
-    """Write a thread dump of this worker on each SIGUSR1 from now on, even while it is stuck in C code."""
+    """Write a thread dump of this worker on each SIGUSR1 from now on, even while it is stuck in C code.
+
+    Also note what tells later why it died.
+    """
     import ray
 
     leftovers.clear()
     handle, name = tempfile.mkstemp(prefix=leftovers.prefix("dump"))
     faulthandler.register(signal.SIGUSR1, file=handle, all_threads=True, chain=False)
-    return WorkerLocation(ray.get_runtime_context().get_node_id(), os.getpid(), name)
+    return WorkerLocation(ray.get_runtime_context().get_node_id(), os.getpid(), name, note_birth())
 
 
 def request_dump(pid: int, file: str) -> str:
@@ -65,16 +71,44 @@ def end(pid: int, file: str) -> None:
     Path(file).unlink(missing_ok=True)
 
 
+def why_dead(places: Iterable[WorkerLocation], ray_says: str) -> str:
+    """Return in one line why workers have died; look on their nodes for it.
+
+    Args:
+        places: Where the workers were.
+        ray_says: Ray's error, or the exception of a worker; "" if there is none.
+    """
+    import ray
+
+    locations = [] if node_died(ray_says) else list(places)
+    tasks = [
+        ray.remote(num_cpus=0, max_retries=0)(cause_of_death).options(scheduling_strategy=_on_node(worker.node))
+        for worker in locations
+    ]
+    refs = [task.remote(worker.birth) for task, worker in zip(tasks, locations, strict=True)]
+    ready, _ = ray.wait(refs, num_returns=len(refs), timeout=_SEARCH_SECONDS) if refs else ([], [])
+
+    findings = []
+    for ref in ready:
+        with contextlib.suppress(ray.exceptions.RayError):
+            findings.append(ray.get(ref))
+    limit = next((worker.birth.limit for worker in locations if worker.birth.limit), "")
+    return in_one_line(ray_says, findings, limit)
+
+
+def _on_node(node: str) -> Any:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node, soft=False)
+
+
 def everywhere(places: Iterable[WorkerLocation], purpose: str = "ask") -> dict[WorkerLocation, str]:
     """Call `ask` or `end` for many workers, each on its node; leave out those whose node does not answer."""
     import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     task = ray.remote(num_cpus=0, max_retries=0)({"ask": request_dump, "end": end}[purpose])
     worker_of = {
-        task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(worker.node, soft=False)).remote(
-            worker.pid, worker.file
-        ): worker
+        task.options(scheduling_strategy=_on_node(worker.node)).remote(worker.pid, worker.file): worker
         for worker in places
     }
     if not worker_of:

@@ -64,6 +64,10 @@ class LostWorkers:
         self._max = max_failures
         self._losses: Counter[str] = Counter()  # by run id
 
+    def is_last(self, run_id: str) -> bool:
+        """Return whether the run fails if it loses its worker once more."""
+        return self._losses[run_id] >= self._max
+
     def failure(self, run_id: str, reason: str = "", *, whose: str = "its worker") -> str | None:
         """Count another loss of a run, and return why the run has failed; None if it is tried again.
 

@@ -12,7 +12,7 @@ from typing import Any
 from mtlscale.execution.events import Event, RunEnded
 from mtlscale.execution.monitoring import log
 from mtlscale.execution.workers import dumps
-from mtlscale.execution.workers.failures import StartTimeout
+from mtlscale.execution.workers.failures import StartTimeout, because
 from mtlscale.execution.workers.job_queue import JobQueue, LostRun, QueueSnapshot
 from mtlscale.execution.workers.jobs import Job, Options
 from mtlscale.execution.workers.loopback import torch_config
@@ -155,7 +155,8 @@ class _Groups:
 
     def _event(self, event: Event | LostRun) -> Event:
         if isinstance(event, LostRun):
-            return RunEnded(event.run_id, failed(self._jobs[event.run_id].run, event.cause))
+            found = because(dumps.why_dead(event.places, "")) if event.places else ""
+            return RunEnded(event.run_id, failed(self._jobs[event.run_id].run, f"{event.cause}{found}"))
         return event
 
     def end(self) -> None:

@@ -23,6 +23,7 @@ class LostRun:
 
     run_id: str
     cause: str
+    places: tuple[WorkerLocation, ...] = ()  # of its last workers, if they died without an exception
 
 
 @dataclass
@@ -151,5 +152,6 @@ class JobQueue:
         if cause is None:
             self._waiting.appendleft(run_id)
         else:
-            self._events.append(LostRun(run_id, cause))
+            places = () if group.complaint else tuple(group.places)
+            self._events.append(LostRun(run_id, cause, places))
         group.complaint = ""

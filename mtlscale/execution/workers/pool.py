@@ -14,6 +14,7 @@ from mtlscale.execution.monitoring import log
 from mtlscale.execution.workers import dumps
 from mtlscale.execution.workers.failures import LostWorkers, StartTimeout
 from mtlscale.execution.workers.jobs import Batched, Job, Options
+from mtlscale.execution.workers.post_mortem import first_line
 from mtlscale.execution.workers.trial import execute
 from mtlscale.execution.workers.worker import Plugin, failed, setup, sources
 
@@ -117,7 +118,7 @@ class _Pool:
                 self._release(self._busy.pop(stream).actor)
                 continue
             except ray.exceptions.RayError as error:
-                yield from self._requeue(stream, str(error).strip().splitlines()[0])
+                yield from self._requeue(stream, first_line(str(error)), str(error))
                 continue
 
             self._busy[stream].up, self._busy[stream].since = True, time.monotonic()
@@ -149,8 +150,14 @@ class _Pool:
         else:
             ray.kill(actor)
 
-    def _requeue(self, stream: Any, reason: str) -> Iterator[Event]:
-        """Give the job of a lost worker back to the queue, or end it as failed."""
+    def _requeue(self, stream: Any, reason: str, ray_says: str = "") -> Iterator[Event]:
+        """Give the job of a lost worker back to the queue, or end it as failed.
+
+        Args:
+            stream: The worker's stream of events.
+            reason: Why the worker is lost, in one line.
+            ray_says: Ray's error where the worker died by itself: its node is asked why before a run is given up.
+        """
         import ray
 
         worker = self._busy.pop(stream)
@@ -163,6 +170,8 @@ class _Pool:
         for part in unfinished:
             run = part.run
             log.warning("worker lost", extra={"run_id": run.run_id, "method": run.method, "error": reason})
+            if ray_says and self._lost.is_last(run.run_id):
+                reason, ray_says = dumps.why_dead(_places_of(worker), ray_says), ""
             cause = self._lost.failure(run.run_id, reason)
             if cause is None:
                 again.append(part)
@@ -207,6 +216,15 @@ def execute_pool(jobs: Sequence[Job | Batched], slots: int, options: Options) ->
     finally:
         for actor in pool.actors():
             ray.kill(actor)
+
+
+def _places_of(worker: _Busy) -> list[dumps.WorkerLocation]:
+    """Return where a worker that has died was; nothing if it died before it could say."""
+    import ray
+
+    with contextlib.suppress(ray.exceptions.RayError):
+        return [ray.get(worker.location, timeout=5)]
+    return []
 
 
 def _log_dumps(workers: Sequence[_Busy], minutes: float) -> None:
