@@ -12,8 +12,12 @@ that other load on the machine meets all of them alike:
 
 Printed: samples/s, ratios, the share of the time that steps waited for data, seconds until the first epoch was over.
 
+With `--limit`, instead: `auto` and `device` on the whole set in a control group of so many GB, by the file system of
+control groups or else by systemd-run. `auto` must train within it, `device` must be refused in one line.
+
 Example:
     python benchmarks/larger_than_memory.py --gb 2
+    python benchmarks/larger_than_memory.py --gb 8 --limit 1.5
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -178,15 +183,65 @@ def run_of(reader: str, steps: int, width: int, epochs: int) -> Run:
     return next(experiment.runs({"digits": "0"}))
 
 
-def start(options: argparse.Namespace, measure: dict[str, Path], **more: Any) -> subprocess.Popen[str]:
-    """measure: reader -> folder, in the order of their turns."""
-    line = [sys.executable, __file__, "--measure", *(f"{reader}={folder}" for reader, folder in measure.items())]
+def start(
+    options: argparse.Namespace, measure: dict[str, Path], prefix: tuple[str, ...] = (), **more: Any
+) -> subprocess.Popen[str]:
+    """measure: reader -> folder, in the order of their turns; prefix: a command that starts the process."""
+    line = [
+        *prefix,
+        sys.executable,
+        __file__,
+        "--measure",
+        *(f"{reader}={folder}" for reader, folder in measure.items()),
+    ]
     for name in ("steps", "width", "rounds"):
         line += [f"--{name}", str(getattr(options, name))]
     for name, value in more.items():
         line += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
-    return subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment)
+    return subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE if prefix else None, text=True, env=environment
+    )
+
+
+@contextmanager
+def control_group(size: int) -> Iterator[tuple[str, ...]]:
+    """Yield the command that starts a process which may use so many bytes, page cache included."""
+    for folder, name in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        group = Path(folder) / f"larger-{os.getpid()}"
+        try:
+            group.mkdir()
+            (group / name).write_text(str(size))
+        except OSError:
+            with suppress(OSError):
+                group.rmdir()
+            continue
+        try:
+            yield "sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"
+        finally:
+            group.rmdir()
+        return
+    yield "systemd-run", "--user", "--scope", "--quiet", "-p", f"MemoryMax={size}"
+
+
+def limited(home: Path, options: argparse.Namespace) -> bool:
+    """Train on the whole set under a limit; return whether that went well, and `device` was refused."""
+    size = int(options.limit * 1e9)
+    large = write(home / "data" / "generated" / "large", int(options.gb * 1e9 / (SAMPLE + 4 * TASKS)))
+    print(f"a set of {options.gb} GB in a control group of {options.limit} GB:", flush=True)
+    with control_group(size) as prefix:
+        process = start(options, {"auto": large}, prefix)
+        output, errors = process.communicate()
+        if process.returncode:
+            print(f"  auto: exit status {process.returncode}\n{errors}")
+            return False
+        report(json.loads(output.splitlines()[-1]), ["all images, auto"], BATCH * options.steps)
+
+        process = start(options, {"device": large}, prefix)
+        _, errors = process.communicate()
+    refusal = errors.strip().splitlines()[-1] if errors.strip() else ""
+    print(f"  device: {refusal}")
+    return process.returncode > 0 and "training.reader" in refusal
 
 
 def result(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -222,7 +277,7 @@ def run(options: argparse.Namespace) -> bool:
     home = Path(tempfile.mkdtemp(prefix="larger-", dir=options.folder))
     os.environ[FOLDER] = str(home / "cache")
     try:
-        return compare(home, options)
+        return limited(home, options) if options.limit else compare(home, options)
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
@@ -290,6 +345,7 @@ def main() -> None:
     parser.add_argument("--stream-steps", type=int, default=400, help="of an epoch of the reader stream")
     parser.add_argument("--stream-rounds", type=int, default=3, help="its epochs")
     parser.add_argument("--folder", type=Path, help="where the set is written (default: the usual temporary folder)")
+    parser.add_argument("--limit", type=float, help="GB that a process may use, page cache included")
     parser.add_argument("--measure", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--private", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--ray", action="store_true", help=argparse.SUPPRESS)

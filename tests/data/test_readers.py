@@ -491,6 +491,16 @@ def test_what_data_take_is_counted_from_the_manifest(toy: Path) -> None:
     assert bound(manifest).placed >= found.placed
 
 
+def test_a_reader_that_can_never_be_had_is_refused_before_it_reads(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limited = Free(500, most=1000, limit="the limit of its control group")
+    monkeypatch.setattr(Free, "of_this_node", classmethod(lambda cls, gpu: limited))
+    for reader in ("device", "memory"):
+        with pytest.raises(UserError, match=f"reader {reader} would hold .* of the limit of its control group; set"):
+            open_reader(load_prepared(toy), reader, device=CPU, dtype=torch.float32)
+    opened, choice = open_reader(load_prepared(toy), "auto", device=CPU, dtype=torch.float32)
+    assert opened.name == "mapped" and "the limit of its control group: 1.0 KiB" in choice.why
+
+
 def test_a_setting_is_taken_as_it_is_and_auto_looks(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = OnDisk(toy, read_manifest(toy))
     assert choose(data, "mapped", "float32").reader == "mapped"

@@ -28,7 +28,7 @@ from mtlscale.data.format.encoded_images import EncodedSamples
 from mtlscale.data.format.prepared import PreparedData, as_stored, tensors_of
 from mtlscale.data.format.sequences import RaggedSamples
 from mtlscale.data.readers.cache import CachedSet
-from mtlscale.data.readers.reader_selection import Choice, choose
+from mtlscale.data.readers.reader_selection import Choice, check_room, choose
 from mtlscale.data.readers.stream import Pieces, StreamReader
 from mtlscale.data.sampling.label_noise import with_noise
 from mtlscale.data.sampling.train_fraction import TrainFraction
@@ -300,7 +300,9 @@ def open_reader(
         processes: The number of processes on this node that read the data.
         pieces: The source of the pieces for the reader `stream`; default: this process.
     """
-    choice = choose(data, setting, str(dtype).removeprefix("torch."), processes, gpu=device.type == "cuda")
+    precision, gpu = str(dtype).removeprefix("torch."), device.type == "cuda"
+    choice = choose(data, setting, precision, processes, gpu=gpu)
+    check_room(data, choice.reader, precision, processes, gpu=gpu)
     reader = _opened(data, choice.reader, device, dtype, pieces)
     return reader if data.train_fraction is None else TrainFractionReader(reader, data.train_fraction), choice
 

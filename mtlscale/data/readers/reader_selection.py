@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mtlscale.config import UserError
 from mtlscale.data.format.columns import ENCODED, RAGGED, WIDTH
+from mtlscale.data.memory_limits import address_space, cgroup_memory
 from mtlscale.data.readers.cache import cache_room, in_words
 
 if TYPE_CHECKING:
@@ -23,7 +25,6 @@ GPU_SHARE = 0.5
 _WIDTHS = {"float32": 4, "float64": 8}
 _PACKED = 1.5  # how much smaller the files of float16 vectors may be, at most
 _SURE = 1 << 28  # bytes of data below which an upper bound of the size is enough
-_CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
 class Data(Protocol):
@@ -56,19 +57,30 @@ class Need:
 
 @dataclass(frozen=True)
 class Free:
-    """The free bytes of a node, and of its GPU if it has one and its memory can be read."""
+    """The free bytes of a node, and of its GPU if it has one and its memory can be read.
+
+    Attributes:
+        host: What this process may still take.
+        gpu: The same of the GPU.
+        most: What this process could ever have: the node's memory, or less under a limit.
+        limit: What sets that limit, in words; "" for the node's memory.
+    """
 
     host: int
     gpu: int | None = None
+    most: float = math.inf
+    limit: str = ""
 
     @classmethod
     def of_this_node(cls, gpu: bool) -> Free:
         import psutil
 
-        host = int(psutil.virtual_memory().available)
-        limit = _CGROUP.read_text().strip() if _CGROUP.exists() else "max"
-        if limit != "max":  # the container's limit
-            host = min(host, int(limit) - psutil.Process().memory_info().rss)
+        memory = psutil.virtual_memory()
+        host, most, limit = int(memory.available), int(memory.total), ""
+        if (group := cgroup_memory()) is not None and group.limit < most:
+            host, most, limit = min(host, group.free), group.limit, "the limit of its control group"
+        if (space := address_space()) is not None and space[0] < most:
+            host, most, limit = min(host, space[1]), space[0], "ulimit -v"
 
         gpu_free = None
         if gpu and "torch" in sys.modules:  # a driver need not import torch
@@ -76,7 +88,7 @@ class Free:
 
             gpu_free = torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else None
 
-        return cls(host, gpu_free)
+        return cls(host, gpu_free, most, limit)
 
 
 @dataclass(frozen=True)
@@ -128,13 +140,45 @@ def choose(
     return Choice(choice.reader, f"{choice.why}; but {hint}")
 
 
+def check_room(
+    data: Data, reader: str, dtype: str, processes: int = 1, *, gpu: bool = False, free: Free | None = None
+) -> None:
+    """Refuse a reader that can never have the memory for its data; see `choose` for the arguments.
+
+    Raises:
+        UserError: If the data take more than this process may ever use.
+    """
+    if reader not in ("device", "memory") or not data.on_disk:
+        return
+    free = free or Free.of_this_node(gpu)
+    if bound(data.manifest).placed * 2 * processes <= min(_SURE, free.most):
+        return
+
+    need = needed(data.folder, data.manifest, dtype)
+    host = need.stored if reader == "memory" else _host_bytes(need, processes, gpu=gpu)
+    if host > free.most:
+        raise UserError(
+            f"reader {reader} would hold {in_words(host)} of {data.manifest.name}, more than the {in_words(free.most)} "
+            f"of {free.limit or 'the node'}; set training.reader to auto or mapped"
+        )
+
+
+def _host_bytes(need: Need, processes: int, *, gpu: bool) -> int:
+    """Return what the reader `device` takes of a node's memory.
+
+    A process holds the data as stored, and on a GPU in the run's precision, too; on the host it holds both while it
+    reads.
+    """
+    return processes * (need.stored if gpu else need.stored + need.placed)
+
+
 def fitting(need: Need, processes: int, free: Free, *, gpu: bool) -> Choice:
     """Return the first of device, memory and mapped that has room for the data."""
-    # A process holds the data as stored, and on a GPU in the run's precision, too; on the host it holds both while it
-    # reads.
-    host = processes * (need.stored if gpu else need.stored + need.placed)
+    host = _host_bytes(need, processes, gpu=gpu)
     readers = f"{processes} processes of a node, each" if processes > 1 else "one process,"
     free_text = f"{in_words(free.host)} are free"
+    if free.limit:
+        free_text = f"{free_text} ({free.limit}: {in_words(free.most)})"
     room = MEMORY_FRACTION * free.host
 
     if gpu and free.gpu is None and host <= room:

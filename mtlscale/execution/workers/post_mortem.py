@@ -1,7 +1,7 @@
 """Why a worker process died: its exit code, the signal, the limit of its memory, and the last lines of its log.
 
 Ray says only that the connection to the process has ended. What it died of is on its node: in its log, which has the
-traces of fatal signals and the line that a worker writes before it leaves by `os._exit`, and in the kernel's counters.
+traces of fatal signals, and in the kernel's counters.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import resource
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +18,6 @@ from mtlscale.data.readers.cache import in_words
 
 _LOG_BYTES = 50_000  # of the end of a log
 _LINES, _CHARACTERS = 3, 300  # of a log in a message
-_EXIT = "mtlscale: os._exit"
 _RAYS_OWN = re.compile(r":(job_id|actor_name|task_name):|\[\d{4}-\d\d-\d\d .* [EIW] ")
 _FATAL = re.compile(r"\*\*\* (SIG[A-Z]+) received|Fatal Python error: (.+)")
 _EXIT_CODE = re.compile(r"exit code (-?\d+)")
@@ -37,8 +35,7 @@ class Birth(NamedTuple):
 
 
 def note_birth() -> Birth:
-    """Return the state that `cause_of_death` compares with, and have this worker note when it leaves by `os._exit`."""
-    _announce_exits()
+    """Return the state of this worker's node and log now, which `cause_of_death` compares with."""
     log, size = "", 0
     with contextlib.suppress(OSError):
         path = Path("/proc/self/fd/2").resolve()
@@ -56,16 +53,14 @@ def cause_of_death(birth: Birth) -> tuple[str, str]:
     lines = [line.strip() for line in text.splitlines() if line.strip() and not _RAYS_OWN.match(line)]
 
     cause = ""
-    if exits := [line for line in lines if line.startswith(_EXIT)]:
-        cause = f"it ended by {exits[-1].removeprefix('mtlscale: ')}"
-    elif fatal := _FATAL.search(text):
+    if fatal := _FATAL.search(text):
         cause = f"signal {fatal[1]}" if fatal[1] else f"fatal error: {fatal[2]}"
     elif kills() > birth.kills:
         cause = f"SIGKILL from the kernel: its control group was out of memory{_in_brackets(birth.limit)}"
     elif _node_kills() > birth.node_kills:
         cause = f"SIGKILL, and the kernel killed for memory on its node meanwhile{_in_brackets(birth.limit)}"
 
-    said = [line for line in lines if not line.startswith((_EXIT, "Extension modules:"))]
+    said = [line for line in lines if not line.startswith("Extension modules:")]
     shown = " | ".join(said[-_LINES:])
     return cause, shown if len(shown) <= _CHARACTERS else f"… {shown[-_CHARACTERS:]}"
 
@@ -84,7 +79,7 @@ def in_one_line(ray_says: str, births: list[tuple[str, str]], limit: str = "") -
     if not cause and code is not None:
         cause = f"it ended with exit code {code[1]}"
     if not cause and births:
-        cause = f"killed by SIGKILL or the like: it left no word{_in_brackets(limit)}"
+        cause = f"it ended without a word, as by SIGKILL or os._exit{_in_brackets(limit)}"
     if not cause:
         cause = first_line(ray_says)
     return f"{cause}; the last lines of its log: {log}" if log else cause
@@ -104,23 +99,6 @@ def first_line(ray_says: str) -> str:
 def node_died(ray_says: str) -> bool:
     """Return whether Ray says that the worker's node is gone, so that nobody can look there."""
     return _NODE_DIED.search(ray_says) is not None
-
-
-def _announce_exits() -> None:
-    """Have `os._exit` write its code and caller into the log first: nothing else of it is seen from outside."""
-    leave = os._exit
-    if getattr(leave, "announces", False):
-        return
-
-    def announced(status: int) -> None:
-        with contextlib.suppress(Exception):
-            caller = sys._getframe(1)
-            place = f"{Path(caller.f_code.co_filename).name}:{caller.f_lineno}"
-            os.write(2, f"{_EXIT}({status}) in {place}\n".encode())
-        leave(status)
-
-    announced.announces = True  # type: ignore[attr-defined]
-    os._exit = announced  # type: ignore[assignment]
 
 
 def _end_of(birth: Birth) -> str:
