@@ -232,8 +232,8 @@ from mtlscale.training import train
 
 root = Path(sys.argv[1])
 experiment, home = load_experiment(root / "own.yaml"), Home(root / "home")
-data = load_prepared(prepare("uneven", {}, None, home.root))
-for run in experiment.runs({"uneven": data.manifest.fingerprint}):
+data = load_prepared(prepare("lopsided", {}, None, home.root))
+for run in experiment.runs({"lopsided": data.manifest.fingerprint}):
     Ledger(home.ledger("own")).append(train(run, data))
 contribute(experiment, read_settings(root / "own.yaml"), home, root / "results", by="me")
 """
@@ -243,7 +243,7 @@ contribute(experiment, read_settings(root / "own.yaml"), home, root / "results",
 def with_plugins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, socket.socket]]:
     """Results with a data set and a balancer of a plugin, made elsewhere, and what it connects to where it runs."""
     root = tmp_path_factory.mktemp("contributed")
-    uneven = (Path(__file__).parents[1] / "plugins" / "uneven.py").read_text()
+    uneven = (Path(__file__).parents[1] / "plugins" / "uneven.py").read_text().replace('"uneven"', '"lopsided"')
     head = "from __future__ import annotations\n"
     imports = "import socket\nfrom contextlib import suppress\nimport torch\nfrom mtlscale.balancing import Balancer\n"
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -251,7 +251,7 @@ def with_plugins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pat
         (root / "own_parts.py").write_text(uneven.replace(head, head + imports) + own)
         settings = {
             "plugins": ["own_parts.py"],
-            "datasets": ["uneven"],
+            "datasets": ["lopsided"],
             "methods": ["stl", "equal", "plain_mean"],
             "model": {"encoder": {"name": "mlp", "hidden": [8]}},
             "training": {"epochs": 2, "batch_size": 16, "dtype": "float64"},
