@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from mtlscale.execution import EpochEnded, Job, Noted, RunEnded
-from mtlscale.execution.workers.dumps import WorkerLocation
+from mtlscale.execution.faults.dumps import WorkerLocation
 from mtlscale.execution.workers.job_queue import JobQueue, LostRun
 from mtlscale.records import RunRecord
 

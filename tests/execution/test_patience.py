@@ -8,12 +8,12 @@ import pytest
 
 from mtlscale.config import ResourceSpec
 from mtlscale.execution import Noted
-from mtlscale.execution.workers.failures import StartTimeout
+from mtlscale.execution.faults.failures import StartTimeout
 
 
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     clock = SimpleNamespace(now=0)
-    monkeypatch.setattr("mtlscale.execution.workers.failures.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("mtlscale.execution.faults.failures.time", SimpleNamespace(monotonic=lambda: clock.now))
     return clock
 
 

@@ -14,12 +14,12 @@ import pytest
 from mtlscale.config import Experiment, ResourceSpec, Run
 from mtlscale.data.format.prepared import PreparedData
 from mtlscale.execution import Job, Options, RunEnded, execute_pool
-from mtlscale.execution.workers.post_mortem import Birth, cause_of_death, first_line, in_one_line, node_died
+from mtlscale.execution.faults.post_mortem import Birth, cause_of_death, first_line, in_one_line, node_died
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "uneven.py"
 WORKER = """
 import faulthandler, json, os, signal, sys
-from mtlscale.execution.workers.post_mortem import note_birth
+from mtlscale.execution.faults.post_mortem import note_birth
 faulthandler.enable()
 print(":job_id:01000000", file=sys.stderr)
 birth = note_birth()

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from mtlscale.execution.events import Event, RunEnded
+from mtlscale.execution.faults import dumps
+from mtlscale.execution.faults.failures import StartTimeout, because
 from mtlscale.execution.monitoring import log
-from mtlscale.execution.workers import dumps
-from mtlscale.execution.workers.failures import StartTimeout, because
 from mtlscale.execution.workers.job_queue import JobQueue, LostRun, QueueSnapshot
 from mtlscale.execution.workers.jobs import Job, Options
 from mtlscale.execution.workers.loopback import torch_config

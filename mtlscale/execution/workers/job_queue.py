@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mtlscale.execution.events import Event, RunEnded
-from mtlscale.execution.workers.dumps import WorkerLocation
-from mtlscale.execution.workers.failures import LostWorkers, because
+from mtlscale.execution.faults.dumps import WorkerLocation
+from mtlscale.execution.faults.failures import LostWorkers, because
 from mtlscale.execution.workers.jobs import Job
 
 

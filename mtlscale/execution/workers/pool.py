@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from mtlscale.execution.events import Event, RunEnded
+from mtlscale.execution.faults import dumps
+from mtlscale.execution.faults.failures import LostWorkers, StartTimeout
+from mtlscale.execution.faults.post_mortem import first_line
 from mtlscale.execution.monitoring import log
-from mtlscale.execution.workers import dumps
-from mtlscale.execution.workers.failures import LostWorkers, StartTimeout
 from mtlscale.execution.workers.jobs import Batched, Job, Options
-from mtlscale.execution.workers.post_mortem import first_line
 from mtlscale.execution.workers.trial import execute
 from mtlscale.execution.workers.worker import Plugin, failed, setup, sources
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mtlscale.execution import temp_files as leftovers
-from mtlscale.execution.workers.post_mortem import Birth, cause_of_death, in_one_line, node_died, note_birth
+from mtlscale.execution.faults.post_mortem import Birth, cause_of_death, in_one_line, node_died, note_birth
 
 _ANSWER_SECONDS = 5.0
 _SEARCH_SECONDS = 60.0  # for what a worker died of; on a busy machine a task starts late

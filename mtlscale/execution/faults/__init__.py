@@ -1,0 +1,1 @@
+"""Workers that hang or die: why, and what becomes of their runs."""
