@@ -175,6 +175,16 @@ class FollowsLosses(Protocol):
         ...
 
 
+class NeedsTarget(Protocol):
+    """Capability of a network that may learn from a target domain without labels, which only an objective brings.
+
+    Attributes:
+        needs_target: What to tell whoever names no objective; "" if the network can do without.
+    """
+
+    needs_target: str
+
+
 class SelectsByLoss(Protocol):
     """Capability of a network that makes discrete choices by trying them."""
 

@@ -5,6 +5,7 @@ task relatedness, multipliers and correlations.
 """
 
 from mtlscale.objectives.contract import EpochView, Objective, ObjectiveModule, ProximalModule
+from mtlscale.objectives.discrepancies._alignment import gathered
 from mtlscale.objectives.discrepancies.population_correlation import population_correlation
 from mtlscale.objectives.relatedness import (
     adversarial_value,
@@ -20,6 +21,7 @@ __all__ = [
     "ObjectiveModule",
     "ProximalModule",
     "adversarial_value",
+    "gathered",
     "next_multiplier",
     "population_correlation",
     "relatedness_matrix",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from exported_runs import finish as finish_in_home
@@ -22,6 +24,7 @@ from mtlscale.execution.planning.check import _check
 from mtlscale.inference import export, load_model
 from mtlscale.nas.architectures.aaspc import AASPCModule
 from mtlscale.nas.search.controller import Controller, adam_step
+from mtlscale.nas.search.domain_predictions import MOST_ROWS, DomainPredictions
 from mtlscale.nas.search.head_cells import (
     Cell,
     Head,
@@ -177,6 +180,45 @@ def test_the_reward_is_minus_the_loss_with_or_without_what_the_objective_adds(
         added += 0.5 * epoch.traces.get("proxy_a_distance", 0.0)
         told = epoch.train_loss["class"] + (added if reward == "loss" else 0.0)
         assert epoch.traces["reward"] == pytest.approx(-told)
+
+
+def test_rewards_of_predictions_are_those_of_numpy() -> None:
+    rng = np.random.default_rng(0)
+    logits = {True: rng.normal(size=(7, 3)), False: rng.normal(size=(5, 3))}
+    source, target = (np.exp(z) / np.exp(z).sum(1, keepdims=True) for z in logits.values())
+    cosines = source @ target.T / np.linalg.norm(source, axis=1)[:, None] / np.linalg.norm(target, axis=1)
+    mean = target.mean(0)
+    expected = {
+        "prediction": cosines.max(1).mean() + cosines.max(0).mean(),
+        "information": -(mean * np.log(mean)).sum() + (target * np.log(target)).sum(1).mean(),
+    }
+    predictions = DomainPredictions()
+    for kind, value in expected.items():
+        for labelled, rows in logits.items():
+            for part in (rows[:2], rows[2:]):
+                predictions.add(torch.from_numpy(part), labelled)
+        assert predictions.score(kind) == pytest.approx(value, abs=1e-12)
+    with pytest.raises(UserError, match="nothing passes the target through the network; add an objective"):
+        predictions.score("prediction")  # forgotten
+
+
+def test_the_last_predictions_of_an_epoch_count() -> None:
+    predictions = DomainPredictions()
+    old, new = torch.eye(2).repeat(MOST_ROWS // 2, 1), torch.zeros(MOST_ROWS, 2)
+    for rows in (old, new):
+        predictions.add(rows, labelled=True)
+        predictions.add(rows, labelled=False)
+    assert predictions.score("information") == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("reward", ["prediction", "information"])
+def test_a_reward_of_predictions_is_that_of_the_epoch_and_needs_a_target(reward: str, data: PreparedData) -> None:
+    record = finish(Trainer(*job_of(data, method(PC, reward=reward), {"epochs": 2})))
+    bounds = {"prediction": (-2.0, 2.0), "information": (0.0, math.log(data.suite.tasks[0].outputs))}
+    low, high = bounds[reward]
+    assert all(low <= epoch.traces["reward"] <= high for epoch in record.epochs)
+    with pytest.raises(UserError, match=f"^aaspc: reward: {reward} needs predictions of both domains"):
+        _check(job_of(data, method(None, reward=reward))[0], data.suite, shared=True)
 
 
 def test_an_epoch_moves_its_head_s_weights_alone_and_the_controller_learns(data: PreparedData) -> None:

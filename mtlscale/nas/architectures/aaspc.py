@@ -14,6 +14,7 @@ from mtlscale.config import TaskSuite, UserError, knob
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule
 from mtlscale.nas.search.controller import Controller, adam_step
+from mtlscale.nas.search.domain_predictions import DomainPredictions, no_target
 from mtlscale.nas.search.head_cells import (
     Head,
     HeadSupernet,
@@ -29,10 +30,12 @@ from mtlscale.nas.search.head_cells import (
 class AASPC(Architecture):
     """AASPC: a head of up to three cells on an encoder, drawn every epoch by a controller that learns by REINFORCE.
 
-    Heads share weights by cell and sizes; nothing is trained again at the end. The reward of an epoch is minus its
-    training loss. `reward: loss` takes all of it, with the objective's terms, which change with the place they look at;
-    `reward: source` takes the task's own part. `search: random` draws without learning, `search: fixed` has the head of
-    number `head`. Without an objective it is the search alone (AAS).
+    Heads share weights by cell and sizes; nothing is trained again at the end. The reward of an epoch, as printed, is
+    minus its training loss. `reward: loss` takes all of it, with the objective's terms, which change with the place
+    they look at; `reward: source` takes the task's own part. Two rewards of ours look at the same place for every head,
+    the class probabilities of training samples, without labels of the target: `reward: prediction` is the population
+    correlation of both domains, `reward: information` the mutual information of the target. `search: random` draws
+    without learning, `search: fixed` has the head of number `head`. Without an objective it is the search alone (AAS).
     """
 
     name: ClassVar[str] = "aaspc"
@@ -40,7 +43,11 @@ class AASPC(Architecture):
 
     cells: int = knob(3, low=1, high=3, help="N; 6, 288 or 7,776 heads")
     search: str = knob("controller", choices=("controller", "random", "fixed"), help="how heads are chosen")
-    reward: str = knob("loss", choices=("loss", "source"), help="minus the whole loss of an epoch, or the task's alone")
+    reward: str = knob(
+        "loss",
+        choices=("loss", "source", "prediction", "information"),
+        help="minus the whole loss of an epoch, or the task's alone; or what predictions of both domains say",
+    )
     head: int = knob(0, low=0, high=7775, help="number of the head, of `search: fixed`")
     lr: float = knob(3.5e-4, low=0.0, open_low=True, search=(1e-4, 1e-1, "log"), help="of the controller, by Adam")
     entropy: float = knob(1e-4, low=0.0, help="bonus on the decisions' entropy")
@@ -88,6 +95,8 @@ class AASPCModule(MultiTaskModule):
         self.register_buffer("chosen", torch.tensor(numbered(first, recipe.cells)))
 
         self.reward = 0.0
+        self.predictions = DomainPredictions() if recipe.reward in ("prediction", "information") else None
+        self.needs_target = "" if self.predictions is None else f"aaspc: {no_target(recipe.reward)}"
         self.found: dict[str, Any] = {}
         self._known: list[int] | None = None  # `chosen` on the host, so that no step waits for the device
         self.register_load_state_dict_post_hook(_forget)  # type: ignore[no-untyped-call]
@@ -108,6 +117,9 @@ class AASPCModule(MultiTaskModule):
     def forward(self, batch: Batch) -> Outputs:
         head = self.head
         watched, classifier_input = self.supernet(self.encoder(batch.inputs), head)
+        if self.predictions is not None and self.training and torch.is_grad_enabled():
+            with torch.no_grad():
+                self.predictions.add(self.supernet.classify(classifier_input, head), batch.labelled)
         return Outputs({task: self.supernet.classify(classifier_input, head) for task in batch.tasks}, watched)
 
     def shared_parameters(self) -> list[nn.Parameter]:
@@ -122,7 +134,10 @@ class AASPCModule(MultiTaskModule):
     def on_losses(self, losses: Mapping[str, float], added: float) -> None:
         """Take a step of the controller, with the reward of the head that was trained in this epoch."""
         recipe = self.recipe
-        reward = -(losses[self.task] + (added if recipe.reward == "loss" else 0.0))
+        if self.predictions is None:
+            reward = -(losses[self.task] + (added if recipe.reward == "loss" else 0.0))
+        else:
+            reward = self.predictions.score(recipe.reward)
 
         reward_count = int(self.rewards[1])
         mean_reward = float(self.rewards[0]) if reward_count else reward
