@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +25,8 @@ def test_a_worker_that_hangs_is_replaced(
     always: bool, experiment_file: Callable[..., Path], tmp_path: Path, local_ray: None
 ) -> None:
     """Once, and its run is tried again; again and again, and it is a failed run that leaves the others alone."""
-    stuck = f"{{name: stuck, mark: {tmp_path / 'mark'}, always: {str(always).lower()}}}"
+    always_text = str(always).lower()
+    stuck = f"{{name: stuck, mark: {tmp_path / 'mark'}, always: {always_text}, driver: {os.getpid()}}}"
     path = experiment_file(
         methods=f"[equal, {stuck}]",
         plugins=f"[{PLUGIN / 'uneven.py'}, {PLUGIN / 'stuck.py'}]",
