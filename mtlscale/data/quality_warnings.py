@@ -27,6 +27,11 @@ def remarks(label: str, manifest: Manifest) -> Iterator[str]:
 
     for note, subject in _TWICE.items():
         if note in notes:
+            if manifest.suite.inputs == "shared":
+                rows = sum(shard.rows for shard in manifest.shards("test", "all"))
+                count = sum(notes[note].values()) if isinstance(notes[note], Mapping) else notes[note]
+                yield f"{label}: {count} of {rows} {subject} stand in training or validation, too"
+                continue
             tests = sum(manifest.counts[task]["test"] for task in notes[note] if task in manifest.counts)
             count = sum(notes[note].values())
             yield f"{label}: {count} of {tests} {subject} stand in training or validation, too: {_counts(notes[note])}"
@@ -36,6 +41,10 @@ def remarks(label: str, manifest: Manifest) -> Iterator[str]:
         yield f"{label}: sentences longer than `length` = {length} are cut {sum(cuts.values())} times: {_counts(cuts)}"
     if unknown := notes.get("unknown_categories"):
         yield f"{label}: values that training does not have count as unknown: {_counts(unknown)}"
+    if hashed := notes.get("hashed_categories"):
+        yield f"{label}: columns with more categories than `most_categories` are hashed: {_counts(hashed)}"
+    for column, target in notes.get("perfect_predictors", {}).items():
+        yield f"{label}: column {column!r} gives target {target!r} away without an error; leave it out of `features`"
 
 
 def left_out(label: str, floors: Sequence[str]) -> str:

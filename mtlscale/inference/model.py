@@ -122,7 +122,10 @@ class ExportedModel:
                 scores = self.module(batch).predictions
                 for name in batch.tasks:
                     scores_by_task[name].append(scores[name].cpu())
-        return {name: prediction_of(self.tasks[name], torch.cat(parts)) for name, parts in scores_by_task.items()}
+        return {
+            name: prediction_of(self.suite, self.tasks[name], torch.cat(parts))
+            for name, parts in scores_by_task.items()
+        }
 
     def _as_batches(self, inputs: Tensor, names: Sequence[str]) -> Iterator[Batch]:
         """Yield a batch for each stream that has one of the tasks, with labels that nothing reads."""

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from mtlscale.config import Task, UserError
+from mtlscale.config import Task, TaskSuite, UserError
 from mtlscale.data import Batch, read_manifest
 from mtlscale.data.format.prepared import read_ids
 from mtlscale.inference.inputs.features import Unfamiliar
 from mtlscale.inference.inputs.files import input_chunks
 from mtlscale.inference.model import ExportedModel
-from mtlscale.inference.predictions import Prediction, prediction_of
+from mtlscale.inference.predictions import Prediction, in_units, prediction_of
 from mtlscale.inference.results import Sink, columns_of
 from mtlscale.records import Metrics
 
@@ -119,8 +119,8 @@ class _SetWriter:
         for name in self._columns:
             if name not in scores:
                 continue
-            prediction = prediction_of(tasks[name], scores[name])
-            truth = _truth(tasks[name], batch.samples.targets[name].cpu())
+            prediction = prediction_of(self._model.suite, tasks[name], scores[name])
+            truth = _truth(self._model.suite, tasks[name], batch.samples.targets[name].cpu())
             if self._whole_set:
                 columns |= columns_of(prediction, name, f"{name}.", probabilities=self._probabilities)
                 columns[f"{name}.truth"] = truth
@@ -157,7 +157,7 @@ def _as_text(values: Sequence[Any]) -> pa.Array:
     return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
-def _truth(task: Task, target: Tensor) -> list[Any]:
+def _truth(suite: TaskSuite, task: Task, target: Tensor) -> list[Any]:
     """Return targets in the form of labels; None for a missing target."""
     if task.loss == "cross_entropy" and target.ndim == 1:
         has_names = len(task.classes) == task.outputs
@@ -169,7 +169,8 @@ def _truth(task: Task, target: Tensor) -> list[Any]:
         has_names = len(task.classes) == 2
         codes = [None if value != value or value < 0 else int(value) for value in target.reshape(-1).tolist()]
         return [code if code is None or not has_names else task.classes[code] for code in codes]
-    return [None if value != value else value for value in target.tolist()]
+    numbers = in_units(suite, task.name, target.numpy())
+    return [None if value != value else value for value in numbers.tolist()]
 
 
 def _table(columns: dict[str, Any]) -> pa.Table:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from mtlscale.config import Task
+from mtlscale.config import Task, TaskSuite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,7 +49,13 @@ class Prediction:
         return certainty
 
 
-def prediction_of(task: Task, scores: Tensor) -> Prediction:
+def in_units(suite: TaskSuite, task: str, numbers: NDArray[Any]) -> NDArray[Any]:
+    """Return numbers of a regression in the units of the raw data, if its pipeline noted how it scaled them."""
+    mean, deviation = suite.extras.get("target_scaling", {}).get(task, (0.0, 1.0))
+    return numbers if (mean, deviation) == (0.0, 1.0) else numbers * deviation + mean
+
+
+def prediction_of(suite: TaskSuite, task: Task, scores: Tensor) -> Prediction:
     """Return the prediction of a task from its scores [N, outputs, …] on the host."""
     import numpy as np
 
@@ -67,5 +73,5 @@ def prediction_of(task: Task, scores: Tensor) -> Prediction:
         labels = np.asarray(task.classes, dtype=object)[codes] if len(task.classes) == 2 else codes
         return Prediction(task, scores.numpy(), scores.sigmoid().numpy(), labels)
 
-    numbers = scores.numpy()
+    numbers = in_units(suite, task.name, scores.numpy())
     return Prediction(task, numbers, None, numbers.squeeze(1) if task.outputs == 1 else numbers)

@@ -1,4 +1,4 @@
-"""Reader for a CSV or Parquet file as an Arrow table, and the messages for files that are something else."""
+"""Reader for a CSV, TSV, Parquet or ARFF file as an Arrow table, and the messages for files that are something else."""
 
 from __future__ import annotations
 
@@ -14,54 +14,132 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from mtlscale.config import UserError
-from pipelines._formats.text_files import LATIN_1, decoded
+from pipelines._formats.arff_table import read_arff_table
+from pipelines._formats.text_files import LATIN_1, Problems, decoded, unpacked
 
-SUFFIXES = (".csv", ".parquet")
+SUFFIXES = (".csv", ".tsv", ".parquet", ".arff")
 ROW = "\0row"
 _ZIP = b"PK\x03\x04"
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
 _LOOKED_AT = 20  # cells of a column
+_NULLS = ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA",
+          "NULL", "NaN", "n/a", "nan", "null")  # fmt: skip  # pyarrow's own
 
 
-def read_table(path: Path) -> tuple[pa.Table, dict[str, Any]]:
-    """Return the file with its row numbers as the column `ROW`, and notes on how it was read."""
+def format_of(path: Path) -> str:
+    """Return the suffix that tells a file's format, without `.gz`."""
+    return Path(path.name.removesuffix(".gz")).suffix
+
+
+def is_table_file(path: Path) -> bool:
+    """Return whether a file's name is that of a table."""
+    return format_of(path) in SUFFIXES and not path.name.endswith(".parquet.gz")
+
+
+def read_table(
+    path: Path, *, header: bool = True, missing: Sequence[str] = (), problems: Problems | None = None
+) -> tuple[pa.Table, dict[str, Any]]:
+    """Return the file with its row numbers as the column `ROW`, and notes on how it was read.
+
+    Args:
+        path: The file.
+        header: Whether the first line of a text file names the columns; otherwise they are called 1, 2, …
+        missing: Texts that count as empty cells.
+        problems: Rows with too many or too few fields are added here and left out; None: they are refused.
+
+    Raises:
+        UserError: The file cannot be read, has no row, or has two columns of one name.
+    """
+    kind, rows = format_of(path), None
     try:
-        if path.suffix == ".csv":
-            table, notes = _read_csv(path)
-            _check_names(path.name, table.column_names)
-        else:
+        if kind == ".parquet":
             with pyarrow.parquet.ParquetFile(path) as file:
                 _check_names(path.name, file.schema_arrow.names)
                 table, notes = file.read(), {}
+        elif kind == ".arff":
+            text, encoding = decoded(f"table: {path.name}", unpacked(f"table: {path.name}", path))
+            table, notes = read_arff_table(f"table: {path.name}", text), _encoding_note(path, encoding)
+        else:
+            table, notes, rows = _read_csv(path, header, missing, problems)
+            _check_names(path.name, table.column_names)
     except (pa.ArrowInvalid, OSError) as error:
         raise UserError(f"table: {path.name} cannot be read: {str(error).splitlines()[0]}") from None
 
     if not len(table):
         raise UserError(f"table: {path.name} has no row")
-    return table.append_column(ROW, pa.array(range(len(table)))), notes
+    return table.append_column(ROW, pa.array(range(len(table)) if rows is None else rows)), notes
 
 
-def _read_csv(path: Path) -> tuple[pa.Table, dict[str, Any]]:
-    """Read a CSV file as UTF-8 or, if that fails, as Latin-1, which the notes record."""
-    raw = path.read_bytes()
+def _read_csv(
+    path: Path, header: bool, missing: Sequence[str], problems: Problems | None
+) -> tuple[pa.Table, dict[str, Any], list[int] | None]:
+    """Read a text file as UTF-8 or, if that fails, as Latin-1, which the notes record."""
+    raw = unpacked(f"table: {path.name}", path)
     if raw.startswith(_ZIP):
         raise UserError(f"table: {path.name} is a spreadsheet or a zip archive, no CSV; save its sheet as CSV")
+
     text, encoding = decoded(f"table: {path.name}", raw)
-    _check_separator(path.name, text.partition("\n")[0])
-
-    options = pyarrow.csv.ConvertOptions(strings_can_be_null=True)
     if encoding == LATIN_1:
-        return pyarrow.csv.read_csv(io.BytesIO(text.encode()), convert_options=options), {
-            "read_as_latin_1": [path.name]
-        }
-    return pyarrow.csv.read_csv(io.BytesIO(raw), convert_options=options), {}
+        _check_one_encoding(path.name, raw)
+        raw = text.encode()
+    delimiter = "\t" if format_of(path) == ".tsv" else ","
+    _check_separator(path.name, text.partition("\n")[0], delimiter)
+
+    bad_rows: dict[int, str] = {}
+
+    def keep_bad(row: Any) -> str:
+        first = 1 + header  # the line of the first row
+        bad_rows[row.number - first] = f"has {row.actual_columns} fields, not {row.expected_columns}"
+        return "skip"
+
+    convert = pyarrow.csv.ConvertOptions(strings_can_be_null=True)
+    if missing:
+        convert.null_values = [*_NULLS, *missing, *(f" {value}" for value in missing)]
+    parse = pyarrow.csv.ParseOptions(delimiter=delimiter)
+    read = pyarrow.csv.ReadOptions(use_threads=problems is None)
+    if not header:
+        width = 1 + text.partition("\n")[0].count(delimiter)
+        read.column_names = [str(number + 1) for number in range(width)]
+    if problems is not None:
+        parse.invalid_row_handler = keep_bad
+
+    table = pyarrow.csv.read_csv(io.BytesIO(raw), read_options=read, parse_options=parse, convert_options=convert)
+    notes = _encoding_note(path, encoding)
+    if problems is None or not bad_rows:
+        return table, notes, None
+
+    problems += [(f"row {row + 1}", problem) for row, problem in bad_rows.items()]
+    return table, notes, [row for row in range(len(table) + len(bad_rows)) if row not in bad_rows]
 
 
-def _check_separator(name: str, header: str) -> None:
-    """Raise `UserError` if the first line has no comma and another separator instead."""
+def _encoding_note(path: Path, encoding: str) -> dict[str, Any]:
+    return {"read_as_latin_1": [path.name]} if encoding == LATIN_1 else {}
+
+
+def _check_one_encoding(name: str, raw: bytes) -> None:
+    """Raise `UserError` if some lines of a file are UTF-8 with letters beyond ASCII and others are not UTF-8."""
+    utf_8 = latin_1 = 0
+    for number, line in enumerate(raw.split(b"\n"), start=1):
+        if line.isascii():
+            continue
+        try:
+            line.decode("utf-8")
+            utf_8 = utf_8 or number
+        except UnicodeDecodeError:
+            latin_1 = latin_1 or number
+        if utf_8 and latin_1:
+            raise UserError(
+                f"table: {name} has two encodings: line {utf_8} is UTF-8, line {latin_1} is not; save it as UTF-8"
+            )
+
+
+def _check_separator(name: str, header: str, delimiter: str) -> None:
+    """Raise `UserError` if the first line has no delimiter and another separator instead."""
+    if delimiter in header:
+        return
     for separator, separator_name in _SEPARATORS.items():
-        if separator in header and "," not in header:
+        if separator in header:
             raise UserError(f"table: {name} is separated by {separator_name}; save it with commas between the columns")
 
 

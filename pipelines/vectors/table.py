@@ -1,4 +1,4 @@
-"""Tables of yours as multi-task problems: a CSV or Parquet file with a column that names each row's task."""
+"""Tables of yours as multi-task problems: several targets in each row, or a column that names each row's task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ import pyarrow.compute as pc
 
 from mtlscale.config import Task, TaskSuite, UserError, knob, nearest
 from mtlscale.data.format.categories import UNKNOWN, as_text, codes_of
-from pipelines._formats.table_file import ROW, SUFFIXES, read_table, why_no_numbers
+from mtlscale.data.format.table_columns import by_kind
+from pipelines._formats.hub import HubFolder, is_saved
+from pipelines._formats.hub_table import read_hub_table
+from pipelines._formats.table_file import ROW, SUFFIXES, is_table_file, read_table, why_no_numbers
+from pipelines._formats.text_files import Problems
 from pipelines._steps.features import (
     TEST,
     VALIDATION,
@@ -22,6 +26,10 @@ from pipelines._steps.features import (
     standardised,
     vector_tables,
 )
+from pipelines._tables.inputs import InputColumns
+from pipelines._tables.row_splits import RowSplit
+from pipelines._tables.shared_table import SharedTable
+from pipelines._tables.targets import check_kinds
 from pipelines.contract import Pipeline, PrepareContext, Prepared
 
 MOST_CLASSES = 1000
@@ -29,21 +37,34 @@ MOST_CATEGORIES = 10_000  # categories of a column, at most
 
 
 class TableFile(Pipeline):
-    """CSV or Parquet file, one row per sample: a task column, a target column, features.
+    """Table, one row per sample: several targets in each row, or one target and a column that names the row's task.
 
-    Features are numbers, or categories where `categorical` names them: texts or whole numbers, which become codes in
-    the order of the training rows' values; a value that does not occur in training is unknown, and counted. Every task
-    is split by itself, in classification also by class; one sample of each class stays in training. The split goes by
-    the id column or, without one, by the row number. Text targets are class names; numeric targets are classes if they
-    are whole numbers. Rows with an empty cell stop the preparation, or are left out with --skip-bad. Test rows whose
-    features also occur in training or validation, in any task, are counted.
+    The file is CSV, TSV, Parquet or ARFF, text files also packed with gzip, or a set of the `datasets` library.
+
+    With `targets`, all tasks share the rows as inputs. A target is `class` (two classes are scored by AUROC),
+    `regression`, `multilabel` (a task per tag) or `auto`. All other columns are inputs unless `features` lists them:
+    numbers, true and false, dates (days, and positions in year, week and day), and texts, which are categories; up to
+    `most_categories` values of training have codes of their own, more are hashed into `buckets`. Numbers are scaled,
+    and empty cells filled with the mean and marked by a column, by the training rows alone; an empty category is a
+    category. A label that is missing is left out of losses and metrics. Targets of regression have mean 0 and variance
+    1 over training, so an RMSE of 1 is that of the mean; exported models predict in the original units. The split is
+    random and keeps a row of each class in training, or goes by `group`, `time` or `split_column`.
+
+    Without `targets`, `task` and `target` name a column each. Features are numbers, or categories where `categorical`
+    names them: texts or whole numbers, which become codes in the order of the training rows' values; a value that does
+    not occur in training is unknown, and counted. Every task is split by itself, in classification also by class; one
+    sample of each class stays in training. The split goes by the id column or, without one, by the row number. Text
+    targets are class names; numeric targets are classes if they are whole numbers. Rows with an empty cell stop the
+    preparation, or are left out with --skip-bad. Test rows whose features also occur in training or validation, in any
+    task, are counted.
     """
 
     name: ClassVar[str] = "table"
     results_version: ClassVar[int] = 2  # 2: whole numbers with a point are classes
     source: ClassVar[str] = "a file of yours"
     folder: ClassVar[str] = "table"
-    delta: ClassVar[tuple[str, ...]] = ("accuracy", "rmse")
+    delta: ClassVar[tuple[str, ...]] = ("accuracy", "auroc", "rmse")
+    hub: ClassVar[bool] = True
 
     file: str = knob("", help="the file's name, where the source is a folder with several")
     task: str = knob("task", help="column that names the task")
@@ -61,26 +82,65 @@ class TableFile(Pipeline):
     )
     split: int = knob(0, low=0, help="which random split")
 
+    targets: dict[str, Any] = knob(
+        {}, later=True, help="target column -> class, regression, multilabel or auto: several targets in each row"
+    )
+    separator: str = knob("auto", later=True, help="of the tags of a multilabel target; auto: the first of ; | ,")
+    group: str = knob("", later=True, help="column whose values are not divided between splits (with `targets`)")
+    time: str = knob("", later=True, help="column of times: the latest rows are test (with `targets`)")
+    split_column: str = knob("", later=True, help="column with train, val or test (with `targets`)")
+    weight: str = knob("", later=True, help="column of weights of the training losses (with `targets`)")
+    most_categories: int = knob(
+        100, low=2, high=MOST_CATEGORIES, later=True, help="categories with a code of their own"
+    )
+    buckets: int = knob(128, low=2, high=MOST_CATEGORIES, later=True, help="codes of a column with more")
+    missing: tuple[str, ...] = knob((), later=True, help="texts that count as empty cells, such as ? (with `targets`)")
+    header: bool = knob(True, later=True, help="whether the first line has names; else columns are called 1, 2, …")
+    scale_targets: bool = knob(True, later=True, help="targets of regression to mean 0 and variance 1 over training")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_kinds(self.name, self.targets)
+        RowSplit(**self._split_options)
+        with_targets = ("separator", "group", "time", "split_column", "weight", "missing", "header", "scale_targets")
+        defaults = {name: default for name, (default, _) in self.knobs().items()}
+        for option in () if self.targets else with_targets:
+            if getattr(self, option) != defaults[option]:
+                raise UserError(f"table: `{option}` goes with `targets`; name the target columns there")
+        for option in ("task", "target", "problem", "classes") if self.targets else ():
+            if getattr(self, option) != defaults[option]:
+                raise UserError(f"table: `{option}` does not go with `targets`, which name every task; drop one")
+
     def locate(self, source: Path) -> Path:
-        """Return the file itself, or the one in the folder."""
+        """Return the file itself, the one in the folder, or the folder of the `datasets` library."""
         if not source.exists():
             raise UserError(f"table: source {source} does not exist")
+        if source.is_dir() and (is_saved(source) or next(source.glob("*.arrow"), None)):
+            return source
 
         candidates = [source]
         if source.is_dir():
-            files = sorted(path for path in source.iterdir() if path.suffix in SUFFIXES)
+            files = sorted(path for path in source.iterdir() if is_table_file(path))
             candidates = [path for path in files if not self.file or path.name == self.file]
             if len(candidates) != 1:
-                names = ", ".join(path.name for path in files) or f"no file that ends in {' or '.join(SUFFIXES)}"
+                names = ", ".join(path.name for path in files) or f"no file that ends in {', '.join(SUFFIXES)}"
                 raise UserError(f"table: {source} holds {names}; name one by option `file` or --source")
 
-        if candidates[0].suffix not in SUFFIXES:
-            raise UserError(f"table: {candidates[0].name} is neither .csv nor .parquet; convert it")
+        if not is_table_file(candidates[0]):
+            raise UserError(f"table: {candidates[0].name} is none of {', '.join(SUFFIXES)}; rename or convert it")
         return candidates[0]
+
+    def source_fingerprint(self, located: Path | None) -> str:
+        if located is not None and located.is_dir():
+            return HubFolder(self.name, located).fingerprint()
+        return super().source_fingerprint(located)
 
     def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
-        table, reading_notes = read_table(source)
+        if self.targets:
+            return self._prepared_targets(source, context)
+
+        table, reading_notes = read_hub_table(self.name, source) if source.is_dir() else read_table(source)
         names = self._feature_names(table)
         table, notes = self._complete(table, names, context)
         notes = reading_notes | notes
@@ -89,7 +149,7 @@ class TableFile(Pipeline):
         ids = _as_texts(table[self.id]) if self.id else np.array([f"{row:09d}" for row in table[ROW].to_pylist()])
         if len(np.unique(ids)) < len(ids):
             raise UserError(f"table: a value of the id column {self.id!r} occurs twice; it must name one row")
-        rows_of = self._tasks(_as_texts(table[self.task]))
+        rows_of = _tasks(_as_texts(table[self.task]))
 
         labels, classes_of, splits = {}, {}, {}
         for task, rows in rows_of.items():
@@ -133,6 +193,39 @@ class TableFile(Pipeline):
             notes["test_inputs_in_train_or_val"] = repeated
         return Prepared(suite, vector_tables(samples), notes=notes)
 
+    @property
+    def _split_options(self) -> dict[str, Any]:
+        return {"pipeline": self.name, "test": self.test, "validation": self.validation, "seed": self.split,
+                "group": self.group, "time": self.time, "column": self.split_column}  # fmt: skip
+
+    def _prepared_targets(self, source: Path, context: PrepareContext) -> Prepared:
+        """Return a table with several targets in each row."""
+        problems: Problems = []
+        if source.is_dir():
+            table, notes = read_hub_table(self.name, source)
+        else:
+            table, notes = read_table(source, header=self.header, missing=self.missing, problems=problems)
+
+        shared = SharedTable(
+            pipeline=self.name,
+            targets=self.targets,
+            separator=self.separator,
+            id=self.id,
+            weight=self.weight,
+            split=RowSplit(**self._split_options),
+            inputs=InputColumns(
+                pipeline=self.name,
+                features=self.features,
+                categorical=self.categorical,
+                most_categories=self.most_categories,
+                buckets=self.buckets,
+            ),
+            standardise=self.standardise,
+            scale_targets=self.scale_targets,
+            drop_constant=self.constant == "drop",
+        )
+        return shared.prepared(table, notes, problems, context)
+
     def _features(
         self, table: pa.Table, names: list[str], train: np.ndarray, notes: dict[str, Any]
     ) -> tuple[np.ndarray, dict[str, list[str]]]:
@@ -144,7 +237,7 @@ class TableFile(Pipeline):
                 continue
 
             values = np.array([as_text(value) for value in table[name].to_pylist()], dtype=object)
-            category_names = categories[name] = sorted(set(values[train]), key=_by_kind)
+            category_names = categories[name] = sorted(set(values[train]), key=by_kind)
             if len(category_names) > MOST_CATEGORIES:
                 raise UserError(f"table: column {name!r} has {len(category_names)} categories, "
                                 f"{MOST_CATEGORIES} at most; leave it out of `features` if it names rows")  # fmt: skip
@@ -235,18 +328,6 @@ class TableFile(Pipeline):
 
         return codes, tuple(values)
 
-    def _tasks(self, column: np.ndarray) -> dict[str, np.ndarray]:
-        """Return task -> its rows; names become file names, so unusual characters become underscores."""
-        tasks: dict[str, np.ndarray] = {}
-        for value in np.unique(column):
-            name = re.sub(r"[^\w.-]", "_", str(value))
-            if name in tasks:
-                raise UserError(
-                    f"table: task {str(value)!r} and another are both called {name} in file names; rename it"
-                )
-            tasks[name] = np.flatnonzero(column == value)
-        return tasks
-
     def _labels(self, task: str, codes: np.ndarray, classes: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return a task's targets and classes."""
         if not classes:
@@ -298,6 +379,17 @@ class TableFile(Pipeline):
         return varying
 
 
+def _tasks(column: np.ndarray) -> dict[str, np.ndarray]:
+    """Return task -> its rows; names become file names, so unusual characters become underscores."""
+    tasks: dict[str, np.ndarray] = {}
+    for value in np.unique(column):
+        name = re.sub(r"[^\w.-]", "_", str(value))
+        if name in tasks:
+            raise UserError(f"table: task {str(value)!r} and another are both called {name} in file names; rename it")
+        tasks[name] = np.flatnonzero(column == value)
+    return tasks
+
+
 def _task(name: str, classes: tuple[str, ...]) -> Task:
     if not classes:
         return Task(name=name, loss="mse", outputs=1, metrics=("rmse", "mae"))
@@ -316,11 +408,3 @@ def _is_whole(column: pa.Array) -> bool:
 
 def _as_texts(column: pa.ChunkedArray) -> np.ndarray:
     return np.array([str(value) for value in column.to_pylist()])
-
-
-def _by_kind(name: str) -> tuple[bool, float, str]:
-    """Return a key that orders categories that are numbers by size, others by the alphabet."""
-    try:
-        return False, float(name), name
-    except ValueError:
-        return True, 0.0, name

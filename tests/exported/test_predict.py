@@ -277,3 +277,41 @@ def test_as_a_python_function(vectors: tuple[Finished, ExportedModel]) -> None:
     assert list(function.predict(frame, {"task": "b"})) == ["b", "b.score"]
     by_row = function.predict(frame.assign(task=["b", "a", "b"]))
     assert list(by_row.index) == [7, 8, 9] and by_row["label"].tolist()[1] == found["a"].tolist()[1]
+
+
+def test_a_table_of_several_targets_is_predicted_from_its_raw_columns(tmp_path: Path) -> None:
+    """Dates, categories and empty cells become what the pipeline made of them; numbers have the units of the file."""
+    rng = np.random.default_rng(0)
+    size = rng.normal(40, 9, 90)
+    raw = pd.DataFrame(
+        {"size": size, "day": pd.date_range("2024-01-01", periods=90), "colour": rng.choice(["red", "blue"], 90)}
+    )
+    raw["price"], raw["kind"] = 1000 + 30 * size, np.where(size > 40, "large", "small")
+    raw.loc[::9, "size"] = None
+    raw.to_csv(tmp_path / "own.csv", index=False)
+    (tmp_path / "small.yaml").write_text(
+        "datasets: [{name: table, options: {targets: {price: regression, kind: class}}}]\nmethods: [linear]\n"
+        "seeds: [0]\nfloors: []\ntraining: {epochs: 1, batch_size: 8}\n"
+    )
+    run = finish(tmp_path / "home", tmp_path / "small.yaml", tmp_path / "own.csv")
+    model = exported(run, tmp_path / "model")
+    assert model.description.input.features == ["size", "day", "colour"]
+    inputs = model.reader.tensor(raw[["colour", "size", "day"]])
+    known = torch.cat([run.data.splits[split]["all"].inputs for split in ("train", "val", "test")])
+    assert sorted(inputs.tolist()) == sorted(known.tolist())
+
+    new = pd.DataFrame({"size": [50.0, 30.0], "day": ["2024-02-01"] * 2, "colour": ["red", "green"], "other": [1, 2]})
+    new.to_csv(tmp_path / "new.csv", index=False)
+    done = mtlscale("predict", model.folder, tmp_path / "new.csv", "--output", tmp_path / "found.csv")
+    assert done.code == 0 and "count as unknown: colour (1)" in done.stderr
+    rows = list(csv.DictReader((tmp_path / "found.csv").open()))
+    assert [float(row["price"]) for row in rows] == pytest.approx([2500, 1900], rel=0.05)
+    assert [row["kind"] for row in rows] == ["large", "small"]
+
+    mtlscale("predict", model.folder, run.data.folder, "--output", tmp_path / "test.csv")
+    truth = [float(row["price.truth"]) for row in csv.DictReader((tmp_path / "test.csv").open())]
+    assert set(np.round(truth, 1)) <= set(np.round(raw["price"], 1))
+    new.assign(size="much").to_csv(tmp_path / "bad.csv", index=False)
+    assert "column 'size' holds string, the model reads numbers" in refused(
+        "predict", model.folder, tmp_path / "bad.csv"
+    )

@@ -190,7 +190,7 @@ def test_the_file_is_found_in_a_folder_or_named(table: Callable[..., Path], tmp_
     folder = tmp_path / "tables"
     folder.mkdir()
     home = tmp_path / "home"
-    with pytest.raises(UserError, match=r"tables holds no file that ends in .csv or .parquet; name one by"):
+    with pytest.raises(UserError, match=r"tables holds no file that ends in .csv, .tsv, .parquet, .arff; name one by"):
         prepare("table", CLASSES, folder, home)
     table().rename(folder / "one.csv")
     assert read_manifest(prepare("table", CLASSES, folder, home)).source.description == "one.csv"
@@ -199,7 +199,7 @@ def test_the_file_is_found_in_a_folder_or_named(table: Callable[..., Path], tmp_
         prepare("table", CLASSES, folder, home)
     prepare("table", {**CLASSES, "file": "two.parquet"}, folder, home)
     (folder / "notes.txt").write_text("nothing")
-    with pytest.raises(UserError, match=r"notes.txt is neither .csv nor .parquet; convert it"):
+    with pytest.raises(UserError, match=r"notes.txt is none of .csv, .tsv, .parquet, .arff; rename or convert it"):
         prepare("table", CLASSES, folder / "notes.txt", home)
     (folder / "two.parquet").write_bytes(b"PAR1 nothing of the kind")
     with pytest.raises(UserError, match=r"two.parquet cannot be read: ") as caught:

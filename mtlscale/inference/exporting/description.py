@@ -51,6 +51,8 @@ class InputDescription(BaseModel):
     mean: list[float] = []  # subtracted from raw features before they are divided by `deviation`; empty: neither
     deviation: list[float] = []
     categories: dict[str, list[str]] = {}  # vectors: column -> its values in the order of their codes, from 1
+    # Vectors: the conversion of raw columns, as `TableColumn.as_json` writes it; empty: numbers and codes.
+    columns: list[dict[str, Any]] = []
     low: list[float] = []  # vectors: the range of the training inputs, as prepared; empty: unknown
     high: list[float] = []
 

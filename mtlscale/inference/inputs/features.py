@@ -11,6 +11,7 @@ import numpy as np
 
 from mtlscale.config import UserError
 from mtlscale.data.format.categories import UNKNOWN, codes_of
+from mtlscale.data.format.table_columns import TableColumn, from_json, unseen_count
 from mtlscale.inference.exporting.description import InputDescription
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def read_features(
         The features; row -> what it lacks, for rows without a value; and column -> number of its values that training
         does not have, for columns of categories.
     """
+    if description.columns:
+        return _read_columns(description, table, rows)
     names = description.features or _columns_of_numbers(table)
     _check_columns(description, table, names)
 
@@ -77,10 +80,37 @@ def read_features(
         for row in np.flatnonzero(~np.isfinite(columns[-1])).tolist():
             problems.setdefault(row, f"row {rows[row]} has no value in {name}")
 
-    scaled = np.column_stack(columns)
-    if description.mean:
-        scaled = (scaled - np.array(description.mean)) / np.array(description.deviation)
-    return scaled, problems, unknown
+    return _scaled(description, np.column_stack(columns)), problems, unknown
+
+
+def _read_columns(
+    description: InputDescription, table: pa.Table, rows: Sequence[Any]
+) -> tuple[Array, dict[int, str], Counter[str]]:
+    """Do what `read_features` does for columns whose conversion the data noted; empty cells are filled."""
+    columns = [from_json(entry) for entry in description.columns]
+    _check_present(table, [column.name for column in columns])
+
+    arrays, unknown, problems = [], Counter[str](), dict[int, str]()
+    for column in columns:
+        try:
+            array = column.encode(table[column.name])
+        except (ValueError, NotImplementedError):  # Arrow's errors are of these kinds
+            raise UserError(
+                f"column {column.name!r} holds {table[column.name].type}, the model reads {column.kind}s"
+            ) from None
+        if count := unseen_count(column, array):
+            unknown[column.name] = count
+        for row in np.flatnonzero(~np.isfinite(array).all(1)).tolist():
+            problems.setdefault(row, f"row {rows[row]} is infinite in {column.name}")
+        arrays.append(array)
+    return _scaled(description, np.column_stack(arrays)), problems, unknown
+
+
+def _scaled(description: InputDescription, values: Array) -> Array:
+    if not description.mean:
+        return values
+    scaled: Array = (values - np.array(description.mean)) / np.array(description.deviation)
+    return scaled
 
 
 def unfamiliar(description: InputDescription, values: Array, rows: Sequence[Any]) -> Unfamiliar:
@@ -97,9 +127,15 @@ def unfamiliar(description: InputDescription, values: Array, rows: Sequence[Any]
 
     row = int(inputs.argmax())
     column = int(far[row].argmax())
-    name = description.features[column] if description.features else f"column {column + 1}"
+    name = _vector_columns(description)[column] if description.features else f"column {column + 1}"
     value, training_range = values[row, column], f"{low[column]:.4g} to {high[column]:.4g}"
     return Unfamiliar(int(inputs.sum()), f"row {rows[row]} has {value:.4g} in {name}, training has {training_range}")
+
+
+def _vector_columns(description: InputDescription) -> list[str]:
+    """Return the names of the columns of a vector."""
+    columns: list[TableColumn] = [from_json(entry) for entry in description.columns]
+    return [part for column in columns for part in column.parts] or description.features
 
 
 def _columns_of_numbers(table: pa.Table) -> list[str]:
@@ -114,12 +150,8 @@ def _columns_of_numbers(table: pa.Table) -> list[str]:
 def _check_columns(description: InputDescription, table: pa.Table, names: Sequence[str]) -> None:
     import pyarrow as pa
 
+    _check_present(table, names)
     for name in names:
-        count = table.column_names.count(name)
-        if count != 1:
-            problem = "no" if count == 0 else "more than one"
-            raise UserError(f"the table has {problem} column {name!r}; the model reads {len(names)} features: "
-                            f"{listed(names)}")  # fmt: skip
         kind = table[name].type
         number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
         if not number and name not in description.categories:
@@ -131,6 +163,15 @@ def _check_columns(description: InputDescription, table: pa.Table, names: Sequen
             f"the table has {len(names)} columns of numbers ({listed(names)}), the model reads [N, {shape}] of "
             f"{description.dtype}"
         )
+
+
+def _check_present(table: pa.Table, names: Sequence[str]) -> None:
+    for name in names:
+        count = table.column_names.count(name)
+        if count != 1:
+            problem = "no" if count == 0 else "more than one"
+            raise UserError(f"the table has {problem} column {name!r}; the model reads {len(names)} features: "
+                            f"{listed(names)}")  # fmt: skip
 
 
 def _is_string(kind: Any) -> bool:

@@ -33,6 +33,7 @@ def describe_input(source: FinishedRun, folder: Path) -> InputDescription:
         mean=list(scaled.get("mean", [])),
         deviation=list(scaled.get("deviation", [])),
         categories=dict(notes.get("categories", {})),
+        columns=list(notes.get("columns", [])),
         low=low,
         high=high,
     )

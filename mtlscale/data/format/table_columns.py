@@ -1,0 +1,190 @@
+"""Columns of a raw table as columns of a vector: numbers, dates and categories, fitted on the training rows."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from mtlscale.data.format.categories import UNKNOWN, as_text, codes_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    Array = np.ndarray[Any, Any]
+
+Kind = Literal["number", "date", "category", "hash"]
+EMPTY = ""  # the category of an empty cell
+DATE_PARTS = ("days", "year sine", "year cosine", "week sine", "week cosine")
+TIME_PARTS = ("day sine", "day cosine")
+_DAY = 86_400.0  # seconds
+_YEAR, _WEEK = 365.2425, 7.0  # days
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableColumn:
+    """The conversion of one raw column into columns of a vector.
+
+    Attributes:
+        name: The raw column.
+        kind: `number`; `date`, which becomes days since 1970 and positions in the year, the week and, if it has
+            times, the day; `category`, which becomes a code; `hash`, a code of `buckets` by a hash of the value.
+        categories: The values of a category in the order of their codes, from 1; `EMPTY` is that of empty cells.
+        buckets: The number of codes of a hashed column, from 1.
+        fill: Value of empty cells: the mean of each part over the training rows.
+        indicator: Whether another column says if the cell was empty (1) or not (0).
+        times: Whether the values of a date have times of the day.
+    """
+
+    name: str
+    kind: Kind
+    categories: tuple[str, ...] = ()
+    buckets: int = 0
+    fill: tuple[float, ...] = ()
+    indicator: bool = False
+    times: bool = False
+
+    @property
+    def parts(self) -> list[str]:
+        """The names of the columns of the vector."""
+        names = [self.name]
+        if self.kind == "date":
+            names = [f"{self.name} {part}" for part in (*DATE_PARTS, *(TIME_PARTS if self.times else ()))]
+        return [*names, *([f"{self.name} is empty"] if self.indicator else [])]
+
+    @property
+    def counts(self) -> list[int]:
+        """The number of codes of each column of the vector, 0 for numbers, as `TaskSuite.categories` has them."""
+        if self.kind in ("category", "hash"):
+            return [1 + (len(self.categories) or self.buckets)]
+        return [0] * len(self.parts)
+
+    def encode(self, column: pa.ChunkedArray) -> Array:
+        """Return the columns [N, parts] of the vector; an empty number is NaN if no mean is known for it."""
+        if self.kind in ("category", "hash"):
+            names, positions = distinct_names(column)
+            codes = codes_of(names, self.categories) if self.kind == "category" else _hashed(names, self.buckets)
+            column_codes: Array = codes[positions].astype(float)[:, None]
+            return column_codes
+
+        values = numbers_of(column, self.kind, times=self.times)
+        empty = np.isnan(values[:, 0])
+        if self.fill:
+            values = np.where(np.isnan(values), np.array(self.fill), values)
+        return np.column_stack([values, empty.astype(float)]) if self.indicator else values
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the conversion as notes of a prepared set and exported models keep it."""
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+
+
+def from_json(entry: Mapping[str, Any]) -> TableColumn:
+    """Return the conversion that `TableColumn.as_json` wrote."""
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    return TableColumn(**values)
+
+
+def fit_number(name: str, column: pa.ChunkedArray, train: Array, kind: Literal["number", "date"]) -> TableColumn:
+    """Return the conversion of a column of numbers or dates, fitted on the rows of train."""
+    times = kind == "date" and _has_times(column)
+    values = numbers_of(column, kind, times=times)[train]
+    empty = np.isnan(values[:, 0])
+    means = values[~empty].mean(0) if (~empty).any() else np.zeros(values.shape[1])
+    indicator = bool(empty.any() and not empty.all())
+    return TableColumn(name=name, kind=kind, fill=tuple(map(float, means)), indicator=indicator, times=times)
+
+
+def fit_category(name: str, column: pa.ChunkedArray, train: Array, most: int, buckets: int) -> TableColumn:
+    """Return the conversion of a column of categories.
+
+    Args:
+        name: The column's name.
+        column: All rows.
+        train: The training rows, whose values are the known ones.
+        most: Number of values up to which each has a code of its own.
+        buckets: Number of codes if there are more values.
+    """
+    names, positions = distinct_names(column)
+    known_values = sorted((names[position] for position in np.unique(positions[train])), key=by_kind)
+    if len(known_values) > most:
+        return TableColumn(name=name, kind="hash", buckets=buckets)
+    return TableColumn(name=name, kind="category", categories=tuple(known_values))
+
+
+def unseen_count(column: TableColumn, encoded: Array) -> int:
+    """Return the number of rows [N, parts] with a value that the training rows do not have."""
+    return int((encoded[:, 0] == UNKNOWN).sum()) if column.kind == "category" else 0
+
+
+def category_names(column: pa.ChunkedArray) -> Array:
+    """Return a column's values [N] as names of categories, `EMPTY` for empty cells."""
+    names, codes = distinct_names(column)
+    all_names: Array = np.array(names, dtype=object)[codes]
+    return all_names
+
+
+def distinct_names(column: pa.ChunkedArray) -> tuple[list[str], Array]:
+    """Return the different names of a column's values, and the position [N] of each row's among them."""
+    import pyarrow as pa
+
+    values = column.combine_chunks()
+    if not pa.types.is_dictionary(values.type):
+        values = values.dictionary_encode(null_encoding="encode")
+    cells = [*values.dictionary.to_pylist(), None]
+    texts = [EMPTY if cell is None or cell != cell else as_text(cell).strip() for cell in cells]
+    names = list(dict.fromkeys(texts))
+    position_of = {name: position for position, name in enumerate(names)}
+
+    positions = np.array([position_of[text] for text in texts])
+    indices = values.indices.fill_null(len(cells) - 1).to_numpy(zero_copy_only=False)
+    return names, positions[indices]
+
+
+def by_kind(name: str) -> tuple[bool, float, str]:
+    """Return a key that orders categories that are numbers by size, others by the alphabet."""
+    try:
+        return False, float(name), name
+    except ValueError:
+        return True, 0.0, name
+
+
+def numbers_of(column: pa.ChunkedArray, kind: Kind, *, times: bool = False) -> Array:
+    """Return a column of numbers or dates as floats [N, parts], NaN for empty cells."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if kind != "date":
+        numbers: Array = column.cast(pa.float64(), safe=False).to_numpy().astype(float)[:, None]
+        return numbers
+
+    stamps = pc.cast(column, pa.timestamp("us"), safe=False)
+    microseconds = pc.cast(stamps, pa.int64()).to_numpy(zero_copy_only=False).astype(float)
+    microseconds[column.is_null().to_numpy()] = math.nan
+    days = microseconds / 1e6 / _DAY
+    positions = [2 * np.pi * days / _YEAR, 2 * np.pi * days / _WEEK, *([2 * np.pi * days] if times else [])]
+    return np.column_stack([days, *(wave for angle in positions for wave in (np.sin(angle), np.cos(angle)))])
+
+
+def _has_times(column: pa.ChunkedArray) -> bool:
+    """Return whether some value is not at midnight."""
+    import pyarrow as pa
+
+    if not pa.types.is_timestamp(column.type):
+        return False
+    days = numbers_of(column, "date")[:, 0]
+    return bool((days[~np.isnan(days)] % 1 != 0).any())
+
+
+def _hashed(names: Sequence[str], buckets: int) -> Array:
+    """Return the codes 1 to `buckets` of values, the same on every machine."""
+    digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
+    return np.array([1 + int.from_bytes(digest, "big") % buckets for digest in digests], dtype=np.int64)
+
+
+def encode_all(columns: Sequence[TableColumn], table: pa.Table) -> Array:
+    """Return the vectors [N, parts of all columns] of a table's rows."""
+    return np.column_stack([column.encode(table[column.name]) for column in columns])
