@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from pipelines._sources.remote import fetch_source, is_remote
     from pipelines._steps.features import Vectors, vector_tables
     from pipelines._steps.suite import check_prepared
+    from pipelines._tables.inspection import ColumnReport, SourceReport, inspect_source
     from pipelines._writing.write import write_prepared
 
 __all__ = [
+    "ColumnReport",
     "ComputedRows",
     "Download",
     "Engine",
@@ -23,11 +25,13 @@ __all__ = [
     "PrepareContext",
     "Prepared",
     "ShardedTable",
+    "SourceReport",
     "TableFunction",
     "Tell",
     "Vectors",
     "check_prepared",
     "fetch_source",
+    "inspect_source",
     "is_remote",
     "vector_tables",
     "write_prepared",

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mtlscale.cli import usage
-from mtlscale.cli.commands import cluster, data, diagnosis, doctor, listing, models, reports, runs, show
+from mtlscale.cli.commands import cluster, data, diagnosis, doctor, inspection, listing, models, reports, runs, show
 from mtlscale.cli.commands import live_page as watching
 from mtlscale.cli.commands import submissions as contributions
 from mtlscale.config import UserError
@@ -25,7 +25,20 @@ app = typer.Typer(
     "Start with [bold]mtlscale run quickstart[/bold].",
 )
 
-for commands in (listing, data, diagnosis, runs, show, reports, watching, models, contributions, doctor, cluster):
+for commands in (
+    listing,
+    inspection,
+    data,
+    diagnosis,
+    runs,
+    show,
+    reports,
+    watching,
+    models,
+    contributions,
+    doctor,
+    cluster,
+):
     commands.register(app)
 
 

@@ -203,7 +203,7 @@ class SharedTable:
         numbers = np.array(counts) == 0
         if self.standardise and numbers.any():
             inputs, notes["standardised"] = standardised(inputs, splits["train"], numbers)
-        scaled, scaling = _scaled(labels, splits["train"]) if self.scale_targets else (labels, {})
+        scaled, scaling = scaled_labels(labels, splits["train"]) if self.scale_targets else (labels, {})
 
         tables = {split: {"all": self._split(table, inputs, ids, scaled, splits[split])} for split in SPLITS}
         if repeated := _repeated_inputs(tables):
@@ -236,7 +236,7 @@ class SharedTable:
         return pa.table(columns)
 
 
-def _scaled(
+def scaled_labels(
     labels: Sequence[tuple[Task, np.ndarray]], train: np.ndarray
 ) -> tuple[list[tuple[Task, np.ndarray]], dict[str, list[float]]]:
     """Return the labels, numbers with mean 0 and variance 1 over train, and (mean, deviation) of those tasks."""

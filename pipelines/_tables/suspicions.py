@@ -56,8 +56,10 @@ def _gives_away(column: pa.ChunkedArray, target: Target, labels: np.ndarray) -> 
     return bool(changes.sum() == len(label_names) - 1 and not (changes & ~steps).any())
 
 
-def row_names(column: pa.ChunkedArray) -> str:
+def row_names(name: str, column: pa.ChunkedArray) -> str:
     """Return the reason why a column seems to name rows, or "" if it does not."""
+    if name.strip() == "" or name.startswith("Unnamed:"):
+        return "it has no name, as the index of a data frame"
     values = column.drop_null()
     if len(values) < _FEW_ROWS or pa.types.is_nested(column.type):
         return ""

@@ -96,7 +96,7 @@ def guess_kind(column: pa.ChunkedArray, separator: str = "auto") -> tuple[str, s
     texts = [text for text in map(str, values.to_pylist()) if text]
     distinct = len(set(texts))
     mark = _separator(texts, separator)
-    if mark and 3 * sum(mark in text for text in texts) >= len(texts):
+    if mark and 5 * sum(mark in text for text in texts) >= len(texts):
         tags = {tag.strip() for text in texts for tag in text.split(mark)}
         if len(tags) < distinct:
             return "multilabel", f"{len(tags)} tags separated by {mark}"

@@ -101,7 +101,7 @@ class TableFile(Pipeline):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_kinds(self.name, self.targets)
-        RowSplit(**self._split_options)
+        _ = self.row_split  # refuses two rules at once
         with_targets = ("separator", "group", "time", "split_column", "weight", "missing", "header", "scale_targets")
         defaults = {name: default for name, (default, _) in self.knobs().items()}
         for option in () if self.targets else with_targets:
@@ -194,9 +194,16 @@ class TableFile(Pipeline):
         return Prepared(suite, vector_tables(samples), notes=notes)
 
     @property
-    def _split_options(self) -> dict[str, Any]:
-        return {"pipeline": self.name, "test": self.test, "validation": self.validation, "seed": self.split,
-                "group": self.group, "time": self.time, "column": self.split_column}  # fmt: skip
+    def row_split(self) -> RowSplit:
+        """The rule that splits a table with `targets`."""
+        return RowSplit(pipeline=self.name, test=self.test, validation=self.validation, seed=self.split,
+                        group=self.group, time=self.time, column=self.split_column)  # fmt: skip
+
+    @property
+    def input_columns(self) -> InputColumns:
+        """The inputs of a table with `targets`."""
+        return InputColumns(pipeline=self.name, features=self.features, categorical=self.categorical,
+                            most_categories=self.most_categories, buckets=self.buckets)  # fmt: skip
 
     def _prepared_targets(self, source: Path, context: PrepareContext) -> Prepared:
         """Return a table with several targets in each row."""
@@ -212,14 +219,8 @@ class TableFile(Pipeline):
             separator=self.separator,
             id=self.id,
             weight=self.weight,
-            split=RowSplit(**self._split_options),
-            inputs=InputColumns(
-                pipeline=self.name,
-                features=self.features,
-                categorical=self.categorical,
-                most_categories=self.most_categories,
-                buckets=self.buckets,
-            ),
+            split=self.row_split,
+            inputs=self.input_columns,
             standardise=self.standardise,
             scale_targets=self.scale_targets,
             drop_constant=self.constant == "drop",

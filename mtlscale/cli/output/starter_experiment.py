@@ -1,0 +1,76 @@
+"""An experiment file to start with, for a data set that `mtlscale inspect` has looked at."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from mtlscale.execution.preparing.inspection import SourceReport
+
+_STEPS, _IMAGE_STEPS = 1500, 300  # of training, about
+_EPOCHS = (5, 60)  # fewest and most
+_BATCHES = ((2_000, 32), (20_000, 64))  # samples in train below which a batch has this size
+_LARGE_BATCH = 256
+_METHODS = ["stl", "equal", "uncertainty", "pcgrad", {"name": "getmtl", "relative": True, "eps": 0.4}]
+
+
+def starter_experiment(report: SourceReport, source: str, file: Path) -> str:
+    """Return the text of an experiment file.
+
+    Args:
+        report: What the source is taken as.
+        source: The source, a path or a URL.
+        file: The file that will hold the text; a path of the source becomes relative to its folder.
+    """
+    label = re.sub(r"\W+", "_", Path(source).name.partition(".")[0]).strip("_") or report.dataset
+    dataset = {
+        "name": report.dataset,
+        "label": label,
+        "source": _relative(source, file.absolute().parent),
+        "options": report.options,
+    }
+
+    train = report.splits.get("train", report.rows)
+    batch = next((size for below, size in _BATCHES if train < below), _LARGE_BATCH)
+    images = report.dataset != "table"
+    steps = _IMAGE_STEPS if images else _STEPS
+    epochs = min(_EPOCHS[1], max(_EPOCHS[0], round(steps * batch / max(1, train))))
+    encoder = {"name": "resnet18", "width": 8, "stem": "small"} if images else {"name": "mlp", "hidden": [64, 64]}
+    # One target leaves nothing to balance.
+    methods = _METHODS if len(report.targets) > 1 or report.targets[0].kind == "multilabel" else ["stl"]
+
+    names = ", ".join(column.name for column in report.targets[:6]) + (" and others" if len(report.targets) > 6 else "")
+    parts = [
+        f"# Written by `mtlscale inspect {Path(source).name}`: {report.rows} samples. Change what you like.\n",
+        f"name: {_flow(file.stem)}\ndescription: {_flow(f'Our own data: {names}.')}\n",
+        _yaml({"datasets": [dataset]}),
+        f"methods: {_flow(methods)}\n",
+        "floors: [constant, linear]  # what a method without a network reaches\n" if not images
+        else "floors: [constant]  # what a method that sees no input reaches\n",
+        "seeds: [0, 1, 2]\n",
+        f"model:\n  encoder: {_flow(encoder)}\n",
+        f"training: {{epochs: {epochs}, batch_size: {batch}, lr: 1e-3}}\n",
+    ]  # fmt: skip
+    return "\n".join(parts)
+
+
+def _relative(source: str, folder: Path) -> str:
+    """Return a path below the experiment file's folder relative to it, another whole; a URL stays as it is."""
+    if not Path(source).exists():
+        return source
+    relative = os.path.relpath(Path(source).absolute(), folder)
+    return str(Path(source).absolute()) if relative.startswith("..") else relative
+
+
+def _yaml(entry: dict[str, Any]) -> str:
+    return yaml.safe_dump(entry, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
+
+
+def _flow(entry: object) -> str:
+    text = yaml.safe_dump(entry, sort_keys=False, default_flow_style=True, allow_unicode=True, width=1000)
+    return text.removesuffix("...\n").strip()
