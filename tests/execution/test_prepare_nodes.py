@@ -28,7 +28,7 @@ from pathlib import Path
 import ray
 from ray.cluster_utils import Cluster
 from mtlscale.data.remote import publish
-from mtlscale.execution import probe
+from mtlscale.execution.preparing import shared_home_check
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Storage
 from mtlscale.config import UserError
@@ -37,15 +37,15 @@ source, home, url = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
 cluster.add_node(num_cpus=1)
 ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-told = {"several": probe.several_nodes()}
+told = {"several": shared_home_check.several_nodes()}
 storage = Storage(url)
 folder = prepare("celeba", {"size": 16}, source, home / "stored", engine="ray", storage=storage)
 told["files"] = sorted(path.name for path in folder.rglob("*") if path.is_file())
 publish(storage, folder)
 told["shared"] = str(prepare("celeba", {"size": 16}, source, home / "shared", engine="ray"))
 told["stored"] = str(folder)
-real = probe.read_mark
-probe.read_mark = lambda path: None
+real = shared_home_check.read_mark
+shared_home_check.read_mark = lambda path: None
 try:
     prepare("celeba", {"size": 16}, source, home / "alone", engine="ray")
 except UserError as error:
