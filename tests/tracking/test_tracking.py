@@ -171,7 +171,8 @@ def _eight(uri: str, experiment_file: Callable[..., Path], load: Callable[..., E
             for number in range(1, EPOCHS + 1):
                 tracker.epoch(run, epoch_of(number))
             tracker.finished(run, record_of(run), folder / "none")
-    assert [tracker.close([]) for tracker in trackers] == [None] * 8 and told == []
+    assert [tracker.close([]) for tracker in trackers] == [None] * 8
+    assert [line for line in told if "still to write" not in line] == []  # which is said where the server is slow
     for experiment in experiments:
         assert written(uri, experiment.name) == expected(runs_of(experiment))
 

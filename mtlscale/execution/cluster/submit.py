@@ -39,7 +39,7 @@ _LOST_SECONDS = 60.0  # a cluster that does not answer for so long is given up
 _POLL_SECONDS = 0.5
 _ENDED = ("STOPPED", "SUCCEEDED", "FAILED")
 _STOP_SECONDS = 30  # that a driver has to end in good order when its job is stopped; Ray's own three are too few
-_READY_SECONDS = 60.0  # that a new cluster may need until it takes jobs
+_READY_SECONDS = 180.0  # that a new cluster may need until it takes jobs; on a busy machine a minute is too short
 
 
 @dataclass(frozen=True)
