@@ -10,6 +10,7 @@ from mtlscale.version import __version__
 
 if TYPE_CHECKING:
     from mtlscale.config import Experiment, UserError, load_experiment
+    from mtlscale.execution.comparison import compare
     from mtlscale.execution.planning.result_sources import load_records
     from mtlscale.execution.runner import run
     from mtlscale.inference import ExportedModel, load_model
@@ -21,6 +22,7 @@ __all__ = [
     "Results",
     "UserError",
     "__version__",
+    "compare",
     "load_experiment",
     "load_model",
     "load_records",

@@ -67,6 +67,18 @@ def test_the_commands_of_the_page(command: Command, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.ray
+def test_the_notebook_of_the_page(command: Command, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "own_table.md").read_text(encoding="utf-8")
+    block = page.partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "cells.py").write_text(f"{block}print(sorted(set(results.to_pandas()['task'])))\n", encoding="utf-8")
+    assert "['alcohol', 'target']" in command(sys.executable, "cells.py")
+    rows = leaderboard(tmp_path, "wines")
+    assert set(rows.index) == {"stl", "equal", "pcgrad", "constant", "linear"}
+    assert rows["target.accuracy"]["equal"] > 90 > 60 > rows["target.accuracy"]["constant"]
+
+
+@pytest.mark.slow
+@pytest.mark.ray
 def test_six_regressions_on_molecules(command: Command, shared_data: Path, tmp_path: Path) -> None:
     raw = shared_data / "qm9" / "qm9_small.csv.gz"
     shown = command("mtlscale", "inspect", raw, "--targets", "mu,alpha,homo,lumo,gap,r2", "--write", "qm9.yaml")

@@ -4,6 +4,7 @@ from mtlscale.config.errors import UserError
 from mtlscale.config.experiment.experiment import FLOORS, Experiment
 from mtlscale.config.experiment.loading import (
     SHIPPED,
+    experiment_from,
     find_experiment,
     load_experiment,
     parse_override,
@@ -92,6 +93,7 @@ __all__ = [
     "default_space",
     "differences",
     "entering",
+    "experiment_from",
     "extensions",
     "find_experiment",
     "fingerprint_with",

@@ -58,6 +58,11 @@ class Home:
         return self.experiment(name) / file
 
     @property
+    def tables(self) -> Path:
+        """The folder with arrays and data frames that were compared, as files."""
+        return self.root / "tables"
+
+    @property
     def phases(self) -> Path:
         """The folder with the output of finished phases, for every run that shares them."""
         return self.root / "phases"

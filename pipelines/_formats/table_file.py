@@ -128,6 +128,7 @@ def _check_one_encoding(name: str, raw: bytes) -> None:
             utf_8 = utf_8 or number
         except UnicodeDecodeError:
             latin_1 = latin_1 or number
+
         if utf_8 and latin_1:
             raise UserError(
                 f"table: {name} has two encodings: line {utf_8} is UTF-8, line {latin_1} is not; save it as UTF-8"

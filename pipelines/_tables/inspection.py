@@ -1,4 +1,4 @@
-"""What a file of a user would become as a data set: inputs, targets and their kinds, splits, and suspicious columns."""
+"""The inspection of a user's file: inputs, targets and their kinds, splits, and suspicious columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INPUT, TARGET, LEFT_OUT = "input", "target", "left out"
 
 @dataclass(frozen=True)
 class ColumnReport:
-    """What a column is taken as, with the reason.
+    """The role of a column, with the reason.
 
     Attributes:
         name: The column.
@@ -49,7 +49,7 @@ class ColumnReport:
 
 @dataclass(frozen=True)
 class SourceReport:
-    """What a file or folder is taken as.
+    """The data set that a file or folder would be.
 
     Attributes:
         dataset: The pipeline that reads it.
@@ -107,7 +107,8 @@ def inspect_table(source: Path, targets: Mapping[str, str], options: Mapping[str
     table = pipeline.input_columns.parsed(table, convertible, rows, raw.problems)
     labels = [read_target("table", table, column, kind, pipeline.separator, rows, raw.problems)
               for column, kind in targets.items()]  # fmt: skip
-    parts = _split(pipeline.row_split, table, _row_ids(table), labels, raw.warnings)
+    ids = np.array([f"{row:09d}" for row in table[ROW].to_pylist()], dtype=object)
+    parts = _split(pipeline.row_split, table, ids, labels, raw.warnings)
 
     reasons = _reasons_to_leave_out(table, candidates, labels, parts.get("train", np.arange(len(table))))
     chosen = [name for name in pipeline.features or candidates if name not in reasons or name in pipeline.features]
@@ -161,10 +162,6 @@ def _guessed_target(table: pa.Table, roles: Mapping[str, str]) -> str:
     """Return the column that is called like a target, or the last one."""
     names = [name for name in table.column_names if name != ROW and name not in roles]
     return next((name for name in names if name.strip().lower() in _TARGET_NAMES), names[-1])
-
-
-def _row_ids(table: pa.Table) -> np.ndarray:
-    return np.array([f"{row:09d}" for row in table[ROW].to_pylist()], dtype=object)
 
 
 def _split(
@@ -230,6 +227,7 @@ def _column(
         role = TARGET
     elif name in roles:
         role = roles[name]
+
     distinct = 0 if pa.types.is_nested(column.type) else pc.count_distinct(column).as_py()
     return ColumnReport(name, role, kind, reason, distinct, int((~is_present(column)).sum()))
 
@@ -248,7 +246,7 @@ def inspect_source(source: Path, targets: Mapping[str, str], options: Mapping[st
 
 
 def inspect_images(source: Path, targets: Mapping[str, str], options: Mapping[str, Any]) -> SourceReport:
-    """Do what `inspect_source` does for a folder of pictures."""
+    """Return what a folder of pictures would become."""
     pipeline: ImageFolder = build("datasets", "image_folder", {**options, "targets": dict(targets)})
     problems: Problems = []
     warnings: list[str] = []

@@ -75,8 +75,8 @@ class RowSplit:
         except UserError:
             if classes is not None:
                 return self._random(units, None)  # too few rows to keep one of every class first
-            what = f"values of {self.group!r}" if self.group else "rows"
-            raise UserError(f"{self.pipeline}: there are {len(units)} {what}, too few for {self.test:.0%} test and "
+            counted = f"{len(units)} values of {self.group!r}" if self.group else f"{len(units)} rows"
+            raise UserError(f"{self.pipeline}: there are {counted}, too few for {self.test:.0%} test and "
                             f"{self.validation:.0%} of the rest validation; change the shares")  from None  # fmt: skip
 
     def _by_time(self, table: pa.Table, ids: np.ndarray) -> dict[str, np.ndarray]:

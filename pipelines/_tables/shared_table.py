@@ -1,4 +1,4 @@
-"""A table with several targets in each row as a data set of shared inputs."""
+"""Tables with several targets in each row as data sets of shared inputs."""
 
 from __future__ import annotations
 
@@ -113,25 +113,25 @@ class SharedTable:
     ) -> tuple[pa.Table, list[Target]]:
         """Return the rows without a bad cell, and their targets."""
         rows = _row_names(table)
-        found: Problems = []
+        bad_cells: Problems = []
         for name in filter(None, (self.id, self.split.group, self.split.time, self.split.column, self.weight)):
-            found += [
+            bad_cells += [
                 (rows[row], f"has no value in {name}") for row in np.flatnonzero(~is_present(table[name])).tolist()
             ]
         if self.weight:
-            found += self._bad_weights(table[self.weight], rows)
-        table = self.inputs.parsed(table, names, rows, found)
+            bad_cells += self._bad_weights(table[self.weight], rows)
+        table = self.inputs.parsed(table, names, rows, bad_cells)
         targets = [
-            read_target(self.pipeline, table, column, kind, self.separator, rows, found)
+            read_target(self.pipeline, table, column, kind, self.separator, rows, bad_cells)
             for column, kind in self.targets.items()
         ]
 
-        problems += found
+        problems += bad_cells
         context.settle(problems, "rows")
-        bad = {row for row, _ in found}
+        bad = {row for row, _ in bad_cells}
         good = np.array([row not in bad for row in rows])
         if not good.any():
-            raise UserError(f"{self.pipeline}: every row has a bad cell; the first: {' '.join(found[0])}")
+            raise UserError(f"{self.pipeline}: every row has a bad cell; the first: {' '.join(bad_cells[0])}")
         return (table, targets) if good.all() else _taken(table, targets, good)
 
     def _bad_weights(self, column: pa.ChunkedArray, rows: Sequence[str]) -> Problems:
@@ -172,6 +172,7 @@ class SharedTable:
                 f"{self.pipeline}: column {constant[0]!r} is constant over the training rows; leave it out of "
                 "`features` or set `constant` to drop"
             )
+
         varying = [name for name in names if name not in constant]
         if not varying:
             raise UserError(

@@ -27,6 +27,7 @@ def perfect_predictors(
         rows = train[target.present[train]]
         if len(rows) < _FEW_ROWS:
             continue
+
         for name, column in columns.items():
             if name not in given_away and _gives_away(column.take(rows), target, target.values[rows]):
                 given_away[name] = target.column

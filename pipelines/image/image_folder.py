@@ -152,11 +152,11 @@ class ImageFolder(ImagePipeline):
 
         split_of = {row: split for split in SPLITS for row in splits[split].tolist()}
         bad = {name for name, _ in problems}
-        kept = [row for row, name in enumerate(names) if name not in bad]
-        rows = [{"id": names[row], "split": split_of[row], "image": store.location(names[row])} for row in kept]
+        good_rows = [row for row, name in enumerate(names) if name not in bad]
+        rows = [{"id": names[row], "split": split_of[row], "image": store.location(names[row])} for row in good_rows]
         index = index_table(rows, ["image"])
         for task, values in scaled:
-            values = values[kept].astype(np.int64 if task.classes else np.float32)
+            values = values[good_rows].astype(np.int64 if task.classes else np.float32)
             index = index.append_column(f"target.{task.name}", pa.array(values))
 
         shape = (3, self.size, self.size)
@@ -250,22 +250,22 @@ def _known_names(store: Store) -> dict[str, str]:
 
 def _with_pictures(table: pa.Table, column: str, store: Store, file: str, problems: Problems) -> pa.Table:
     """Return the rows whose picture is there, its name in the column `IMAGE`; the column that named it is dropped."""
-    known_names, seen, kept, names = _known_names(store), dict[str, int](), [], []
+    known_names, row_of, positions, names = _known_names(store), dict[str, int](), [], []
     for position, (row, cell) in enumerate(zip(table[ROW].to_pylist(), category_names(table[column]), strict=True)):
         name = known_names.get(cell.replace("\\", "/").removeprefix("./"))
         if name is None:
             problems.append((f"{file} row {row + 1}", f"names {cell or 'no picture'!r}, which is not in the folder"))
-        elif name in seen:
-            problems.append((f"{file} row {row + 1}", f"names {name}, as row {seen[name] + 1} does"))
+        elif name in row_of:
+            problems.append((f"{file} row {row + 1}", f"names {name}, as row {row_of[name] + 1} does"))
         else:
-            seen[name] = row
-            kept.append(position)
+            row_of[name] = row
+            positions.append(position)
             names.append(name)
 
-    problems += [(name, f"is a picture that {file} does not name") for name in store.names if name not in seen]
-    if not kept:
+    problems += [(name, f"is a picture that {file} does not name") for name in store.names if name not in row_of]
+    if not positions:
         raise UserError(f"image_folder: column {column!r} of {file} names no picture of the folder; correct `image`")
-    table = table.take(pa.array(kept)).drop_columns([column])
+    table = table.take(pa.array(positions)).drop_columns([column])
     if IMAGE in table.column_names:
         raise UserError(f"image_folder: {file} has a column {IMAGE!r} beside the one of the pictures; rename it")
     return table.append_column(IMAGE, pa.array(names))

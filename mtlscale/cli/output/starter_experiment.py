@@ -1,4 +1,4 @@
-"""An experiment file to start with, for a data set that `mtlscale inspect` has looked at."""
+"""The experiment file to start with, for a data set that `mtlscale inspect` has looked at."""
 
 from __future__ import annotations
 
@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from mtlscale.execution.preparing.starter_settings import starter_encoder, starter_methods, starter_training
+
 if TYPE_CHECKING:
     from mtlscale.execution.preparing.inspection import SourceReport
-
-_STEPS, _IMAGE_STEPS = 1500, 300  # of training, about
-_EPOCHS = (5, 60)  # fewest and most
-_BATCHES = ((2_000, 32), (20_000, 64))  # samples in train below which a batch has this size
-_LARGE_BATCH = 256
-_METHODS = ["stl", "equal", "uncertainty", "pcgrad", {"name": "getmtl", "relative": True, "eps": 0.4}]
 
 
 def starter_experiment(report: SourceReport, source: str, file: Path) -> str:
@@ -35,14 +31,10 @@ def starter_experiment(report: SourceReport, source: str, file: Path) -> str:
         "options": report.options,
     }
 
-    train = report.splits.get("train", report.rows)
-    batch = next((size for below, size in _BATCHES if train < below), _LARGE_BATCH)
     images = report.dataset != "table"
-    steps = _IMAGE_STEPS if images else _STEPS
-    epochs = min(_EPOCHS[1], max(_EPOCHS[0], round(steps * batch / max(1, train))))
-    encoder = {"name": "resnet18", "width": 8, "stem": "small"} if images else {"name": "mlp", "hidden": [64, 64]}
-    # One target leaves nothing to balance.
-    methods = _METHODS if len(report.targets) > 1 or report.targets[0].kind == "multilabel" else ["stl"]
+    training = starter_training(report.splits.get("train", report.rows), images=images)
+    encoder = starter_encoder(images=images)
+    methods = starter_methods(2 if report.targets[0].kind == "multilabel" else len(report.targets))
 
     names = ", ".join(column.name for column in report.targets[:6]) + (" and others" if len(report.targets) > 6 else "")
     parts = [
@@ -54,7 +46,7 @@ def starter_experiment(report: SourceReport, source: str, file: Path) -> str:
         else "floors: [constant]  # what a method that sees no input reaches\n",
         "seeds: [0, 1, 2]\n",
         f"model:\n  encoder: {_flow(encoder)}\n",
-        f"training: {{epochs: {epochs}, batch_size: {batch}, lr: 1e-3}}\n",
+        f"training: {_flow(training)}\n",
     ]  # fmt: skip
     return "\n".join(parts)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,22 @@ def experiment_of(
     experiment.validate_components()
     datasets = tuple(_with_source(dataset, file.parent) for dataset in experiment.datasets)
     return experiment.model_copy(update={"datasets": datasets})
+
+
+def experiment_from(settings: Mapping[str, Any], origin: str) -> Experiment:
+    """Return the experiment with the settings of an experiment file; files that they name are relative to here.
+
+    Args:
+        settings: The keys of the file.
+        origin: Whoever gives the settings, for messages.
+
+    Raises:
+        UserError: For everything that a file would be refused for.
+    """
+    data = copy.deepcopy(dict(settings))
+    data["plugins"] = tuple(Path(plugin) for plugin in data.get("plugins") or ())
+    components.load_plugins(data["plugins"])
+    return experiment_of(data, Path(origin))
 
 
 def _origin_of(file: Path, root: Any, overrides: tuple[str, ...], location: tuple[int | str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""What a file or folder of a user would become as a data set, before anything is prepared."""
+"""The inspection of a user's file or folder as a data set, before anything is prepared."""
 
 from __future__ import annotations
 

@@ -1,0 +1,90 @@
+"""Comparison of methods on arrays and data frames, for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mtlscale.config import UserError, build, experiment_from, nearest
+from mtlscale.execution.preparing.arrays import joined, write_table
+from mtlscale.execution.preparing.starter_settings import METHODS, starter_encoder, starter_training
+from mtlscale.execution.runner import run
+from mtlscale.records import Home
+
+if TYPE_CHECKING:
+    from mtlscale.execution.observer import Observer
+    from mtlscale.report.results import Results
+
+
+def compare(
+    X: Any,
+    Y: Any,
+    methods: Sequence[str | Mapping[str, Any]] = METHODS,
+    *,
+    name: str = "comparison",
+    targets: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    seeds: Sequence[int] = (0, 1, 2),
+    home: Home | Path | str | None = None,
+    observer: Observer | None = None,
+    **settings: Any,
+) -> Results:
+    """Train methods on inputs and targets of yours and return the leaderboard.
+
+    The data are written once as a Parquet file below the home folder; everything else is what an experiment file with
+    the data set `table` does. A run that is finished is not run again, also if a file asks for it.
+
+    Args:
+        X: The inputs: a data frame, an array [N, D], or a mapping of columns. Numbers, dates and categories.
+        Y: The targets: a data frame or array with a column per task, or one column. A label may be missing.
+        methods: Methods as in an experiment file: names, or mappings with settings.
+        name: The name of the experiment.
+        targets: Target column -> `class`, `regression` or `multilabel`; others are guessed from their values.
+        options: Options of the data set `table`, such as `group` or `categorical`.
+        seeds: Seeds of initialisation and sample order.
+        home: The home folder; default `$MTLSCALE_HOME`, else `./outputs`.
+        observer: Whoever watches.
+        settings: Other keys of an experiment file, such as `model`, `training`, `search` or `floors`.
+
+    Returns:
+        The results: a notebook shows their leaderboard, `to_pandas()` has the metrics of every run, and
+        `leaderboard().to_pandas()` a row per method.
+
+    Raises:
+        UserError: X and Y do not go together, or something that an experiment file would be refused for.
+    """
+    results_home = home if isinstance(home, Home) else Home.at(None if home is None else Path(home))
+    table, columns = joined(X, Y)
+    dataset = _dataset(name, columns, targets or {}, options or {})
+    dataset["source"] = str(write_table(table, results_home.tables))
+
+    pipeline = build("datasets", "table", dataset["options"], "compare: options")
+    train = round(len(table) * (1 - pipeline.test) * (1 - pipeline.validation))
+    experiment = experiment_from(
+        {
+            "name": name,
+            "datasets": [dataset],
+            "methods": [methods] if isinstance(methods, str) else list(methods),
+            "seeds": list(seeds),
+            "model": {"encoder": starter_encoder(images=False)},
+            **settings,
+            "training": starter_training(train, images=False) | dict(settings.get("training", {})),
+        },
+        "compare",
+    )
+    return run(experiment, home=results_home, observer=observer)
+
+
+def _dataset(
+    name: str, columns: Sequence[str], targets: Mapping[str, str], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the entry of the data set, all columns of Y as targets."""
+    unknown = next((column for column in targets if column not in columns), None)
+    if unknown is not None:
+        raise UserError(f"compare: targets: Y has no column {unknown!r}; {nearest(unknown, columns)}")
+    if "targets" in options:
+        raise UserError("compare: options: `targets` are the columns of Y; give their kinds by compare(targets=…)")
+
+    kinds = {column: targets.get(column, "auto") for column in columns}
+    return {"name": "table", "label": name, "options": {"constant": "drop", **options, "targets": kinds}}
