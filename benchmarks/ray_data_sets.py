@@ -61,6 +61,10 @@ def measure(name: str, source: Path, kill: float) -> None:
     def workers() -> list[psutil.Process]:
         return [child for child in driver.children(recursive=True) if child.name().startswith("ray::")]
 
+    def busy() -> list[psutil.Process]:
+        """Workers that prepare: Ray names them by their task; others serve the node and end with it."""
+        return [child for child in workers() if "map" in child.name().lower()]
+
     def look() -> None:
         for child in workers():
             try:
@@ -73,7 +77,7 @@ def measure(name: str, source: Path, kill: float) -> None:
         last, rng = time.perf_counter(), random.Random(0)
         while not done.wait(0.5):
             look()
-            if kill and time.perf_counter() - last > kill and (running := workers()):
+            if kill and time.perf_counter() - last > kill and (running := busy()):
                 last = time.perf_counter()
                 os.kill(rng.choice(running).pid, signal.SIGKILL)
                 killed[0] += 1
