@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from mtlscale.execution.runner import run
     from mtlscale.inference import ExportedModel, load_model
     from mtlscale.report.results import Results
+    from mtlscale.training.task_balancer import TaskBalancer
 
 __all__ = [
     "Experiment",
     "ExportedModel",
     "Results",
+    "TaskBalancer",
     "UserError",
     "__version__",
     "compare",

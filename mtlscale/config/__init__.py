@@ -1,56 +1,63 @@
 """Experiment files: components and their knobs, sections, loading, runs, and the search space."""
 
-from mtlscale.config.errors import UserError
-from mtlscale.config.experiment.experiment import FLOORS, Experiment
-from mtlscale.config.experiment.loading import (
-    SHIPPED,
-    experiment_from,
-    find_experiment,
-    load_experiment,
-    parse_override,
-    read_settings,
-    shipped,
-)
-from mtlscale.config.experiment.metric_selection import check_delta, entering, fingerprint_with, suite_delta
-from mtlscale.config.experiment.models import (
-    ComponentSpec,
-    DatasetSpec,
-    EvaluationSpec,
-    LabelNoise,
-    MethodSpec,
-    ModelSpec,
-    PgdSpec,
-    ResourceSpec,
-    TrackingSpec,
-    TrainingSpec,
-    method_name,
-)
-from mtlscale.config.experiment.outline import Outline, read_outline
-from mtlscale.config.registry.components import (
-    FORMER_HASHES,
-    PACKAGES,
-    Component,
-    Knob,
-    build,
-    component,
-    from_plugin,
-    knob,
-    load_plugin,
-    names,
-    plugin_error,
-    plugin_file,
-    same_source,
-    source_hash,
-)
-from mtlscale.config.registry.extensions import extensions
-from mtlscale.config.registry.nearest import nearest
-from mtlscale.config.run.batch_checks import check_batches
-from mtlscale.config.run.changed_settings import changed, differences
-from mtlscale.config.run.run import RESULTS_VERSION, Run, no_result
-from mtlscale.config.search.search_space import COMMON, PARTS, Dimension, Knobs, SearchSpec, split_path
-from mtlscale.config.search.trials import check_metric, default_space, space_of, trials, whole_number
-from mtlscale.config.tasks import LOSSES, MISSING_CLASS, SPLITS, Task, TaskSuite
-from mtlscale.config.validation import place_of_key
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mtlscale.lazy import lazily
+
+if TYPE_CHECKING:
+    from mtlscale.config.errors import UserError
+    from mtlscale.config.experiment.experiment import FLOORS, Experiment
+    from mtlscale.config.experiment.loading import (
+        SHIPPED,
+        experiment_from,
+        find_experiment,
+        load_experiment,
+        parse_override,
+        read_settings,
+        shipped,
+    )
+    from mtlscale.config.experiment.metric_selection import check_delta, entering, fingerprint_with, suite_delta
+    from mtlscale.config.experiment.models import (
+        ComponentSpec,
+        DatasetSpec,
+        EvaluationSpec,
+        LabelNoise,
+        MethodSpec,
+        ModelSpec,
+        PgdSpec,
+        ResourceSpec,
+        TrackingSpec,
+        TrainingSpec,
+        method_name,
+    )
+    from mtlscale.config.experiment.outline import Outline, read_outline
+    from mtlscale.config.registry.components import (
+        FORMER_HASHES,
+        PACKAGES,
+        Component,
+        Knob,
+        build,
+        component,
+        from_plugin,
+        knob,
+        load_plugin,
+        names,
+        plugin_error,
+        plugin_file,
+        same_source,
+        source_hash,
+    )
+    from mtlscale.config.registry.extensions import extensions
+    from mtlscale.config.registry.nearest import nearest
+    from mtlscale.config.run.batch_checks import check_batches
+    from mtlscale.config.run.changed_settings import changed, differences
+    from mtlscale.config.run.run import RESULTS_VERSION, Run, no_result
+    from mtlscale.config.search.search_space import COMMON, PARTS, Dimension, Knobs, SearchSpec, split_path
+    from mtlscale.config.search.trials import check_metric, default_space, space_of, trials, whole_number
+    from mtlscale.config.tasks import LOSSES, MISSING_CLASS, SPLITS, Task, TaskSuite
+    from mtlscale.config.validation import place_of_key
 
 __all__ = [
     "COMMON",
@@ -120,3 +127,5 @@ __all__ = [
     "trials",
     "whole_number",
 ]
+
+__getattr__ = lazily(__name__)

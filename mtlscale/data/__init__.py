@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mtlscale.data.batches import Batch, Losses, Outputs, Samples, labelled
-from mtlscale.data.format.prepared import Manifest, PreparedData, SourceInfo, load_prepared, read_manifest
-from mtlscale.data.sampling.splits import carve_validation, hash_split, uniform_hash
 from mtlscale.lazy import lazily
 
 if TYPE_CHECKING:
+    from mtlscale.data.batches import Batch, Losses, Outputs, Samples, labelled
     from mtlscale.data.distributed import Workers
+    from mtlscale.data.format.prepared import Manifest, PreparedData, SourceInfo, load_prepared, read_manifest
     from mtlscale.data.sampling.sampler import SAMPLERS, EpochSampler, WindowSampler, halves, slice_for
+    from mtlscale.data.sampling.splits import carve_validation, hash_split, uniform_hash
 
 __all__ = [
     "SAMPLERS",

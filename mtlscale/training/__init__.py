@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         with_hints,
     )
     from mtlscale.training.gradients.update import StepResult, Update
+    from mtlscale.training.task_balancer import TaskBalancer
 
 __all__ = [
     "Augment",
@@ -53,6 +54,7 @@ __all__ = [
     "StepStats",
     "SupervisedSource",
     "Tally",
+    "TaskBalancer",
     "TaskTable",
     "Trainer",
     "Update",

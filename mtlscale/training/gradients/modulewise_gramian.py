@@ -45,7 +45,11 @@ def by_modules(strategy: GradientStrategy, asked: Asked) -> Draft:
     weighted by their counts are differentiated once.
     """
     partition = strategy.partition
-    gathered = _at_once(strategy, asked) if len(asked.micros) == 1 else _task_by_task(strategy, asked)
+    gathered = (
+        _at_once(strategy, asked)
+        if len(asked.micros) == 1 and asked.earlier is None
+        else _task_by_task(strategy, asked)
+    )
     parts, start = [], 0
     for indices in partition.modules:
         parts.append([row[start : start + len(indices)] for row in gathered.rows])
@@ -162,7 +166,7 @@ def _task_by_task(strategy: GradientStrategy, asked: Asked) -> _Gathered:
     partition = strategy.partition
     factors, sizes = strategy.factors(asked)
     unscaled = sizes / asked.loss_scale
-    g = collect(asked.micros, partition, factors, asked.loss_scale)
+    g = collect(asked.micros, partition, factors, asked.loss_scale, asked.earlier)
     table = strategy.table(g)
     reduce(g, table, partition, strategy.workers, True)
     noticed = _noticed(strategy)

@@ -17,7 +17,7 @@ from mtlscale.training.gradients.gramian import Gradients, accumulate
 _BATCHED_WORK = 1 << 22
 
 
-@dataclass(frozen=True)
+@dataclass
 class Partition:
     """Parameters that an update moves, by whose they are.
 
@@ -111,7 +111,11 @@ def by_task(products: Tensor, tasks: Sequence[int], size: int) -> Tensor:
 
 
 def collect(
-    micros: Iterable[Iterable[Losses]], partition: Partition, factors: Sequence[float] | None, extra_factor: float = 1.0
+    micros: Iterable[Iterable[Losses]],
+    partition: Partition,
+    factors: Sequence[float] | None,
+    extra_factor: float = 1.0,
+    earlier: TaskGradients | None = None,
 ) -> TaskGradients:
     """Differentiate every task's sum of losses, batch by batch, so that one batch's graph is alive at a time.
 
@@ -120,8 +124,9 @@ def collect(
         partition: the parameters to differentiate by.
         factors: factor of each task's sum before it is differentiated (the scale of mixed precision), None for ones.
         extra_factor: factor of the objective's terms.
+        earlier: gradients of the step's earlier micro-batches, which these are added to.
     """
-    g = TaskGradients.empty(partition)
+    g = TaskGradients.empty(partition) if earlier is None else earlier
 
     for micro in micros:
         for losses in micro:
@@ -180,7 +185,21 @@ def _differentiate(
 def at_representation(
     own: list[Gradients], losses: Losses, partition: Partition, factors: Sequence[float] | None
 ) -> list[Tensor]:
-    """Return the gradients of the batch's sums of losses at the representation; add those of the heads to `own`."""
+    """Return the gradients of the batch's sums of losses at the representation; add those of the heads to `own`.
+
+    One pass through all heads gives them, if each task reads a view of its own; otherwise one pass for each task.
+    """
+    z = losses.representation
+    if any(branch is z for branch in losses.branches):
+        rows = []
+        for position, task in enumerate(losses.tasks):
+            targets = [losses.branches[position], *partition.own[task]]
+            total = _scaled(losses, position, factors)
+            at_z, *of_head = torch.autograd.grad(total, targets, retain_graph=True, allow_unused=True)
+            accumulate(own[task], of_head)
+            rows.append(torch.zeros_like(losses.branches[position]) if at_z is None else at_z)
+        return rows
+
     heads = [p for task in losses.tasks for p in partition.own[task]]
     total = _scaled(losses, 0, factors)
     for position in range(1, len(losses.tasks)):

@@ -48,7 +48,8 @@ Amp = Literal["off", "bf16", "fp16"]
 class Asked:
     """Request of a step: its losses and the state it starts from.
 
-    `reused` are weights to keep, None to balance anew.
+    `reused` are weights to keep, None to balance anew. `earlier` are the gradients of micro-batches that were
+    differentiated before.
     """
 
     micros: Sequence[Micro]
@@ -60,6 +61,7 @@ class Asked:
     loss_scale: float
     reused: Tensor | None
     step: int
+    earlier: TaskGradients | None = None
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ class GradientStrategy:
     def by_gradients(self, asked: Asked) -> Draft:
         """Draft the update by one differentiation per task, the Gramian of the means, and one combination."""
         balancer, shared = self.balancer, self.partition.shared
-        g, table, unscaled = self._collect(asked, asked.micros)
+        g, table, unscaled = self._collect(asked, asked.micros, earlier=asked.earlier)
         needs_gramian = asked.reused is None and balancer.needs == "gramian" and bool(shared) and len(self.names) > 1
         stats = self.stats(asked, table, gramian(g.shared, self.ones()) if needs_gramian else None, g.all)
         per_sum = stats.per_sum * unscaled
@@ -369,14 +371,14 @@ class GradientStrategy:
             parameter.grad = None
 
     def _collect(
-        self, asked: Asked, micros: Sequence[Micro], terms: bool = True
+        self, asked: Asked, micros: Sequence[Micro], terms: bool = True, earlier: TaskGradients | None = None
     ) -> tuple[TaskGradients, Tensor, Tensor | float]:
         """Return a step's gradients and table, summed over workers.
 
         Return also the factors from what was differentiated to the sums of losses.
         """
         factors, sizes = self.factors(asked)
-        g = collect(micros, self.partition, factors, asked.loss_scale)
+        g = collect(micros, self.partition, factors, asked.loss_scale, earlier)
         table = self.table(g)
         reduce(g, table, self.partition, self.workers, terms)
         return g, table, sizes / asked.loss_scale

@@ -24,7 +24,7 @@ from mtlscale.data import Workers
 from mtlscale.training.gradients.layerwise_gramian import by_layers
 from mtlscale.training.gradients.modulewise_gramian import by_modules
 from mtlscale.training.gradients.overlap import Overlap
-from mtlscale.training.gradients.per_task import Partition, TaskGradients
+from mtlscale.training.gradients.per_task import Partition, TaskGradients, collect
 from mtlscale.training.gradients.step_stats import clip_factors
 from mtlscale.training.gradients.strategies import Amp, Asked, Draft, GradientStrategy, Micro, Overflow, Penalty
 
@@ -132,6 +132,7 @@ class Update:
         scale: Tensor | None = None,
         penalty: Penalty = no_penalty,
         query: Sequence[Micro] | None = None,
+        earlier: TaskGradients | None = None,
     ) -> StepResult:
         """Leave the gradients of one step, cut into micro-batches, in `.grad`; a skipped step leaves none.
 
@@ -142,6 +143,7 @@ class Update:
             scale: [T] factors of the task losses.
             penalty: returns a scalar on parameters alone, the same on every worker.
             query: losses of other data, for balancers that need them.
+            earlier: what `collect` returned for the step's earlier micro-batches.
 
         Raises:
             Diverged: If a loss, gradient or weight is not a finite number.
@@ -152,9 +154,8 @@ class Update:
             raise UserError("this architecture needs the gradients of a whole step at once: set accumulate to 1")
 
         due = self.reused is None or (self.count - 1) % self.gramian_every == 0
-        request = Asked(
-            micros, sizes, scale, penalty, query, self.state, self.loss_scale, None if due else self.reused, self.count
-        )
+        reused, state = None if due else self.reused, self.state
+        request = Asked(micros, sizes, scale, penalty, query, state, self.loss_scale, reused, self.count, earlier)
 
         try:
             draft = self._draft(request, due)
@@ -183,18 +184,33 @@ class Update:
 
         return StepResult(draft.losses, draft.weights)
 
+    def collect(
+        self, micro: Micro, sizes: Sequence[float] | None = None, earlier: TaskGradients | None = None
+    ) -> TaskGradients:
+        """Differentiate one micro-batch of a step whose other micro-batches come later, so that its graph can go.
+
+        Args:
+            micro: the losses of the micro-batch.
+            sizes: as in the call, the same for all micro-batches of a step.
+            earlier: what this method returned for the micro-batch before; it is added to in place.
+        """
+        request = Asked([micro], sizes, None, no_penalty, None, self.state, self.loss_scale, None, self.count)
+        factors, _ = self.strategy.factors(request)
+        return collect([micro], self.partition, factors, self.loss_scale, earlier)
+
     def _draft(self, asked: Asked, due: bool) -> Draft:
         """Draft the update by the cheapest strategy that gives the balancer what it needs."""
         if self.balancer.needs == "modules" and len(self.names) > 1 and not self.partition.independent:
             return by_modules(self.strategy, asked)
         unbalanced = not self.partition.shared or len(self.names) == 1
-        if len(asked.micros) == 1 and (self.balancer.needs == "losses" or unbalanced or not due):
+        alone = len(asked.micros) == 1 and asked.earlier is None
+        if alone and (self.balancer.needs == "losses" or unbalanced or not due):
             return self.strategy.by_losses(asked)
         if self.balancer.at == "parameters" or unbalanced or not due:
-            if self.balancer.needs == "gramian" and due and not unbalanced and len(asked.micros) == 1:
+            if self.balancer.needs == "gramian" and due and not unbalanced and alone:
                 return by_layers(self.strategy, asked)
             return self.strategy.by_gradients(asked)
-        if len(asked.micros) > 1:
+        if not alone:
             raise UserError(f"{self.balancer.name} works at the representation: set accumulate to 1")
         return self.strategy.by_representation(asked)
 
