@@ -20,6 +20,7 @@ FLOORS = ["constant", "linear"]
 METHODS = {
     "mine": ["stl", "equal", "running_mean", "small_features"],
     "own_architecture": ["stl", "equal", "adapters", "adapters+mgda"],
+    "own_function": ["stl", "equal", "inverse_loss", "mild", "shortest"],
     "own_gramian": ["stl", "equal", "mgda", "inverse_norm"],
     "own_wine": ["stl", "equal", "cagrad"],
     "own_encoder": ["stl", "equal", "deeper"],

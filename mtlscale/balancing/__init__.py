@@ -1,7 +1,7 @@
 """Balancers: components that turn task losses or task gradients into one update.
 
 One module per balancer, named as in experiment files. `Balancer` is the contract of all; `JacobianBalancer`,
-`ValidationBalancer` and `ModuleBalancer` refine it.
+`ValidationBalancer` and `ModuleBalancer` refine it. `balancer` makes one of a function.
 """
 
 from mtlscale.balancing.contract import (
@@ -16,6 +16,7 @@ from mtlscale.balancing.contract import (
     look_again,
     rehearsal,
 )
+from mtlscale.balancing.decorated import balancer
 
 __all__ = [
     "Balancer",
@@ -25,6 +26,7 @@ __all__ = [
     "State",
     "ValidationBalancer",
     "balance",
+    "balancer",
     "direct",
     "look_again",
     "rehearsal",
