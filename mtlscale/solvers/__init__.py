@@ -6,7 +6,7 @@ fail returns a `Solution` with flags, or has a `solve_` twin that does.
 
 from mtlscale.solvers._gramian_common import Solution
 from mtlscale.solvers.cagrad import cagrad_weights, solve_cagrad
-from mtlscale.solvers.closed_forms import aligned_weights, imtl_g_weights
+from mtlscale.solvers.closed_forms import aligned_weights, config_weights, imtl_g_weights
 from mtlscale.solvers.fairness import fair_weights, nash_weights
 from mtlscale.solvers.getmtl import LARGEST_KAPPA, GetMTLSolution, getmtl_weights, solve_getmtl
 from mtlscale.solvers.gradvac import gradvac_weights
@@ -14,9 +14,11 @@ from mtlscale.solvers.layer_gramians import embedding_gramian, gramian_cost, lay
 from mtlscale.solvers.linear_plus_norm import linear_plus_norm
 from mtlscale.solvers.min_norm import min_norm_weights, solve_min_norm
 from mtlscale.solvers.pcgrad import pcgrad_weights
+from mtlscale.solvers.primary import primary_weights
 from mtlscale.solvers.prox import prox_element, prox_exclusive
 from mtlscale.solvers.relations.conflicts import conflict_mask, conflicting_pairs, module_mask
 from mtlscale.solvers.relations.grouping import best_groups, grouping_score
+from mtlscale.solvers.relations.line_groups import group_means
 from mtlscale.solvers.relations.transfer import (
     covariance_similarities,
     covariance_similarity,
@@ -25,7 +27,7 @@ from mtlscale.solvers.relations.transfer import (
     svd_task_weights,
 )
 from mtlscale.solvers.simplex import kl_ball_log_softmax, project_simplex
-from mtlscale.solvers.upgrad import upgrad_weights
+from mtlscale.solvers.upgrad import dual_projection_weights, upgrad_weights
 
 __all__ = [
     "LARGEST_KAPPA",
@@ -34,15 +36,18 @@ __all__ = [
     "aligned_weights",
     "best_groups",
     "cagrad_weights",
+    "config_weights",
     "conflict_mask",
     "conflicting_pairs",
     "covariance_similarities",
     "covariance_similarity",
+    "dual_projection_weights",
     "embedding_gramian",
     "fair_weights",
     "getmtl_weights",
     "gradvac_weights",
     "gramian_cost",
+    "group_means",
     "grouping_score",
     "imtl_g_weights",
     "kl_ball_log_softmax",
@@ -52,6 +57,7 @@ __all__ = [
     "module_mask",
     "nash_weights",
     "pcgrad_weights",
+    "primary_weights",
     "project_simplex",
     "prox_element",
     "prox_exclusive",

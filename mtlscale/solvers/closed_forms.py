@@ -1,4 +1,4 @@
-"""Gramian weightings with a closed form: IMTL-G and Aligned-MTL."""
+"""Gramian weightings with a closed form: IMTL-G, ConFIG and Aligned-MTL."""
 
 from __future__ import annotations
 
@@ -66,6 +66,43 @@ def _imtl_g(gramian: Array, precision: Array) -> tuple[Array, bool]:
     if abs(total) <= (VANISHED if equal else MIN_REMAINDER) * np.abs(solution).sum():
         return np.zeros(len(rows)), False
     return solution / total, equal
+
+
+def config_weights(gramian: Tensor, *, precision: float | Tensor = DOUBLE) -> Solution:
+    """Return the weights [..., T] of ConFIG's direction: equal cosines with all gradients, as long as all projections.
+
+    With the unit gradients U and v = U⁺1, the update is (Σ_t ⟨g_t, v⟩) v / ‖v‖². Where no direction has equal cosines
+    this is the least-squares answer, flagged as not converged; opposed gradients get weights of 0. All gradients zero:
+    equal weights.
+    Source: Liu, Chu & Thuerey, ICLR 2025, eq. 2.
+
+    Args:
+        gramian: The Gramians [..., T, T].
+        precision: The eps [...] of the type the gradients were computed in; eigenvalues of the cosines below T times
+            it, of the largest, count as zero.
+    """
+    return Solution(*over_batch(_config, gramian, precision))
+
+
+def _config(gramian: Array, precision: Array) -> tuple[Array, bool]:
+    flat_part = max(FLAT, len(gramian) * float(precision))
+    rows = factor(scaled(gramian)[0], flat_part)
+    if not rows.shape[1]:
+        return uniform(len(rows)), True
+
+    norms = np.linalg.norm(rows, axis=1)
+    live = norms > 0.0
+    units = rows[live] / norms[live, None]
+
+    direction = np.linalg.lstsq(units, np.ones(int(live.sum())), rcond=np.sqrt(FLAT))[0]
+    cosines_found = units @ direction
+    equal = bool(np.abs(cosines_found - 1.0).max() <= np.sqrt(flat_part))
+    if np.abs(cosines_found).max() <= np.sqrt(flat_part):  # opposed gradients: what is left is rounding
+        return np.zeros(len(rows)), False
+
+    solution = np.zeros(len(rows))
+    solution[live] = np.linalg.lstsq(units.T, direction, rcond=np.sqrt(FLAT))[0] / norms[live]
+    return solution * (rows @ direction).sum() / (direction @ direction), equal
 
 
 def aligned_weights(gramian: Tensor, scale: str = "min", *, precision: float | Tensor = DOUBLE) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from mtlscale.solvers._gramian_common import (
@@ -26,10 +27,16 @@ def nash_weights(gramian: Tensor, *, precision: float | Tensor = DOUBLE) -> Solu
     return fair_weights(gramian, 1.0, precision=precision)
 
 
-def fair_weights(gramian: Tensor, alpha: float | Tensor, *, precision: float | Tensor = DOUBLE) -> Solution:
-    """Return the w > 0 [..., T] with (K w)_t = w_t^(-1/α).
+def fair_weights(
+    gramian: Tensor,
+    alpha: float | Tensor,
+    *,
+    precision: float | Tensor = DOUBLE,
+    factors: Tensor | None = None,
+) -> Solution:
+    """Return the w > 0 [..., T] with (K w)_t = f_t w_t^(-1/α), f = 1 by default.
 
-    It minimises the strictly convex ½ wᵀKw + Σ ψ(w_t), ψ' = -w^(-1/α), by damped Newton steps. Tasks with a zero
+    It minimises the strictly convex ½ wᵀKw + Σ ψ(w_t), ψ' = -f w^(-1/α), by damped Newton steps. Tasks with a zero
     gradient get weight 0. At a Pareto-stationary point no finite w exists: the answer then is that of the Gramian with
     a small ridge, whose direction is short, flagged as not converged. All gradients zero: equal weights.
 
@@ -38,11 +45,13 @@ def fair_weights(gramian: Tensor, alpha: float | Tensor, *, precision: float | T
         alpha: The fairness [...] > 0.
         precision: The eps [...] of the type the gradients were computed in; a hull of unit gradients that comes within
             √(T times it) of 0 holds 0.
+        factors: The f > 0 [..., T].
     """
-    return Solution(*over_batch(_solve, gramian, alpha, precision))
+    vector = torch.ones(gramian.shape[-1], dtype=torch.float64) if factors is None else factors
+    return Solution(*over_batch(_solve, gramian, alpha, precision, vectors=(vector,)))
 
 
-def _solve(gramian: Array, alpha: Array, precision: Array) -> tuple[Array, bool]:
+def _solve(gramian: Array, factors: Array, alpha: Array, precision: Array) -> tuple[Array, bool]:
     matrix, scale = scaled(gramian)
     power = 1.0 / float(alpha)
     norms = np.sqrt(matrix.diagonal().clip(min=0.0))
@@ -53,7 +62,7 @@ def _solve(gramian: Array, alpha: Array, precision: Array) -> tuple[Array, bool]
     # In units of each gradient's norm, y = norms w solves angles y = pull y^(-power).
     angles = cosines(matrix, norms, live)
     norms = norms[live]
-    pull = norms ** (power - 1.0)
+    pull = factors[live] * norms ** (power - 1.0)
 
     shares, _ = min_norm_of(factor(angles))
     ridge = max(RIDGE, len(gramian) * float(precision))

@@ -1,4 +1,4 @@
-"""UPGrad: projections of each gradient onto the directions that no task loses by."""
+"""UPGrad and DualProj: projections onto the directions that no task loses by, of each gradient or of their mean."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from torch import Tensor
 
 from mtlscale.solvers._gramian_common import (
     CERTIFIED,
+    VANISHED,
     Array,
     Solution,
     factor,
@@ -14,6 +15,7 @@ from mtlscale.solvers._gramian_common import (
     least_squares,
     over_batch,
     scaled,
+    uniform,
 )
 
 RIDGE = 1e-9  # on the weights of unit gradients: moves a projection by half of that at most
@@ -41,21 +43,51 @@ def _solve(gramian: Array) -> tuple[Array, bool]:
     # In units of each gradient's length, so that of several solutions the least is as accurate as the angles are.
     units = rows[live] / lengths[live, None]
     added = np.zeros((len(units), len(units)))
-    # Opposed gradients would otherwise enter together with huge weights that cancel.
-    regular = np.vstack([units.T, RIDGE * np.eye(len(units))])
-
     for task, unit in enumerate(units):
-        try:
-            shares = least_squares(regular, np.concatenate([-unit, np.zeros(len(units))]))
-        except RuntimeError:  # the iteration limit
-            converged = False
-            continue
-
-        gains = units @ (unit + units.T @ shares)
-        converged = converged and bool(gains.min() >= -CERTIFIED)
-        if units.shape[1] < len(units):
-            shares = least_norm(shares, units, gains <= CERTIFIED)
-        added[task] = shares
+        added[task], solved = _projection(units, unit)
+        converged = converged and solved
 
     weights[np.ix_(live, live)] += added * lengths[live, None] / lengths[live]
     return weights.mean(axis=0), converged
+
+
+def dual_projection_weights(gramian: Tensor) -> Solution:
+    """Return the weights [..., T] of the mean gradient, projected onto the directions that no task loses by.
+
+    They are the w >= 1/T that make Jᵀw shortest. All gradients zero, or a mean of zero: equal weights.
+    Source: Lopez-Paz & Ranzato, NeurIPS 2017, eq. 11, with the mean gradient in place of the current task's.
+    """
+    return Solution(*over_batch(_solve_mean, gramian))
+
+
+def _solve_mean(gramian: Array) -> tuple[Array, bool]:
+    rows = factor(scaled(gramian)[0])
+    lengths, mean = np.linalg.norm(rows, axis=1), rows.mean(axis=0)
+    live, size = lengths > 0.0, float(np.linalg.norm(mean))
+    weights = uniform(len(rows))
+    if size <= VANISHED * lengths.mean():
+        return weights, True
+
+    added, converged = _projection(rows[live] / lengths[live, None], mean / size)
+    weights[live] += size * added / lengths[live]
+    return weights, converged
+
+
+def _projection(units: Array, vector: Array) -> tuple[Array, bool]:
+    """Return the x >= 0 [T] that make vector + unitsᵀx shortest, the least of them, and whether they were found.
+
+    Args:
+        units: Unit gradients [T, r].
+        vector: The vector [r] to project, of length 1.
+    """
+    # Opposed gradients would otherwise enter together with huge weights that cancel.
+    regular = np.vstack([units.T, RIDGE * np.eye(len(units))])
+    try:
+        shares = least_squares(regular, np.concatenate([-vector, np.zeros(len(units))]))
+    except RuntimeError:  # the iteration limit
+        return np.zeros(len(units)), False
+
+    gains = units @ (vector + units.T @ shares)
+    if units.shape[1] < len(units):
+        shares = least_norm(shares, units, gains <= CERTIFIED)
+    return shares, bool(gains.min() >= -CERTIFIED)

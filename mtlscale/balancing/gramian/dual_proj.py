@@ -1,0 +1,33 @@
+"""DualProj: the mean gradient, projected onto the directions that no task loses by."""
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from mtlscale.balancing.contract import Balancer, Needs, State
+from mtlscale.balancing.failure_counters import count, counters
+from mtlscale.solvers import dual_projection_weights
+
+
+class DualProj(Balancer):
+    """The mean gradient, projected onto the directions that no task loses by.
+
+    Source: Lopez-Paz, Ranzato (NeurIPS 2017), eq. 11: the problem of GEM, with the mean gradient in place of the current
+    task's. As TorchJD's DualProj, without its regularisation of the Gramian.
+    """
+
+    name: ClassVar[str] = "dual_proj"
+    source: ClassVar[str] = "Lopez-Paz & Ranzato, NeurIPS 2017, eq. 11"
+    needs: ClassVar[Needs] = "gramian"
+    cost: ClassVar[str] = "T backwards"
+    heads = "mean"
+    counters: ClassVar[tuple[str, ...]] = ("failures",)
+    batchable: ClassVar[bool] = True
+
+    def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
+        return counters(batch, "failures")
+
+    def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
+        assert gramian is not None
+        solution = dual_projection_weights(gramian)
+        return solution.weights.to(losses), count(state, failures=~solution.converged)

@@ -1,0 +1,43 @@
+"""IGB: log losses, weighted by how far each loss still is from its base."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mtlscale.balancing import hints as _hints
+from mtlscale.balancing.contract import Balancer, State
+
+_FLOOR = 1e-12
+
+
+class IGB(Balancer):
+    """Log losses, weighted by how far each loss still is from its base: ω_t = T softmax(ℓ/ℓ_base)_t / ℓ_t.
+
+    Source: Dai et al., "Improvable Gap Balancing" (UAI 2023), version 1. The base is the mean loss of the first epoch;
+    until it is known, every task weighs 1/ℓ_t. One task weighs 1.
+    """
+
+    name: ClassVar[str] = "igb"
+    source: ClassVar[str] = "Dai et al., UAI 2023, IGBv1"
+    positive_losses: ClassVar[bool] = True
+    per_task: ClassVar[tuple[str, ...]] = ("base_losses", "task_scale")
+    hints: ClassVar[tuple[str, ...]] = ("task_scale",)
+    batchable: ClassVar[bool] = True
+
+    def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
+        unknown = torch.full((*batch, tasks), torch.nan, dtype=torch.float64)
+        return {"base_losses": unknown, **_hints.task_scale(tasks, batch)}
+
+    def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
+        tasks = losses.shape[-1]
+        if tasks == 1:
+            return torch.ones_like(losses), state
+        gaps = losses / state["task_scale"] / state["base_losses"].clamp(min=_FLOOR)
+        shares = tasks * torch.softmax(gaps, dim=-1)
+        known = ~state["base_losses"].isnan().any(-1, keepdim=True)
+        return (torch.where(known, shares, 1.0) / losses.clamp(min=_FLOOR)).to(losses), state
+
+    def on_epoch_end(self, losses: Tensor, state: State) -> State:
+        base = state["base_losses"]
+        return {**state, "base_losses": torch.where(base.isnan(), losses.to(base), base)}

@@ -1,0 +1,56 @@
+"""LDC-MTL: weights learned to bring neighbouring tasks' weighted losses together, with the losses themselves."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mtlscale.balancing import state_adam as _adam
+from mtlscale.balancing.contract import Balancer, State
+from mtlscale.config import knob
+
+_FLOOR = 1e-12
+
+
+class LDCMTL(Balancer):
+    """Weights learned to bring neighbouring tasks' weighted losses together, with the losses themselves.
+
+    Source: Xiao et al., "LDC-MTL" (2025) and their code. Network and logits descend Σ a_t + λ Σ |a_t - a_{t+1}|, a_t =
+    σ_t ℓ_t / r_t, σ the softmax of the logits, r_t the task's first loss over the smallest. The authors' logits come
+    from a router that reads the features and moves with the network's optimiser; here they are one vector that moves
+    by Adam. The order of the tasks matters, and weights may be negative for λ > ½.
+    """
+
+    name: ClassVar[str] = "ldc_mtl"
+    source: ClassVar[str] = "Xiao et al., 2025 (LDC-MTL)"
+    positive_losses: ClassVar[bool] = True
+    per_task: ClassVar[tuple[str, ...]] = ("logits", "first_losses", *_adam.PER_TASK)
+    batchable: ClassVar[bool] = True
+
+    lam: float = knob(0.05, low=0, search=(1e-3, 1.0, "log"), help="λ, the weight of the discrepancies")
+    lr: float = knob(1e-3, low=0, open_low=True, search=(1e-4, 1e-1, "log"), help="step size of the logits")
+
+    def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
+        return {
+            "logits": torch.zeros(*batch, tasks, dtype=torch.float64),
+            "first_losses": torch.zeros(*batch, tasks, dtype=torch.float64),  # 0: not known yet
+            **_adam.start(tasks, batch),
+        }
+
+    def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
+        known = state["first_losses"]
+        first = torch.where(known > 0, known, losses.to(known).clamp(min=_FLOOR))
+        ratios = first / first.amin(-1, keepdim=True)
+        shares = torch.softmax(state["logits"], dim=-1)
+
+        parts = losses / ratios
+        signs = torch.sign((shares * parts).diff(dim=-1))  # of a_{t+1} - a_t
+        zero = torch.zeros_like(signs[..., :1]) if signs.shape[-1] else torch.zeros_like(shares[..., :1])
+        edges = torch.cat([zero, signs, zero], dim=-1) if signs.shape[-1] else torch.cat([zero, zero], dim=-1)
+        slopes = 1.0 + self.lam * (edges[..., :-1] - edges[..., 1:])  # of the objective in a_t
+
+        costs = parts * slopes
+        slope = shares * (costs - (shares * costs).sum(-1, keepdim=True))
+        change, after = _adam.step(state, slope, self.lr, active=slope.isfinite().all(-1))
+        weights = shares * slopes / ratios
+        return weights.to(losses), {**after, "logits": state["logits"] + change, "first_losses": first}

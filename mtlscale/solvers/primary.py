@@ -1,0 +1,87 @@
+"""PCD: the update nearest to a main task's gradient that still gains on all other tasks."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from mtlscale.solvers._gramian_common import (
+    VANISHED,
+    Array,
+    Solution,
+    factor,
+    least_squares,
+    over_batch,
+    scaled,
+    uniform,
+)
+
+_INFEASIBLE = 1e-10  # a remainder below it: the least-distance problem has no solution shorter than 1e5
+
+
+def primary_weights(gramian: Tensor, sizes: Tensor, primary: Tensor, tau: float | Tensor) -> Solution:
+    """Return the weights [..., T] of the update nearest to the main task's gradient under gains for the other tasks.
+
+    With g̃_t = g_t / sizes_t, d̃ minimises ‖d̃ - g̃_1‖ under ⟨g̃_j, d̃⟩ >= τ ‖g̃_j‖² for every other task j; the update
+    is d̃ as long as g_1. A main gradient of zero gives weights of 0, constraints without a solution the main gradient,
+    flagged as not converged, no main task equal weights. It is a least-distance problem, solved by non-negative least
+    squares (Lawson & Hanson, 1974, chapter 23).
+
+    Args:
+        gramian: The Gramians [..., T, T].
+        sizes: What each gradient is divided by [..., T], positive.
+        primary: 1 for the main task, 0 for the others [..., T].
+        tau: The part τ [...] of each other task's own descent.
+    """
+    return Solution(*over_batch(_solve, gramian, tau, vectors=(sizes, primary)))
+
+
+def _solve(gramian: Array, sizes: Array, primary: Array, tau: Array) -> tuple[Array, bool]:
+    if not primary.any():
+        return uniform(len(gramian)), True
+    main = int(primary.argmax())
+    length = float(np.sqrt(max(gramian[main, main], 0.0)))
+    if not length > 0.0:
+        return np.zeros(len(gramian)), True
+
+    inverse = 1.0 / sizes
+    matrix, scale = scaled(inverse[:, None] * gramian * inverse)
+    rows = factor(matrix)
+    lengths = np.linalg.norm(rows, axis=1)
+    others = lengths > 0.0
+    others[main] = False
+
+    weights, converged = np.zeros(len(gramian)), True
+    weights[main] = 1.0
+    if others.any():
+        units = rows[others] / lengths[others, None]
+        shares, converged = _shortest(units, float(tau) * lengths[others] - units @ rows[main])
+        weights[others] = shares / lengths[others]
+
+    direction = rows.T @ weights
+    size = float(np.linalg.norm(direction))
+    if size <= VANISHED * float(np.abs(weights) @ lengths):
+        return np.zeros(len(gramian)), converged
+    return weights * inverse * length / (size * np.sqrt(scale)), converged
+
+
+def _shortest(units: Array, bounds: Array) -> tuple[Array, bool]:
+    """Return the x >= 0 [n] for which unitsᵀx is the shortest y with units y >= bounds; zeros, False if there is none.
+
+    Args:
+        units: Unit vectors [n, r].
+        bounds: The least products [n].
+    """
+    if bounds.max() <= 0.0:
+        return np.zeros(len(bounds)), True
+    largest = np.abs(bounds).max()
+    bounds = bounds / largest
+
+    try:
+        dual = least_squares(np.vstack([units.T, bounds]), np.append(np.zeros(units.shape[1]), 1.0))
+    except RuntimeError:  # the iteration limit
+        return np.zeros(len(bounds)), False
+    remainder = 1.0 - bounds @ dual
+    if remainder <= _INFEASIBLE:
+        return np.zeros(len(bounds)), False
+    return largest * dual / remainder, True
