@@ -39,6 +39,9 @@ class Balancer(Component):
     # times 1 ("sum"), matching the scale of the shared direction (docs/methods.md).
     heads: ClassVar[Literal["weighted", "mean", "sum"]] = "weighted"
     at: ClassVar[Literal["parameters", "representation"]] = "parameters"  # where the Gramian is computed
+    # Whether heads also learn to bring their gradients at the representation closer to the weighted sum of all tasks';
+    # it then has the settings `lam`, their weight, and `limit`, the largest part of a head's own gradient.
+    aligns_heads: ClassVar[bool] = False
     positive_losses: ClassVar[bool] = False  # True: negative losses are an error that names the task
     per_task: ClassVar[tuple[str, ...]] = ()  # entries of the state whose last dimension is the task
     per_pair: ClassVar[tuple[str, ...]] = ()  # entries of the state whose last two dimensions are tasks

@@ -256,8 +256,8 @@ class TaskBalancer:
             sizes = dict(zip(present, numbers, strict=True))
             self._sizes = [max(1.0, float(sizes[t])) if t in sizes else 1.0 for t in range(len(self.names))]
 
-        if features is None and self.balancer.at == "representation":
-            raise UserError(f"{self.balancer.name} balances the gradients at the features: give features to backward")
+        if features is None and (self.balancer.at == "representation" or self.balancer.aligns_heads):
+            raise UserError(f"{self.balancer.name} reads the gradients at the features: give features to backward")
         by_task = self._features(features, present)
         self._check_graphs(present, sums, by_task, one=isinstance(features, Tensor))
 

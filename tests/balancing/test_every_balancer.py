@@ -16,6 +16,7 @@ JACOBIAN = [name for name in ALL if issubclass(component("balancers", name), Jac
 MODULES = [name for name in ALL if issubclass(component("balancers", name), ModuleBalancer)]
 WEIGHTING = [name for name in ALL if name not in {*JACOBIAN, *MODULES}]
 RANDOM = {"pcgrad", "gradvac", "rlw", "random_static"}  # another order of tasks meets other numbers
+ORDERED = {"ldc_mtl"}  # looks at neighbouring tasks
 # Optimal weights are not unique there (only the direction is), or the method jumps (docs/methods.md).
 UNIQUE = ("gaussian", "agreeing", "all zero", "zeros")
 
@@ -65,7 +66,7 @@ def test_one_task_is_plain_training(name: str, scale: float) -> None:
     torch.testing.assert_close(weights, torch.ones(1, dtype=torch.float64), rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("name", [name for name in WEIGHTING if name not in RANDOM])
+@pytest.mark.parametrize("name", [name for name in WEIGHTING if name not in RANDOM | ORDERED])
 @given(jacobian=jacobians(max_tasks=10, kinds=UNIQUE))
 @few
 def test_permuting_tasks_permutes_weights(name: str, jacobian: Tensor) -> None:
@@ -231,7 +232,7 @@ def test_direct_leaves_out_the_rows_of_tasks_without_labels(name: str) -> None:
     for key in state:
         if balancer.per_row and key.startswith(balancer.per_row):
             assert torch.equal(later[key][1], state[key][1])
-            assert not torch.equal(later[key][0], state[key][0])
+            assert not torch.equal(later[key][index], state[key][index])
     nothing, same = direct(balancer, whole, ones, state, torch.zeros(4, dtype=torch.bool))
     assert [part.shape for part in nothing] == [(5,), (2, 3)]
     assert not any(part.any() for part in nothing)
@@ -250,7 +251,8 @@ def test_what_is_not_finite_raises_no_error(name: str, bad: float) -> None:
     worse[1, 2] = bad
     if isinstance(balancer, JacobianBalancer):
         direction, _ = balancer.direction([worse], losses, balancer.init(tasks))
-        assert name == "graddrop" or not bool(direction[0].isfinite().all())
+        # the one compares signs, the other reads one task's gradient a step
+        assert name in ("graddrop", "m_config") or not bool(direction[0].isfinite().all())
         return
     if isinstance(balancer, ModuleBalancer):
         answer, _ = balancer(losses, torch.stack([worse @ worse.T] * 2), balancer.init(tasks))
@@ -272,7 +274,8 @@ def test_declares_itself(name: str) -> None:
     assert cls.source
     assert cls.summary().endswith(".")
     assert cls.needs in ("losses", "gramian", "jacobian", "validation", "modules")
-    assert cls.batchable == (cls.needs in ("losses", "gramian") and cls.at == "parameters")
+    of_parameters = cls.at == "parameters" and not cls.aligns_heads
+    assert cls.batchable == (cls.needs in ("losses", "gramian") and of_parameters)
     assert cls.needs_post_step_losses == (cls.after_step is not Balancer.after_step)
     for default, knob in cls.knobs().values():
         assert default in ((), None) or knob.admits(default)

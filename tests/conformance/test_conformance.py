@@ -37,7 +37,10 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "accumulated": {
         **dict.fromkeys(("cdan", "cmd", "coral", "dann", "jan", "kl", "mmd", "population_correlation"), WHOLE_STEP),
         **dict.fromkeys(("proxy_a", "rotograd", "darts"), WHOLE_STEP),
-        "mgda_ub": "a representation exists only within one micro-batch; refuses accumulation by name",
+        **dict.fromkeys(
+            ("mgda_ub", "ntkmtl_sr", "consmtl"),
+            "a representation exists only within one micro-batch; refuses accumulation by name",
+        ),
     },
     "two workers": {"resnet50": "fifty layers of two channels multiply rounding errors by themselves"},
     "resumed": {},

@@ -81,6 +81,12 @@ BY_GRADIENTS = (
 for name in (*BY_LOSSES, *BY_GRADIENTS):
     add(f"balancer/{name}", "uneven", {"name": name, **NEEDED.get(name, {})}, SGD)
 add("balancer/getmtl_released", "uneven", "getmtl_released", ADAM)
+NEWEST_BY_LOSSES = ("go4align", "igb", "ldc_mtl")
+NEWEST_BY_GRADIENTS = (
+    "config", "consmtl", "db_mtl", "dual_proj", "m_config", "modo", "ntkmtl", "ntkmtl_sr", "pcd", "pivrg",
+)  # fmt: skip
+for name in (*NEWEST_BY_LOSSES, *NEWEST_BY_GRADIENTS):
+    add(f"balancer/{name}", "uneven", name, SGD, options=SHARED if name in ("consmtl", "ntkmtl_sr") else {})
 for name in ("equal", "uncertainty", "famo", *BY_GRADIENTS):
     training = {**ADAM, "selection": "last"}
     add(f"balancer, shared inputs/{name}", "uneven", name, training, options=SHARED, dropout=0.3)

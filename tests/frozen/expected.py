@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from frozen.cases import NEWEST_BY_GRADIENTS, NEWEST_BY_LOSSES
+
 Result = dict[str, Any]
 
 FILE = Path(__file__).with_name("runs.json")  # by the engine of the first storey, at revision 5b9bccc
@@ -107,6 +109,7 @@ MENDED: dict[str, str] = {
     "architecture, cells/e2rnas_pdarts": _LATER,
     "encoder/darts_cells": _LATER,
     "encoder/darts_cells_imagenet": _LATER,
+    **{f"balancer/{name}": _LATER for name in (*NEWEST_BY_LOSSES, *NEWEST_BY_GRADIENTS)},
     "share/equal": _LATER,
     "share/mgda": _LATER,
     "share/meta_weighting": _LATER,

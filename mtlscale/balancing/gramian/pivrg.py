@@ -39,7 +39,7 @@ class PIVRG(Balancer):
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
         if self.single_task:
             check_length(self, "single_task", self.single_task, tasks)
-        known = torch.tensor(self.single_task or [torch.nan] * tasks, dtype=torch.float64)
+        known = torch.tensor(self.single_task or [0.0] * tasks, dtype=torch.float64)  # 0: not known
         return {
             "single_task": known.expand(*batch, tasks).clone(),
             "drops": torch.zeros(*batch, tasks, dtype=torch.float64),

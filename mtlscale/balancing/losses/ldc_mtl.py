@@ -10,6 +10,7 @@ from mtlscale.balancing.contract import Balancer, State
 from mtlscale.config import knob
 
 _FLOOR = 1e-12
+_TIED = 1e-9  # gaps this small, relative to the losses, count as none
 
 
 class LDCMTL(Balancer):
@@ -44,9 +45,11 @@ class LDCMTL(Balancer):
         shares = torch.softmax(state["logits"], dim=-1)
 
         parts = losses / ratios
-        signs = torch.sign((shares * parts).diff(dim=-1))  # of a_{t+1} - a_t
-        zero = torch.zeros_like(signs[..., :1]) if signs.shape[-1] else torch.zeros_like(shares[..., :1])
-        edges = torch.cat([zero, signs, zero], dim=-1) if signs.shape[-1] else torch.cat([zero, zero], dim=-1)
+        gaps = (shares * parts).diff(dim=-1)
+        # In the first step all are equal but for rounding, which must not decide.
+        tied = gaps.abs() <= _TIED * parts.amax(-1, keepdim=True)
+        zero = torch.zeros_like(shares[..., :1])
+        edges = torch.cat([zero, torch.where(tied, 0.0, gaps.sign()), zero], dim=-1)  # signs of a_{t+1} - a_t
         slopes = 1.0 + self.lam * (edges[..., :-1] - edges[..., 1:])  # of the objective in a_t
 
         costs = parts * slopes

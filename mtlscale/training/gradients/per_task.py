@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from mtlscale.config import UserError
 from mtlscale.data import Losses, Workers
 from mtlscale.training.gradients.gramian import Gradients, accumulate
 
@@ -47,6 +48,14 @@ class Partition:
     @functools.cached_property
     def all(self) -> list[nn.Parameter]:
         return [*self.shared, *(p for group in self.own for p in group), *self.extra]
+
+
+@dataclass(frozen=True)
+class AtHeads:
+    """Gradients at the representation by task, as functions of the heads' parameters."""
+
+    tasks: list[int]
+    rows: list[Tensor]
 
 
 @dataclass
@@ -116,6 +125,7 @@ def collect(
     factors: Sequence[float] | None,
     extra_factor: float = 1.0,
     earlier: TaskGradients | None = None,
+    at_heads: list[AtHeads] | None = None,
 ) -> TaskGradients:
     """Differentiate every task's sum of losses, batch by batch, so that one batch's graph is alive at a time.
 
@@ -125,6 +135,7 @@ def collect(
         factors: factor of each task's sum before it is differentiated (the scale of mixed precision), None for ones.
         extra_factor: factor of the objective's terms.
         earlier: gradients of the step's earlier micro-batches, which these are added to.
+        at_heads: a list that gets the gradients at the representation, which may be differentiated by the heads.
     """
     g = TaskGradients.empty(partition) if earlier is None else earlier
 
@@ -134,7 +145,7 @@ def collect(
             term = losses.extra if losses.extra is not None and losses.extra.requires_grad else None
 
             if losses.sums:
-                _differentiate(g, losses, partition, factors, keep=losses.keep or term is not None)
+                _differentiate(g, losses, partition, factors, losses.keep or term is not None, at_heads)
 
             if term is not None:
                 targets = [*partition.shared, *partition.extra]
@@ -151,11 +162,20 @@ def _scaled(losses: Losses, position: int, factors: Sequence[float] | None) -> T
 
 
 def _differentiate(
-    g: TaskGradients, losses: Losses, partition: Partition, factors: Sequence[float] | None, keep: bool
+    g: TaskGradients,
+    losses: Losses,
+    partition: Partition,
+    factors: Sequence[float] | None,
+    keep: bool,
+    at_heads: list[AtHeads] | None,
 ) -> None:
     """Add the gradients of one batch's sums of losses; `keep` the graph where other terms depend on it."""
     z, shared, last = losses.representation, partition.shared, len(losses.tasks) - 1
-    if z is None or last == 0 or not losses.branches:
+    split = z is not None and bool(losses.branches)
+    if not split and at_heads is not None:
+        raise UserError("the balancer needs an architecture with one shared representation, such as hps")
+
+    if z is None or not split or (last == 0 and at_heads is None):
         for position, task in enumerate(losses.tasks):
             targets = [*shared, *partition.own[task]]
             retain = keep or position < last
@@ -165,7 +185,10 @@ def _differentiate(
             accumulate(g.own[task], grads[len(shared) :])
         return
 
-    at_z = at_representation(g.own, losses, partition, factors)
+    at_z = at_representation(g.own, losses, partition, factors, again=at_heads is not None)
+    if at_heads is not None:
+        at_heads.append(AtHeads(list(losses.tasks), at_z))
+        at_z = [row.detach() for row in at_z]
 
     if partition.vectorised and len(z) * sum(p.numel() for p in shared) <= _BATCHED_WORK:
         rows = torch.autograd.grad(
@@ -183,11 +206,17 @@ def _differentiate(
 
 
 def at_representation(
-    own: list[Gradients], losses: Losses, partition: Partition, factors: Sequence[float] | None
+    own: list[Gradients],
+    losses: Losses,
+    partition: Partition,
+    factors: Sequence[float] | None,
+    *,
+    again: bool = False,
 ) -> list[Tensor]:
     """Return the gradients of the batch's sums of losses at the representation; add those of the heads to `own`.
 
-    One pass through all heads gives them, if each task reads a view of its own; otherwise one pass for each task.
+    One pass through all heads gives them, if each task reads a view of its own; otherwise one pass for each task. With
+    `again` they may be differentiated once more, by the heads' parameters.
     """
     z = losses.representation
     if any(branch is z for branch in losses.branches):
@@ -195,8 +224,10 @@ def at_representation(
         for position, task in enumerate(losses.tasks):
             targets = [losses.branches[position], *partition.own[task]]
             total = _scaled(losses, position, factors)
-            at_z, *of_head = torch.autograd.grad(total, targets, retain_graph=True, allow_unused=True)
-            accumulate(own[task], of_head)
+            at_z, *of_head = torch.autograd.grad(
+                total, targets, retain_graph=True, create_graph=again, allow_unused=True
+            )
+            accumulate(own[task], [None if gradient is None else gradient.detach() for gradient in of_head])
             rows.append(torch.zeros_like(losses.branches[position]) if at_z is None else at_z)
         return rows
 
@@ -205,8 +236,11 @@ def at_representation(
     for position in range(1, len(losses.tasks)):
         total = total + _scaled(losses, position, factors)
 
-    gradients = torch.autograd.grad(total, [*losses.branches, *heads], retain_graph=True, allow_unused=True)
-    head_gradients = list(gradients[len(losses.branches) :])
+    gradients = torch.autograd.grad(
+        total, [*losses.branches, *heads], retain_graph=True, create_graph=again, allow_unused=True
+    )
+    of_heads = gradients[len(losses.branches) :]
+    head_gradients = [None if gradient is None else gradient.detach() for gradient in of_heads]
     for task in losses.tasks:
         accumulate(own[task], head_gradients[: len(own[task])])
         del head_gradients[: len(own[task])]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,15 +19,19 @@ from mtlscale.balancing import Balancer, JacobianBalancer, State, ValidationBala
 from mtlscale.config import UserError
 from mtlscale.data import Losses, Workers
 from mtlscale.training.gradients.gramian import Gradients, combine, cross_gramian, dense_jacobian, gramian
+from mtlscale.training.gradients.head_alignment import add_limited, alignment
 from mtlscale.training.gradients.overlap import Overlap
 from mtlscale.training.gradients.per_task import (
+    AtHeads,
     Partition,
     TaskGradients,
     at_representation,
     by_task,
     collect,
+    dense_everywhere,
     reduce,
     scatter,
+    values_of,
 )
 from mtlscale.training.gradients.step_stats import (
     Diverged,
@@ -156,7 +160,8 @@ class GradientStrategy:
     def by_gradients(self, asked: Asked) -> Draft:
         """Draft the update by one differentiation per task, the Gramian of the means, and one combination."""
         balancer, shared = self.balancer, self.partition.shared
-        g, table, unscaled = self._collect(asked, asked.micros, earlier=asked.earlier)
+        at_heads: list[AtHeads] | None = [] if self.aligns_heads(asked) else None
+        g, table, unscaled = self._collect(asked, asked.micros, earlier=asked.earlier, at_heads=at_heads)
         needs_gramian = asked.reused is None and balancer.needs == "gramian" and bool(shared) and len(self.names) > 1
         stats = self.stats(asked, table, gramian(g.shared, self.ones()) if needs_gramian else None, g.all)
         per_sum = stats.per_sum * unscaled
@@ -178,6 +183,7 @@ class GradientStrategy:
         self.zero()
         _assign(shared, combine(g.shared, weights * per_sum, shared) if direction is None else direction)
         self.assign_own(g.own, self._head_weights(weights, stats.present) * per_sum)
+        finite = at_heads is None or self._align(at_heads, weights, per_sum)
         for parameters, gradients in ((shared, g.extra_shared), (self.partition.extra, g.extra_own)):
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 if gradient is not None:
@@ -189,7 +195,7 @@ class GradientStrategy:
             penalty.backward(inputs=self.partition.all if self.partition.partial else None)
             self.densify()
 
-        return Draft(stats.losses, weights, state)
+        return Draft(stats.losses, weights, state, finite)
 
     def by_representation(self, asked: Asked) -> Draft:
         """Draft the update by the Gramian at the representation (MGDA-UB) and one backward pass through the trunk.
@@ -370,15 +376,36 @@ class GradientStrategy:
         for parameter in self.partition.all:
             parameter.grad = None
 
+    def aligns_heads(self, asked: Asked) -> bool:
+        """Return whether the heads of this step also follow the weighted sum of all tasks' gradients."""
+        partition, balanced = self.partition, asked.reused is None and len(self.names) > 1
+        return self.balancer.aligns_heads and balanced and bool(partition.shared) and not partition.independent
+
+    def _align(self, at_heads: Sequence[AtHeads], weights: Tensor, per_sum: Tensor) -> bool:
+        """Add to the heads' gradients what aligns them; return whether all is finite, which is checked in fp16 alone."""
+        balancer = cast(Any, self.balancer)
+        added = alignment(at_heads, self.partition.own, weights * per_sum, per_sum)
+        if self.workers.size > 1:
+            rows = zip(added, self.partition.own, strict=True)
+            self.workers.sum_many([t for row, parameters in rows for t in dense_everywhere(row, parameters)])
+
+        add_limited(self.partition.own, added, balancer.lam, balancer.limit)
+        return self.amp != "fp16" or bool(_finite(values_of(added), self.device))
+
     def _collect(
-        self, asked: Asked, micros: Sequence[Micro], terms: bool = True, earlier: TaskGradients | None = None
+        self,
+        asked: Asked,
+        micros: Sequence[Micro],
+        terms: bool = True,
+        earlier: TaskGradients | None = None,
+        at_heads: list[AtHeads] | None = None,
     ) -> tuple[TaskGradients, Tensor, Tensor | float]:
         """Return a step's gradients and table, summed over workers.
 
         Return also the factors from what was differentiated to the sums of losses.
         """
         factors, sizes = self.factors(asked)
-        g = collect(micros, self.partition, factors, asked.loss_scale, earlier)
+        g = collect(micros, self.partition, factors, asked.loss_scale, earlier, at_heads)
         table = self.table(g)
         reduce(g, table, self.partition, self.workers, terms)
         return g, table, sizes / asked.loss_scale

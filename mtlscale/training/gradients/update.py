@@ -206,8 +206,11 @@ class Update:
         alone = len(asked.micros) == 1 and asked.earlier is None
         if alone and (self.balancer.needs == "losses" or unbalanced or not due):
             return self.strategy.by_losses(asked)
+        aligned = self.strategy.aligns_heads(asked)
+        if aligned and not alone:
+            raise UserError(f"{self.balancer.name} differentiates heads twice: set accumulate to 1")
         if self.balancer.at == "parameters" or unbalanced or not due:
-            if self.balancer.needs == "gramian" and due and not unbalanced and alone:
+            if self.balancer.needs == "gramian" and due and not unbalanced and alone and not aligned:
                 return by_layers(self.strategy, asked)
             return self.strategy.by_gradients(asked)
         if not alone:

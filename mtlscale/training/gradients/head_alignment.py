@@ -1,0 +1,60 @@
+"""Alignment of heads: what brings each task's gradient at the representation closer to the weighted sum of all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from mtlscale.training.gradients.gramian import Gradients, accumulate
+from mtlscale.training.gradients.per_task import AtHeads
+
+
+def alignment(
+    at_heads: Sequence[AtHeads], own: Sequence[Sequence[nn.Parameter]], weights: Tensor, per_sum: Tensor
+) -> list[Gradients]:
+    """Return the gradients by the heads' parameters of ⟨∂ℓ_t/∂z, Σ_s w_s ∂ℓ_s/∂z⟩, the second factor held constant.
+
+    Where tasks have inputs of their own, the sum at a task's samples has one term.
+
+    Args:
+        at_heads: What `collect` left of each stream.
+        own: The heads' parameters, by task.
+        weights: The w [T] times the factors from sums of losses to means.
+        per_sum: These factors [T].
+    """
+    added: list[Gradients] = [[None] * len(parameters) for parameters in own]
+    for stream in at_heads:
+        wide = [row.detach() if row.dtype == torch.float64 else row.detach().float() for row in stream.rows]
+        common = torch.zeros_like(wide[0])
+        for row, weight in zip(wide, weights[stream.tasks].tolist(), strict=True):
+            common = common + weight * row
+
+        for position, task in enumerate(stream.tasks):
+            row = stream.rows[position]
+            if row.requires_grad and own[task]:
+                product = (row.to(common) * common).sum() * float(per_sum[task])
+                retain = position < len(stream.tasks) - 1
+                gradients = torch.autograd.grad(product, own[task], retain_graph=retain, allow_unused=True)
+                accumulate(added[task], gradients)
+    return added
+
+
+def add_limited(own: Sequence[Sequence[nn.Parameter]], added: Sequence[Gradients], factor: float, limit: float) -> None:
+    """Subtract `factor` times `added` from the heads' `.grad`, cut to `limit` times the norm of each head's own."""
+    for parameters, gradients in zip(own, added, strict=True):
+        pairs = [(p, g) for p, g in zip(parameters, gradients, strict=True) if p.grad is not None and g is not None]
+        if not pairs:
+            continue
+
+        length = _norm([p.grad for p in parameters if p.grad is not None])
+        size = factor * _norm([g for _, g in pairs])
+        cut = torch.where(size > limit * length, limit * length / torch.where(size > 0, size, 1.0), 1.0)
+        for parameter, gradient in pairs:
+            assert parameter.grad is not None
+            parameter.grad = parameter.grad - (factor * cut).to(gradient) * gradient
+
+
+def _norm(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.stack(torch._foreach_norm([tensor.double() for tensor in tensors])).norm()
