@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from frozen.cases import ADAM, BY_GRADIENTS, CASES, SGD, Case
+from frozen.cases import ADAM, BY_GRADIENTS, CASES, NEWEST_BY_GRADIENTS, SGD, Case
 
 PLACES = ("balancer/", "balancer, shared", "architecture", "objective/", "domains/", "encoder/", "training/")
 # Many parameters, some of them large: what is done for each of them, and for a large one by itself, shows.
@@ -21,7 +21,7 @@ COSTLY = ("balancer/", "balancer, shared", "architecture, images", "architecture
 # setting or encoder is met once unless it changes what a step asks for. So is an architecture: with vectors where these
 # go through all of its steps, else with labels of images.
 SELDOM = re.compile(
-    rf"balancer/({'|'.join(BY_GRADIENTS)})"
+    rf"balancer/({'|'.join((*BY_GRADIENTS, *NEWEST_BY_GRADIENTS))})"
     rf"|balancer, shared inputs/(?!(equal|famo|uncertainty|mgda|mgda_ub|graddrop|meta_weighting|gradnorm)$).*"
     r"|architecture, images/(bmtas|branched|cgc|conal|conal_plus|cross_stitch|dsmtl_al|dsmtl_il|dsmtl_jl|hps|ltb|mmoe"
     r"|ple|stl)"
@@ -48,6 +48,12 @@ LIKE = {
     # Told the same Gramian, which is then no longer on the device.
     **dict.fromkeys(("aligned_mtl", "fairgrad", "getmtl_exact", "getmtl_released"), "large/mgda"),
     **dict.fromkeys(("imtl_g", "nash_mtl", "sdmgrad", "upgrad"), "large/mgda"),
+    **dict.fromkeys(("config", "dual_proj", "ntkmtl", "pcd", "pivrg"), "large/mgda"),
+    "db_mtl": "large/moco",  # averages of gradients
+    "m_config": "large/moco",
+    "modo": "large/meta_weighting",
+    "ntkmtl_sr": "large/mgda_ub",
+    "consmtl": "large/mgda_ub",  # the same gradients at the representation, differentiated once more
     "pcdarts": "architecture, cells/darts",  # some of the channels through the same mixtures
     "pdarts": "architecture, cells/darts",  # the same search three times, with fewer operations each time
     "e2rnas": "architecture, cells/darts",  # the same mixtures, with more losses

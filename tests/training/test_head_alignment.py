@@ -75,5 +75,5 @@ def test_what_it_needs_is_said() -> None:
     def losses() -> list[torch.Tensor]:
         return [head(trunk(torch.ones(2, 4))).square().mean() for head in heads]
 
-    with pytest.raises(UserError, match="^consmtl reads the gradients at the features: give features to backward$"):
+    with pytest.raises(UserError, match=r"^consmtl reads the gradients at the features: give features to backward$"):
         balancer.backward(losses())

@@ -12,8 +12,8 @@ from mtlscale.solvers import dual_projection_weights
 class DualProj(Balancer):
     """The mean gradient, projected onto the directions that no task loses by.
 
-    Source: Lopez-Paz, Ranzato (NeurIPS 2017), eq. 11: the problem of GEM, with the mean gradient in place of the current
-    task's. As TorchJD's DualProj, without its regularisation of the Gramian.
+    Source: Lopez-Paz, Ranzato (NeurIPS 2017), eq. 11: the problem of GEM, with the mean gradient in place of the
+    current task's. As TorchJD's DualProj, without its regularisation of the Gramian.
     """
 
     name: ClassVar[str] = "dual_proj"

@@ -15,8 +15,8 @@ class PCD(Balancer):
     """The update nearest to a main task's gradient that still gains on every other task, as long as that gradient.
 
     Source: TMLR 2026, as in TorchJD's PCD. Gradients are divided by the root of a moving average of their squared
-    norms. The quadratic program is solved exactly, as a least-distance problem. In steps without labels of the main task
-    the others weigh the same. `failures` counts steps whose constraints no update meets; they follow the main task.
+    norms. The quadratic program is solved exactly, as a least-distance problem. In steps without labels of the main
+    task the others weigh the same. `failures` counts steps whose constraints no update meets; they follow the main task.
     """
 
     name: ClassVar[str] = "pcd"

@@ -17,8 +17,8 @@ _FLOOR = 1e-12
 class GO4Align(Balancer):
     """Weights that bring losses to one scale, shared within groups of tasks that are alike.
 
-    Source: Shen et al. (NeurIPS 2024) and their code. p follows p exp(-η ℓ), normalised; v_t = p_t Σ_s ℓ_s / ℓ_t; ω_t is
-    the mean of v in the task's group of a one-dimensional k-means. The grouping is exact, where the authors' starts
+    Source: Shen et al. (NeurIPS 2024) and their code. p follows p exp(-η ℓ), normalised; v_t = p_t Σ_s ℓ_s / ℓ_t; ω_t
+    is the mean of v in the task's group of a one-dimensional k-means. The grouping is exact, where the authors' starts
     from random centres.
     """
 

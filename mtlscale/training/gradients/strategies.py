@@ -382,7 +382,7 @@ class GradientStrategy:
         return self.balancer.aligns_heads and balanced and bool(partition.shared) and not partition.independent
 
     def _align(self, at_heads: Sequence[AtHeads], weights: Tensor, per_sum: Tensor) -> bool:
-        """Add to the heads' gradients what aligns them; return whether all is finite, which is checked in fp16 alone."""
+        """Add to the heads' gradients what aligns them; return whether all is finite (checked in fp16)."""
         balancer = cast(Any, self.balancer)
         added = alignment(at_heads, self.partition.own, weights * per_sum, per_sum)
         if self.workers.size > 1:
