@@ -16,7 +16,8 @@ class PCD(Balancer):
 
     Source: TMLR 2026, as in TorchJD's PCD. Gradients are divided by the root of a moving average of their squared
     norms. The quadratic program is solved exactly, as a least-distance problem. In steps without labels of the main
-    task the others weigh the same. `failures` counts steps whose constraints no update meets; they follow the main task.
+    task the others weigh the same. `failures` counts steps whose constraints no update meets; they follow the main
+    task.
     """
 
     name: ClassVar[str] = "pcd"

@@ -57,4 +57,5 @@ def add_limited(own: Sequence[Sequence[nn.Parameter]], added: Sequence[Gradients
 
 
 def _norm(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.stack(torch._foreach_norm([tensor.double() for tensor in tensors])).norm()
+    length: Tensor = torch.stack(torch._foreach_norm([tensor.double() for tensor in tensors])).norm()
+    return length
