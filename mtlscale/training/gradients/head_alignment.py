@@ -3,12 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from mtlscale.data import Workers
 from mtlscale.training.gradients.gramian import Gradients, accumulate
-from mtlscale.training.gradients.per_task import AtHeads
+from mtlscale.training.gradients.per_task import AtHeads, Partition, dense_everywhere, values_of
+
+
+class AligningBalancer(Protocol):
+    """What a balancer with `aligns_heads` has: the factor of what is added, and its limit."""
+
+    lam: float
+    limit: float
+
+
+def align_heads(
+    at_heads: Sequence[AtHeads],
+    partition: Partition,
+    weights: Tensor,
+    per_sum: Tensor,
+    workers: Workers,
+    balancer: AligningBalancer,
+) -> list[Tensor]:
+    """Subtract from the heads' gradients what aligns them with the weighted sum of all; return what it was.
+
+    Args:
+        at_heads: What `collect` left of each stream.
+        partition: The run's parameters.
+        weights: The tasks' weights [T].
+        per_sum: The factors [T] from sums of losses to means.
+        workers: Those of the run, over which it is summed.
+        balancer: Names the factor and the limit.
+    """
+    added = alignment(at_heads, partition.own, weights * per_sum, per_sum)
+    if workers.size > 1:
+        rows = zip(added, partition.own, strict=True)
+        workers.sum_many([tensor for row, parameters in rows for tensor in dense_everywhere(row, parameters)])
+    add_limited(partition.own, added, balancer.lam, balancer.limit)
+    return values_of(added)
 
 
 def alignment(

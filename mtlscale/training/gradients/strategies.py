@@ -19,7 +19,7 @@ from mtlscale.balancing import Balancer, JacobianBalancer, State, ValidationBala
 from mtlscale.config import UserError
 from mtlscale.data import Losses, Workers
 from mtlscale.training.gradients.gramian import Gradients, combine, cross_gramian, dense_jacobian, gramian
-from mtlscale.training.gradients.head_alignment import add_limited, alignment
+from mtlscale.training.gradients.head_alignment import align_heads
 from mtlscale.training.gradients.overlap import Overlap
 from mtlscale.training.gradients.per_task import (
     AtHeads,
@@ -28,10 +28,8 @@ from mtlscale.training.gradients.per_task import (
     at_representation,
     by_task,
     collect,
-    dense_everywhere,
     reduce,
     scatter,
-    values_of,
 )
 from mtlscale.training.gradients.step_stats import (
     Diverged,
@@ -183,12 +181,12 @@ class GradientStrategy:
         self.zero()
         _assign(shared, combine(g.shared, weights * per_sum, shared) if direction is None else direction)
         self.assign_own(g.own, self._head_weights(weights, stats.present) * per_sum)
-        finite = at_heads is None or self._align(at_heads, weights, per_sum)
+        finite = True
+        if at_heads is not None:
+            added = align_heads(at_heads, self.partition, weights, per_sum, self.workers, cast(Any, balancer))
+            finite = self.amp != "fp16" or bool(_finite(added, self.device))
         for parameters, gradients in ((shared, g.extra_shared), (self.partition.extra, g.extra_own)):
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                if gradient is not None:
-                    gradient = (gradient.to_dense() if gradient.is_sparse else gradient) / asked.loss_scale
-                    parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+            _add(parameters, gradients, asked.loss_scale)
 
         penalty = asked.penalty()
         if penalty is not None:
@@ -381,17 +379,6 @@ class GradientStrategy:
         partition, balanced = self.partition, asked.reused is None and len(self.names) > 1
         return self.balancer.aligns_heads and balanced and bool(partition.shared) and not partition.independent
 
-    def _align(self, at_heads: Sequence[AtHeads], weights: Tensor, per_sum: Tensor) -> bool:
-        """Add to the heads' gradients what aligns them; return whether all is finite (checked in fp16)."""
-        balancer = cast(Any, self.balancer)
-        added = alignment(at_heads, self.partition.own, weights * per_sum, per_sum)
-        if self.workers.size > 1:
-            rows = zip(added, self.partition.own, strict=True)
-            self.workers.sum_many([t for row, parameters in rows for t in dense_everywhere(row, parameters)])
-
-        add_limited(self.partition.own, added, balancer.lam, balancer.limit)
-        return self.amp != "fp16" or bool(_finite(values_of(added), self.device))
-
     def _collect(
         self,
         asked: Asked,
@@ -510,6 +497,14 @@ def _weighted(parts: Sequence[Tensor | None], weights: Tensor) -> Tensor | None:
         if part is not None:
             total = _plus(total, part * weight)
     return total
+
+
+def _add(parameters: Sequence[nn.Parameter], gradients: Gradients, loss_scale: float) -> None:
+    """Add gradients of a scaled loss to `.grad`; a parameter may have none."""
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if gradient is not None:
+            gradient = (gradient.to_dense() if gradient.is_sparse else gradient) / loss_scale
+            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
 
 def _assign(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
