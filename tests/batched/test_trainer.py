@@ -107,7 +107,7 @@ def test_a_trial_batched_with_fifteen_ends_as_alone_where_tasks_are_side_by_side
 ) -> None:
     training = "{epochs: 2, steps_per_epoch: 4, batch_size: 64, dtype: float64, schedule: exponential, decay_steps: 3}"
     trials_together = 16 if method in ("stl", "equal", "mgda") else 4
-    own_space = ("{}", method) if method in ("mgda", "svd_reweighting") else ()
+    own_space = ("{}", method) if method in ("mgda", "svd_reweighting", "go4align") else ()
     space = search_of(trials_together, *own_space)
     options = ", weights: [1, 2, 3, 4, 5, 5, 4, 3, 2, 1]" if method == "static" else ""
     path = experiment_file(
