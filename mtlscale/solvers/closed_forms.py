@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -41,10 +43,43 @@ def imtl_g_weights(gramian: Tensor, *, precision: float | Tensor = DOUBLE) -> So
 
 
 def _imtl_g(gramian: Array, precision: Array) -> tuple[Array, bool]:
+    found = _equal_projections(gramian, precision)
+    if found.direction is None:
+        return found.weights, found.equal
+
+    solution = found.weights
+    if found.rows.shape[1] < len(found.rows):
+        flat = flat_directions(found.rows)
+        solution = solution - flat @ (flat.T @ solution)
+
+    total = solution.sum()
+    if abs(total) <= (VANISHED if found.equal else MIN_REMAINDER) * np.abs(solution).sum():
+        return np.zeros(len(solution)), False
+    return solution / total, found.equal
+
+
+class _EqualProjections(NamedTuple):
+    """The direction with the same projection on every unit gradient, the least-squares one where there is none.
+
+    Attributes:
+        rows: Factor [T, r] of the Gramian.
+        direction: The direction [r]; None where `weights` are the answer already.
+        weights: What the direction is a combination of, by task.
+        equal: Whether all projections are equal.
+    """
+
+    rows: Array
+    direction: Array | None
+    weights: Array
+    equal: bool
+
+
+def _equal_projections(gramian: Array, precision: Array) -> _EqualProjections:
+    """Return the direction of equal projections; weights of 0 for opposed gradients, equal ones if all are zero."""
     flat_part = max(FLAT, len(gramian) * float(precision))
     rows = factor(scaled(gramian)[0], flat_part)
     if not rows.shape[1]:
-        return uniform(len(rows)), True
+        return _EqualProjections(rows, None, uniform(len(rows)), True)
 
     norms = np.linalg.norm(rows, axis=1)
     live = norms > 0.0
@@ -53,19 +88,12 @@ def _imtl_g(gramian: Array, precision: Array) -> tuple[Array, bool]:
     direction = np.linalg.lstsq(units, np.ones(int(live.sum())), rcond=np.sqrt(FLAT))[0]
     projections = units @ direction
     equal = bool(np.abs(projections - 1.0).max() <= np.sqrt(flat_part))
-    if np.abs(projections).max() <= np.sqrt(flat_part):  # opposed gradients: what is left is rounding
-        return np.zeros(len(rows)), False
-
     solution = np.zeros(len(rows))
-    solution[live] = np.linalg.lstsq(units.T, direction, rcond=np.sqrt(FLAT))[0] / norms[live]
-    if rows.shape[1] < len(rows):
-        flat = flat_directions(rows)
-        solution -= flat @ (flat.T @ solution)
+    if np.abs(projections).max() <= np.sqrt(flat_part):  # opposed gradients: what is left is rounding
+        return _EqualProjections(rows, None, solution, False)
 
-    total = solution.sum()
-    if abs(total) <= (VANISHED if equal else MIN_REMAINDER) * np.abs(solution).sum():
-        return np.zeros(len(rows)), False
-    return solution / total, equal
+    solution[live] = np.linalg.lstsq(units.T, direction, rcond=np.sqrt(FLAT))[0] / norms[live]
+    return _EqualProjections(rows, direction, solution, equal)
 
 
 def config_weights(gramian: Tensor, *, precision: float | Tensor = DOUBLE) -> Solution:
@@ -85,24 +113,11 @@ def config_weights(gramian: Tensor, *, precision: float | Tensor = DOUBLE) -> So
 
 
 def _config(gramian: Array, precision: Array) -> tuple[Array, bool]:
-    flat_part = max(FLAT, len(gramian) * float(precision))
-    rows = factor(scaled(gramian)[0], flat_part)
-    if not rows.shape[1]:
-        return uniform(len(rows)), True
-
-    norms = np.linalg.norm(rows, axis=1)
-    live = norms > 0.0
-    units = rows[live] / norms[live, None]
-
-    direction = np.linalg.lstsq(units, np.ones(int(live.sum())), rcond=np.sqrt(FLAT))[0]
-    cosines_found = units @ direction
-    equal = bool(np.abs(cosines_found - 1.0).max() <= np.sqrt(flat_part))
-    if np.abs(cosines_found).max() <= np.sqrt(flat_part):  # opposed gradients: what is left is rounding
-        return np.zeros(len(rows)), False
-
-    solution = np.zeros(len(rows))
-    solution[live] = np.linalg.lstsq(units.T, direction, rcond=np.sqrt(FLAT))[0] / norms[live]
-    return solution * (rows @ direction).sum() / (direction @ direction), equal
+    found = _equal_projections(gramian, precision)
+    if found.direction is None:
+        return found.weights, found.equal
+    length = (found.rows @ found.direction).sum() / (found.direction @ found.direction)
+    return found.weights * length, found.equal
 
 
 def aligned_weights(gramian: Tensor, scale: str = "min", *, precision: float | Tensor = DOUBLE) -> Tensor:
