@@ -35,7 +35,7 @@ from mtlscale.data.format.prepared import (
 from mtlscale.data.readers import cache
 from mtlscale.data.readers.cache import FOLDER, LIMIT, CachedSet, verify
 from mtlscale.data.readers.random_access import HostReader, MappedSamples, Reader, open_reader, placed
-from mtlscale.data.readers.reader_selection import Free, Need, OnDisk, bound, choose, fitting, needed
+from mtlscale.data.readers.reader_selection import Free, Need, OnDisk, bound, check_room, choose, fitting, needed
 from pipelines import Pipeline, Prepared, write_prepared
 
 KINDS = ("device", "memory", "mapped")
@@ -497,6 +497,14 @@ def test_a_reader_that_can_never_be_had_is_refused_before_it_reads(toy: Path, mo
     for reader in ("device", "memory"):
         with pytest.raises(UserError, match=f"reader {reader} would hold .* of the limit of its control group; set"):
             open_reader(load_prepared(toy), reader, device=CPU, dtype=torch.float32)
+
+    data = OnDisk(toy, read_manifest(toy))
+    need = needed(toy, data.manifest, "float32")
+    for reader, least in (("memory", need.stored), ("device", need.stored + need.placed)):
+        check_room(data, reader, "float32", free=Free(500, most=least))
+        with pytest.raises(UserError, match="of the node; set"):
+            check_room(data, reader, "float32", free=Free(500, most=least - 1))
+
     opened, choice = open_reader(load_prepared(toy), "auto", device=CPU, dtype=torch.float32)
     assert opened.name == "mapped" and "the limit of its control group: 1.0 KiB" in choice.why
 
