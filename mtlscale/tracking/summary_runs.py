@@ -106,17 +106,16 @@ class SummaryRuns:
         """Return MLflow's id of the row above the runs of a position; `missing` has created it."""
         return self._known_rows[key.key].mine
 
-    def missing(self, places: Iterable[RunKey]) -> Iterator[list[Entry]]:
-        """Yield the entries of rows that do not exist yet.
+    def missing(self, key: RunKey) -> Iterator[Entry]:
+        """Yield the entries of the rows above a position that do not exist yet.
 
-        Each list must be written, and its entries passed to `made`, before the next is requested.
+        Each must be written, and passed to `created`, before the next is requested.
         """
-        new_positions = {position.key: position for position in places if position.key not in self._known_rows}
-        has_trials = any(position.params is None for position in new_positions.values())
-        if has_trials and SEARCH not in self._known_rows:
-            yield [self._entry(SEARCH, SEARCH, {"mtlscale.kind": "search"}, {})]
-        if new_positions:
-            yield [self._labelled(position) for position in new_positions.values()]
+        if key.key in self._known_rows:
+            return
+        if key.params is None and SEARCH not in self._known_rows:
+            yield self._entry(SEARCH, SEARCH, {"mtlscale.kind": "search"}, {})
+        yield self._labelled(key)
 
     def created(self, entry: Entry) -> None:
         self._known_rows[entry.tags["mtlscale.row"]] = _KnownRow(entry.mine)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 
 from mtlscale.config import Experiment, UserError
 from mtlscale.records import Home, Ledger, RunRecord, score
@@ -72,9 +71,9 @@ def sync(
 
 def _write(writer: Writer, updates: Iterator[RunUpdate]) -> int:
     written = 0
-    while batch := list(islice(updates, writer.batch_size)):
-        writer.write(batch)
-        written += len(batch)
+    for update in updates:
+        writer.write(update)
+        written += 1
     return written
 
 

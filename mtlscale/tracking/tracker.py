@@ -154,8 +154,8 @@ class Tracker:
 
     def _write_until_closed(self) -> None:
         self._try(self._writer.connect)
-        while self.error is None and (batch := self._next_batch()):
-            self._try(lambda batch=batch: self._write(batch))  # type: ignore[misc]
+        while self.error is None and (update := self._next_update()) is not None:
+            self._try(lambda update=update: self._write(update))  # type: ignore[misc]
             if self._closing is None and self.error is None and time.monotonic() >= self._rows_due:
                 self._try(self._write_rows)
 
@@ -183,18 +183,15 @@ class Tracker:
         for reason in self._writer.models(self._told_rows):
             self._tell(f"no model in MLflow of {reason}")
 
-    def _write(self, batch: list[RunUpdate]) -> None:
-        complete = []
-        for update in batch:
-            if update.record is None and update.folder is not None:
-                update.record = read_record(update.folder)
-            if update.record is not None or update.folder is None:
-                complete.append(update)
+    def _write(self, update: RunUpdate) -> None:
+        if update.record is None and update.folder is not None:
+            update.record = read_record(update.folder)
+        if update.record is None and update.folder is not None:
+            return
+        self._writer.write(update)
+        self._done += update.record is not None
 
-        self._writer.write(complete)
-        self._done += sum(update.record is not None for update in complete)
-
-    def _next_batch(self) -> list[RunUpdate]:
+    def _next_update(self) -> RunUpdate | None:
         """Return what to write next, as soon as there is something; nothing once the end has come.
 
         Runs that have ended come first: while MLflow is behind, the updates of running ones matter least.
@@ -203,25 +200,26 @@ class Tracker:
             while True:
                 now = time.monotonic()
                 if self._ended and (self._closing is None or now < self._closing[2]):
-                    return [self._ended.popleft() for _ in range(min(self._writer.batch_size, len(self._ended)))]
+                    return self._ended.popleft()
                 if self._closing is not None:
                     for live in self._live.values():  # the last updates of runs that are cut off
                         live.due, live.fresh = 0.0, False
-                    return self._due(now) if now < self._closing[2] else []
-                if updates := self._due(now):
-                    return updates
+                    return self._due(now) if now < self._closing[2] else None
+                if (update := self._due(now)) is not None:
+                    return update
                 self._news.wait(FLUSH / 2)
 
-    def _due(self, now: float) -> list[RunUpdate]:
-        """Return the updates of running runs that have something new, those first that have waited longest."""
+    def _due(self, now: float) -> RunUpdate | None:
+        """Return the update of the running run that has waited longest with something new."""
         ready = [live for live in self._live.values() if live.due <= now and (live.fresh or live.epochs)]
+        if not ready:
+            return None
 
-        updates = []
-        for live in sorted(ready, key=lambda one: one.due)[: self._writer.batch_size]:
-            updates.append(RunUpdate(live.run, live.epochs))
-            self._waiting_epochs -= len(live.epochs)
-            live.epochs, live.fresh, live.due = [], False, now + FLUSH
-        return updates
+        live = min(ready, key=lambda one: one.due)
+        update = RunUpdate(live.run, live.epochs)
+        self._waiting_epochs -= len(live.epochs)
+        live.epochs, live.fresh, live.due = [], False, now + FLUSH
+        return update
 
     def _try(self, action: Callable[[], None]) -> None:
         try:

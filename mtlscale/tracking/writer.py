@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from mtlscale.config import Experiment, UserError
 from mtlscale.records import Home, write_atomically
 from mtlscale.tracking import page
-from mtlscale.tracking.backends import lane_of
+from mtlscale.tracking.calls import write_entry
 from mtlscale.tracking.entries import (
     MODEL,
     SETTINGS,
@@ -56,7 +56,6 @@ class Writer:
         self._client, self._about = client_of(self._uri), about()
         name = self._experiment.name
         self._id = self._open(name)
-        self._lane = lane_of(self._client, self._id)
 
         self._book = self._home.experiment(name) / "mlflow.json"
         self._load_book()
@@ -190,35 +189,37 @@ class Writer:
         with self._book.open("a") as file:
             file.write(json.dumps([run_id, mine]) + "\n")
 
-    @property
-    def batch_size(self) -> int:
-        """The number of runs that are best given to one `write`."""
-        return self._lane.batch_size
+    def write(self, update: RunUpdate) -> None:
+        """Write the update of a run."""
+        run_id = update.run.run_id
+        if run_id not in self._runs:
+            self._make_rows(_run_key(update))
+        entry = self._entry(update)
+        if entry is not None:
+            self._write_entry(entry, lambda entry: self._note(entry.run_id, entry.mine))
 
-    def write(self, batch: Sequence[RunUpdate]) -> None:
-        """Write the updates of these runs, each run once, in as few calls as possible."""
-        self._make_rows(_run_key(update) for update in batch if update.run.run_id not in self._runs)
-        entries = [entry for update in batch if (entry := self._entry(update)) is not None]
-        self._lane.write(entries, lambda entry: self._note(entry.run_id, entry.mine))
+        if update.record is None:
+            self._begun.add(run_id)
+        else:
+            self._begun.discard(run_id)
+            self._holes.discard(run_id)
+            self._written.pop(run_id, None)
 
-        for update in batch:
-            if update.record is None:
-                self._begun.add(update.run.run_id)
-            else:
-                self._begun.discard(update.run.run_id)
-                self._holes.discard(update.run.run_id)
-                self._written.pop(update.run.run_id, None)
+    def _write_entry(self, entry: Entry, on_created: Callable[[Entry], None] = lambda entry: None) -> None:
+        write_entry(self._client, self._id, entry, on_created)
 
-    def _make_rows(self, places: Iterable[RunKey]) -> None:
-        for rows in self._rows.missing(places):
-            self._lane.write(rows, self._rows.created)
+    def _make_rows(self, key: RunKey) -> None:
+        """Make the rows above a run where they are missing."""
+        for row in self._rows.missing(key):
+            self._write_entry(row, self._rows.created)
 
     def rows(self, rows: Iterable[Row]) -> None:
         """Write what the leaderboard says of methods, also of several labels of the same runs."""
         rows = list(rows)
-        self._make_rows(RunKey.of(row.dataset, row.method, row.settings) for row in rows)
-        if entries := self._rows.changed(rows):
-            self._lane.write(entries, lambda entry: None)
+        for row in rows:
+            self._make_rows(RunKey.of(row.dataset, row.method, row.settings))
+        for entry in self._rows.changed(rows):
+            self._write_entry(entry)
 
     def models(self, rows: Iterable[Row]) -> list[str]:
         """Keep each row's best model in MLflow's own format, where it is missing; return why some were left out."""
@@ -232,23 +233,19 @@ class Writer:
             except UserError as error:
                 left_out.append(f"{row_name(row.dataset, row.method)}: {error}")
             else:
-                self._lane.write([self._rows.has_model(row, uri)], lambda entry: None)
+                self._write_entry(self._rows.has_model(row, uri))
 
         return left_out
 
     def nest(self) -> None:
         """Put the runs that `there` has found in the layout of earlier versions below rows."""
-        for start in range(0, len(self._flat), self._lane.batch_size):
-            runs = self._flat[start : start + self._lane.batch_size]
-            positions = [_place_of(run.data.tags, run.data.params) for run in runs]
-            self._make_rows(positions)
-            entries = []
-            for run, position in zip(runs, positions, strict=True):
-                entry = Entry("", run.info.run_id, run.info.status, ended=run.info.end_time)
-                entry.tags = {_ABOVE: self._rows.above(position), _OWNER: str(self._parent)}
-                entry.params = {"dataset": position.dataset, "method": position.method}
-                entries.append(entry)
-            self._lane.write(entries, lambda entry: None)
+        for run in self._flat:
+            key = _place_of(run.data.tags, run.data.params)
+            self._make_rows(key)
+            entry = Entry("", run.info.run_id, run.info.status, ended=run.info.end_time)
+            entry.tags = {_ABOVE: self._rows.above(key), _OWNER: str(self._parent)}
+            entry.params = {"dataset": key.dataset, "method": key.method}
+            self._write_entry(entry)
         self._flat.clear()
 
     def _entry(self, update: RunUpdate) -> Entry | None:
@@ -295,7 +292,8 @@ class Writer:
         end_time = milliseconds()
         killed = [Entry(run_id, self._runs[run_id], status="KILLED", ended=end_time) for run_id in sorted(self._begun)]
         parent = Entry("", str(self._parent), status=status, ended=end_time, files=tuple(artefacts))
-        self._lane.write([parent, *killed, *self._rows.ended(status)], lambda entry: None)
+        for entry in (parent, *killed, *self._rows.ended(status)):
+            self._write_entry(entry)
         self._begun.clear()
         self._save_book()
 

@@ -266,56 +266,47 @@ def _inputs(run: Any) -> list[Any]:
     return sorted(run.inputs.dataset_inputs, key=lambda one: str(one.dataset.name))
 
 
-def test_tables_and_client_write_the_same(small: Callable[..., Experiment], tmp_path: Path) -> None:
-    """In one go, begun and ended later, failed, a trial; with numbers that are none and a value said twice."""
-    from mtlscale.tracking import backends as lanes
+def test_a_run_written_in_one_go_is_stored_as_one_followed_from_its_start(
+    small: Callable[..., Experiment], home: Home
+) -> None:
+    """With numbers that are none; beside a failed run and a trial."""
+    experiment = small(seeds="[0, 1]")
+    writer = Writer(experiment, home)
+    writer.connect()
+    whole, late, broken, trial, *_ = runs_of(experiment)
+    times = {"started": "2026-01-02T03:04:05+00:00", "finished": "2026-01-02T03:05:05+00:00"}
+    folder = home.run("x")
+    folder.mkdir(parents=True)
+    (folder / "record.json").write_text("{}")
+    odd = {"a": {"loss": float("nan"), "accuracy": 1.0}, "b": {"loss": float("inf"), "accuracy": -1.0}}
+    records = {
+        run.run_id: record_of(run).model_copy(update={**times, "metrics": {"test": odd}}) for run in (whole, late)
+    }
+    failed = record_of(broken, "failed").model_copy(update={"error": "it broke", "metrics": {}, **times})
 
-    shown = []
-    for lane in (lanes.ClientBackend, lanes.DatabaseBackend):
-        home = Home(tmp_path / lane.__name__)
-        give_database(home.root)
-        experiment = small(seeds="[0, 1]")
-        writer = Writer(experiment, home)
-        writer.connect()
-        assert isinstance(writer._lane, lanes.DatabaseBackend)
-        if lane is lanes.ClientBackend:
-            writer._lane = lanes.ClientBackend(writer._client, writer._id)
-        whole, late, broken, trial, *_ = runs_of(experiment)
-        times = {"started": "2026-01-02T03:04:05+00:00", "finished": "2026-01-02T03:05:05+00:00"}
-        folder = home.run("x")
-        folder.mkdir(parents=True)
-        (folder / "record.json").write_text("{}")
-        odd = {"a": {"loss": float("nan"), "accuracy": 1.0}, "b": {"loss": float("inf"), "accuracy": -1.0}}
-        twice = {
-            "a": {"loss": 1 / EPOCHS, "accuracy": 2.0},
-            "b": {"loss": 2 / EPOCHS, "accuracy": 2.0},
-        }
-        metrics = {"train": twice, "test": odd}
-        records = {run.run_id: record_of(run).model_copy(update={**times, "metrics": metrics}) for run in (whole, late)}
-        failed = record_of(broken, "failed").model_copy(update={"error": "it broke", "metrics": {}, **times})
-        writer.write([RunUpdate(whole, record=records[whole.run_id], folder=folder), RunUpdate(broken, record=failed)])
-        writer.write([RunUpdate(late, [epoch_of(1), epoch_of(2)])])
-        writer.write([RunUpdate(late, [epoch_of(3)])])
-        tuned = record_of(trial).model_copy(update=times)
-        begun = everything(home.tracking_uri, "small")[late.run_id]
-        writer.write(
-            [
-                RunUpdate(late, record=records[late.run_id], folder=folder),
-                RunUpdate(trial.tuned({"training.lr": 0.5}), record=tuned, trial=True, score=3.0),
-            ]
-        )
-        spec = whole.spec
-        row = Row(whole.dataset, whole.method, spec, {"test.mean": 1.5, "delta": -2.0}, 1, 0, 2)
-        writer.rows([row])
-        writer.rows([replace(row, metrics={"test.mean": 2.5, "delta": -2.0}, finished=2)])
-        writer.close([], "FINISHED")
-        found = everything(home.tracking_uri, "small")
-        started = found[late.run_id][0][4]  # type: ignore[index]
-        assert abs(started / 1000 - time.time()) < 120
-        found = {key: value if key != late.run_id else value[1:] for key, value in found.items()}  # type: ignore[index]
-        shown.append((begun[0][1], begun[1:], found))  # type: ignore[index]
-    assert shown[0] == shown[1]
-    assert shown[1][0] == "RUNNING" and len(shown[1][2]) == 4 + 2 + 2  # runs, rows, rows of the search
+    writer.write(RunUpdate(whole, record=records[whole.run_id], folder=folder))
+    writer.write(RunUpdate(broken, record=failed))
+    writer.write(RunUpdate(late, [epoch_of(1), epoch_of(2)]))
+    writer.write(RunUpdate(late, [epoch_of(3)]))
+    (begun, *_rest) = everything(home.tracking_uri, "small")[late.run_id]
+    writer.write(RunUpdate(late, record=records[late.run_id], folder=folder))
+    tuned = trial.tuned({"training.lr": 0.5})
+    writer.write(RunUpdate(tuned, record=record_of(trial).model_copy(update=times), trial=True, score=3.0))
+    row = Row(whole.dataset, whole.method, whole.spec, {"test.mean": 1.5, "delta": -2.0}, 1, 0, 2)
+    writer.rows([row])
+    writer.rows([replace(row, metrics={"test.mean": 2.5, "delta": -2.0}, finished=2)])
+    writer.close([], "FINISHED")
+
+    stored: dict[str, Any] = everything(home.tracking_uri, "small")
+    assert len(stored) == 4 + 2 + 2  # runs, rows, rows of the search
+    assert begun[1] == "RUNNING" and abs(begun[4] / 1000 - time.time()) < 120
+    of_whole, of_late = stored[whole.run_id], stored[late.run_id]
+    assert [of_whole[0][1], stored[broken.run_id][0][1]] == ["FINISHED", "FAILED"]
+    assert of_late[3:] == of_whole[3:], "metrics, their histories, files and inputs"
+    assert of_whole[3]["test.accuracy.a"] == "1.0" and len(of_whole[4]["train.loss.a"]) == EPOCHS
+    assert stored[tuned.run_id][3]["val.score"] == "3.0"
+    (summary,) = [content for content in stored.values() if content[3].get("delta") == "-2.0"]
+    assert summary[3]["test.mean"] == "2.5" and len(summary[4]["test.mean"]) == 2
 
 
 def test_closing_in_haste_ends_what_was_begun_and_the_rest_goes_on_later(
