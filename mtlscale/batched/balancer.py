@@ -30,7 +30,9 @@ class BatchedBalancer:
         self._balancers = list(balancers)
         self._first = self._balancers[0]
         names = [field.name for field in fields(self._first)]
-        differing = [name for name in names if len({getattr(b, name) for b in self._balancers}) > 1]
+        differing = [
+            name for name in names if any(getattr(b, name) != getattr(self._first, name) for b in self._balancers)
+        ]
         columns = [[getattr(b, name) for b in self._balancers] for name in differing]
         self._alike = not differing
         self._vectorised = self._first.needs == "losses" and all(isinstance(v, float) for c in columns for v in c)

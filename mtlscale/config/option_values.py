@@ -29,6 +29,10 @@ def fitted(value: Any, annotation: str, default: Any) -> Any:
         raise ValueError(f"should be {_word(annotation, default)}")
 
     kind = annotation.removesuffix(" | None")
+    if kind.startswith("str | dict"):
+        if not isinstance(value, str | dict):
+            raise ValueError("should be a name, or a name with its settings")
+        return value
     entries = _LIST.fullmatch(kind)
     if entries is not None or isinstance(default, tuple):
         if not isinstance(value, list | tuple):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from torch import Tensor
 
 from mtlscale.balancing import Balancer, JacobianBalancer, ModuleBalancer, State, balance, direct, look_again
+from mtlscale.balancing.wrapper import Wrapper
 from mtlscale.config import build, component, names
 
 ALL = [name for name in names("balancers") if name != "svd_reweighting"]  # it has no init: test_validation_balancers.py
@@ -276,15 +277,17 @@ def test_declares_itself(name: str) -> None:
     assert cls.needs in ("losses", "gramian", "jacobian", "validation", "modules")
     of_parameters = cls.at == "parameters" and not cls.aligns_heads
     assert cls.batchable == (cls.needs in ("losses", "gramian") and of_parameters)
-    assert cls.needs_post_step_losses == (cls.after_step is not Balancer.after_step)
+    own_answer = cls.after_step is not Balancer.after_step and not issubclass(cls, Wrapper)
+    assert cls.needs_post_step_losses == own_answer
     for default, knob in cls.knobs().values():
         assert default in ((), None) or knob.admits(default)
         assert knob.help
         numeric = [value for value in knob.search if isinstance(value, int | float)]
         assert all(knob.admits(value) for value in numeric)
     if name != "svd_reweighting":
-        state = make(name, 3).init(3)
-        assert {*cls.per_task, *cls.per_pair, *cls.counters} <= set(state)
-        assert set(cls.hints) == {"precision", "task_scale"} & set(state)
+        built = make(name, 3)
+        state = built.init(3)
+        assert {*built.per_task, *built.per_pair, *built.counters} <= set(state)
+        assert set(built.hints) == {"precision", "task_scale"} & set(state)
         sized = {key for key, value in state.items() if value.shape[-1:] == (3,)}
-        assert sized == {*cls.per_task, *cls.per_pair}
+        assert sized == {*built.per_task, *built.per_pair}

@@ -87,6 +87,8 @@ NEWEST_BY_GRADIENTS = (
 )  # fmt: skip
 for name in (*NEWEST_BY_LOSSES, *NEWEST_BY_GRADIENTS):
     add(f"balancer/{name}", "uneven", name, SGD, options=SHARED if name in ("consmtl", "ntkmtl_sr") else {})
+for name, of in (("smooth", "famo"), ("smooth", "cagrad"), ("log_losses", "equal"), ("log_losses", "mgda")):
+    add(f"balancer/{name} of {of}", "uneven", {"name": name, "of": of}, SGD)
 for name in ("equal", "uncertainty", "famo", *BY_GRADIENTS):
     training = {**ADAM, "selection": "last"}
     add(f"balancer, shared inputs/{name}", "uneven", name, training, options=SHARED, dropout=0.3)

@@ -26,12 +26,34 @@ class ComponentSpec(Model):
     def _shorthand(cls, value: Any) -> Any:
         if isinstance(value, str):
             return {"name": value}
+        if isinstance(value, Mapping) and len(value) == 1 and value.keys().isdisjoint(cls.model_fields):
+            ((name, options),) = value.items()
+            if isinstance(options, Mapping):  # {mgda: {normalize: l2}}
+                return {"name": name, "options": dict(options)}
         if isinstance(value, Mapping) and "name" in value and not isinstance(value.get("options"), Mapping):
             return {"name": value["name"], "options": {key: option for key, option in value.items() if key != "name"}}
         return value
 
+    @property
+    def title(self) -> str:
+        """The name, with that of the component that a wrapper wraps: smooth(mgda)."""
+        return component_title({"name": self.name, **self.options})
+
     def build(self, kind: str, where: str) -> Any:
         return components.build(kind, self.name, self.options, where)
+
+
+def component_title(part: Any) -> str:
+    """Return the name of a component as an experiment file has it, with the wrapped one's: smooth(mgda)."""
+    if not isinstance(part, Mapping):
+        return str(part)
+    if len(part) == 1 and isinstance(options := next(iter(part.values())), Mapping):
+        name = next(iter(part))
+    else:
+        name, options = part.get("name"), part
+    nested = options.get("options")
+    wrapped = options.get("of") or (nested.get("of") if isinstance(nested, Mapping) else None)
+    return f"{name}({component_title(wrapped)})" if wrapped else str(name)
 
 
 _SHARE = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
@@ -226,8 +248,7 @@ class MethodSpec(Model):
         name = value.pop("name", None)
         if name is None:
             parts = [value.get(part) for part in ("architecture", "balancer", "objective")]
-            named = [part.get("name") if isinstance(part, Mapping) else part for part in parts if part]
-            value.setdefault("label", "+".join(str(name) for name in named) or "equal")
+            value.setdefault("label", "+".join(component_title(part) for part in parts if part) or "equal")
             return value
 
         kind = _kind_of(str(name))
@@ -242,14 +263,14 @@ class MethodSpec(Model):
 
         options = component_settings.pop("options", {})
         value[kind] = {"name": name, "options": {**options, **component_settings}}
-        value.setdefault("label", name)
+        value.setdefault("label", component_title({"name": name, **options, **component_settings}))
         return value
 
     @property
     def name(self) -> str:
         """The method's name, independent of its label."""
         objective = None if self.objective is None else self.objective.name
-        return method_name(self.architecture.name, self.balancer.name, objective)
+        return method_name(self.architecture.name, self.balancer.title, objective)
 
 
 def method_name(architecture: str, balancer: str, objective: str | None = None) -> str:

@@ -17,7 +17,7 @@ from mtlscale.config import named_files
 from mtlscale.config.errors import UserError
 from mtlscale.config.experiment.experiment import FLOORS, Experiment, Floor
 from mtlscale.config.experiment.loading import experiment_of
-from mtlscale.config.experiment.models import DatasetSpec
+from mtlscale.config.experiment.models import DatasetSpec, component_title
 from mtlscale.config.registry import components
 from mtlscale.config.registry.plugin_text import PluginText, read_plugin
 from mtlscale.config.validation import Label, describe
@@ -217,11 +217,10 @@ def _label(entry: str | dict[str, Any]) -> str:
     """Return the label that a method's entry gives it, as `MethodSpec` does."""
     if isinstance(entry, str):
         return entry
-    if entry.get("label") or entry.get("name"):
-        return str(entry.get("label") or entry["name"])
-    parts = [entry.get(part) for part in ("architecture", "balancer", "objective")]
-    names = [part.get("name") if isinstance(part, dict) else part for part in parts if part]
-    return "+".join(map(str, names)) or "equal"
+    if entry.get("label"):
+        return str(entry["label"])
+    parts = [entry] if entry.get("name") else [entry.get(part) for part in ("architecture", "balancer", "objective")]
+    return "+".join(component_title(part) for part in parts if part) or "equal"
 
 
 def _shipped_part(data: dict[str, Any], file: Path, root: Any, own_names: set[str]) -> Experiment | None:
