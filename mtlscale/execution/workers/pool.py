@@ -187,6 +187,19 @@ class _Pool:
             worker.since = now
         first = waiting[0].job.jobs[0].run.run_id if waiting else ""
         yield from self._start_timeout.note(first, up=len(waiting) < len(self._busy))
+        if self._start_timeout.try_again:
+            self._start_timeout.try_again = False
+            self._start_anew()
+
+    def _start_anew(self) -> None:
+        """End the workers that have not come up, and give their jobs back to the queue in their order."""
+        import ray
+
+        for stream, worker in reversed([*self._busy.items()]):
+            if not worker.up:
+                ray.kill(worker.actor)
+                del self._busy[stream]
+                self._queue.appendleft(worker.job)
 
     def _give_up(self, reason: str) -> Iterator[Event]:
         """End all jobs as failed."""
