@@ -60,6 +60,9 @@ class SimulatedGroup:
             metrics["accuracy"] = 90 - 8 * miss - 20 / self._epoch + rng.random()
         return [EpochEnded(self._run.run_id, epoch)]
 
+    def save(self, path: Path) -> None:
+        """Nothing: no other trial adopts its state."""
+
 
 def setting(home: Path, trials: int, algorithm: str) -> tuple[Any, Any, Any]:
     """The experiment, its data, and its home."""

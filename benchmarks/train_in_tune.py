@@ -134,6 +134,9 @@ class TrainGroup:
             events.append(ray.get(self._queue.next.remote()))
         return events
 
+    def save(self, path: Path) -> None:
+        """Nothing: no other trial adopts its state."""
+
 
 class KeptTrainGroup(TrainGroup):
     keep = True

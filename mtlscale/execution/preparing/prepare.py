@@ -459,6 +459,11 @@ def _user_errors(home: Path) -> Iterator[None]:
                 f"no space left below {home} ({error.strerror}); free some or choose another --home"
             ) from None
 
+        if isinstance(error, FileNotFoundError):
+            raise UserError(
+                f"{error.filename or home} has vanished during the preparation; nothing of it is kept, start it again"
+            ) from None
+
         if isinstance(error, PermissionError | NotADirectoryError):
             failed_path = error.filename or home
             raise UserError(

@@ -139,7 +139,7 @@ class _Pool:
         """Keep an idle worker for the next job, or for one whose worker has not come up; else end it."""
         import ray
 
-        stream = next((stream for stream in self._busy if not self._queue and not self._up(stream)), None)
+        stream = None if self._queue else next((stream for stream in self._busy if not self._up(stream)), None)
         if stream is not None:
             worker = self._busy.pop(stream)
             ray.kill(worker.actor)
