@@ -151,8 +151,8 @@ def _opened(folder: Path, url: str | None, name: str) -> Any:
         try:
             return pq.ParquetFile(folder / name, memory_map=True, pre_buffer=False)
         except FileNotFoundError:
-            text = "has vanished since it was prepared (the same command prepares it again)"
-            raise FileNotFoundError(errno.ENOENT, text, str(folder / name)) from None
+            text = f"{folder / name} has vanished since it was prepared; the same command prepares it again"
+            raise FileNotFoundError(errno.ENOENT, text) from None
     import fsspec
 
     return pq.ParquetFile(fsspec.open(f"{url}/{name}", "rb").open(), pre_buffer=True)

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mtlscale.config import UserError
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -120,8 +118,8 @@ def _tables(iterator: Any) -> Iterator[pa.Table]:
         yield from iterator.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1)
     except Exception as error:
         cause = getattr(error, "cause", None)
-        if isinstance(cause, OSError | UserError):
-            raise cause from error
+        if isinstance(cause, OSError) and cause.strerror:
+            raise OSError(cause.errno, cause.strerror) from error  # Ray Data has added words of its own
         raise
 
 
