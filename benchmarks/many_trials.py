@@ -52,12 +52,16 @@ class SimulatedGroup:
         rng = random.Random(f"{self._run.run_id}{self._epoch}")
         self._epoch += 1
         if self._epoch > EPOCHS:
-            return [RunEnded(self._run.run_id, scale.record_of(self._run, rng))]
+            record = scale.record_of(self._run, rng)
+            for metrics in record.metrics["val"].values():
+                metrics["loss"] = rng.random()
+            return [RunEnded(self._run.run_id, record)]
         training = self._run.spec["training"]
         miss = abs(math.log10(training["lr"]) + 2) + 0.3 * abs(math.log10(training["weight_decay"]) + 4)
         epoch = scale.epoch_of(self._epoch, rng)
         for metrics in epoch.val.values():
             metrics["accuracy"] = 90 - 8 * miss - 20 / self._epoch + rng.random()
+            metrics["loss"] = 10 - metrics["accuracy"] / 10
         return [EpochEnded(self._run.run_id, epoch)]
 
     def save(self, path: Path) -> None:

@@ -45,9 +45,9 @@ class TrialQueue:
         self._events: deque[Any] = deque()
         self._changed = threading.Condition()
 
-    def put(self, job: Any) -> None:
+    def put(self, *jobs: Any) -> None:
         with self._changed:
-            self._jobs.append(job)
+            self._jobs += jobs
             self._changed.notify_all()
 
     def take(self, group: str) -> Any:
@@ -120,9 +120,7 @@ class TrainGroup:
     def begin(self, job: Any, options: Any, *, resumes: bool) -> None:
         if not self.keep:
             self._start()
-        self._queue.put.remote(job)
-        if not self.keep:
-            self._queue.put.remote(None)  # this group trains one run
+        self._queue.put.remote(*([job] if self.keep else [job, None]))  # after None the group ends
 
     def step(self) -> list[Any]:
         import ray
