@@ -63,6 +63,23 @@ ray.init(
 )
 told(error=refused("amazon", {"domains": ["books"]}))
 """
+KILLED = """
+import psutil
+
+ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+killed = []
+
+def kill(stage, done, total, written=0):
+    for child in psutil.Process().children(recursive=True):
+        if not killed and child.name().startswith("ray::_prepare"):
+            killed.append(child.pid)
+            child.kill()
+
+folder = prepare("amazon", {"domains": ["books"]}, source, home, engine="ray", progress=kill)
+with (source / "books.task.train").open("a") as file:
+    file.write("2\\tneither\\n")
+told(killed=len(killed), folder=str(folder), error=refused("amazon", {"domains": ["books"]}))
+"""
 TWO_NODES = """
 import subprocess
 from ray.cluster_utils import Cluster
@@ -177,6 +194,30 @@ def test_a_full_object_store_is_said_in_one_line(tmp_path: Path, apart: Callable
     told = apart(FULL_STORE, source)
     assert str(told["error"]).startswith("Ray's object store is full, and it cannot spill to disk; start Ray with a ")
     assert told["left"] == []
+
+
+@pytest.mark.ray
+@pytest.mark.slow  # a Ray of its own
+def test_texts_are_prepared_in_a_process_that_may_be_killed(
+    tmp_path: Path, apart: Callable[..., dict[str, object]]
+) -> None:
+    """The files are those of one process, and a mistake is said in the same words."""
+    source = tmp_path / "reviews"
+    source.mkdir()
+    for part, count in (("train", 400), ("test", 100)):
+        lines = (f"{number % 2}\tword{number % 37} {part} book {number}\n" for number in range(count))
+        (source / f"books.task.{part}").write_text("".join(lines))
+    here = prepare("amazon", {"domains": ["books"]}, source, tmp_path / "here", engine="local")
+    told = apart(KILLED, source)
+    written = Path(str(told["folder"]))
+    assert told["killed"] == 1
+    assert {path.relative_to(here): path.read_bytes() for path in here.rglob("*") if path.is_file()} == {
+        path.relative_to(written): path.read_bytes() for path in written.rglob("*") if path.is_file()
+    }
+    assert [path.name for path in written.parent.iterdir()] == [written.name]
+    with pytest.raises(UserError) as refused:
+        prepare("amazon", {"domains": ["books"]}, source, tmp_path / "there", engine="local")
+    assert told["error"] == str(refused.value)
 
 
 @pytest.mark.ray
