@@ -13,7 +13,7 @@ from mtlscale.execution.events import Event, RunEnded
 from mtlscale.execution.faults import busy_machine, dumps
 from mtlscale.execution.faults.failures import StartTimeout, because
 from mtlscale.execution.monitoring import log
-from mtlscale.execution.workers.job_queue import GroupSnapshot, JobQueue, LostRun, QueueSnapshot
+from mtlscale.execution.workers.job_queue import JobQueue, LostRun, QueueSnapshot
 from mtlscale.execution.workers.jobs import Job, Options
 from mtlscale.execution.workers.loopback import torch_config
 from mtlscale.execution.workers.placement import needs
@@ -173,6 +173,7 @@ class _Groups:
 
         try:
             groups = ray.get(self._queue.snapshot.remote(), timeout=_END_SECONDS).groups
+            handles = ray.get(self._queue.handles.remote(), timeout=_END_SECONDS)
         except ray.exceptions.RayError:
             return  # Ray itself has ended
 
@@ -184,7 +185,7 @@ class _Groups:
             late = {fit.name for fit in self._fits if fit.is_alive()}
             groups = {name: group for name, group in groups.items() if group.places and name in late}
 
-        _end_groups(groups.values())
+        _end_groups(handles.get(name, ()) for name in groups)
 
     def _start(self, snapshot: QueueSnapshot) -> None:
         """Start a group for every job that waits for one, as long as there is room."""
@@ -214,9 +215,12 @@ class _Groups:
 
     def _start_anew(self, snapshot: QueueSnapshot) -> None:
         """End the groups that have not come up; others start in their places."""
-        late = {name: group for name, group in snapshot.groups.items() if not group.places}
-        self._started_anew |= late.keys()
-        _end_groups(late.values())
+        import ray
+
+        late = {name for name, group in snapshot.groups.items() if not group.places}
+        handles = ray.get(self._queue.handles.remote())
+        self._started_anew |= late
+        _end_groups(handles[name] for name in late & handles.keys())
 
     def _end_hung(self, snapshot: QueueSnapshot) -> None:
         """Log the thread dumps of workers that hang and end them; the group starts again, its run resumes."""
@@ -256,11 +260,11 @@ class _Groups:
         )
 
 
-def _end_groups(groups: Iterable[GroupSnapshot]) -> None:
+def _end_groups(handles: Iterable[tuple[Any, ...]]) -> None:
     """End the controllers of groups, and give their places back."""
     import ray
 
-    for controller, *placement_groups in (group.handles for group in groups if group.handles):
+    for controller, *placement_groups in filter(None, handles):
         ray.kill(controller)
         for placement_group in placement_groups:  # a placement group outlives its controller
             ray.util.remove_placement_group(placement_group)
