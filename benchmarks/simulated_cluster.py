@@ -552,26 +552,30 @@ def main() -> int:
     parser.add_argument("--node-hours", type=float, default=500.0, help="until another node dies, on average")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--slots", type=int, nargs="+", default=[64, 512], help="workers at once in (b)")
+    parser.add_argument("--only", choices=("a", "b", "c"), help="leave the other parts out")
     parser.add_argument("--ray-nodes", type=int, default=0, help="raylets of (c)")
     parser.add_argument("--ray-groups", type=int, default=300, help="groups of (c)")
     options = parser.parse_args()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-    simulation = Simulation(options)
-    simulation.run()
-    show(f"{options.nodes} nodes × {options.gpus} GPUs, {options.runs:,} runs of 1 to 16 workers", simulation.rows())
+    if options.only in (None, "a"):
+        simulation = Simulation(options)
+        simulation.run()
+        title = f"{options.nodes} nodes × {options.gpus} GPUs, {options.runs:,} runs of 1 to 16 workers"
+        show(title, simulation.rows())
 
     rows = []
-    for slots in options.slots:
+    for slots in options.slots if options.only in (None, "b") else ():
         with tempfile.TemporaryDirectory() as home:
             found = drive(Path(home), options.runs, slots)
         runs = found["runs"]
         pool, records = 1e3 * found["pool"] / runs, 1e3 * found["recording"] / runs
         text = f"{pool:.2f} ms pool, {records:.2f} ms records, {found['waits'] / runs:.1f} looks"
         rows.append((f"a run, {slots} workers at once", text))
-    show("the driver's CPU time, without Ray", rows)
+    if rows:
+        show("the driver's CPU time, without Ray", rows)
 
-    if options.ray_nodes:
+    if options.ray_nodes and options.only in (None, "c"):
         show("on real raylets", list(on_real_ray(options.ray_nodes, options.gpus, options.ray_groups, options.slots)))
     return 0
 
