@@ -94,15 +94,13 @@ def test_tune_does_not_keep_what_a_trial_has_reported(
     """Of ten thousand trials it would be a gigabyte, written to a file again and again."""
     experiment = load_experiment(experiment_file(methods="[equal]", search=f"{{budget: 2, scheduler: asha, {SPACE}}}"))
     prepared, events = uneven(), queue.Queue()  # type: ignore[var-annotated]
-    (base,), search = (
-        experiment.bases(dict.fromkeys(experiment.data(), prepared.manifest.fingerprint)),
-        experiment.search,
-    )
+    (base,) = experiment.bases(dict.fromkeys(experiment.data(), prepared.manifest.fingerprint))
+    search = experiment.search
     assert search is not None
     options = Options(experiment.resources)
     shared = setup_of(base, search, tmp_path, prepared.suite, tmp_path, tmp_path / "begun", options)
     recorder, trial = _Recorder(shared, search, events), SimpleNamespace(trial_id="1", config={"training.lr": 0.01})
-    val = {task: {"accuracy": 50.0, "loss": 1.0} for task in shared.main}
+    val = {task: {metric: 50.0, "loss": 1.0} for task, metric in shared.main.items()}
     epoch = Epoch(epoch=1, train_loss={}, val=val, seconds=0.1)
 
     reported = {"score": 50.0, "training_iteration": 1, "notes": ["slow"], "epoch": epoch.model_dump_json()}
