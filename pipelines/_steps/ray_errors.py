@@ -1,4 +1,4 @@
-"""One line for what goes wrong on the nodes of a cluster: a module that a node lacks, an object store that is full."""
+"""Errors of Ray in one line: a module that a node lacks, an object store that is full."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ def in_one_line() -> Iterator[None]:
         if problem is not None:
             raise UserError(problem) from error
         of_the_task = [cause for cause in chain if not isinstance(cause, ray.exceptions.RayError)]
-        own = next((cause for cause in of_the_task if isinstance(cause, UserError | OSError)), None)
-        if own is not None:
-            raise own from error
+        task_error = next((cause for cause in of_the_task if isinstance(cause, UserError | OSError)), None)
+        if task_error is not None:
+            raise task_error from error
         raise
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def _chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and what caused it; of an error in a task also the task's own."""
-    seen: set[int] = set()
+    visited: set[int] = set()
     waiting = [error]
     while waiting:
         cause = waiting.pop(0)
-        if cause is None or id(cause) in seen:
+        if id(cause) in visited:
             continue
-        seen.add(id(cause))
+        visited.add(id(cause))
         yield cause
-        own = getattr(cause, "cause", None)
-        waiting += [own if isinstance(own, BaseException) else None, cause.__cause__, cause.__context__]
+        task_error = getattr(cause, "cause", None)
+        causes = (task_error, cause.__cause__, cause.__context__)
+        waiting += [candidate for candidate in causes if isinstance(candidate, BaseException)]
 
 
 def _problem(chain: list[BaseException]) -> str | None:

@@ -1,4 +1,4 @@
-"""How busy this machine is: by its load, and by how long Ray took to start on it. Start timeouts grow with it."""
+"""Slowdown of a busy machine, by its load and by how long Ray took to start; start timeouts grow with it."""
 
 from __future__ import annotations
 

@@ -30,16 +30,16 @@ def prepare_in_task(
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from pipelines import in_one_line
+    from pipelines import PrepareContext, in_one_line
 
     # On the driver's node, which has the source. It asks for no CPU: those are for the tasks that it waits for.
     this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     task = ray.remote(num_cpus=0, max_retries=0, num_returns="streaming", scheduling_strategy=this_node)(_prepare)
     located = None if source is None else source.absolute()
-    kept = set(out.iterdir())
+    before = set(out.iterdir())
 
     for _ in range(_ATTEMPTS):
-        arguments = (out.absolute(), pipeline, located, info, replace(context, progress=_silent))
+        arguments = (out.absolute(), pipeline, located, info, replace(context, progress=PrepareContext.progress))
         try:
             with in_one_line():
                 for ref in task.remote(*arguments):
@@ -47,14 +47,10 @@ def prepare_in_task(
             return
         except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError) as error:
             cause = str(error).strip().splitlines()[0]
-            for path in set(out.iterdir()) - kept:
+            for path in set(out.iterdir()) - before:
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
     raise UserError(f"{pipeline.name}: the process that prepares it died {_ATTEMPTS} times: {cause}")
-
-
-def _silent(stage: str, done: int, total: int, written: int = 0) -> None:
-    """Report nothing: what a task would report to is in another process."""
 
 
 def _prepare(
@@ -65,7 +61,7 @@ def _prepare(
 
     progress: queue.Queue[tuple[Any, ...] | None] = queue.Queue()
     errors: list[BaseException] = []
-    telling = replace(context, progress=lambda *told: progress.put(told))
+    telling = replace(context, progress=lambda *step: progress.put(step))
 
     def work() -> None:
         try:
@@ -77,8 +73,8 @@ def _prepare(
 
     thread = threading.Thread(target=work, name="prepare")
     thread.start()
-    while (told := progress.get()) is not None:
-        yield told
+    while (step := progress.get()) is not None:
+        yield step
     thread.join()
     if errors:
         raise errors[0]
