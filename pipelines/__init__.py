@@ -12,6 +12,7 @@ from pipelines.contract import ComputedRows, Download, Pipeline, PrepareContext,
 if TYPE_CHECKING:
     from pipelines._sources.remote import fetch_source, is_remote
     from pipelines._steps.features import Vectors, vector_tables
+    from pipelines._steps.ray_errors import in_one_line
     from pipelines._steps.suite import check_prepared
     from pipelines._tables.inspection import ColumnReport, SourceReport, inspect_source
     from pipelines._writing.write import write_prepared
@@ -31,6 +32,7 @@ __all__ = [
     "Vectors",
     "check_prepared",
     "fetch_source",
+    "in_one_line",
     "inspect_source",
     "is_remote",
     "vector_tables",

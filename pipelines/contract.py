@@ -169,6 +169,9 @@ class Pipeline(Component):
     # A source of at least this many bytes goes through Ray Data, a smaller one through this process: starting Ray
     # costs more than small sets do.
     ray_from_bytes: ClassVar[float] = float("inf")
+    # Whether it makes whole tables of what Ray's tasks return: a process of its own then does, not the driver, which
+    # lives as long as the experiment and would keep the memory.
+    collects: ClassVar[bool] = False
 
     def options(self) -> dict[str, Any]:
         """Return the knobs that distinguish this preparation from another."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from pipelines._steps.blocks import Engine, dataset, ship_plugin
 from pipelines._steps.map_jobs import cores
+from pipelines._steps.ray_errors import in_one_line
 
 
 class ActorFunction(Protocol):
@@ -84,4 +85,5 @@ def _actors(
         num_cpus=1,
     )
 
-    yield from lazy.iter_batches(batch_format="pyarrow", batch_size=None)
+    with in_one_line():
+        yield from lazy.iter_batches(batch_format="pyarrow", batch_size=None)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
 
+from pipelines._steps.ray_errors import in_one_line
+
 if TYPE_CHECKING:
     import ray.data
 
@@ -77,8 +79,9 @@ class RayBlocks:
         """Apply a function to each block on the cluster and wait for all results."""
         ship_plugin(function)
         lazy = self.dataset.map_batches(function, batch_format="pyarrow", batch_size=None, zero_copy_batch=True)
-        result = lazy.materialize()
-        rows = result.count()
+        with in_one_line():
+            result = lazy.materialize()
+            rows = result.count()
         self.progress(stage, rows, rows)
         return RayBlocks(result, self.progress)
 
@@ -86,7 +89,8 @@ class RayBlocks:
         """Return all rows as one table in this process."""
         import ray
 
-        return pa.concat_tables(ray.get(self.dataset.to_arrow_refs())).combine_chunks()
+        with in_one_line():
+            return pa.concat_tables(ray.get(self.dataset.to_arrow_refs())).combine_chunks()
 
 
 def blocks(tables: Iterable[pa.Table], engine: Engine, progress: Tell) -> Blocks:
@@ -105,7 +109,7 @@ def dataset(tables: list[pa.Table], *, ordered: bool = False) -> ray.data.Datase
     """
     import ray.data
 
-    with _quiet(ordered):
+    with _quiet(ordered), in_one_line():
         return ray.data.from_arrow(tables)
 
 
@@ -121,14 +125,15 @@ def items(objects: Sequence[Any]) -> ray.data.Dataset:
 def _quiet(ordered: bool) -> Iterator[None]:
     """Give data sets that are made here their context: no bars, no console, results in order or not.
 
-    Ray's log file keeps the plan of every step; mtlscale shows a bar of its own.
+    Ray's log file keeps the plan of every step, and the tracebacks of errors, which are raised anyway; mtlscale shows a
+    bar of its own.
     """
     import ray.data  # its loggers exist from here on
     from ray.data.context import DataContext
 
     for handler in logging.getLogger(ray.data.__name__).handlers:
         if isinstance(handler, logging.StreamHandler):
-            handler.setLevel(logging.ERROR)
+            handler.setLevel(logging.CRITICAL)
 
     context = DataContext.get_current().copy()
     context.enable_progress_bars = False

@@ -10,6 +10,7 @@ from itertools import takewhile
 from typing import Any, TypeVar
 
 from pipelines._steps.blocks import Engine, items, ship_plugin
+from pipelines._steps.ray_errors import in_one_line
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -82,8 +83,9 @@ def _ray_data(function: Callable[[T], R], jobs: Sequence[T]) -> Generator[R]:
     together = max(1, len(jobs) // (_TASKS_PER_PROCESSOR * processors))
     tasks = [jobs[start : start + together] for start in range(0, len(jobs), together)]
     lazy = items(tasks).flat_map(partial(_do_jobs, function=function), num_cpus=1)
-    for row in lazy.iter_rows():
-        yield row["result"]
+    with in_one_line():
+        for row in lazy.iter_rows():
+            yield row["result"]
 
 
 def _do_jobs(row: dict[str, Any], function: Callable[[Any], Any]) -> list[dict[str, Any]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,8 @@ SEED = 0
 class VectorPipeline(Pipeline):
     """Pipeline that can leave word vectors beside its tables, for encoders with `vectors: prepared`."""
 
+    collects: ClassVar[bool] = True
+
     vectors: str = knob("none", choices=("none", "word2vec", "fasttext"), help="fit word vectors on this set's texts")
     vector_dimensions: int = knob(128, low=1, high=4096, help="size of a fitted vector")
     vector_epochs: int = knob(5, low=1, high=1000, help="passes over the texts when fitting")
@@ -31,8 +33,10 @@ class VectorPipeline(Pipeline):
         if self.vectors != "none" and importlib.util.find_spec("gensim") is None:
             raise UserError(f"{self.name}: vectors = {self.vectors!r} needs gensim; pip install 'mtlscale[vectors]'")
 
-    def fit_vectors(self, texts: pa.ListArray, words: Sequence[str], context: PrepareContext) -> dict[str, pa.Table]:
-        """Return the file of vectors fitted on lists of words; empty if no vectors are wanted.
+    def fit_vectors(
+        self, lists: Callable[[], pa.ListArray], words: Sequence[str], context: PrepareContext
+    ) -> dict[str, pa.Table]:
+        """Return the file of vectors fitted on lists of words, which are made only if vectors are wanted.
 
         `id` is the word, `vector` its float32 numbers, for every word of the vocabulary; all other words together are
         the unknown word. One thread and a fixed seed make the numbers reproducible.
@@ -40,6 +44,7 @@ class VectorPipeline(Pipeline):
         if self.vectors == "none":
             return {}
 
+        texts = lists()
         context.progress("fit word vectors", 0, len(texts))
         vectors = self._model(_sentences(texts, words)).wv
         flat = pa.array(vectors.vectors.ravel(), pa.float32())

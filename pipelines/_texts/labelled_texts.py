@@ -84,7 +84,9 @@ class TextPipeline(VectorPipeline):
         options = TextOptions(self.length, self.vocabulary, self.min_count, first_words)
         encoded, words = encode_samples(rows, partial(tokenise, length=self.length), options, context)
 
-        train = tokenise(rows.filter(pc.field("split") == "train"), self.length)["tokens"].combine_chunks()
+        def train() -> pa.ListArray:
+            return tokenise(rows.filter(pc.field("split") == "train"), self.length)["tokens"].combine_chunks()
+
         notes |= _counted("texts_cut", encoded, pc.greater(encoded["words"], self.length))
         notes |= _counted("texts_without_words", encoded, pc.equal(encoded["words"], 0))
 

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -173,7 +174,7 @@ class Amazon(VectorPipeline):
                     else _unseen(text_tables(encoded, self.domains)["test"], repeated)
                 ),
                 **({UNLABELLED: _unlabelled(unlabelled)} if self.keep_unlabelled else {}),
-                **self.fit_vectors(_unheld(samples, unlabelled), words, context),
+                **self.fit_vectors(partial(_unheld, samples, unlabelled), words, context),
             },
             notes=notes,
         )

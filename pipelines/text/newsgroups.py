@@ -88,7 +88,9 @@ class Newsgroups(VectorPipeline):
 
         options = TextOptions(self.length, self.vocabulary, self.min_count)
         encoded, words = encode_samples(messages, partial(tokenise, strip=self.strip), options, context)
-        train = tokenise(messages.filter(pc.field("split") == "train"), self.strip)["tokens"].combine_chunks()
+
+        def train() -> pa.ListArray:
+            return tokenise(messages.filter(pc.field("split") == "train"), self.strip)["tokens"].combine_chunks()
 
         filled = encoded.filter(pc.field("words") > 0)
         notes["messages_without_words_dropped"] = len(encoded) - len(filled)

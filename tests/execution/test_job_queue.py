@@ -125,7 +125,7 @@ def test_a_group_that_asks_anew_for_its_places_has_not_failed() -> None:
     for _ in range(5):
         assert one.begin("x", "controller") == (None, True)
     one.place("x", "places")
-    assert one.snapshot().groups["x"].places == () and one.snapshot().groups["x"].handles == ("controller", "places")
+    assert one.snapshot().groups["x"].places == () and one.handles() == {"x": ("controller", "places")}
 
 
 def test_a_group_is_quiet_only_while_it_has_a_job(monkeypatch: pytest.MonkeyPatch) -> None:

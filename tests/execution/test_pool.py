@@ -11,7 +11,8 @@ import ray
 
 from mtlscale.config import Experiment, ResourceSpec, Run
 from mtlscale.data.format.prepared import PreparedData
-from mtlscale.execution import Job, Options, RunEnded, execute_pool
+from mtlscale.execution import Job, Noted, Options, RunEnded, execute_pool
+from mtlscale.execution.faults import busy_machine
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "uneven.py"
 
@@ -99,8 +100,11 @@ def test_a_worker_with_nothing_left_to_do_ends_at_once(job: MakeJob, local_ray: 
     assert free == 2
 
 
-def test_runs_that_no_worker_comes_up_for_fail_with_the_cause(job: MakeJob, local_ray: None) -> None:
+def test_runs_that_no_worker_comes_up_for_fail_with_the_cause(
+    job: MakeJob, monkeypatch: pytest.MonkeyPatch, local_ray: None
+) -> None:
     """Others hold all CPUs."""
+    monkeypatch.setattr(busy_machine, "slowdown", lambda: 1.0)
     other = ray.remote(num_cpus=4)(Other).remote()
     ray.get(other.there.remote())
     try:
@@ -112,6 +116,26 @@ def test_runs_that_no_worker_comes_up_for_fail_with_the_cause(job: MakeJob, loca
     assert [record.status for record in records] == ["failed"] * 3
     assert {record.run_id for record in records} == {one.run.run_id for one in jobs}
     assert "no worker has come up within 0.01 minutes: each needs 2 CPUs; others may hold" in str(records[0].error)
+
+
+def test_on_a_busy_machine_workers_are_started_anew_before_runs_are_given_up(
+    job: MakeJob, monkeypatch: pytest.MonkeyPatch, local_ray: None
+) -> None:
+    """One note says so; the first workers are gone, and the runs are trained by others."""
+    monkeypatch.setattr(busy_machine, "slowdown", lambda: 3.0)
+    other = ray.remote(num_cpus=4)(Other).remote()
+    ray.get(other.there.remote())
+    jobs, notes, records = [job(method) for method in ("equal", "stl")], [], []
+    options = Options(ResourceSpec(cpus_per_worker=2, start_minutes=0.02), plugins=(str(PLUGIN),))
+    for event in execute_pool(jobs, 2, options):
+        if isinstance(event, Noted):
+            notes.append(event.text)
+            ray.kill(other)
+        records += [event.record] if isinstance(event, RunEnded) else []
+    assert len(notes) == 1
+    assert notes[0].startswith("no worker has come up within 0.06 minutes: each needs 2 CPUs; this machine is busy")
+    assert notes[0].endswith("; trying once more")
+    assert [record.status for record in records] == ["finished"] * 2
 
 
 class Other:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,7 +20,7 @@ from mtlscale.data import PreparedData, WindowSampler, load_prepared
 from mtlscale.data.readers.shards import Shards
 from mtlscale.data.readers.stream import StreamChunk, pieces_here
 from mtlscale.data.readers.stream_order import EpochPlan
-from mtlscale.execution import Job, Options, RunEnded
+from mtlscale.execution import EpochEnded, Job, Options, RunEnded
 from mtlscale.execution.preparing.streaming import RayPieces
 from mtlscale.execution.workers.trial import execute
 from mtlscale.training import Trainer, finish
@@ -117,6 +118,28 @@ def test_a_run_reads_through_ray_and_leaves_nothing_running(
     wild = run_of(small(training=lines.replace("1e-2", "1e300")), cut)  # ends in mid-epoch
     (end,) = [e for e in execute(Job(wild, cut.folder, tmp_path / "wild"), options) if isinstance(e, RunEnded)]
     assert end.record.status == "diverged"
+    assert _nothing_runs()
+
+
+def test_files_that_vanish_while_a_run_reads_them_are_named_in_one_line(
+    small: Callable[..., Experiment],
+    cut: PreparedData,
+    run_of: Callable[[Experiment, PreparedData], Run],
+    tmp_path: Path,
+    local_ray: None,
+) -> None:
+    """Somebody removes the prepared set after the first epoch, from under Ray Data's tasks."""
+    run = run_of(small(training="{epochs: 50, batch_size: 16, reader: stream, stream_window: 2}"), cut)
+    ends = []
+    for event in execute(Job(run, cut.folder, tmp_path / "run"), Options(ResourceSpec())):
+        if isinstance(event, EpochEnded):
+            shutil.rmtree(cut.folder, ignore_errors=True)
+        ends += [event.record] if isinstance(event, RunEnded) else []
+    (record,) = ends
+    assert record.status == "failed" and record.error is not None and "\n" not in record.error
+    assert record.error.startswith(f"FileNotFoundError: [Errno 2] {cut.folder}/train/")
+    assert record.error.endswith(".parquet has vanished since it was prepared; the same command prepares it again")
+    assert not (tmp_path / "run" / "record.json").exists()
     assert _nothing_runs()
 
 

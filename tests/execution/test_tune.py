@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +15,8 @@ from mtlscale.execution import Silent
 from mtlscale.execution.planning.plan import Datasets
 from mtlscale.execution.runner import sweep
 from mtlscale.execution.tuning.sweep import plan_sweep
-from mtlscale.execution.tuning.tune import WORST, Best, Setup
+from mtlscale.execution.tuning.tune import WORST, Best, Setup, _Recorder, setup_of
+from mtlscale.execution.workers.jobs import Options
 from mtlscale.records import Epoch, Home, read_record
 
 File = Callable[..., Path]
@@ -83,6 +86,30 @@ def test_members_of_a_population_are_kept_apart(experiment_file: File, tmp_path:
     assert not (home.root / "runs").exists() and not home.phases.exists()
     for record in records:
         assert read_record(home.experiment("small") / "population" / record.run_id) == record
+
+
+def test_tune_does_not_keep_what_a_trial_has_reported(
+    experiment_file: File, uneven: Callable[..., PreparedData], tmp_path: Path
+) -> None:
+    """Of ten thousand trials it would be a gigabyte, written to a file again and again."""
+    experiment = load_experiment(experiment_file(methods="[equal]", search=f"{{budget: 2, scheduler: asha, {SPACE}}}"))
+    prepared, events = uneven(), queue.Queue()  # type: ignore[var-annotated]
+    (base,) = experiment.bases(dict.fromkeys(experiment.data(), prepared.manifest.fingerprint))
+    search = experiment.search
+    assert search is not None
+    options = Options(experiment.resources)
+    shared = setup_of(base, search, tmp_path, prepared.suite, tmp_path, tmp_path / "begun", options)
+    recorder, trial = _Recorder(shared, search, events), SimpleNamespace(trial_id="1", config={"training.lr": 0.01})
+    val = {task: {metric: 50.0, "loss": 1.0} for task, metric in shared.main.items()}
+    epoch = Epoch(epoch=1, train_loss={}, val=val, seconds=0.1)
+
+    reported = {"score": 50.0, "training_iteration": 1, "notes": ["slow"], "epoch": epoch.model_dump_json()}
+    recorder._result(trial, reported)
+    assert reported == {"score": 50.0, "training_iteration": 1}
+    recorder._complete(trial)
+    assert not recorder._epochs
+    note, ended_epoch, end = (events.get_nowait()[1] for _ in range(3))
+    assert (note.text, ended_epoch.epoch, end.record.epochs) == ("slow", epoch, [epoch])
 
 
 def test_an_early_phase_is_no_rival_of_a_later_one() -> None:

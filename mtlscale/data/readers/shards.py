@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -147,7 +148,11 @@ def _opened(folder: Path, url: str | None, name: str) -> Any:
     import pyarrow.parquet as pq
 
     if url is None or (folder / name).exists():
-        return pq.ParquetFile(folder / name, memory_map=True, pre_buffer=False)
+        try:
+            return pq.ParquetFile(folder / name, memory_map=True, pre_buffer=False)
+        except FileNotFoundError:
+            text = f"{folder / name} has vanished since it was prepared; the same command prepares it again"
+            raise FileNotFoundError(errno.ENOENT, text) from None
     import fsspec
 
     return pq.ParquetFile(fsspec.open(f"{url}/{name}", "rb").open(), pre_buffer=True)

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from mtlscale.config import UserError
+from mtlscale.execution.faults import busy_machine
 
 ATTEMPTS = 2
 NOTE_SECONDS = 15.0  # until the user hears that Ray is still starting
@@ -29,7 +30,7 @@ def start_seconds() -> int:
     """Return how long one start of Ray may take: longer on a busy machine, unless the user has set it."""
     with contextlib.suppress(KeyError, ValueError):
         return int(os.environ[WAIT_VARIABLE])
-    return round(min(_MOST_SECONDS, _LEAST_SECONDS * max(1.0, _load() / _cores())))
+    return round(min(_MOST_SECONDS, _LEAST_SECONDS * busy_machine.slowdown()))
 
 
 def set_timeouts() -> None:
@@ -52,14 +53,16 @@ def start(note: Callable[[str], None]) -> None:
     from ray._common.utils import get_default_ray_temp_dir
 
     for attempt in range(1, ATTEMPTS + 1):
-        before = _children()
+        before, began = _children(), time.monotonic()
         try:
             with _said_once(note), _patient_for_raylet():
                 ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+            busy_machine.note_ray_start(time.monotonic() - began)
             return
         except Exception as error:
             if not is_start_failure(error):
                 raise
+            busy_machine.note_ray_start(time.monotonic() - began)  # the next start may take longer
             _clear_away(before)
             cause = " ".join(str(error).split())
 
@@ -67,9 +70,9 @@ def start(note: Callable[[str], None]) -> None:
             note(f"Ray did not start ({_first_sentence(cause)}); trying once more")
 
     raise UserError(
-        f"Ray did not start in {ATTEMPTS} attempts ({_first_sentence(cause)}; {_load_text()}): repeat the command when "
-        f"the machine is less busy, or with {WAIT_VARIABLE}={2 * start_seconds() or _LEAST_SECONDS} for more time; "
-        f"Ray's logs are in {get_default_ray_temp_dir()}/session_latest/logs"
+        f"Ray did not start in {ATTEMPTS} attempts ({_first_sentence(cause)}; {busy_machine.in_words()}): repeat the "
+        f"command when the machine is less busy, or with {WAIT_VARIABLE}={2 * start_seconds() or _LEAST_SECONDS} for "
+        f"more time; Ray's logs are in {get_default_ray_temp_dir()}/session_latest/logs"
     )
 
 
@@ -85,7 +88,7 @@ def is_start_failure(error: Exception) -> bool:
 @contextlib.contextmanager
 def _said_once(note: Callable[[str], None]) -> Iterator[None]:
     """Note that Ray is still starting, unless it is up before."""
-    timer = threading.Timer(NOTE_SECONDS, lambda: note(f"Ray is still starting ({_load_text()})"))
+    timer = threading.Timer(NOTE_SECONDS, lambda: note(f"Ray is still starting ({busy_machine.in_words()})"))
     timer.daemon = True
     timer.start()
     try:
@@ -103,7 +106,8 @@ def _patient_for_raylet() -> Iterator[None]:
     from ray._private import services
 
     get_node = services.get_node
-    deadline = time.monotonic() + start_seconds()
+    seconds = start_seconds()
+    deadline = time.monotonic() + seconds
 
     def get_node_patiently(gcs_address: str, node_id: str) -> Any:
         while True:
@@ -113,7 +117,7 @@ def _patient_for_raylet() -> Iterator[None]:
                 if not any(map(_is_raylet, psutil.Process().children())):
                     raise _RayletTimeoutError("its raylet ended") from error
                 if time.monotonic() > deadline:
-                    raise _RayletTimeoutError(f"its raylet did not register within {start_seconds()} s") from error
+                    raise _RayletTimeoutError(f"its raylet did not register within {seconds} s") from error
             time.sleep(_RETRY_SECONDS)
 
     services.get_node = get_node_patiently
@@ -146,19 +150,6 @@ def _clear_away(before: set[psutil.Process]) -> None:
                 with contextlib.suppress(psutil.Error):
                     process.kill()
             child.wait(_MOST_SECONDS)
-
-
-def _load() -> float:
-    """Return the load average of the last minute, 0 where the system has none."""
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-
-
-def _cores() -> int:
-    return os.cpu_count() or 1
-
-
-def _load_text() -> str:
-    return f"load {_load():.0f} on {_cores()} cores"
 
 
 def _first_sentence(text: str) -> str:

@@ -1,7 +1,7 @@
 """Failures of workers, for pool and groups alike: workers that do not come up, and workers that are lost.
 
-Runs that wait for workers are noted after a minute and given up after `start_minutes`; a run that has lost its worker
-is tried again up to `max_failures` times.
+Runs that wait for workers are noted after a minute and given up after `start_minutes`, on a busy machine later and
+after another try; a run that has lost its worker is tried again up to `max_failures` times.
 """
 
 from __future__ import annotations
@@ -12,26 +12,34 @@ from collections.abc import Iterator
 
 from mtlscale.config import ResourceSpec
 from mtlscale.execution.events import Noted
+from mtlscale.execution.faults import busy_machine
 from mtlscale.execution.monitoring import log
 from mtlscale.execution.workers.placement import in_words, needs
 
 NOTE_SECONDS = 60.0
+_BUSY = 2.0  # times as slow as idle, from which on a machine is busy
 
 
 class StartTimeout:
     """Start timeout of workers, told now and then whether any worker is up.
 
-    `failure` is the reason why nobody should wait any longer, None until then.
+    On a busy machine it is longer, by what was seen of it, and at its end workers are started anew, once.
+
+    Attributes:
+        failure: The reason why nobody should wait any longer, None until then.
+        try_again: True if workers that have not come up should be started anew; whoever does it resets it.
     """
 
     def __init__(self, resources: ResourceSpec) -> None:
         self._limit = 60 * resources.start_minutes
         self._resources = resources
         self._since, self._noted = time.monotonic(), False
+        self._slowdown, self._retried = 1.0, False
         self.failure: str | None = None
+        self.try_again = False
 
     def note(self, run_id: str, up: bool) -> Iterator[Noted]:
-        """Check the timeout, and yield its one note in the name of a run.
+        """Check the timeout, and yield its notes in the name of a run.
 
         Args:
             run_id: The id of a run that waits, "" if none does.
@@ -42,10 +50,18 @@ class StartTimeout:
             return
 
         waited = time.monotonic() - self._since
-        if waited > self._limit:
-            self.failure = f"no worker has come up within {self._limit / 60:g} minutes: {self._cause()}"
+        self._slowdown = max(self._slowdown, busy_machine.slowdown())
+        if waited > self._limit * self._slowdown:
+            failure = f"no worker has come up within {self._limit * self._slowdown / 60:.3g} minutes: {self._cause()}"
+            if self._slowdown < _BUSY or self._retried:
+                self.failure = failure
+                return
+            self._since, self._noted = time.monotonic(), True
+            self._retried = self.try_again = True
+            log.warning("workers are started anew", extra={"text": self._cause(), "seconds": waited})
+            yield Noted(run_id, f"{failure}; trying once more")
 
-        if waited > NOTE_SECONDS and not self._noted:
+        elif waited > NOTE_SECONDS and not self._noted:
             self._noted = True
             log.warning("runs wait for workers", extra={"text": self._cause(), "seconds": waited})
             yield Noted(run_id, f"no worker has come up for {waited:.0f} s: {self._cause()}")
@@ -54,7 +70,8 @@ class StartTimeout:
         need = f"each needs {in_words(needs(self._resources))}"
         if self._resources.workers > 1:
             need = f"a run needs {self._resources.workers}, {need}"
-        return f"{need}; others may hold the cluster's places (`ray status` shows them)"
+        busy = f"this machine is busy ({busy_machine.in_words()}), and " if self._slowdown >= _BUSY else ""
+        return f"{need}; {busy}others may hold the cluster's places (`ray status` shows them)"
 
 
 class LostWorkers:

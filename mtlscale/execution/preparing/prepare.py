@@ -317,14 +317,20 @@ def _prepare_into(
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
         with _alive(temporary), _ray() if context.engine == "ray" else nullcontext():
-            with _of_plugin(pipeline):
-                prepared = check_prepared(pipeline.name, pipeline.prepare(located, context))
-            if prepared.pieces is not None and context.engine == "ray":
-                context = _where_tasks_write(folder, temporary, context, storage)
+            shipped = not source_hash(type(pipeline))  # another process may lack a plugin's file
+            if context.engine == "ray" and pipeline.collects and shipped:
+                from mtlscale.execution.preparing.prepare_task import prepare_in_task
 
-            # Inside the guard, too: a set in pieces is computed while it is written.
-            with _of_plugin(pipeline):
-                write_prepared(temporary, pipeline, info, prepared, context)
+                prepare_in_task(temporary, pipeline, located, info, context)
+            else:
+                with _of_plugin(pipeline):
+                    prepared = check_prepared(pipeline.name, pipeline.prepare(located, context))
+                if prepared.pieces is not None and context.engine == "ray":
+                    context = _where_tasks_write(folder, temporary, context, storage)
+
+                # Inside the guard, too: a set in pieces is computed while it is written.
+                with _of_plugin(pipeline):
+                    write_prepared(temporary, pipeline, info, prepared, context)
         temporary.chmod(0o777 & ~_umask())  # mkdtemp's folders are the owner's alone
         _publish(temporary, folder)
     finally:
@@ -457,6 +463,11 @@ def _user_errors(home: Path) -> Iterator[None]:
         if error.errno in _FULL:
             raise UserError(
                 f"no space left below {home} ({error.strerror}); free some or choose another --home"
+            ) from None
+
+        if isinstance(error, FileNotFoundError):
+            raise UserError(
+                f"{error.filename or home} has vanished during the preparation; nothing of it is kept, start it again"
             ) from None
 
         if isinstance(error, PermissionError | NotADirectoryError):

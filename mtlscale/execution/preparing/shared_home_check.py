@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from mtlscale.config import UserError
+from mtlscale.execution.faults import busy_machine
 
-PROBE_SECONDS = 60.0  # for all nodes to answer
+PROBE_SECONDS = 60.0  # for all nodes to answer, on an idle machine
 
 
 def read_mark(path: str) -> str | None:
@@ -58,7 +59,8 @@ def check_shared(folder: Path) -> None:
             ): node
             for node in nodes
         }
-        ready, silent = ray.wait(list(answers), num_returns=len(answers), timeout=PROBE_SECONDS)
+        seconds = PROBE_SECONDS * busy_machine.slowdown()
+        ready, silent = ray.wait(list(answers), num_returns=len(answers), timeout=seconds)
         blind = [answers[ref] for ref in ready if _answer(ref) != mark]
     finally:
         (folder / mark).unlink(missing_ok=True)
@@ -71,7 +73,7 @@ def check_shared(folder: Path) -> None:
         )
     if silent:
         raise UserError(
-            f"{_names([answers[ref] for ref in silent])} did not say within {PROBE_SECONDS:g} s whether {folder} is "
+            f"{_names([answers[ref] for ref in silent])} did not say within {seconds:.0f} s whether {folder} is "
             "shared; is its storage up?"
         )
 

@@ -99,7 +99,7 @@ def _read_pieces(shards: Mapping[str, Shards], plan: EpochPlan, numbers: list[in
 def _received(shards: Mapping[str, Shards], iterator: Any) -> Generator[StreamChunk, None, None]:
     from mtlscale.data.readers.stream import StreamChunk
 
-    for table in iterator.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1):
+    for table in _tables(iterator):
         tags = table.select(["number", "rank", "stream"]).to_pylist()
         if len(tags) != 1:
             raise RuntimeError(f"a block of {len(tags)} pieces arrived instead of one")
@@ -110,6 +110,17 @@ def _received(shards: Mapping[str, Shards], iterator: Any) -> Generator[StreamCh
             for column in shards[tag["stream"]].columns
         }
         yield StreamChunk(tag["number"], tag["rank"], tag["stream"], rows, columns)
+
+
+def _tables(iterator: Any) -> Iterator[pa.Table]:
+    """Yield the blocks; of a task that cannot read, raise its own error and not Ray's with all of its traceback."""
+    try:
+        yield from iterator.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1)
+    except Exception as error:
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, OSError) and cause.strerror:
+            raise OSError(cause.errno, cause.strerror) from error  # Ray Data has added words of its own
+        raise
 
 
 def _bytes(values: np.ndarray[Any, Any]) -> pa.Array:
@@ -129,5 +140,5 @@ def _array(column: pa.ChunkedArray, dtype: np.dtype[Any]) -> np.ndarray[Any, Any
 def _quiet() -> None:
     for name in ("ray.data", "ray.data._internal.execution.streaming_executor"):
         for handler in logging.getLogger(name).handlers:
-            if isinstance(handler, logging.StreamHandler):  # the console; its log file keeps the plan of every epoch
-                handler.setLevel(logging.ERROR)
+            if isinstance(handler, logging.StreamHandler):  # the console; its log file keeps plans and tracebacks
+                handler.setLevel(logging.CRITICAL)

@@ -200,6 +200,7 @@ def execute_tune(
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
+    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "inf")  # the state of all trials, which nobody reads here
 
     events: _Events = queue.Queue()
     callback = _Recorder(shared, search, events)
@@ -329,14 +330,16 @@ class _Recorder:
             file.write(json.dumps(entry) + "\n")
 
     def _result(self, trial: Any, result: dict[str, Any]) -> None:
+        """Take what a trial reports out of its result: Tune would keep it, and write that of all trials to a file."""
         run = self._run(trial)
-        for text in result.get("notes", ()):
-            self._events.put((run, Noted(run.run_id, text)))
+        notes, record, text = (result.pop(name, None) for name in ("notes", "record", "epoch"))
+        for note in notes or ():
+            self._events.put((run, Noted(run.run_id, note)))
 
-        if "record" in result:
-            self._put(trial, run, RunRecord.model_validate_json(result["record"]))
-        elif "epoch" in result:
-            epoch = Epoch.model_validate_json(result["epoch"])
+        if record is not None:
+            self._put(trial, run, RunRecord.model_validate_json(record))
+        elif text is not None:
+            epoch = Epoch.model_validate_json(text)
             self._epochs.setdefault(trial.trial_id, {})[run.epochs_behind(epoch.phase, epoch.epoch)] = epoch
             self._events.put((run, EpochEnded(run.run_id, epoch)))
 
@@ -357,6 +360,7 @@ class _Recorder:
     def _put(self, trial: Any, run: Run, record: RunRecord) -> None:
         if trial.trial_id not in self._ended:
             self._ended.add(trial.trial_id)
+            self._epochs.pop(trial.trial_id, None)
             self._events.put((run, RunEnded(run.run_id, record)))
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from mtlscale.execution.events import Event, RunEnded
-from mtlscale.execution.faults import dumps
+from mtlscale.execution.faults import busy_machine, dumps
 from mtlscale.execution.faults.failures import StartTimeout, because
 from mtlscale.execution.monitoring import log
 from mtlscale.execution.workers.job_queue import JobQueue, LostRun, QueueSnapshot
@@ -24,11 +24,12 @@ from mtlscale.execution.workers.worker import failed, setup, sources
 _LOOK_SECONDS = 0.3  # between two looks at the queue
 _END_SECONDS = 20.0  # for groups to end that have found the queue empty
 _KEPT_CHECKPOINTS = 100  # records a group keeps as checkpoints of Ray Train: each new one lists all
+# A group that waits for its resources asks again after this time, and learns whether any run is left for it. On a busy
+# machine Ray needs longer to reserve resources that are free.
+_ASK_AGAIN, _ASK_AGAIN_SECONDS = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", 15
 _SETTINGS = {
     "RAY_TRAIN_V2_ENABLED": "1",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",  # a controller takes one report per health check
-    # A group that waits for its resources asks again after this time, and learns whether any run is left for it.
-    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "15",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # costs an actor per group; runs resume from checkpoints anyway
 }
 
@@ -128,6 +129,7 @@ class _Groups:
 
         self._fits: list[_Fit] = []
         self._started, self._cause = 0, ""
+        self._started_anew: set[str] = set()  # the groups that were ended because they did not come up
         self._ended: dict[str, tuple[dumps.WorkerLocation, ...]] = {}  # by group, of its workers that hung
         self._start_timeout = StartTimeout(options.resources)
 
@@ -149,6 +151,9 @@ class _Groups:
 
             up = any(group.places for group in standing.groups.values())
             yield from self._start_timeout.note(standing.next_job, up)
+            if self._start_timeout.try_again:
+                self._start_timeout.try_again = False
+                self._start_anew(standing)
             if self._start_timeout.failure is not None:
                 ray.get(self._queue.give_up.remote(self._start_timeout.failure))
             time.sleep(_LOOK_SECONDS)
@@ -168,6 +173,7 @@ class _Groups:
 
         try:
             groups = ray.get(self._queue.snapshot.remote(), timeout=_END_SECONDS).groups
+            handles = ray.get(self._queue.handles.remote(), timeout=_END_SECONDS)
         except ray.exceptions.RayError:
             return  # Ray itself has ended
 
@@ -179,10 +185,7 @@ class _Groups:
             late = {fit.name for fit in self._fits if fit.is_alive()}
             groups = {name: group for name, group in groups.items() if group.places and name in late}
 
-        for controller, *placement_groups in (group.handles for group in groups.values() if group.handles):
-            ray.kill(controller)
-            for placement_group in placement_groups:  # a placement group outlives its controller
-                ray.util.remove_placement_group(placement_group)
+        _end_groups(handles.get(name, ()) for name in groups)
 
     def _start(self, snapshot: QueueSnapshot) -> None:
         """Start a group for every job that waits for one, as long as there is room."""
@@ -204,11 +207,20 @@ class _Groups:
         for fit in [fit for fit in self._fits if not fit.is_alive()]:
             self._fits.remove(fit)
             ray.get(self._queue.leave.remote(fit.name))
-            if fit.error is None or isinstance(fit.error, NothingLeftError):
+            if fit.error is None or isinstance(fit.error, NothingLeftError) or fit.name in self._started_anew:
                 continue
             self._max_groups -= 1
             self._cause = (str(fit.error).strip().splitlines() or [type(fit.error).__name__])[-1]
             log.warning("group lost", extra={"error": self._cause})
+
+    def _start_anew(self, snapshot: QueueSnapshot) -> None:
+        """End the groups that have not come up; others start in their places."""
+        import ray
+
+        late = {name for name, group in snapshot.groups.items() if not group.places}
+        handles = ray.get(self._queue.handles.remote())
+        self._started_anew |= late
+        _end_groups(handles[name] for name in late & handles.keys())
 
     def _end_hung(self, snapshot: QueueSnapshot) -> None:
         """Log the thread dumps of workers that hang and end them; the group starts again, its run resumes."""
@@ -248,6 +260,16 @@ class _Groups:
         )
 
 
+def _end_groups(handles: Iterable[tuple[Any, ...]]) -> None:
+    """End the controllers of groups, and give their places back."""
+    import ray
+
+    for controller, *placement_groups in filter(None, handles):
+        ray.kill(controller)
+        for placement_group in placement_groups:  # a placement group outlives its controller
+            ray.util.remove_placement_group(placement_group)
+
+
 def execute_groups(jobs: Sequence[Job], groups: int, options: Options, storage: Path) -> Iterator[Event]:
     """Work through the jobs on at most `groups` Ray Train groups at once.
 
@@ -255,6 +277,7 @@ def execute_groups(jobs: Sequence[Job], groups: int, options: Options, storage: 
     """
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
+    os.environ.setdefault(_ASK_AGAIN, f"{_ASK_AGAIN_SECONDS * busy_machine.slowdown():.0f}")
     fleet = _Groups(jobs, min(groups, len(jobs)), options, storage)
     try:
         yield from fleet.events()

@@ -45,12 +45,10 @@ class GroupSnapshot:
     Attributes:
         quiet: Seconds since its last sign of life, 0 without a job.
         places: The locations of its workers, where they are up.
-        handles: Ray's handles, by which the group can be ended.
     """
 
     quiet: float
     places: tuple[WorkerLocation, ...]
-    handles: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -137,12 +135,20 @@ class JobQueue:
         events, self._events = tuple(self._events), []
         now = time.monotonic()
         groups = {
-            name: GroupSnapshot(0.0 if state.run_id is None else now - state.since, tuple(state.places), state.handles)
+            name: GroupSnapshot(0.0 if state.run_id is None else now - state.since, tuple(state.places))
             for name, state in self._groups.items()
         }
         held_count = sum(state.run_id is not None for state in self._groups.values())
         first = self._waiting[0] if self._waiting else ""
         return QueueSnapshot(events, len(self._waiting), first, held_count, groups)
+
+    def handles(self) -> dict[str, tuple[Any, ...]]:
+        """Return Ray's handles by which each group can be ended.
+
+        They are no part of the snapshot: three times a second, those of hundreds of groups would cost more than all
+        the rest.
+        """
+        return {name: state.handles for name, state in self._groups.items()}
 
     def _give_back(self, group: _GroupState) -> None:
         run_id, group.run_id = group.run_id, None

@@ -32,4 +32,4 @@ def torch_config(use_gpu: bool) -> Any:
         def backend_cls(self) -> type:
             return LoopbackBackend
 
-    return LoopbackTorchConfig(timeout_s=meeting.MEETING_SECONDS)
+    return LoopbackTorchConfig(timeout_s=round(meeting.patience().total_seconds()))

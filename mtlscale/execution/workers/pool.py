@@ -139,7 +139,7 @@ class _Pool:
         """Keep an idle worker for the next job, or for one whose worker has not come up; else end it."""
         import ray
 
-        stream = next((stream for stream in self._busy if not self._queue and not self._up(stream)), None)
+        stream = None if self._queue else next((stream for stream in self._busy if not self._up(stream)), None)
         if stream is not None:
             worker = self._busy.pop(stream)
             ray.kill(worker.actor)
@@ -187,6 +187,19 @@ class _Pool:
             worker.since = now
         first = waiting[0].job.jobs[0].run.run_id if waiting else ""
         yield from self._start_timeout.note(first, up=len(waiting) < len(self._busy))
+        if self._start_timeout.try_again:
+            self._start_timeout.try_again = False
+            self._start_anew()
+
+    def _start_anew(self) -> None:
+        """End the workers that have not come up, and give their jobs back to the queue in their order."""
+        import ray
+
+        for stream, worker in reversed([*self._busy.items()]):
+            if not worker.up:
+                ray.kill(worker.actor)
+                del self._busy[stream]
+                self._queue.appendleft(worker.job)
 
     def _give_up(self, reason: str) -> Iterator[Event]:
         """End all jobs as failed."""

@@ -8,8 +8,14 @@ import socket
 import tempfile
 
 from mtlscale.execution import temp_files as leftovers
+from mtlscale.execution.faults import busy_machine
 
-MEETING_SECONDS = 300
+_SECONDS = 300  # on an idle machine
+
+
+def patience() -> datetime.timedelta:
+    """Return how long workers wait for each other: longer on a busy machine."""
+    return datetime.timedelta(seconds=_SECONDS * busy_machine.slowdown())
 
 
 def node_id() -> str:
@@ -46,5 +52,5 @@ def join(address: str, rank: int, size: int, *, gpu: bool) -> None:
         init_method=address,
         rank=rank,
         world_size=size,
-        timeout=datetime.timedelta(seconds=MEETING_SECONDS),
+        timeout=patience(),
     )

@@ -1,0 +1,80 @@
+"""Preparation in a process of its own, a task of Ray: the driver keeps neither its memory nor its load."""
+
+from __future__ import annotations
+
+import queue
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mtlscale.config import UserError
+
+if TYPE_CHECKING:
+    from mtlscale.data.format.manifest import SourceInfo
+    from pipelines import Pipeline, PrepareContext
+
+_ATTEMPTS = 3  # the process may be killed, as any of Ray's
+
+
+def prepare_in_task(
+    out: Path, pipeline: Pipeline, source: Path | None, info: SourceInfo, context: PrepareContext
+) -> None:
+    """Prepare into the existing folder `out`, on this node, and report the progress.
+
+    Raises:
+        UserError: For what the pipeline refuses, and if the process is killed again and again.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    from pipelines import PrepareContext, in_one_line
+
+    # On the driver's node, which has the source. It asks for no CPU: those are for the tasks that it waits for.
+    this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    task = ray.remote(num_cpus=0, max_retries=0, num_returns="streaming", scheduling_strategy=this_node)(_prepare)
+    located = None if source is None else source.absolute()
+    before = set(out.iterdir())
+
+    for _ in range(_ATTEMPTS):
+        arguments = (out.absolute(), pipeline, located, info, replace(context, progress=PrepareContext.progress))
+        try:
+            with in_one_line():
+                for ref in task.remote(*arguments):
+                    context.progress(*ray.get(ref))
+            return
+        except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError) as error:
+            cause = str(error).strip().splitlines()[0]
+            for path in set(out.iterdir()) - before:
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+    raise UserError(f"{pipeline.name}: the process that prepares it died {_ATTEMPTS} times: {cause}")
+
+
+def _prepare(
+    out: Path, pipeline: Pipeline, source: Path | None, info: SourceInfo, context: PrepareContext
+) -> Iterator[tuple[Any, ...]]:
+    """Prepare in a thread, and yield the progress as it comes; runs in the task."""
+    from pipelines import write_prepared
+
+    progress: queue.Queue[tuple[Any, ...] | None] = queue.Queue()
+    errors: list[BaseException] = []
+    telling = replace(context, progress=lambda *step: progress.put(step))
+
+    def work() -> None:
+        try:
+            write_prepared(out, pipeline, info, pipeline.prepare(source, telling), telling)
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            progress.put(None)
+
+    thread = threading.Thread(target=work, name="prepare")
+    thread.start()
+    while (step := progress.get()) is not None:
+        yield step
+    thread.join()
+    if errors:
+        raise errors[0]
