@@ -179,6 +179,15 @@ def gained(experiment: Experiment, records: tuple[RunRecord, ...]) -> Iterator[s
                 f"| {method} | {name} {gains.summary(gains.gains(records, method, str(reference), None, part))}"
             )
     yield "\n".join([*rows, ""])
+    for title, rows in (
+        (
+            f"The same by setting, gain over {reference}:",
+            gains.by_setting(experiment, records, others, str(reference), None),
+        ),
+        ("Weight of a task with noise over one without:", gains.weights_by_setting(experiment, records, others)),
+    ):
+        if rows:
+            yield "\n".join([f"{title}\n", *rows, ""])
 
 
 def given(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) -> str:

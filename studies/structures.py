@@ -80,21 +80,33 @@ def points(records: Sequence[RunRecord]) -> Iterator[str]:
 
 
 def conflicts(records: Sequence[RunRecord]) -> Iterator[str]:
-    """The share of pairs of tasks with opposed gradients in each module, the mean over epochs and seeds."""
+    """The share of pairs of tasks with opposed gradients in each module, and of steps that moved it.
+
+    All are means over epochs and seeds: raw conflicts, those in steps that moved the module, and these steps.
+    """
     rows: list[str] = []
     for (dataset, method), runs in _by_row(records):
-        ratios = [
-            ratio for run in runs for epoch in run.epochs if (ratio := epoch.traces.get("conflict_ratio")) is not None
-        ]
-        sizes = {len(ratio) for ratio in ratios}
+        traces = [epoch.traces for run in runs for epoch in run.epochs if "conflict_ratio" in epoch.traces]
+        sizes = {len(trace["conflict_ratio"]) for trace in traces}
         for size in sorted(sizes - {0}):  # stages of a search notice fewer modules
-            alike = [ratio for ratio in ratios if len(ratio) == size]
-            means = [100 * sum(column) / len(alike) for column in zip(*alike, strict=True)]
-            rows.append(f"| {dataset} | {method} | {' '.join(f'{mean:.2f}' for mean in means)} | {len(alike)} |")
+            alike = [trace for trace in traces if len(trace["conflict_ratio"]) == size]
+            columns = [
+                _percent([trace[name] for trace in alike if name in trace])
+                for name in ("conflict_ratio", "applied_ratio", "moved_ratio")
+            ]
+            rows.append(f"| {dataset} | {method} | {' | '.join(columns)} | {len(alike)} |")
     if rows:
-        yield "Pairs of tasks whose gradients conflict, % in each module from the input on:\n"
-        yield "| data set | method | modules | epochs |\n| --- | --- | --- | ---: |"
+        yield "Pairs of tasks whose gradients conflict, % in each module from the input on, of all steps and of those "
+        yield "that moved the module, and the share of these:\n"
+        yield "| data set | method | conflicts | applied | steps that moved it | epochs |"
+        yield "| --- | --- | --- | --- | --- | ---: |"
         yield from rows
+
+
+def _percent(ratios: Sequence[Sequence[float]]) -> str:
+    """The means of these rows, in percent; "–" where runs of an earlier version noted none."""
+    means = [100 * sum(column) / len(ratios) for column in zip(*ratios, strict=True)]
+    return " ".join(f"{mean:.2f}" for mean in means) or "–"
 
 
 def _points(record: RunRecord, expected: str) -> list[tuple[int, int]]:

@@ -70,7 +70,13 @@ def test_conflicts_are_means_over_epochs_in_percent(record: Callable[..., RunRec
     epochs = [epoch.model_copy(update={"traces": {"conflict_ratio": [0.5 * place, 0.1]}}) for place, epoch in
               enumerate(run.epochs[:2])]  # fmt: skip
     lines = list(structures.conflicts([run.model_copy(update={"epochs": epochs})]))
-    assert lines[-1] == "| digits | conal | 25.00 10.00 | 2 |"
+    assert lines[-1] == "| digits | conal | 25.00 10.00 | – | – | 2 |"
+    more = [
+        epoch.model_copy(update={"traces": {**epoch.traces, "applied_ratio": [0.0, 0.1], "moved_ratio": [0.25, 1.0]}})
+        for epoch in epochs
+    ]
+    lines = list(structures.conflicts([run.model_copy(update={"epochs": more})]))
+    assert lines[-1] == "| digits | conal | 25.00 10.00 | 0.00 10.00 | 25.00 100.00 | 2 |"
 
 
 def test_an_experiment_without_a_search_has_no_such_sections(board_records: list[RunRecord]) -> None:
