@@ -9,8 +9,9 @@ way round where lower is better. A set's gain is the mean over its tasks and see
 t-interval over the sets' gains, with as many values as there are sets: seeds of one set, which has one draw of wrong
 labels, count as one. Sets with noise in no, some or all tasks have means of their own, and where some tasks have it
 those and the others. An interval over sets takes them for independent draws: pairs of attributes of which no two share
-one come close, sets that differ in which label is wrong do not. Sets that differ in a setting besides (share of wrong
-labels, of the training samples, size of the encoder) are also told by setting. Of methods with weights of their own it
+one come close, sets that differ in which label is wrong do not. Sets with the same noisy tasks and the same seed of the
+noise count as one, their mean. Sets that differ in a setting besides (share of wrong labels, of the training samples,
+size of the encoder) are also told by setting. Of methods with weights of their own it
 says what a task with noise weighs over one without. Tables in Markdown; the picture has the sets in order with
 intervals over their seeds.
 """
@@ -98,6 +99,22 @@ def _noisy(dataset: DatasetSpec) -> tuple[str, ...] | None:
     return None if noise.tasks is None or set(noise.tasks) == set(dataset.tasks or ()) else noise.tasks
 
 
+def by_draw(experiment: Experiment, found: Sequence[Gain]) -> list[Gain]:
+    """Return a gain for each draw of noise: the mean of the sets with the same noisy tasks and seed of the noise."""
+    draws = {
+        dataset.label: str((dataset.name, dataset.options, dataset.tasks, noise.seed, noise.tasks))
+        for dataset in experiment.datasets
+        if (noise := dataset.noise) is not None and noise.share
+    }
+    groups: dict[str, list[Gain]] = {}
+    for gain in found:
+        groups.setdefault(draws.get(gain.dataset, gain.dataset), []).append(gain)
+    return [
+        group[0] if len(group) == 1 else Gain(group[0].dataset, tuple(gain.mean for gain in group))
+        for group in groups.values()
+    ]
+
+
 def settings_of(records: Iterable[RunRecord]) -> dict[str, str]:
     """Return data set -> its noise, share of samples and encoder, of these what differs between sets with noise."""
     known: dict[str, dict[str, str]] = {}
@@ -163,7 +180,7 @@ def weights_by_setting(experiment: Experiment, records: Sequence[RunRecord], met
         for method in methods:
             found = noisy_weights(experiment, records, method)
             ratios = [ratio for dataset, ratio in found.items() if settings.get(dataset) == setting]
-            if ratios and (len(set(ratios)) > 1 or ratios[0] != 1.0):
+            if np.ptp(ratios or [1.0]) > 1e-9:  # weights that are set, or equal, are the same everywhere
                 below = sum(ratio < 1 for ratio in ratios)
                 where = f"| {setting} " if several else ""
                 rows.append(
@@ -235,7 +252,8 @@ def main() -> int:
     print("| method | mean over | gain | sets | gain > 0 | p |\n| --- | --- | --- | --- | --- | --- |")
     for method in methods:
         for name, part in parts(experiment).items():
-            print(f"| {method} | {name} {summary(gains(records, method, reference, arguments.metric, part))}")
+            found = by_draw(experiment, gains(records, method, reference, arguments.metric, part))
+            print(f"| {method} | {name} {summary(found)}")
     for title, rows in (
         ("By setting", by_setting(experiment, records, methods, reference, arguments.metric)),
         ("Weight of a task with noise over one without", weights_by_setting(experiment, records, methods)),

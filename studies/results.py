@@ -24,6 +24,7 @@ from pathlib import Path
 import adaptation
 import gains
 import result_tables
+import safety
 import structures
 
 from mtlscale.config import Experiment, UserError, load_experiment
@@ -162,6 +163,8 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
     yield re.sub(r"^(##+) ", r"#\1 ", "\n".join([*lines, ""]), flags=re.MULTILINE)
     yield from acted(records)
     yield from structures.found(records)
+    if safe := list(safety.safety(records, str(experiment.baseline))):
+        yield "\n".join([*safe, ""])
     for comparisons in board.comparisons.values():
         yield from (f"- {sentence}" for comparison in comparisons for sentence in comparison.opposite)
     yield ""
@@ -175,9 +178,8 @@ def gained(experiment: Experiment, records: tuple[RunRecord, ...]) -> Iterator[s
     rows = ["| method | mean over | gain | sets | gain > 0 | p |", "| --- | --- | --- | --- | --- | --- |"]
     for method in others:
         for name, part in gains.parts(experiment).items():
-            rows.append(
-                f"| {method} | {name} {gains.summary(gains.gains(records, method, str(reference), None, part))}"
-            )
+            found = gains.by_draw(experiment, gains.gains(records, method, str(reference), None, part))
+            rows.append(f"| {method} | {name} {gains.summary(found)}")
     yield "\n".join([*rows, ""])
     for title, rows in (
         (

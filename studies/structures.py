@@ -16,7 +16,7 @@ EXPECTED = dict.fromkeys(("conal_synthetic", "conal_reading_a", "conal_reading_b
 
 def found(records: Sequence[RunRecord]) -> Iterator[str]:
     """The sections of an experiment's records, as many as they have something to say about."""
-    for section in (shares, trees, points, conflicts):
+    for section in (shares, trees, point_shares, points, conflicts):
         lines = list(section(records))
         if lines:
             yield "\n".join([*lines, ""])
@@ -61,6 +61,25 @@ def trees(records: Sequence[RunRecord]) -> Iterator[str]:
     if rows:
         yield "What the searches found, stage by stage (tasks in braces share their modules):\n"
         yield "| data set | method | tree | M parameters | seeds |\n| --- | --- | --- | ---: | --- |"
+        yield from rows
+
+
+def point_shares(records: Sequence[RunRecord]) -> Iterator[str]:
+    """How many of the tasks, over all seeds, leave the shared encoder at each branch point, where one is likeliest."""
+    rows: list[str] = []
+    width = 0
+    for (dataset, method), runs in _by_row(records):
+        chosen: list[int] = []
+        for run in runs:
+            if found := _points(run, "everything shared"):
+                chosen += [point for point, _ in found]
+                width = max(width, found[0][1])
+        if chosen:
+            parts = [f"{100 * chosen.count(point) / len(chosen):.0f}" for point in range(1, width + 1)]
+            rows.append(f"| {dataset} | {method} | {' '.join(parts)} | {len(runs)} |")
+    if rows:
+        yield "Tasks by branch point, % of all tasks and seeds, from 1 (a network of its own) to everything shared:\n"
+        yield "| data set | method | branch points | seeds |\n| --- | --- | --- | ---: |"
         yield from rows
 
 

@@ -57,7 +57,7 @@ class SACConal(SAC):
         """Return the phase with the balancer of the retraining where the run's would combine the tasks."""
         if self.retrain_balancer == "same":
             return phase
-        balancer = Equal(reduction="sum") if self.retrain_balancer == "equal" else RLW()
+        balancer = Equal(reduction="sum") if self.retrain_balancer == "equal" else RLW(distribution="uniform")
         turns = (replace(turn, balancer=turn.balancer or balancer) for turn in phase.turns)
         return replace(phase, turns=tuple(turns))
 
