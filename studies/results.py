@@ -149,11 +149,12 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
     yield f"{experiment.description}\n"
     yield f"```sh\nmtlscale run {experiment.name}\n```\n"
     yield given(experiment, records, home)
+    noisy = many and any(dataset.noise is not None for dataset in experiment.datasets)
     together = "\n".join(study.to_markdown() for study in studies(records, board))
-    if together:
+    if together and not noisy:  # of noise there are draws, and a study of each would say nothing
         yield re.sub(r"^(##+) ", r"#\1 ", together, flags=re.MULTILINE)
     if many:
-        if any(dataset.noise is not None for dataset in experiment.datasets):
+        if noisy:
             yield from gained(experiment, records)
         if transferred:
             yield from adaptation.tables(records, str(experiment.reference))

@@ -34,8 +34,8 @@ def safety(records: Sequence[RunRecord], baseline: str) -> Iterator[str]:
             rows.append(f"| {dataset} | {method} | {_cells(pairs)} |")
     if rows:
         yield f"Safety in training loss against {baseline} of the same seed, at the parameters that are tested: the "
-        yield "share of tasks whose loss is no larger, seeds in which the mean over tasks is no larger, and that mean over "
-        yield f"{baseline}'s, in percent:\n"
+        yield "share of tasks whose loss is no larger, the seeds in which the mean over tasks is no larger, and that "
+        yield f"mean as a share of {baseline}'s, in percent:\n"
         yield "| data set | method | tasks, % | seeds | mean loss |\n| --- | --- | ---: | ---: | ---: |"
         yield from rows
 
