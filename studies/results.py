@@ -45,7 +45,14 @@ MANY = 6  # data sets of one experiment, above which what they say together is s
 WIDEST = 30  # columns of a table that anybody reads; the tasks of School are in leaderboard.html
 PAGES = {"tomato_recovery": "python studies/tomato.py --recovery"}  # what leaves a page instead of records
 # The same of programs that write their experiments themselves.
-PROGRAMS = {"heads": ("python studies/heads.py", "Every head of two cells of AASPC, and which of them searches find.")}
+PROGRAMS = {
+    "heads": ("python studies/heads.py", "Every head of two cells of AASPC, and which of them searches find."),
+    "figure3": (
+        "python studies/figure3.py",
+        "Where a source of the same, a disjoint or a rotated covariance helps and hurts: target size, noise, width and "
+        "steps, the chosen settings on other draws, and the settings as printed.",
+    ),
+}
 
 
 def main() -> int:
