@@ -55,6 +55,7 @@ class BatchedUpdate:
         self.names, self.precision = network.layout.names, torch.finfo(dtype).eps
         self.balancers: list[Balancer] = [run.parts.balancer for run in runs]
         self.balancer = BatchedBalancer(self.balancers)
+
         states = [
             first_state(
                 balancer,

@@ -46,10 +46,13 @@ class ConflictNoticed(ModuleBalancer):
         updated = torch.ones(modules, dtype=torch.bool)
         if self.conflict != "none":
             updated = module_mask(gramian, prefix=self.conflict == "prefix")
+
+        state = {**self.init(tasks), **state}  # a checkpoint of an earlier version has fewer entries
         counts = {"conflicts": conflicts, "applied": conflicts * updated, "moved": updated.to(torch.int64)}
         state = {
             **state,
-            **{name: _added(state[name], count) for name, count in counts.items()},
+            # The counts so far are empty before the first step, which brings the number of modules.
+            **{name: count + state[name] if state[name].numel() else count for name, count in counts.items()},
             "pairs": state["pairs"] + tasks * (tasks - 1) // 2,
             "steps": state["steps"] + 1,
         }
@@ -63,8 +66,3 @@ class ConflictNoticed(ModuleBalancer):
             "moved_ratio": state["moved"].to(torch.float64) / steps,
         }
         return {**{name: torch.zeros_like(state[name]) for name in (*_COUNTED, "pairs", "steps")}, **ratios}
-
-
-def _added(total: Tensor, count: Tensor) -> Tensor:
-    """Return the sum of both; `total` is empty before the first step, which brings the number of modules."""
-    return count if total.numel() == 0 else total + count
