@@ -9,8 +9,11 @@ way round where lower is better. A set's gain is the mean over its tasks and see
 t-interval over the sets' gains, with as many values as there are sets: seeds of one set, which has one draw of wrong
 labels, count as one. Sets with noise in no, some or all tasks have means of their own, and where some tasks have it
 those and the others. An interval over sets takes them for independent draws: pairs of attributes of which no two share
-one come close, sets that differ in which label is wrong do not. Tables in Markdown; the picture has the sets in order
-with intervals over their seeds.
+one come close, sets that differ in which label is wrong do not. Sets with the same noisy tasks and the same seed of the
+noise count as one, their mean. Sets that differ in a setting besides (share of wrong labels, of the training samples,
+size of the encoder) are also told by setting. Of methods with weights of their own it
+says what a task with noise weighs over one without. Tables in Markdown; the picture has the sets in order with
+intervals over their seeds.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from mtlscale.execution.planning.plan import records_of
 from mtlscale.records import Home, RunRecord
 from mtlscale.report.charts.canvas import new_figure, save, style
 from mtlscale.report.stats.statistics import half_width, t_test
+from mtlscale.report.studies.learning import FRACTION_KEY
 
 Part = Callable[[str, str], bool]  # data set, task -> whether it counts
 FLOORS = ("constant", "linear")
@@ -95,6 +99,98 @@ def _noisy(dataset: DatasetSpec) -> tuple[str, ...] | None:
     return None if noise.tasks is None or set(noise.tasks) == set(dataset.tasks or ()) else noise.tasks
 
 
+def by_draw(experiment: Experiment, found: Sequence[Gain]) -> list[Gain]:
+    """Return a gain for each draw of noise: the mean of the sets with the same noisy tasks and seed of the noise."""
+    draws = {
+        dataset.label: str((dataset.name, dataset.options, dataset.tasks, noise.seed, noise.tasks))
+        for dataset in experiment.datasets
+        if (noise := dataset.noise) is not None and noise.share
+    }
+    groups: dict[str, list[Gain]] = {}
+    for gain in found:
+        groups.setdefault(draws.get(gain.dataset, gain.dataset), []).append(gain)
+    return [
+        group[0] if len(group) == 1 else Gain(group[0].dataset, tuple(gain.mean for gain in group))
+        for group in groups.values()
+    ]
+
+
+def settings_of(records: Iterable[RunRecord]) -> dict[str, str]:
+    """Return data set -> its noise, share of samples and encoder, of these what differs between sets with noise."""
+    known: dict[str, dict[str, str]] = {}
+    for record in records:
+        spec = record.spec.get("dataset", {})
+        if noise := spec.get("label_noise"):
+            share = {"noise": f"{noise['share']:g}", "train": f"{spec.get(FRACTION_KEY, 1.0)}"}
+            encoder = {name: str(value).strip("[]") for name, value in record.spec.get("encoder", {}).items()}
+            known.setdefault(record.dataset, {**share, **encoder})
+    differing = [
+        name
+        for name in dict.fromkeys(name for settings in known.values() for name in settings)
+        if len({settings.get(name) for settings in known.values()}) > 1
+    ]
+    return {
+        dataset: ", ".join(f"{name} {settings[name]}" for name in differing if name in settings)
+        for dataset, settings in known.items()
+    }
+
+
+def by_setting(
+    experiment: Experiment, records: Sequence[RunRecord], methods: Sequence[str], reference: str, metric: str | None
+) -> list[str]:
+    """Return the rows of a table of mean gains, a row for each setting and side; none where sets have one setting."""
+    settings = settings_of(records)
+    if len(set(settings.values())) < 2:
+        return []
+    rows = [f"| setting | tasks | {' | '.join(methods)} |", f"| --- | --- |{' --- |' * len(methods)}"]
+    sides = {
+        name.rpartition("the tasks ")[2]: part for name, part in parts(experiment).items() if name.startswith("of")
+    }
+    for setting in dict.fromkeys(settings.values()):
+        for side, part in {"all": lambda dataset, task: True, **sides}.items():
+            cells = []
+            for method in methods:
+                found = [
+                    g for g in gains(records, method, reference, metric, part) if settings.get(g.dataset) == setting
+                ]
+                cells.append(summary(found).split("|")[1].strip())
+            rows.append(f"| {setting} | {side} | {' | '.join(cells)} |")
+    return rows
+
+
+def noisy_weights(experiment: Experiment, records: Iterable[RunRecord], method: str) -> dict[str, float]:
+    """Return data set -> what a task with noise weighs over one without, mean over seeds; sets with both alone."""
+    noisy = {dataset.label: _noisy(dataset) for dataset in experiment.datasets}
+    found: dict[str, list[float]] = {}
+    for record in records:
+        names = noisy.get(record.dataset)
+        weights = record.epochs[-1].weights if record.epochs and record.method == method else {}
+        sides = [[w for task, w in weights.items() if (task in (names or ())) == side] for side in (True, False)]
+        if all(sides) and sum(sides[1]) > 0:
+            found.setdefault(record.dataset, []).append(float(np.mean(sides[0]) / np.mean(sides[1])))
+    return {dataset: float(np.mean(values)) for dataset, values in found.items()}
+
+
+def weights_by_setting(experiment: Experiment, records: Sequence[RunRecord], methods: Sequence[str]) -> list[str]:
+    """Return the rows of a table of what tasks with noise weigh over those without, and in how many sets less."""
+    settings = settings_of(records)
+    several = len(set(settings.values())) > 1
+    rows = []
+    for setting in dict.fromkeys(settings.values()):
+        for method in methods:
+            found = noisy_weights(experiment, records, method)
+            ratios = [ratio for dataset, ratio in found.items() if settings.get(dataset) == setting]
+            if np.ptp(ratios or [1.0]) > 1e-9:  # weights that are set, or equal, are the same everywhere
+                below = sum(ratio < 1 for ratio in ratios)
+                where = f"| {setting} " if several else ""
+                rows.append(
+                    f"{where}| {method} | {np.exp(np.mean(np.log(np.maximum(ratios, 1e-9)))):.2f} | "
+                    f"{min(ratios):.2f} to {max(ratios):.2f} | {below} of {len(ratios)} |"
+                )
+    head = ["setting"] * several + ["method", "geometric mean", "from, to", "below 1"]
+    return [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *rows] if rows else []
+
+
 def summary(found: Sequence[Gain]) -> str:
     """Mean with interval, sets, those that gain, p."""
     means = np.array([one.mean for one in found])
@@ -138,7 +234,7 @@ def main() -> int:
     parser.add_argument("--picture", type=Path, help="default: gains_METHOD.png beside the leaderboard")
     arguments = parser.parse_args()
     experiment, home = load_experiment(arguments.experiment), Home.at(arguments.home)
-    records, reference = records_of(experiment, home, epochs=False), experiment.reference
+    records, reference = records_of(experiment, home), str(experiment.reference)
     known = [method.label for method in experiment.methods if method.label not in (reference, *FLOORS)]
     methods = arguments.method or known
     if unknown := [method for method in methods if method not in known]:
@@ -156,7 +252,14 @@ def main() -> int:
     print("| method | mean over | gain | sets | gain > 0 | p |\n| --- | --- | --- | --- | --- | --- |")
     for method in methods:
         for name, part in parts(experiment).items():
-            print(f"| {method} | {name} {summary(gains(records, method, reference, arguments.metric, part))}")
+            found = by_draw(experiment, gains(records, method, reference, arguments.metric, part))
+            print(f"| {method} | {name} {summary(found)}")
+    for title, rows in (
+        ("By setting", by_setting(experiment, records, methods, reference, arguments.metric)),
+        ("Weight of a task with noise over one without", weights_by_setting(experiment, records, methods)),
+    ):
+        if rows:
+            print("\n".join([f"\n{title}\n", *rows]))
     for method, found in tables.items():
         print(f"\n{method}, by data set, ± 95 % over seeds\n\n| set | gain | seeds |\n| --- | --- | --- |")
         for one in sorted(found, key=lambda one: -one.mean):

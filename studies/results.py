@@ -24,6 +24,7 @@ from pathlib import Path
 import adaptation
 import gains
 import result_tables
+import safety
 import structures
 
 from mtlscale.config import Experiment, UserError, load_experiment
@@ -44,7 +45,14 @@ MANY = 6  # data sets of one experiment, above which what they say together is s
 WIDEST = 30  # columns of a table that anybody reads; the tasks of School are in leaderboard.html
 PAGES = {"tomato_recovery": "python studies/tomato.py --recovery"}  # what leaves a page instead of records
 # The same of programs that write their experiments themselves.
-PROGRAMS = {"heads": ("python studies/heads.py", "Every head of two cells of AASPC, and which of them searches find.")}
+PROGRAMS = {
+    "heads": ("python studies/heads.py", "Every head of two cells of AASPC, and which of them searches find."),
+    "figure3": (
+        "python studies/figure3.py",
+        "Where a source of the same, a disjoint or a rotated covariance helps and hurts: target size, noise, width and "
+        "steps, the chosen settings on other draws, and the settings as printed.",
+    ),
+}
 
 
 def main() -> int:
@@ -148,11 +156,12 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
     yield f"{experiment.description}\n"
     yield f"```sh\nmtlscale run {experiment.name}\n```\n"
     yield given(experiment, records, home)
+    noisy = many and any(dataset.noise is not None for dataset in experiment.datasets)
     together = "\n".join(study.to_markdown() for study in studies(records, board))
-    if together:
+    if together and not noisy:  # of noise there are draws, and a study of each would say nothing
         yield re.sub(r"^(##+) ", r"#\1 ", together, flags=re.MULTILINE)
     if many:
-        if any(dataset.noise is not None for dataset in experiment.datasets):
+        if noisy:
             yield from gained(experiment, records)
         if transferred:
             yield from adaptation.tables(records, str(experiment.reference))
@@ -162,6 +171,8 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
     yield re.sub(r"^(##+) ", r"#\1 ", "\n".join([*lines, ""]), flags=re.MULTILINE)
     yield from acted(records)
     yield from structures.found(records)
+    if safe := list(safety.safety(records, str(experiment.baseline))):
+        yield "\n".join([*safe, ""])
     for comparisons in board.comparisons.values():
         yield from (f"- {sentence}" for comparison in comparisons for sentence in comparison.opposite)
     yield ""
@@ -175,10 +186,18 @@ def gained(experiment: Experiment, records: tuple[RunRecord, ...]) -> Iterator[s
     rows = ["| method | mean over | gain | sets | gain > 0 | p |", "| --- | --- | --- | --- | --- | --- |"]
     for method in others:
         for name, part in gains.parts(experiment).items():
-            rows.append(
-                f"| {method} | {name} {gains.summary(gains.gains(records, method, str(reference), None, part))}"
-            )
+            found = gains.by_draw(experiment, gains.gains(records, method, str(reference), None, part))
+            rows.append(f"| {method} | {name} {gains.summary(found)}")
     yield "\n".join([*rows, ""])
+    for title, rows in (
+        (
+            f"The same by setting, gain over {reference}:",
+            gains.by_setting(experiment, records, others, str(reference), None),
+        ),
+        ("Weight of a task with noise over one without:", gains.weights_by_setting(experiment, records, others)),
+    ):
+        if rows:
+            yield "\n".join([f"{title}\n", *rows, ""])
 
 
 def given(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) -> str:

@@ -16,7 +16,7 @@ EXPECTED = dict.fromkeys(("conal_synthetic", "conal_reading_a", "conal_reading_b
 
 def found(records: Sequence[RunRecord]) -> Iterator[str]:
     """The sections of an experiment's records, as many as they have something to say about."""
-    for section in (shares, trees, points, conflicts):
+    for section in (shares, trees, point_shares, points, conflicts):
         lines = list(section(records))
         if lines:
             yield "\n".join([*lines, ""])
@@ -64,6 +64,25 @@ def trees(records: Sequence[RunRecord]) -> Iterator[str]:
         yield from rows
 
 
+def point_shares(records: Sequence[RunRecord]) -> Iterator[str]:
+    """How many of the tasks, over all seeds, leave the shared encoder at each branch point, where one is likeliest."""
+    rows: list[str] = []
+    width = 0
+    for (dataset, method), runs in _by_row(records):
+        chosen: list[int] = []
+        for run in runs:
+            if found := _points(run, "everything shared"):
+                chosen += [point for point, _ in found]
+                width = max(width, found[0][1])
+        if chosen:
+            parts = [f"{100 * chosen.count(point) / len(chosen):.0f}" for point in range(1, width + 1)]
+            rows.append(f"| {dataset} | {method} | {' '.join(parts)} | {len(runs)} |")
+    if rows:
+        yield "Tasks by branch point, % of all tasks and seeds, from 1 (a network of its own) to everything shared:\n"
+        yield "| data set | method | branch points | seeds |\n| --- | --- | --- | ---: |"
+        yield from rows
+
+
 def points(records: Sequence[RunRecord]) -> Iterator[str]:
     """Where private modules begin, of methods that have such points in place of a tree."""
     rows: list[str] = []
@@ -80,21 +99,33 @@ def points(records: Sequence[RunRecord]) -> Iterator[str]:
 
 
 def conflicts(records: Sequence[RunRecord]) -> Iterator[str]:
-    """The share of pairs of tasks with opposed gradients in each module, the mean over epochs and seeds."""
+    """The share of pairs of tasks with opposed gradients in each module, and of steps that moved it.
+
+    All are means over epochs and seeds: raw conflicts, those in steps that moved the module, and these steps.
+    """
     rows: list[str] = []
     for (dataset, method), runs in _by_row(records):
-        ratios = [
-            ratio for run in runs for epoch in run.epochs if (ratio := epoch.traces.get("conflict_ratio")) is not None
-        ]
-        sizes = {len(ratio) for ratio in ratios}
+        traces = [epoch.traces for run in runs for epoch in run.epochs if "conflict_ratio" in epoch.traces]
+        sizes = {len(trace["conflict_ratio"]) for trace in traces}
         for size in sorted(sizes - {0}):  # stages of a search notice fewer modules
-            alike = [ratio for ratio in ratios if len(ratio) == size]
-            means = [100 * sum(column) / len(alike) for column in zip(*alike, strict=True)]
-            rows.append(f"| {dataset} | {method} | {' '.join(f'{mean:.2f}' for mean in means)} | {len(alike)} |")
+            alike = [trace for trace in traces if len(trace["conflict_ratio"]) == size]
+            columns = [
+                _percent([trace[name] for trace in alike if name in trace])
+                for name in ("conflict_ratio", "applied_ratio", "moved_ratio")
+            ]
+            rows.append(f"| {dataset} | {method} | {' | '.join(columns)} | {len(alike)} |")
     if rows:
-        yield "Pairs of tasks whose gradients conflict, % in each module from the input on:\n"
-        yield "| data set | method | modules | epochs |\n| --- | --- | --- | ---: |"
+        yield "Pairs of tasks whose gradients conflict, % in each module from the input on, of all steps and of those "
+        yield "that moved the module, and the share of these:\n"
+        yield "| data set | method | conflicts | applied | steps that moved it | epochs |"
+        yield "| --- | --- | --- | --- | --- | ---: |"
         yield from rows
+
+
+def _percent(ratios: Sequence[Sequence[float]]) -> str:
+    """The means of these rows, in percent; "–" where runs of an earlier version noted none."""
+    means = [100 * sum(column) / len(ratios) for column in zip(*ratios, strict=True)]
+    return " ".join(f"{mean:.2f}" for mean in means) or "–"
 
 
 def _points(record: RunRecord, expected: str) -> list[tuple[int, int]]:

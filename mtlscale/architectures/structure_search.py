@@ -103,3 +103,12 @@ class Search(OneLevelSearch):
             objective=False,
             optimizer=OptimizerSpec(training=training, lr_factor=1.0 if lr is not None else 0.5),
         )
+
+
+def shares_of(levels: str) -> tuple[Share, Share]:
+    """Return the shares of the training data of the turn that chooses and of the weights' turn.
+
+    Args:
+        levels: "bi", a half for each, or "single", all of the data for both.
+    """
+    return ("second", "first") if levels == "bi" else ("whole", "whole")

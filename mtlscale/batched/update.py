@@ -30,6 +30,7 @@ from mtlscale.training import (
     derive_seed,
     first_state,
     head_weights,
+    noisy_tasks,
     traced,
     with_hints,
 )
@@ -54,8 +55,16 @@ class BatchedUpdate:
         self.names, self.precision = network.layout.names, torch.finfo(dtype).eps
         self.balancers: list[Balancer] = [run.parts.balancer for run in runs]
         self.balancer = BatchedBalancer(self.balancers)
+
         states = [
-            first_state(balancer, self.names, network.suite, lambda _: train.by_name, derive_seed("balancer", run.seed))
+            first_state(
+                balancer,
+                self.names,
+                network.suite,
+                lambda _: train.by_name,
+                derive_seed("balancer", run.seed),
+                noisy_tasks(run, network.suite),
+            )
             for run, balancer in zip(runs, self.balancers, strict=True)
         ]
         self.state: State = {key: torch.stack([state[key] for state in states]).cpu() for key in states[0]}

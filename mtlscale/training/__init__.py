@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mtlscale.training.engine.building import build_model, phase_id
     from mtlscale.training.engine.loop import Progress, Trainer, finish, train
     from mtlscale.training.engine.losses import task_loss
-    from mtlscale.training.engine.phases import begin, first_state, partition_of
+    from mtlscale.training.engine.phases import begin, first_state, noisy_tasks, partition_of
     from mtlscale.training.engine.record import counters, now, run_record, traced
     from mtlscale.training.engine.seeds import derive_seed
     from mtlscale.training.engine.session import Session, Updater, schedule_factor
@@ -77,6 +77,7 @@ __all__ = [
     "made_ahead",
     "mean_losses",
     "measured_figures",
+    "noisy_tasks",
     "now",
     "on_device",
     "partition_of",

@@ -434,6 +434,10 @@ def _check_usable(balancer: Balancer, partition: Partition) -> None:
             f"{balancer.name} computes its weights from the whole training data before the first step; use it in an "
             "experiment file, or hand its weights to static"
         )
+    if hasattr(balancer, "from_noise"):
+        raise UserError(
+            f"{balancer.name} knows the label noise that an experiment file adds; hand its weights to static"
+        )
     if not partition.shared and len(partition.own) > 1 and balancer.needs != "losses":
         raise UserError(
             f"{balancer.name} balances the gradients of shared parameters: give the trainable ones as shared"

@@ -56,6 +56,10 @@ class Transfer(Pipeline):
             )
 
     def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
+        return regressions(self.name, self.features, self.vectors())
+
+    def vectors(self) -> dict[str, Vectors]:
+        """Return the samples of every task, the target's first."""
         common = self._rng(0)
         theta = _unit(common.normal(size=self.features))
         deviations = np.where(np.arange(self.features) < self.rank, self.condition, 1.0)
@@ -75,7 +79,7 @@ class Transfer(Pipeline):
             source_theta = _at_cosine(rng, theta, self.cosine)
             samples[name] = self._task(name, rng, self.source_samples, source_theta, deviations[:, None] * rotation)
 
-        return regressions(self.name, self.features, samples)
+        return samples
 
     def _rng(self, *stream: int) -> np.random.Generator:
         """Return an independent random stream, so that changing one option leaves the other data as they are."""

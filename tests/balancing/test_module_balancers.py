@@ -31,6 +31,25 @@ def test_tasks_without_labels_conflict_with_nobody() -> None:
     assert nothing.tolist() == [[0, 0, 0]] * 3 and same is state
 
 
+@pytest.mark.parametrize(
+    ("conflict", "moved", "applied"),
+    [("none", [1, 1, 1], [0, 1 / 6, 0]), ("module", [1, 0.5, 1], [0, 0, 0]), ("prefix", [1, 0.5, 0.5], [0, 0, 0])],
+)
+def test_applied_conflicts_are_those_of_modules_that_move(
+    conflict: str, moved: list[float], applied: list[float]
+) -> None:
+    """One step with a conflicting pair of three in the second module, one step without."""
+    balancer = ConflictNoticed(conflict=conflict)
+    state = balancer.init(3)
+    for gramian in (GRAMIANS, torch.eye(3, dtype=torch.float64).expand(3, 3, 3)):
+        _, state = balancer(LOSSES, gramian, state)
+    state = balancer.on_epoch_end(LOSSES, state)
+    assert state["conflict_ratio"].tolist() == [0, 1 / 6, 0]
+    assert state["applied_ratio"].tolist() == applied and state["moved_ratio"].tolist() == moved
+    again = balancer.on_epoch_end(LOSSES, balancer(LOSSES, GRAMIANS, state)[1])
+    assert again["moved_ratio"].tolist() == [float(2 * ratio > 1) for ratio in moved]  # of this epoch alone
+
+
 def test_the_ratio_is_that_of_an_epoch_and_counts_present_pairs() -> None:
     balancer = ConflictNoticed(conflict="none")
     state = balancer.init(3)

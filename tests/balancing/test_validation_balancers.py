@@ -128,6 +128,27 @@ def test_svd_reweighting_of_classes_is_that_of_centred_signs() -> None:
     torch.testing.assert_close(by_class, by_sign)
 
 
+def test_standardised_svd_weights_see_neither_scales_nor_how_rare_a_class_is() -> None:
+    """Both labels are signs of their input: one is balanced, the other true for one sample in ten."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(4000, 2, generator=generator)
+    inputs[:, 1] = inputs[:, 1].lt(-1.28).float()
+    targets = {"balanced": inputs[:, 0].gt(0).long(), "rare": inputs[:, 1].long()}
+
+    def weights(standardise: bool, scale: float = 1.0) -> Tensor:
+        balancer = build("balancers", "svd_reweighting", {"rank": 2, "standardise": standardise})
+        scaled = inputs * torch.tensor([1.0, scale])
+        state: Tensor = balancer.from_data(dict.fromkeys(targets, scaled), targets)["weights"]
+        return state
+
+    assert weights(False)[0] > 3 * weights(False)[1]
+    torch.testing.assert_close(weights(True), weights(True, 100.0))
+    assert (
+        weights(True)[0] < weights(True)[1]
+    )  # the sign of a Gaussian correlates with it by .8, a class with itself by 1
+    assert not torch.allclose(weights(False), weights(False, 100.0))
+
+
 def test_svd_reweighting_counts_labelled_samples_alone() -> None:
     generator = torch.Generator().manual_seed(0)
     inputs, labels = torch.randn(20, 4, generator=generator), torch.randn(20, generator=generator)

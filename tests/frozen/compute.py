@@ -206,7 +206,8 @@ def described(record: RunRecord, last: State, chosen: State, objective: State) -
     """A run's end in plain numbers. Times and what else differs from one machine to another is left out."""
     names = list(record.main_metrics)
     weights = [[epoch.weights[name] for name in names if name in epoch.weights] for epoch in record.epochs]
-    later = ("data_share", "kappa")  # a time, and what was not noted when the cases were frozen
+    # A time, and what was not noted when the cases were frozen.
+    later = ("data_share", "kappa", "applied_ratio", "moved_ratio")
     traces = [{key: value for key, value in e.traces.items() if key not in later} for e in record.epochs]
     return {
         "status": record.status,

@@ -55,6 +55,17 @@ def test_branch_points_are_counted_strictly(searched: Callable[..., RunRecord]) 
     assert list(structures.shares(runs))[-1] == "| unlike | separate networks | conal | 1 of 2 | 2 of 2 | 100 | – |"
 
 
+def test_branch_points_are_counted_over_tasks_and_seeds(record: Callable[..., RunRecord]) -> None:
+    tables = [{"a": [0.4, 0.3, 0.3], "b": [0.1, 0.3, 0.6]}, {"a": [0.4, 0.3, 0.3], "b": [0.2, 0.5, 0.3]}]
+    runs = []
+    for seed, table in enumerate(tables):
+        run = record("conal", seed, {"a": {"error": 1.0}})
+        epochs = [epoch.model_copy(update={"traces": {"branching": table}}) for epoch in run.epochs[:2]]
+        runs.append(run.model_copy(update={"epochs": epochs}))
+    assert list(structures.point_shares(runs))[-1] == "| digits | conal | 50 25 25 | 2 |"
+    assert not list(structures.point_shares([record("stl", 0, {"a": {"error": 1.0}})]))
+
+
 def test_equal_trees_stand_in_one_row_and_networks_without_a_search_in_none(searched: Callable[..., RunRecord]) -> None:
     runs = [searched("conal", seed, tree) for seed, tree in enumerate([APART, PARTLY, PARTLY])]
     runs.append(searched("stl", 0, APART).model_copy(update={"phases": []}))
@@ -70,7 +81,13 @@ def test_conflicts_are_means_over_epochs_in_percent(record: Callable[..., RunRec
     epochs = [epoch.model_copy(update={"traces": {"conflict_ratio": [0.5 * place, 0.1]}}) for place, epoch in
               enumerate(run.epochs[:2])]  # fmt: skip
     lines = list(structures.conflicts([run.model_copy(update={"epochs": epochs})]))
-    assert lines[-1] == "| digits | conal | 25.00 10.00 | 2 |"
+    assert lines[-1] == "| digits | conal | 25.00 10.00 | – | – | 2 |"
+    more = [
+        epoch.model_copy(update={"traces": {**epoch.traces, "applied_ratio": [0.0, 0.1], "moved_ratio": [0.25, 1.0]}})
+        for epoch in epochs
+    ]
+    lines = list(structures.conflicts([run.model_copy(update={"epochs": more})]))
+    assert lines[-1] == "| digits | conal | 25.00 10.00 | 0.00 10.00 | 25.00 100.00 | 2 |"
 
 
 def test_an_experiment_without_a_search_has_no_such_sections(board_records: list[RunRecord]) -> None:

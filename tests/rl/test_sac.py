@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from two_workers import two_workers
 
-from mtlscale.config import Experiment, Run, UserError
+from mtlscale.config import Experiment, Run, UserError, build
 from mtlscale.config.experiment.models import MethodSpec
 from mtlscale.data import PreparedData, Workers, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
@@ -359,6 +359,14 @@ def test_branch_points_are_handed_on(data: PreparedData) -> None:
     assert isinstance(model, SACModule) and isinstance(model.critics[0], BranchedNetwork)
     assert model.critics[0].points() == [3, 2]
     assert [len(layers) for layers in (model.actor.shared(), model.critics[0].shared())] == [1, 2]
+
+
+@pytest.mark.parametrize(("setting", "balancer"), [("same", None), ("equal", "equal"), ("rlw", "rlw")])
+def test_retraining_may_have_a_balancer_of_its_own(setting: str, balancer: str | None) -> None:
+    architecture = build("architectures", "sac_conal", {"retrain_balancer": setting})
+    search, retrain = architecture.phases()
+    both = [[(turn.balancer and turn.balancer.name) for turn in phase.turns] for phase in (search, retrain)]
+    assert both == [["equal", "equal", None, None, "equal"], [balancer, balancer, "equal"]]
 
 
 def test_points_that_do_not_fit_are_refused(data: PreparedData) -> None:

@@ -46,6 +46,24 @@ def test_svd_weights_fall_with_the_noise_of_a_task(
     assert noisy[2] < 0.5 * float(found[2][1:].min())  # pure chance counts less than half of what has labels
 
 
+@pytest.mark.parametrize(
+    ("noisy", "noise", "expected"),
+    [
+        ("0.5", "{share: 0.2, tasks: [B]}", [1.2, 0.6, 1.2]),
+        ("0", "{share: 0.2, tasks: [B]}", [1.5, 0.0, 1.5]),
+        ("0", "{share: 0.2}", [1.0, 1.0, 1.0]),  # of every task: nothing to tell apart
+        ("0", "0", [1.0, 1.0, 1.0]),
+    ],
+)
+def test_an_oracle_weighs_the_tasks_with_noise_alone(
+    noisy: str, noise: str, expected: list[float], small: Small, digits: PreparedData, run_of: RunOf
+) -> None:
+    names = [task.name for task in digits.suite.tasks[:3]]
+    datasets = f"[{{name: digits, tasks: [{', '.join(names)}], noise: {noise.replace('B', names[1])}}}]"
+    experiment = small(datasets=datasets, methods=f"[{{name: noise_oracle, noisy: {noisy}}}]")
+    torch.testing.assert_close(weights(experiment, digits, run_of), torch.tensor(expected).double())
+
+
 def test_features_are_what_the_heads_read(small: Small, uneven: Callable[..., PreparedData], run_of: RunOf) -> None:
     """With an encoder that passes inputs through they are the inputs, for readers that hold no whole set, too."""
     data = uneven(shared=True)

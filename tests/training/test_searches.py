@@ -18,9 +18,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from two_workers import PLUGINS
 
 from mtlscale.architectures import conflict_mask
+from mtlscale.architectures.branching._pretraining import SearchModule
 from mtlscale.architectures.branching._supernet import Supernet
 from mtlscale.architectures.trees import tree_of_points
-from mtlscale.config import Run, UserError, load_experiment, load_plugin
+from mtlscale.config import MISSING_CLASS, Run, UserError, load_experiment, load_plugin
 from mtlscale.config.registry import components
 from mtlscale.data import PreparedData, Workers, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
@@ -33,6 +34,7 @@ MODEL = "{encoder: {name: mlp, hidden: [6, 5, 4]}}"
 METHODS = {
     "conal": ("{architecture: conal}", 4),
     "conal, partial": ("{architecture: {name: conal, private: partial, search_epochs: 1}, balancer: mgda}", 3),
+    "conal, pretrained": ("{architecture: {name: conal, pretrain_epochs: 1, search_epochs: 1}}", 4),
     "conal_pro": ("{architecture: {name: conal_pro, search_epochs: 3, arch_lr: 0.5, search_seed: 1}}", 5),
 }
 
@@ -258,6 +260,67 @@ def test_what_chooses_learns_on_other_samples_than_the_weights(method: str, job:
     for stream, size in trainer.batches.sizes.items():
         seen = [set(share[stream].tolist()) for share in shares if share is not None]
         assert len(seen) == 2 and not seen[0] & seen[1] and seen[0] | seen[1] == set(range(size))
+
+
+SEARCHED = ["conal", "conal_pro", "ltb", "bmtas", "dsmtl_al"]
+
+
+@pytest.mark.parametrize("method", SEARCHED)
+def test_a_search_starts_from_hard_sharing_on_the_same_labels(method: str, job: Callable[..., Job]) -> None:
+    trainer = Trainer(*job(f"{{architecture: {{name: {method}, pretrain_epochs: 1, search_epochs: 2}}}}"))
+    pretraining = trainer.model
+    steps = trainer.train()
+    assert next(steps).phase == "pretrain"
+    pretrained = {key: value.clone() for key, value in pretraining.state_dict().items()}
+
+    next(steps)  # the search has begun
+    at_start = Trainer(*job(f"{{architecture: {{name: {method}, pretrain_epochs: 1, search_epochs: 2}}}}"))
+    at_start._begin(1, {"pretrained": pretraining.phase_output()["pretrained"]})
+    assert isinstance(at_start.model, SearchModule)
+    encoders = list(at_start.model.start_encoders())
+    assert len(encoders) > 2
+    for prefix, modules in (("encoder.", encoders), ("heads.", [at_start.model.heads])):
+        for module in modules:
+            assert module.state_dict()
+            for key, value in module.state_dict().items():
+                assert torch.equal(value, pretrained[prefix + key]), key
+
+    for _ in steps:
+        pass
+    assert [epoch["phase"] for epoch in trainer.at.epochs][-2:] == ["retrain"] * 2
+
+
+@pytest.mark.parametrize("method", SEARCHED)
+def test_without_pretraining_nothing_is_known_of_it(method: str) -> None:
+    """Runs of before keep their ids."""
+    architecture = components.build("architectures", method, {})
+    assert not {"pretrain_epochs", "heads"} & architecture.knob_values().keys()
+    assert next(phase.name for phase in architecture.phases()) != "pretrain"
+
+
+def test_the_result_of_a_pretraining_is_no_search_s(job: Callable[..., Job], tmp_path: Path) -> None:
+    method = "{architecture: {name: conal, pretrain_epochs: 1, search_epochs: 1}}"
+    trainer = Trainer(*job(method), folder=tmp_path)
+    finish(trainer)
+    pretraining, search = trainer.phase_files()
+    assert not finish(Trainer(*job(f"{{architecture: {{name: conal, found: {search}}}}}"))).phases
+    with pytest.raises(UserError, match="is the result of a pretraining; name the file of the search that followed"):
+        Trainer(*job(f"{{architecture: {{name: conal, found: {pretraining}}}}}"))
+
+
+def test_a_half_that_lacks_a_task_is_refused_before_the_pretraining(job: Callable[..., Job]) -> None:
+    run, data = job("{architecture: {name: conal, pretrain_epochs: 1}}")
+    stream = next(iter(data.splits["train"]))
+    task = data.suite.streams[stream][0]
+    target = data.splits["train"][stream].targets[task]
+    kept, target[1:] = target.clone(), MISSING_CLASS if not target.is_floating_point() else torch.nan
+    try:
+        with pytest.raises(UserError, match=f"half of the training data has no label of task {task}") as raised:
+            Trainer(run, data)
+    finally:
+        target.copy_(kept)
+    assert "\n" not in str(raised.value)
+    Trainer(*job("{architecture: {name: conal, pretrain_epochs: 1, levels: single}}"))
 
 
 def test_rounds_in_which_no_task_is_in_question_are_left_out(job: Callable[..., Job]) -> None:

@@ -31,7 +31,7 @@ LOOPS = Path(__file__).parents[2] / "docs" / "examples" / "loops"
 REFUSED = {
     name
     for name in names("balancers", plugins=False)
-    if issubclass(component("balancers", name), ValidationBalancer) or name == "svd_reweighting"
+    if issubclass(component("balancers", name), ValidationBalancer) or name in ("svd_reweighting", "noise_oracle")
 }
 USABLE = sorted({*names("balancers", plugins=False)} - REFUSED)
 NEEDED: dict[str, dict[str, Any]] = {"static": {"weights": (0.5, 0.3, 0.2)}}

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures.contract import MultiTaskModule, encoder_head, staged
+from mtlscale.architectures.branching._pretraining import SearchModule
+from mtlscale.architectures.contract import encoder_head, staged
 from mtlscale.architectures.phases import PhaseOutput
 from mtlscale.architectures.structure_search import CHOICE, WEIGHTS
 from mtlscale.architectures.trees import Tree
@@ -20,7 +21,7 @@ from mtlscale.encoders import EncoderModule, Memory, StagedModule
 Cooling = Callable[[int], float]  # finished epochs of the search -> temperature of the next epoch
 
 
-class RoutedModule(MultiTaskModule):
+class RoutedModule(SearchModule):
     """The supernet: L stages of T candidate nodes each, and L x T choices among T nodes.
 
     All candidates of a stage have the same initial weights. A choice has logits [T]; the subclass defines what it
@@ -103,6 +104,9 @@ class RoutedModule(MultiTaskModule):
     def encoders(self) -> list[StagedModule]:
         """Return the encoders; node j of a stage is that stage of the j-th."""
         return list(self.nodes)  # type: ignore[arg-type]
+
+    def start_encoders(self) -> list[nn.Module]:
+        return list(self.nodes)
 
     def predict(self, task: str, features: Tensor) -> Tensor:
         """Return the task's prediction for features after the last stage."""

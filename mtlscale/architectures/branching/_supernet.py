@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale.architectures.branching._paths import Path, passed
-from mtlscale.architectures.contract import MultiTaskModule, encoder_head, staged
+from mtlscale.architectures.branching._pretraining import SearchModule
+from mtlscale.architectures.contract import encoder_head, staged
 from mtlscale.architectures.phases import PhaseOutput
 from mtlscale.architectures.structure_search import CHOICE, WEIGHTS
 from mtlscale.config import TaskSuite
@@ -63,7 +64,7 @@ def mean(probabilities: Tensor, features: Sequence[Tensor]) -> Tensor:
     return mixed
 
 
-class Supernet(MultiTaskModule):
+class Supernet(SearchModule):
     """The search network: a shared encoder and, for each task, a copy of it, logits and a head.
 
     The logits [points] are over the task's branch points. `points` are the candidate branch points, from 1 up to the
@@ -87,6 +88,9 @@ class Supernet(MultiTaskModule):
         self.alpha = nn.ParameterList(nn.Parameter(torch.zeros(len(self.points))) for _ in suite.tasks)
 
         self.heads = nn.ModuleList(encoder_head(self.shared, task, dropout) for task in suite.tasks)
+
+    def start_encoders(self) -> list[nn.Module]:
+        return [self.shared, *self.private]
 
     def encoder_of(self, place: int) -> StagedModule:
         """Return a task's private encoder."""

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale.architectures.branching._costs import expected_groups, shares, stage_flops
+from mtlscale.architectures.branching._pretraining import PretrainedSearch
 from mtlscale.architectures.branching._routing import RoutedModule, likeliest, mixed, tree_in, warm_epochs
 from mtlscale.architectures.capabilities import LabelledData
 from mtlscale.architectures.contract import MultiTaskModule
 from mtlscale.architectures.phases import Phase, PhaseOutput
-from mtlscale.architectures.structure_search import Search
+from mtlscale.architectures.structure_search import Search, shares_of
 from mtlscale.architectures.trees import BranchedModule, Tree, checked
 from mtlscale.balancing.losses.equal import Equal
 from mtlscale.config import TaskSuite, UserError, knob
@@ -111,7 +112,7 @@ class BMTASModule(RoutedModule):
         return {**super().traces(), "expected_cost": float(self.expected_cost())}
 
 
-class BMTAS(Search):
+class BMTAS(PretrainedSearch, Search):
     """Branched multi-task architecture search: tasks choose nodes by Gumbel-softmax under a loss on expected cost.
 
     The search begins with a warm-up in which every task has a network of its own. Then each step trains the weights on
@@ -130,18 +131,22 @@ class BMTAS(Search):
     temperature: float = knob(5.0, low=0.0, open_low=True, help="of the samples, at first")
     temperature_end: float = knob(0.1, low=0.0, open_low=True, help="of the samples, in the last epoch of the search")
     resource: float = knob(0.05, low=0.0, help="weight of the expected cost, over that of hard sharing, in the loss")
+    levels: str = knob(
+        "bi", choices=("bi", "single"), help="a half of the training data for each turn, or all of it", later=True
+    )
     cost: str = knob("flops", choices=("flops", "parameters"), help="of a stage")
 
     def phases(self) -> tuple[Phase, ...]:
-        weights, warm = self.weights_turn(Equal(reduction="sum")), self._warm
+        choice_share, weights_share = shares_of(self.levels)
+        weights, warm = self.weights_turn(Equal(reduction="sum"), weights_share), self._warm
         warming = (self.search_phase([weights], "warm-up", warm),) if warm else ()
-        search = self.search_phase([weights, self.choice_turn()], epochs=self.search_epochs - warm)
+        search = self.search_phase([weights, self.choice_turn(choice_share)], epochs=self.search_epochs - warm)
         return self.and_retrain(*warming, search)
 
-    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+    def build_search(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> BMTASModule:
         return self._search(suite, encoder, dropout, warming=self._warm > 0)
 
-    def build_next(
+    def build_found(
         self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         if phase == "search":

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale.architectures.branching._paths import passed
+from mtlscale.architectures.branching._pretraining import PretrainedSearch
 from mtlscale.architectures.branching._supernet import SHARED, Supernet, mean, path_of
-from mtlscale.architectures.contract import MultiTaskModule, start_alike
-from mtlscale.architectures.phases import Phase, PhaseOutput, Share
-from mtlscale.architectures.structure_search import CHOICE, WEIGHTS, Search
+from mtlscale.architectures.contract import MultiTaskModule
+from mtlscale.architectures.phases import Phase, PhaseOutput
+from mtlscale.architectures.structure_search import CHOICE, WEIGHTS, Search, shares_of
 from mtlscale.architectures.trees import BranchedModule, Tree, checked, stages_of, tree_of_points
 from mtlscale.balancing.jacobian.conflict_noticed import ConflictNoticed
 from mtlscale.config import TaskSuite, knob
@@ -82,7 +83,7 @@ class PartialSupernet(Supernet):
         return {**super().traces(), "candidates": {name: row.softmax(0).tolist() for name, row in task_candidates}}
 
 
-class CoNAL(Search):
+class CoNAL(PretrainedSearch, Search):
     """CoNAL: a search over branch points that notices conflicts, then training of the tree that it found.
 
     In the search, logits over branch points learn on one half of the training data. The weights of the shared encoder,
@@ -103,27 +104,21 @@ class CoNAL(Search):
     )
     private: str = knob("pure", choices=("pure", "partial"), help="whether private encoders are one task's alone")
     splitting: str = knob("stages", choices=("stages", "whole"), help="branch anywhere, or share everything or nothing")
-    heads: str = knob(
-        "own", choices=("own", "alike"), help="in the search, heads are drawn apart or start alike", later=True
-    )
     levels: str = knob("bi", choices=("bi", "single"), help="a half of the training data for each turn, or all of it")
 
     def phases(self) -> tuple[Phase, ...]:
-        shares: tuple[Share, Share] = ("second", "first") if self.levels == "bi" else ("whole", "whole")
+        shares = shares_of(self.levels)
         balancer = ConflictNoticed(conflict=self.conflict)
         return self.and_retrain(
             self.search_phase((self.choice_turn(shares[0]), self.weights_turn(balancer, shares[1])))
         )
 
-    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+    def build_search(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> Supernet:
         points = (1, stages_of(encoder, self.name) + 1) if self.splitting == "whole" else ()
         kind = Supernet if self.private == "pure" else PartialSupernet
-        network = kind(suite, encoder, dropout, self.name, points)
-        if self.heads == "alike":
-            start_alike(network.heads)
-        return network
+        return kind(suite, encoder, dropout, self.name, points)
 
-    def build_next(
+    def build_found(
         self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         tree: Tree | None = found.get("tree")

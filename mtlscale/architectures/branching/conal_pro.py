@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale.architectures.branching._paths import Path, passed
+from mtlscale.architectures.branching._pretraining import PRETRAINED, PretrainedSearch, SearchModule
 from mtlscale.architectures.branching._supernet import mean
-from mtlscale.architectures.contract import MultiTaskModule, encoder_head, staged, start_alike
-from mtlscale.architectures.phases import Phase, PhaseOutput, Share
-from mtlscale.architectures.structure_search import CHOICE, WEIGHTS, Search
+from mtlscale.architectures.contract import MultiTaskModule, encoder_head, staged
+from mtlscale.architectures.phases import Phase, PhaseOutput
+from mtlscale.architectures.structure_search import CHOICE, WEIGHTS, Search, shares_of
 from mtlscale.architectures.trees import BranchedModule, Tree, checked
 from mtlscale.balancing.jacobian.conflict_noticed import ConflictNoticed
 from mtlscale.config import TaskSuite, UserError, knob
@@ -34,7 +35,7 @@ def own(place: int) -> str:
     return f"own{place}"
 
 
-class RoundModule(MultiTaskModule):
+class RoundModule(SearchModule):
     """The network of one round: each task that is still active learns whether to share the stage in question.
 
     Round s = 1, 2, … decides on stage q = S - s (from 0) of S. An active task mixes two paths by two logits: the trunk
@@ -81,6 +82,9 @@ class RoundModule(MultiTaskModule):
         encoder = self.encoders[owner]
         assert isinstance(encoder, StagedModule)
         return encoder
+
+    def start_encoders(self) -> list[nn.Module]:
+        return list(self.encoders.values())
 
     def _paths(self, place: int) -> list[Path]:
         """Return a task's paths: the one it left on, or the shared and the private one."""
@@ -209,7 +213,7 @@ def tree_of_rounds(rounds: list[int | None], stages: int) -> Tree:
     return checked(nodes)
 
 
-class CoNALPro(Search):
+class CoNALPro(PretrainedSearch, Search):
     """CoNAL-Pro: CoNAL's search cut into a round per stage, last stage first, whose result is a nested tree.
 
     In each round the tasks still in question learn by two logits whether to share the stage, together with what they
@@ -225,9 +229,6 @@ class CoNALPro(Search):
     balancer: ClassVar[str] = "rlw"
 
     conflict: str = knob("module", choices=("module", "none"), help="whether a conflict leaves the stage as it is")
-    heads: str = knob(
-        "own", choices=("own", "alike"), help="in the search, heads are drawn apart or start alike", later=True
-    )
     levels: str = knob(
         "bi", choices=("bi", "single"), help="a half of the training data for each turn, or all of it", later=True
     )
@@ -236,7 +237,7 @@ class CoNALPro(Search):
         return self.phases_for(1)
 
     def phases_for(self, stages: int) -> tuple[Phase, ...]:
-        shares: tuple[Share, Share] = ("second", "first") if self.levels == "bi" else ("whole", "whole")
+        shares = shares_of(self.levels)
         balancer = ConflictNoticed(conflict=self.conflict)
         turns = (self.choice_turn(shares[0]), self.weights_turn(balancer, shares[1]))
         rounds = max(1, stages)
@@ -244,15 +245,12 @@ class CoNALPro(Search):
         return self.and_retrain(*phases)
 
     def wants(self, phase: str, found: PhaseOutput) -> bool:
-        return not phase.startswith(_PHASE) or "weights" in found
+        return not phase.startswith(_PHASE) or "weights" in found or PRETRAINED in found
 
-    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
-        network = RoundModule(suite, encoder, dropout, self.name)
-        if self.heads == "alike":
-            start_alike(network.heads)
-        return network
+    def build_search(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> RoundModule:
+        return RoundModule(suite, encoder, dropout, self.name)
 
-    def build_next(
+    def build_found(
         self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         if phase.startswith(_PHASE):

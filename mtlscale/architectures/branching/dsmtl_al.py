@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale.architectures.branching._dsmtl import DSMTLModule
+from mtlscale.architectures.branching._pretraining import PretrainedSearch
 from mtlscale.architectures.branching._supernet import Supernet
 from mtlscale.architectures.contract import MultiTaskModule
 from mtlscale.architectures.phases import Phase, PhaseOutput
-from mtlscale.architectures.structure_search import CHOICE, WEIGHTS, Search
+from mtlscale.architectures.structure_search import CHOICE, WEIGHTS, Search, shares_of
 from mtlscale.balancing.losses.equal import Equal
 from mtlscale.config import TaskSuite, UserError, knob
 from mtlscale.encoders import EncoderModule
@@ -79,7 +80,7 @@ class WeighedModule(DSMTLModule):
         return {**super().structure(), "task_weights": self.found_weights()}
 
 
-class DSMTLSearched(Search):
+class DSMTLSearched(PretrainedSearch, Search):
     """Deep safe multi-task learning with a searched architecture: fewer private stages, weighted tasks.
 
     In the search, logits over each task's branch points, and over the tasks' weights, learn on one half of the training
@@ -95,16 +96,21 @@ class DSMTLSearched(Search):
     task_weights: str = knob("learned", choices=("learned", "equal"), help="of the losses, in search and retraining")
     alpha: float | None = knob(None, low=0.0, high=1.0, help="share of the public features, fixed; learned by default")
 
+    levels: str = knob(
+        "bi", choices=("bi", "single"), help="a half of the training data for each turn, or all of it", later=True
+    )
+
     def phases(self) -> tuple[Phase, ...]:
         mean = Equal(reduction="mean")  # Σ_t w_t ℓ_t of weights whose sum is 1
-        turns = replace(self.choice_turn(), balancer=mean), self.weights_turn(mean)
+        choice_share, weights_share = shares_of(self.levels)
+        turns = replace(self.choice_turn(choice_share), balancer=mean), self.weights_turn(mean, weights_share)
         return self.and_retrain(self.search_phase(turns))
 
-    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+    def build_search(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> Supernet:
         kind = WeighingSupernet if self.task_weights == "learned" else Supernet
         return kind(suite, encoder, dropout, self.name)
 
-    def build_next(
+    def build_found(
         self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         points = [found["points"][task.name] for task in suite.tasks]

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 from torch import nn
 
+from mtlscale.architectures.branching._pretraining import PretrainedSearch
 from mtlscale.architectures.branching._routing import RoutedModule, likeliest, mixed, tree_in, warm_epochs
-from mtlscale.architectures.contract import MultiTaskModule, start_alike
+from mtlscale.architectures.contract import MultiTaskModule
 from mtlscale.architectures.phases import Phase, PhaseOutput
-from mtlscale.architectures.structure_search import CHOICE, WEIGHTS, OneLevelSearch
+from mtlscale.architectures.structure_search import CHOICE, WEIGHTS
 from mtlscale.architectures.trees import BranchedModule, Tree, checked
 from mtlscale.balancing.jacobian.conflict_noticed import ConflictNoticed
 from mtlscale.balancing.losses.equal import Equal
@@ -49,7 +50,7 @@ class LTBModule(RoutedModule):
         return checked(levels)
 
 
-class LTB(OneLevelSearch):
+class LTB(PretrainedSearch):
     """Learning to branch: nodes choose their parents by Gumbel-softmax, then the tree is trained from scratch.
 
     The search begins with a warm-up of the weights alone. Then the run's optimiser trains weights and logits together
@@ -64,9 +65,6 @@ class LTB(OneLevelSearch):
     temperature: float = knob(2.0, low=0.0, open_low=True, help="of the samples, at first")
     temperature_end: float = knob(0.1, low=0.0, open_low=True, help="of the samples, in the last epoch of the search")
 
-    heads: str = knob(
-        "own", choices=("own", "alike"), help="in the search, heads are drawn apart or start alike", later=True
-    )
     count_conflicts: bool = knob(False, help="trace the share of tasks' pairs that conflict in each stage; slower")
 
     def phases(self) -> tuple[Phase, ...]:
@@ -76,14 +74,11 @@ class LTB(OneLevelSearch):
         warming = (self.search_phase([weights], "warm-up", warm),) if warm else ()
         return self.and_retrain(*warming, self.search_phase([joint], epochs=self.search_epochs - warm))
 
-    def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
+    def build_search(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> LTBModule:
         warming = warm_epochs(self.warmup, self.search_epochs) > 0
-        network = LTBModule(suite, encoder, dropout, self.name, self._temperature, warming)
-        if self.heads == "alike":
-            start_alike(network.heads)
-        return network
+        return LTBModule(suite, encoder, dropout, self.name, self._temperature, warming)
 
-    def build_next(
+    def build_found(
         self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         if phase == "search":

@@ -30,6 +30,9 @@ class SVDReweighting(Balancer):
         "raw", choices=("raw", "features"), help="the inputs, or what a pretrained encoder makes of them"
     )
     center: bool = knob(True, help="subtract the mean from numeric labels")
+    standardise: bool = knob(
+        False, help="divide each input and each task's labels by their standard deviation", later=True
+    )
 
     @property
     def looks_at_features(self) -> bool:
@@ -70,4 +73,14 @@ class SVDReweighting(Balancer):
         if centre:
             labels = labels - labels.sum(0) / count
 
-        return inputs[labelled].flatten(1).to(torch.float64).T @ labels / count
+        samples = inputs[labelled].flatten(1).to(torch.float64)
+        if self.standardise and len(samples):
+            # One deviation for all columns of a task's labels, or rare classes would count more than others.
+            samples = samples / _nonzero(samples.std(0, correction=0))
+            labels = labels / _nonzero(labels.var(0, correction=0).sum().sqrt())
+        return samples.T @ labels / count
+
+
+def _nonzero(deviations: Tensor) -> Tensor:
+    """Return the deviations, with 1 for those that are 0."""
+    return torch.where(deviations > 0, deviations, torch.ones_like(deviations))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from mtlscale.architectures.contract import MultiTaskModule
 from mtlscale.architectures.phases import OptimizerSpec, Phase, PhaseOutput, Turn
 from mtlscale.balancing.losses.equal import Equal
+from mtlscale.balancing.losses.rlw import RLW
 from mtlscale.config import TaskSuite, UserError, knob
 from mtlscale.encoders import EncoderModule
 from mtlscale.rl.architectures.sac import SAC
@@ -26,7 +28,7 @@ class SACConal(SAC):
     With `points` given, the rounds use these and there is no search.
 
     By default shared layers leave out what tasks conflict in (`conflict_noticed`), in both phases; heads and private
-    layers are always updated.
+    layers are always updated. The thesis notices conflicts in the search alone: `retrain_balancer: equal`.
     """
 
     name: ClassVar[str] = "sac_conal"
@@ -38,11 +40,26 @@ class SACConal(SAC):
     search_epochs: int | None = knob(None, low=1, help="rounds of the search; none: the run's")
     arch_lr: float | None = knob(None, low=0.0, open_low=True, help="of the Adam that chooses; none: the run's")
 
+    retrain_balancer: str = knob(
+        "same",
+        choices=("same", "equal", "rlw"),
+        help="of the rounds with the network found: the search's, plain sums, or random weights",
+        later=True,
+    )
+
     def phases(self) -> tuple[Phase, ...]:
         if self.points:
-            return (self.phase(),)
+            return (self._retraining(self.phase()),)
         choosing = tuple(self._choosing(name) for name in (CHOOSE_CRITICS, CHOOSE_ACTOR))
-        return (self.phase("search", self.search_epochs, choosing), self.phase("retrain"))
+        return self.phase("search", self.search_epochs, choosing), self._retraining(self.phase("retrain"))
+
+    def _retraining(self, phase: Phase) -> Phase:
+        """Return the phase with the balancer of the retraining where the run's would combine the tasks."""
+        if self.retrain_balancer == "same":
+            return phase
+        balancer = Equal(reduction="sum") if self.retrain_balancer == "equal" else RLW(distribution="uniform")
+        turns = (replace(turn, balancer=turn.balancer or balancer) for turn in phase.turns)
+        return replace(phase, turns=tuple(turns))
 
     def _choosing(self, name: str) -> Turn:
         training = {"optimizer": "adam", **({} if self.arch_lr is None else {"lr": self.arch_lr})}

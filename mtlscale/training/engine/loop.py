@@ -27,7 +27,7 @@ from mtlscale.training.engine import checkpoint, hooks
 from mtlscale.training.engine.augment import Augment
 from mtlscale.training.engine.batches import Batches
 from mtlscale.training.engine.building import following, found_for, phase_id
-from mtlscale.training.engine.phases import begin
+from mtlscale.training.engine.phases import begin, check_shares
 from mtlscale.training.engine.record import counters, now, run_record, traced
 from mtlscale.training.engine.seeds import derive_seed
 from mtlscale.training.engine.session import Session, Updater
@@ -115,6 +115,7 @@ class Trainer:
         self.phases = run.parts.phases
         self.notes: list[str] = []  # messages for whoever watches the run
         self.at = Progress(started=now())
+        check_shares(run, self.suite, self.phases, self.batches)
         self._begin(0, None)
 
     # -- the run ---------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -188,6 +188,7 @@ class _UpdaterBuilder:
             suite,
             partial(features, self.model, suite, batches) if balancer.looks_at_features else batches.whole,
             derive_seed("balancer", self.seed, *seed_suffix),
+            noisy_tasks(self.run, suite),
         )
 
         return Update(
@@ -355,10 +356,12 @@ def first_state(
     suite: TaskSuite,
     whole: Callable[[str], Mapping[str, Samples]],
     seed: int,
+    noisy: Collection[str] = (),
 ) -> State:
     """Return a balancer's state before the first step.
 
-    Where it looks at them, the balancer gets the training samples of every labelled stream.
+    Where it looks at them, the balancer gets the training samples of every labelled stream, or the names of the tasks
+    with label noise.
 
     Args:
         balancer: the balancer.
@@ -366,7 +369,13 @@ def first_state(
         suite: the tasks and their streams.
         whole: from the name of who asks to these samples.
         seed: seed of the state.
+        noisy: names of the tasks with label noise.
     """
+    told_of_noise = getattr(balancer, "from_noise", None)
+    if told_of_noise is not None:
+        noise_state: State = told_of_noise(losses, noisy)
+        return noise_state
+
     look = getattr(balancer, "from_data", None)
     if look is None:
         return balancer.init(len(losses), seed=seed)
@@ -379,6 +388,14 @@ def first_state(
     )
 
     return state
+
+
+def noisy_tasks(run: Run, suite: TaskSuite) -> tuple[str, ...]:
+    """Return the names of the tasks whose training labels have noise in this run."""
+    noise = run.noise
+    if noise is None or noise.share == 0:
+        return ()
+    return noise.tasks or tuple(task.name for task in suite.tasks)
 
 
 def _shares(
@@ -404,6 +421,19 @@ def _shares(
     if needs_query:
         return first, second
     return (first if turn.share == "first" else second), None
+
+
+def check_shares(run: Run, suite: TaskSuite, phases: Sequence[Phase], batches: Batches) -> None:
+    """Raise `UserError` before the first phase where a later one cannot divide the training data among its turns."""
+    divided = [
+        (turn, run.seed if phase.seed is None else phase.seed)
+        for phase in phases
+        for turn in phase.turns
+        if turn.share != "whole"
+    ]
+    if divided and all(turn.share == "whole" for turn in phases[0].turns):
+        turn, seed = divided[0]
+        _shares(turn, turn.balancer or run.parts.balancer, suite, batches, seed)
 
 
 def _check_halves(suite: TaskSuite, batches: Batches, sides: Sequence[Mapping[str, Tensor]]) -> None:
