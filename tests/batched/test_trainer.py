@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from frozen.cases import CASES
+from frozen.compute import in_memory, trials_of
 
 from mtlscale.balancing.gramian.aligned_mtl import AlignedMTL
 from mtlscale.batched.eligibility import planning
@@ -173,6 +175,15 @@ def test_tasks_of_different_kinds_with_missing_labels_go_stream_by_stream(
     records, trainer = together(runs, data)
     assert not trainer.session.layout.joined
     for run in runs[::3]:
+        assert_same(run, data, records, trainer)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("batched, categories/")])
+def test_encoders_of_categories(name: str) -> None:
+    runs, data = trials_of(CASES[name]), in_memory(CASES[name])
+    assert planning.obstacle(runs[0], data.suite) is None
+    records, trainer = together(runs, data)
+    for run in runs:
         assert_same(run, data, records, trainer)
 
 
