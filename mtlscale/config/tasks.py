@@ -24,6 +24,7 @@ class Task:
     metrics: tuple[str, ...]  # names in mtlscale.metrics, or of plugins
     classes: tuple[str, ...] = ()
     per: Literal["sample", "token"] = "sample"  # token: labels [L], one for every position, some of them missing
+    group: int | None = None  # the input column whose values group samples, such as the user, for metrics in groups
 
 
 @dataclass(frozen=True, kw_only=True)
