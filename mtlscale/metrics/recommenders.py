@@ -7,8 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from mtlscale.config import MISSING_CLASS, Task
-from mtlscale.data.format.categories import UNKNOWN
+from mtlscale.config import MISSING_CLASS, UNKNOWN_CATEGORY, Task
 from mtlscale.metrics.accumulators import GatheredScores, SumsAccumulator, over_workers
 
 BINS = 15  # of equal width, as in Guo et al., ICML 2017
@@ -34,7 +33,7 @@ class GroupedAuroc(GatheredScores):
         """
         assert groups is not None
         present, score, truth = scores_of(prediction, target)
-        kept = present & (groups != UNKNOWN)
+        kept = present & (groups != UNKNOWN_CATEGORY)
         self.scores.append(score[kept])
         self.labels.append(torch.stack([truth[kept].double(), groups[kept].double()], 1))
 

@@ -266,6 +266,20 @@ SHOP = {**SGD, "epochs": 2}
 add("encoder/embedding_mlp, mgda", "shop", "mgda", SHOP, encoder=EMBEDDING_MLP)
 add("encoder/deepfm, uncertainty", "shop", "uncertainty", SHOP, encoder=DEEPFM)
 add("encoder/dcn_v2, pcgrad", "shop", "pcgrad", SHOP, encoder={**DCN_V2, "rank": 2, "structure": "parallel"})
+SHOPS: dict[str, Options] = {
+    "esmm": {"top": 4},
+    "aitm": {"top": 4, "chain": ["click", "buy", "spent"]},
+    "pepnet": {"domain": ["item"], "personal": ["user", "item"], "hidden": [4, 3]},
+    "stem": {"top": 4, "own": 2},
+}
+for name, options in SHOPS.items():
+    more = {"options": {"spent": False}} if name == "esmm" else {}
+    method = {"architecture": {"name": name, **options}}
+    add(f"architecture, categories/{name}", "shop", method, SHOP, encoder=EMBEDDING_MLP, dropout=0.2, **more)
+    method = {**method, "balancer": "mgda"}
+    add(f"architecture, categories/{name} mgda", "shop", method, SHOP, encoder=EMBEDDING_MLP, **more)
+method = {"name": "behavioral_calibrator", "chain": ["click", "buy"]}
+add("objective/behavioral_calibrator", "shop", method, SHOP, encoder=EMBEDDING_MLP)
 add("encoder/resnet18 mgda", "images", "mgda", IMAGES, encoder=RESNET)
 imagenet = {**RESNET, "stem": "imagenet"}
 add(

@@ -61,7 +61,8 @@ def shop(spent: bool = True, rows: int = 29) -> Data:
     tasks = dict.fromkeys(("click", "buy"), (LABEL[0], 1, LABEL[1])) | (
         {"spent": (NUMBER[0], 1, NUMBER[1])} if spent else {}
     )
-    return Data(True, "vector", (len(counts),), tasks, splits, categories=counts)
+    extras = {"columns": ["user", "number", "item"]}
+    return Data(True, "vector", (len(counts),), tasks, splits, extras=extras, categories=counts)
 
 
 def uneven(shared: bool = False, poison: bool = False) -> Data:
