@@ -119,6 +119,21 @@ def test_two_targets_of_the_census(command: Command, shared_data: Path, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.ray
+def test_films_liked_by_the_ids_of_users_and_films(command: Command, shared_data: Path, tmp_path: Path) -> None:
+    """A vector for each user and film knows what their attributes and one-hot columns do not."""
+    raw = shared_data / "movielens100k"
+    command("mtlscale", "run", "recommender_cpu", "--set", "seeds=[0]", "--set", "training.epochs=3",
+            "--set", f"datasets.0.source={raw}", "--set", "methods=[stl, esmm, {name: pepnet, personal: [user, item]}]",
+            "--set", "baseline=stl", "--set", "reference=stl")  # fmt: skip
+    rows = leaderboard(tmp_path, "recommender_cpu")
+    assert {"stl", "esmm", "pepnet", "constant", "linear"} == set(rows.index)
+    liked = rows["like.auroc"]
+    assert min(liked["esmm"], liked["pepnet"]) > 74 > 60 > liked["constant"]
+    assert rows["love.gauroc"]["esmm"] > 65
+
+
+@pytest.mark.slow
+@pytest.mark.ray
 def test_two_hundred_pictures_in_a_folder(command: Command, shared_data: Path, tmp_path: Path) -> None:
     faces = tmp_path / "faces"
     faces.mkdir()

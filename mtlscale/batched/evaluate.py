@@ -83,7 +83,7 @@ class BatchedEvaluation:
             if table.by_sums:
                 table.add_sums(*vmap(lambda p, task=task, target=target: pooled_sums(task, p, target))(prediction))
             else:
-                table.add_predictions(prediction, target)
+                table.add_predictions(prediction, target, samples.inputs)
 
     def _side_by_side(
         self,
@@ -110,4 +110,4 @@ class BatchedEvaluation:
             if sums is not None:
                 table.add_sums({name: total[:, index] for name, total in sums[0].items()}, sums[1][:, index])
             elif predictions is not None:
-                table.add_predictions(predictions[:, index], targets[index])
+                table.add_predictions(predictions[:, index], targets[index], inputs[index])

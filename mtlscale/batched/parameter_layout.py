@@ -47,6 +47,7 @@ class Layout:
     def __init__(self, model: MultiTaskModule, names: Sequence[str], groups: Sequence[Sequence[int]] = ()) -> None:
         self.names, self.groups = tuple(names), [list(group) for group in groups]
         self.independent = model.independent
+        self._reads_other_tasks = model.reads_other_tasks
         self._name_of = {id(p): name for name, p in model.named_parameters()}
         self.slots = self._slots(model)
         self.shared = [index for index, slot in enumerate(self.slots) if slot.shared]
@@ -91,7 +92,10 @@ class Layout:
 
     def of_tasks(self, tasks: Sequence[str]) -> list[int]:
         """Return the slots that a pass for these tasks reads."""
-        return [i for i, slot in enumerate(self.slots) if slot.task is None or self.names[slot.task] in tasks]
+        everything = self._reads_other_tasks
+        return [
+            i for i, slot in enumerate(self.slots) if everything or slot.task is None or self.names[slot.task] in tasks
+        ]
 
     def of_groups(self, values: Sequence[Tensor], separate: Sequence[bool]) -> list[list[Tensor]]:
         """Return, for each group, the values of the slots, cut to its tasks where a slot is `separate`: [B, T, ...]."""

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from mtlscale.config.run.run import RESULTS_VERSION, Run, no_result
     from mtlscale.config.search.search_space import COMMON, PARTS, Dimension, Knobs, SearchSpec, split_path
     from mtlscale.config.search.trials import check_metric, default_space, space_of, trials, whole_number
-    from mtlscale.config.tasks import LOSSES, MISSING_CLASS, SPLITS, Task, TaskSuite
+    from mtlscale.config.tasks import LOSSES, MISSING_CLASS, SPLITS, UNKNOWN_CATEGORY, Task, TaskSuite
     from mtlscale.config.validation import place_of_key
 
 __all__ = [
@@ -70,6 +70,7 @@ __all__ = [
     "RESULTS_VERSION",
     "SHIPPED",
     "SPLITS",
+    "UNKNOWN_CATEGORY",
     "Component",
     "ComponentSpec",
     "DatasetSpec",

@@ -9,6 +9,7 @@ from typing import Any, Literal
 SPLITS = ("train", "val", "test")
 LOSSES = ("cross_entropy", "soft_cross_entropy", "bce", "mse", "l1", "cosine")
 MISSING_CLASS = -1  # the label of a missing class; a missing number is NaN
+UNKNOWN_CATEGORY = 0  # the code of a category that does not occur in training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,7 @@ class Task:
     metrics: tuple[str, ...]  # names in mtlscale.metrics, or of plugins
     classes: tuple[str, ...] = ()
     per: Literal["sample", "token"] = "sample"  # token: labels [L], one for every position, some of them missing
+    group: int | None = None  # the input column whose values group samples, such as the user, for metrics in groups
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,7 @@ class MetricInfo:
     lowest: float = 0.0  # the least it can be
     one_score: bool = False  # wants one output, or two classes
     of_tokens: bool = False  # wants sequences of tags with names
+    grouped: bool = False  # wants a task whose samples are grouped by an input column
     simulated: bool = False  # measured by episodes in the task's environment, not by labels
 
 
@@ -96,6 +97,23 @@ METRICS: dict[str, MetricInfo] = {
         unit="%",
         help="exact area under precision and recall (average precision) of the positive class; of more classes or "
         "labels each against the rest, mean over those with both kinds of samples",
+    ),
+    "gauroc": MetricInfo(
+        higher_is_better=True,
+        losses=_CLASSES,
+        unit="%",
+        one_score=True,
+        grouped=True,
+        help="area under the ROC curve of each group's samples, such as a user's, mean over groups with both classes, "
+        "weighted by their size (GAUC)",
+    ),
+    "ece": MetricInfo(
+        higher_is_better=False,
+        losses=_CLASSES,
+        unit="%",
+        one_score=True,
+        help="expected calibration error: mean over 15 bins of |mean probability − share of positives|, weighted by "
+        "their size",
     ),
     "binary_f1": MetricInfo(
         higher_is_better=True, losses=_CLASSES, unit="%", one_score=True, help="F1 of the positive (the last) class"
@@ -311,6 +329,8 @@ def _misfit(metric: str, task: Task) -> str:
     if info.one_score and task.outputs != (2 if task.loss == "cross_entropy" else 1):
         requirement = "two classes" if task.loss == "cross_entropy" else "one output"
         return f"is defined for {requirement}, not for {task.outputs}"
+    if info.grouped and task.group is None:
+        return "needs a column of groups; name it by the option `grouped` of a table"
     if info.of_tokens and (task.per != "token" or not task.classes):
         return "is defined for tags of tokens that have names"
     return ""

@@ -22,6 +22,7 @@ from mtlscale.metrics.dense import WITHIN, Angles, Confusion, DepthErrors, MaxF
 from mtlscale.metrics.entities import Entities
 from mtlscale.metrics.names import METRICS, check_task, simulated
 from mtlscale.metrics.ranking import Aupr, Auroc, Ndcg, Spearman
+from mtlscale.metrics.recommenders import CalibrationError, GroupedAuroc
 
 
 def task_metrics(task: Task) -> TaskMetrics:
@@ -56,7 +57,7 @@ class TaskMetrics:
         return self
 
     @torch.no_grad()
-    def update(self, prediction: Tensor, target: Tensor) -> None:
+    def update(self, prediction: Tensor, target: Tensor, groups: Tensor | None = None) -> None:
         """Add a batch.
 
         Missing labels (`MISSING_CLASS`, NaN) are left out; a soft label is missing as a whole.
@@ -64,6 +65,7 @@ class TaskMetrics:
         Args:
             prediction: [B, outputs, ...] logits or numbers.
             target: [B, ...] classes, or floats of the prediction's size.
+            groups: The group of each sample [B], where the task has groups.
         """
         if prediction.device != self._means.sums.device:
             self.to(prediction.device)
@@ -71,7 +73,10 @@ class TaskMetrics:
         unflattened = prediction, target
         prediction, target = rows_of(self.task, prediction, target)
         for metric in self._others.values():
-            metric.update(*(unflattened if isinstance(metric, Entities) else (prediction, target)))
+            if isinstance(metric, GroupedAuroc):
+                metric.update(prediction, target, groups)
+            else:
+                metric.update(*(unflattened if isinstance(metric, Entities) else (prediction, target)))
 
         present = present_rows(self.task, target)
         prediction, target = prediction[present], target[present]
@@ -82,7 +87,8 @@ class TaskMetrics:
         """Return metric -> value over all samples that all workers have seen since their last `reset`."""
         if not self._means.updated:
             # A worker without a batch takes part in the exchange with empty states of the right types.
-            self.update(*_empty_batch(self.task, self._means.sums.device))
+            prediction, target = _empty_batch(self.task, self._means.sums.device)
+            self.update(prediction, target, prediction[:, 0])
 
         count, means = self._means.compute()
         computed = {key: metric.compute() for key, metric in self._others.items()}
@@ -183,6 +189,8 @@ def _f1(task: Task) -> Accumulator:
 _ACCUMULATORS: dict[str, Callable[[Task], Accumulator]] = {
     "f1": _f1,
     "auroc": Auroc,
+    "gauroc": GroupedAuroc,
+    "ece": CalibrationError,
     "aupr": Aupr,
     "binary_f1": PositiveF1,
     "matthews": Matthews,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ class SharedTable:
         standardise: Whether numbers of the inputs get mean 0 and variance 1.
         scale_targets: Whether targets of regression do.
         drop_constant: Whether constant inputs are left out; they are refused otherwise.
+        grouped: Input column of categories that groups samples for metrics; "": none.
     """
 
     pipeline: str
@@ -49,6 +50,7 @@ class SharedTable:
     standardise: bool
     scale_targets: bool
     drop_constant: bool
+    grouped: str = ""
 
     def prepared(self, table: pa.Table, notes: dict[str, Any], problems: Problems, context: PrepareContext) -> Prepared:
         """Return the data set.
@@ -209,9 +211,10 @@ class SharedTable:
         tables = {split: {"all": self._split(table, inputs, ids, scaled, splits[split])} for split in SPLITS}
         if repeated := _repeated_inputs(tables):
             notes["test_inputs_in_train_or_val"] = {"all": repeated}
+        group = self._group(columns)
         suite = TaskSuite(
             name=self.pipeline,
-            tasks=tuple(task for task, _ in labels),
+            tasks=tuple(replace(task, group=group) for task, _ in labels),
             inputs="shared",
             input_kind="vector",
             input_shape=(inputs.shape[1],),
@@ -220,6 +223,27 @@ class SharedTable:
             weighted=bool(self.weight),
         )
         return Prepared(suite, tables, notes=notes)
+
+    def _group(self, columns: Sequence[TableColumn]) -> int | None:
+        """Return the position of the column that groups samples.
+
+        Raises:
+            UserError: If it is no input of categories.
+        """
+        position = 0
+        for column in columns if self.grouped else ():
+            if column.name == self.grouped:
+                if column.kind == "category":
+                    return position
+                problem = "more values than `most_categories`" if column.kind == "hash" else "no categories"
+                raise UserError(f"{self.pipeline}: column {self.grouped!r} of `grouped` has {problem}; name it in "
+                                "`categorical`, or raise `most_categories`")  # fmt: skip
+            position += len(column.parts)
+
+        if self.grouped:
+            hint = nearest(self.grouped, [column.name for column in columns])
+            raise UserError(f"{self.pipeline}: column {self.grouped!r} of `grouped` is no input; {hint}")
+        return None
 
     def _split(
         self,

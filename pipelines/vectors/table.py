@@ -97,12 +97,14 @@ class TableFile(Pipeline):
     missing: tuple[str, ...] = knob((), later=True, help="texts that count as empty cells, such as ? (with `targets`)")
     header: bool = knob(True, later=True, help="whether the first line has names; else columns are called 1, 2, …")
     scale_targets: bool = knob(True, later=True, help="targets of regression to mean 0 and variance 1 over training")
+    grouped: str = knob("", later=True, help="category column that groups samples for `gauroc` (with `targets`)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_kinds(self.name, self.targets)
         _ = self.row_split  # refuses two rules at once
-        with_targets = ("separator", "group", "time", "split_column", "weight", "missing", "header", "scale_targets")
+        with_targets = ("separator", "group", "time", "split_column", "weight", "missing", "header", "scale_targets",
+                        "grouped")  # fmt: skip
         defaults = {name: default for name, (default, _) in self.knobs().items()}
         for option in () if self.targets else with_targets:
             if getattr(self, option) != defaults[option]:
@@ -224,6 +226,7 @@ class TableFile(Pipeline):
             standardise=self.standardise,
             scale_targets=self.scale_targets,
             drop_constant=self.constant == "drop",
+            grouped=self.grouped,
         )
         return shared.prepared(table, notes, problems, context)
 

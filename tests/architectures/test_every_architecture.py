@@ -44,12 +44,15 @@ MORE: list[tuple[str, dict[str, Any]]] = [
     ("tomato", {"layers": 2, "task_layer": False}),
     ("tomato", {"layers": 2}),
     ("tomato", {"layers": 1, "task_layer": False}),
+    ("aitm", {"chain": ["c", "a", "b"]}),
+    ("pepnet", {"hidden": [4, 3]}),
+    ("stem", {"own": 2, "shared": 3}),
     ("topicwise", {"within": "stl"}),
     ("topicwise", {"within": "mmoe", "options": {"experts": 2}}),
 ]
 ALL = components.names("architectures")
-# Of one task; of words alone; of environments.
-OWN_TESTS = ("aaspc", "frequent_tag", "random_actions", "sac", "sac_conal", "scripted_expert", "soft_modules")
+# Of one task; of words alone; of yes and no alone (test_recommenders.py); of environments.
+OWN_TESTS = ("aaspc", "esmm", "frequent_tag", "random_actions", "sac", "sac_conal", "scripted_expert", "soft_modules")
 # Those that work between an encoder's stages are tested on images, in test_staged_architectures.py.
 EVERY = [
     (name, {}) for name in ALL if name not in OWN_TESTS and not components.component("architectures", name).needs_stages

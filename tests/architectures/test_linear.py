@@ -196,6 +196,24 @@ def test_category_codes_are_one_hot_columns() -> None:
     np.testing.assert_allclose(found[:, 1] - found[:, 0], wanted, atol=0.02)
 
 
+def test_columns_are_taken_of_compressed_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of coordinates, scipy takes columns in a table of all of them: gigabytes where there are many categories."""
+    from scipy import sparse
+
+    from mtlscale.architectures.floors.linear import _shifted
+
+    def refused(*_: object) -> None:
+        raise AssertionError("columns of a matrix in coordinates")
+
+    dense = np.random.default_rng(0).normal(size=(30, 6)) * (np.arange(6) % 3 != 1)
+    matrix = sparse.csr_array(dense) * np.linspace(1.0, 2.0, 6)
+    assert matrix.format == "coo"
+    monkeypatch.setattr(sparse.coo_array, "__getitem__", refused)
+    columns, offsets = np.array([1, 0, 0, 1, 0, 1], bool), np.arange(6.0)
+    shifted = _shifted(matrix, offsets, columns).toarray()
+    np.testing.assert_allclose(shifted, dense * np.linspace(1.0, 2.0, 6) - np.where(columns, offsets, 0.0))
+
+
 def test_maps_place_by_place() -> None:
     """Depth that is a linear function of colour and place."""
     from mtlscale.architectures.floors.linear import LinearModule

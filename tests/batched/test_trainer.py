@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from frozen.cases import CASES, RATES, SHOPS
+from frozen.compute import in_memory, trials_of
 
 from mtlscale.balancing.gramian.aligned_mtl import AlignedMTL
 from mtlscale.batched.eligibility import planning
@@ -22,11 +24,13 @@ Uneven = Callable[..., PreparedData]
 File = Callable[..., Path]
 
 BALANCERS = [name for name in names("balancers") if component("balancers", name).batchable]
-# Beside these, hps, stl, and tomato with its objectives are in most tests.
+# Beside these, hps, stl, and tomato with its objectives are in most tests; esmm is of tasks of yes or no.
 ARCHITECTURES = [
     name
     for name in names("architectures")
-    if component("architectures", name).batchable and not component("architectures", name).needs_stages
+    if component("architectures", name).batchable
+    and not component("architectures", name).needs_stages
+    and name != "esmm"
 ]
 TIMED = {"seconds", "train_seconds", "started", "finished", "peak_memory_mb", "epochs", "metrics", "last"}
 TIMED |= {"departure", "items"}  # compared by themselves
@@ -176,6 +180,24 @@ def test_tasks_of_different_kinds_with_missing_labels_go_stream_by_stream(
         assert_same(run, data, records, trainer)
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("batched, categories/")])
+def test_encoders_of_categories(name: str) -> None:
+    runs, data = trials_of(CASES[name]), in_memory(CASES[name])
+    assert planning.obstacle(runs[0], data.suite) is None
+    records, trainer = together(runs, data)
+    for run in runs:
+        assert_same(run, data, records, trainer)
+
+
+@pytest.mark.parametrize("name", SHOPS)
+def test_recommenders_on_categories(name: str) -> None:
+    case = replace(CASES[f"architecture, categories/{name} mgda"], trials=RATES)
+    runs, data = trials_of(case), in_memory(case)
+    assert planning.obstacle(runs[0], data.suite) is None
+    records, trainer = together(runs, data)
+    assert_same(runs[1], data, records, trainer)
+
+
 @pytest.mark.parametrize(
     ("architecture", "balancer"), [*((name, "mgda") for name in ARCHITECTURES), ("mmoe", "equal"), ("ple", "equal")]
 )
@@ -189,7 +211,8 @@ def test_batchable_architectures(architecture: str, balancer: str, experiment_fi
     )
     runs = batch_of(load_experiment(path), digits)
     records, trainer = together(runs, digits)
-    assert trainer.session.layout.joined == (architecture != "ple")  # whose tasks go through the others' experts
+    through_others = ("ple", "stem", "aitm")  # whose tasks go through the others' experts or towers
+    assert trainer.session.layout.joined == (architecture not in through_others)
     assert_same(runs[2], digits, records, trainer)
 
 

@@ -73,6 +73,7 @@ def test_the_written_file_runs_on_what_was_shown(wine: Path) -> None:
     assert "mine.yaml is written; next: mtlscale run mine.yaml" in done.stdout
     experiment = load_experiment(Path("mine.yaml"))
     assert {"stl", "equal", "uncertainty", "getmtl", "constant", "linear"} <= {m.label for m in experiment.methods}
+    assert experiment.model.encoder.name == "mlp"
     dataset = experiment.datasets[0]
     assert dataset.options["features"] == ["ash", "soil"] and dataset.label == "wine"
     data = load_prepared(prepare(dataset.name, dataset.options, dataset.source, Path("home")))
@@ -82,6 +83,14 @@ def test_the_written_file_runs_on_what_was_shown(wine: Path) -> None:
     )
     assert mtlscale("inspect", "wine.csv", "--targets", "grower", "--write", "mine.yaml", "--force").code == 0
     assert [m.label for m in load_experiment(Path("mine.yaml")).methods] == ["stl", "constant", "linear"]
+
+
+def test_a_column_of_many_categories_gets_vectors(wine: Path) -> None:
+    frames = pd.concat([frame()] * 4)
+    frames.assign(user=[f"user {row % 110}" for row in range(len(frames))]).to_csv("wine.csv", index=False)
+    done = mtlscale("inspect", "wine.csv", "--targets", "grower,alcohol", "--write", "ids.yaml")
+    assert done.code == 0 and "110" in lines(done.stdout)["user"], done.stdout
+    assert load_experiment(Path("ids.yaml")).model.encoder.name == "embedding_mlp"
 
 
 def test_options_go_into_the_file_and_change_the_split(wine: Path) -> None:

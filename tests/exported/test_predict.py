@@ -279,6 +279,43 @@ def test_as_a_python_function(vectors: tuple[Finished, ExportedModel]) -> None:
     assert list(by_row.index) == [7, 8, 9] and by_row["label"].tolist()[1] == found["a"].tolist()[1]
 
 
+@pytest.mark.parametrize("encoder", ["embedding_mlp", "deepfm", "dcn_v2"])
+def test_encoders_of_categories_predict_raw_ids_as_they_were_trained(encoder: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    raw = pd.DataFrame({"user": rng.integers(100, 130, 400), "item": rng.choice(list("abcdefgh"), 400)})
+    raw["age"] = rng.normal(size=400)
+    raw["like"] = np.where(raw["user"] % 2 == (raw["item"] < "e"), "yes", "no")
+    raw["rating"] = raw["user"] % 3 + 0.1 * raw["age"]
+    raw.to_csv(tmp_path / "own.csv", index=False)
+    (tmp_path / "small.yaml").write_text(
+        "datasets: [{name: table, options: {targets: {like: class, rating: regression}, categorical: [user]}}]\n"
+        "methods: [mgda]\nseeds: [0]\nfloors: []\ntraining: {epochs: 4, batch_size: 32, lr: 0.02}\n"
+        f"model: {{encoder: {{name: {encoder}, hidden: [16], dropout: 0.0}}}}\n"
+    )
+    run = finish(tmp_path / "home", tmp_path / "small.yaml", tmp_path / "own.csv")
+    model = exported(run, tmp_path / "model")
+    assert run.data.suite.categories == (31, 9, 0) and run.data.suite.extras["columns"] == ["user", "item", "age"]
+
+    mtlscale("predict", model.folder, run.data.folder, "--output", tmp_path / "test.csv")
+    frame = pd.read_csv(tmp_path / "test.csv")
+    measured = run.record.metrics["test"]
+    assert 100 * (frame["like"] == frame["like.truth"]).mean() == pytest.approx(measured["like"]["accuracy"])
+    rmse = np.sqrt(((frame["rating"] - frame["rating.truth"]) ** 2).mean()) / frame["rating.truth"].std()
+    assert rmse < 0.9
+
+    asked = raw.drop(columns=["like", "rating"]).iloc[frame["id"].astype(int)]
+    asked.to_csv(tmp_path / "again.csv", index=False)
+    mtlscale("predict", model.folder, tmp_path / "again.csv", "--output", tmp_path / "found.csv")
+    again = pd.read_csv(tmp_path / "found.csv")
+    assert (again["like"] == frame["like"]).all()
+    np.testing.assert_allclose(again["rating"], frame["rating"], rtol=1e-4, atol=1e-4)
+
+    stranger = asked.assign(user=7).head(3)
+    stranger.to_csv(tmp_path / "stranger.csv", index=False)
+    done = mtlscale("predict", model.folder, tmp_path / "stranger.csv", "--output", tmp_path / "strange.csv")
+    assert done.code == 0 and "count as unknown: user (3)" in done.stderr
+
+
 def test_a_table_of_several_targets_is_predicted_from_its_raw_columns(tmp_path: Path) -> None:
     """Dates, categories and empty cells become what the pipeline made of them; numbers have the units of the file."""
     rng = np.random.default_rng(0)

@@ -261,6 +261,27 @@ for name, tune in (("equal", "frozen"), ("mgda", "full"), ("cagrad", "lora")):
 add("architecture/frequent_tag", "tags", {"architecture": "frequent_tag"}, ADAM, encoder=WORD_CHAR)
 add("two workers/word_char", "tags", "getmtl", SGD, encoder={**WORD_CHAR, "dropout": 0.0}, flavour="two workers")
 add("resume/word_char", "tags", "famo", {**ADAM, "checkpoint_seconds": 0}, encoder=WORD_CHAR, flavour="resume")
+EMBEDDING_MLP = {"name": "embedding_mlp", "dimensions": 3, "hidden": [5, 4]}
+DEEPFM = {"name": "deepfm", "dimensions": 3, "hidden": [5], "dropout": 0.2}
+DCN_V2 = {"name": "dcn_v2", "dimensions": 3, "hidden": [5]}
+SHOP = {**SGD, "epochs": 2}
+add("encoder/embedding_mlp, mgda", "shop", "mgda", SHOP, encoder=EMBEDDING_MLP)
+add("encoder/deepfm, uncertainty", "shop", "uncertainty", SHOP, encoder=DEEPFM)
+add("encoder/dcn_v2, pcgrad", "shop", "pcgrad", SHOP, encoder={**DCN_V2, "rank": 2, "structure": "parallel"})
+SHOPS: dict[str, Options] = {
+    "esmm": {"top": 4},
+    "aitm": {"top": 4, "chain": ["click", "buy", "spent"]},
+    "pepnet": {"domain": ["item"], "personal": ["user", "item"], "hidden": [4, 3]},
+    "stem": {"top": 4, "own": 2},
+}
+for name, options in SHOPS.items():
+    more = {"options": {"spent": False}} if name == "esmm" else {}
+    method = {"architecture": {"name": name, **options}}
+    add(f"architecture, categories/{name}", "shop", method, SHOP, encoder=EMBEDDING_MLP, dropout=0.2, **more)
+    method = {**method, "balancer": "mgda"}
+    add(f"architecture, categories/{name} mgda", "shop", method, SHOP, encoder=EMBEDDING_MLP, **more)
+method = {"name": "behavioral_calibrator", "chain": ["click", "buy"]}
+add("objective/behavioral_calibrator", "shop", method, SHOP, encoder=EMBEDDING_MLP)
 add("encoder/resnet18 mgda", "images", "mgda", IMAGES, encoder=RESNET)
 imagenet = {**RESNET, "stem": "imagenet"}
 add(
@@ -445,6 +466,10 @@ for name, settings in BATCHED.items():
         flavour="batched",
         **more,
     )
+for encoder, name in ((EMBEDDING_MLP, "mgda"), (DEEPFM, "equal"), (DCN_V2, "pcgrad")):
+    quiet = {**encoder, **({"dropout": 0.0} if "dropout" in encoder else {})}
+    more = {"trials": RATES, "encoder": quiet, "flavour": "batched"}
+    add(f"batched, categories/{encoder['name']} {name}", "shop", name, {**ADAM, "selection": "last"}, **more)
 trials = ({"training.lr": 0.1}, {"training.lr": 1e200}, {"training.lr": 0.2})
 add("batched, side by side/diverging", "many", "mgda", PLAIN_SGD, flavour="batched", trials=trials)
 for name in ("tomato_ex", "tomato_el"):

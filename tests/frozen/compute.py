@@ -83,6 +83,7 @@ def in_memory(case: Case) -> PreparedData:
         input_kind=data.kind,
         input_shape=data.shape,
         vocabulary_size=data.vocabulary,
+        categories=data.categories,
         unlabelled=data.unlabelled or data.domains[1:],
         domains=data.domains[:2],
         extras={**data.extras, **(_tokenizer() if _pretrained(case) else {})},

@@ -35,6 +35,34 @@ class Data:
     domains: tuple[str, ...] = ()  # source and target of a transfer, whose stream `target` has no labels
     tags: tuple[str, ...] = ()  # the names of the classes of tasks that have one for each token
     unlabelled: tuple[str, ...] = ()
+    categories: tuple[int, ...] = ()  # codes of each input column, 0 for numbers
+
+
+def shop(spent: bool = True, rows: int = 29) -> Data:
+    """Customers and goods by their codes, beside a number: is it clicked, is what is clicked bought, and `spent`, how
+    much. A code of each column occurs in validation and test alone."""
+    rng = np.random.default_rng(9)
+    counts = (7, 0, 4)
+    tastes, prices = rng.normal(size=counts[0]), rng.normal(size=counts[2])
+
+    def stream(rows: int, first: int) -> Arrays:
+        who, what = rng.integers(first, counts[0], rows), rng.integers(first, counts[2], rows)
+        number = rng.normal(size=rows)
+        score = tastes[who] * prices[what] + 0.5 * number + 0.3 * rng.normal(size=rows)
+        click = (score > -0.3).astype(np.int64)
+        buy = click * (score + prices[what] > 0.2)
+        money = np.where(np.arange(rows) % 5 == 1, np.nan, score + prices[what])
+        targets = {"click": click, "buy": buy, **({"spent": money.astype(np.float32)} if spent else {})}
+        return np.stack([who, number, what], 1).astype(np.float32), targets
+
+    splits = {
+        split: {"all": stream(max(5, int(rows * share)), int(split == "train"))} for split, share in SPLITS.items()
+    }
+    tasks = dict.fromkeys(("click", "buy"), (LABEL[0], 1, LABEL[1])) | (
+        {"spent": (NUMBER[0], 1, NUMBER[1])} if spent else {}
+    )
+    extras = {"columns": ["user", "number", "item"]}
+    return Data(True, "vector", (len(counts),), tasks, splits, extras=extras, categories=counts)
 
 
 def uneven(shared: bool = False, poison: bool = False) -> Data:
@@ -265,4 +293,5 @@ BUILDERS = {
     "tags": tags,
     "images": images,
     "pictures": pictures,
+    "shop": shop,
 }

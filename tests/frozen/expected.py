@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from frozen.cases import NEWEST_BY_GRADIENTS, NEWEST_BY_LOSSES
+from frozen.cases import NEWEST_BY_GRADIENTS, NEWEST_BY_LOSSES, SHOPS
 
 Result = dict[str, Any]
 
@@ -110,6 +110,15 @@ MENDED: dict[str, str] = {
     "encoder/darts_cells": _LATER,
     "encoder/darts_cells_imagenet": _LATER,
     **{f"balancer/{name}": _LATER for name in (*NEWEST_BY_LOSSES, *NEWEST_BY_GRADIENTS)},
+    "encoder/embedding_mlp, mgda": _LATER,
+    "encoder/deepfm, uncertainty": _LATER,
+    "encoder/dcn_v2, pcgrad": _LATER,
+    "batched, categories/embedding_mlp mgda": _LATER,
+    "batched, categories/deepfm equal": _LATER,
+    "batched, categories/dcn_v2 pcgrad": _LATER,
+    **{f"architecture, categories/{name}": _LATER for name in SHOPS},
+    **{f"architecture, categories/{name} mgda": _LATER for name in SHOPS},
+    "objective/behavioral_calibrator": _LATER,
     "share/equal": _LATER,
     "share/mgda": _LATER,
     "share/meta_weighting": _LATER,

@@ -203,7 +203,9 @@ def test_every_metric_can_be_built_for_every_loss_it_names():
         for loss in metric.losses:
             outputs = 3 if not metric.one_score else 2 if loss == "cross_entropy" else 1
             tags = {"per": "token", "classes": ("O", "B-x", "I-x")} if name == "entity_f1" else {}
-            found = task_metrics(Task(name="t", loss=loss, outputs=outputs, metrics=(name,), **tags)).compute()
+            group = 0 if metric.grouped else None
+            task = Task(name="t", loss=loss, outputs=outputs, metrics=(name,), group=group, **tags)
+            found = task_metrics(task).compute()
             assert (name in found) != metric.simulated  # by episodes, which labels say nothing of
 
 

@@ -184,6 +184,7 @@ def _shifted(matrix: Any, offsets: Any, columns: Any) -> Any:
     """Return a sparse matrix less the offsets of some columns (a mask); the others stay sparse."""
     from scipy import sparse
 
+    matrix = matrix.tocsr()  # a product with numbers is in coordinates, whose columns take minutes and gigabytes
     dense = sparse.csr_array(matrix[:, columns].toarray() - offsets[columns])
     order = np.argsort(np.concatenate([np.flatnonzero(columns), np.flatnonzero(~columns)]))
     return sparse.hstack([dense, matrix[:, ~columns]], format="csc")[:, order].tocsr()

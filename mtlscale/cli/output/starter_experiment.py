@@ -33,7 +33,8 @@ def starter_experiment(report: SourceReport, source: str, file: Path) -> str:
 
     images = report.dataset != "table"
     training = starter_training(report.splits.get("train", report.rows), images=images)
-    encoder = starter_encoder(images=images)
+    categories = (column.distinct for column in report.columns if (column.role, column.kind) == ("input", "category"))
+    encoder = starter_encoder(images=images, categories=max(categories, default=0))
     methods = starter_methods(2 if report.targets[0].kind == "multilabel" else len(report.targets))
 
     names = ", ".join(column.name for column in report.targets[:6]) + (" and others" if len(report.targets) > 6 else "")

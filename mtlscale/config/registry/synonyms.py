@@ -30,6 +30,11 @@ _ELSEWHERE = {
     "nddr_cnn": "nddr",
     # encoders and data sets
     "mlp": "fc dense feedforward fullyconnected perceptron",
+    "embedding_mlp": "embedding embeddings embeddinglookup widedeep wideanddeep widendeep",
+    "deepfm": "fm nfm factorizationmachine factorisationmachine",
+    "dcn_v2": "dcn dcnv2 crossnet crossnetwork deepcross deepcrossnetwork",
+    "movielens": "ml100k movielens100k",
+    "census_income": "census censusincome kddcensus",
     "pretrained": "bert roberta distilbert huggingface transformers hf",
     "newsgroups": "20newsgroups newsgroups20",
     "table": "csv tabular tsv parquet dataframe pandas",
@@ -37,6 +42,8 @@ _ELSEWHERE = {
     # losses and metrics
     "accuracy": "acc top1",
     "auroc": "auc rocauc aucroc",
+    "gauroc": "gauc groupedauc groupauc",
+    "ece": "calibration calibrationerror expectedcalibrationerror",
     "aupr": "ap averageprecision prauc auprc map",
     "matthews": "mcc",
     "miou": "iou meaniou jaccard",

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mtlscale.config import UNKNOWN_CATEGORY
+
 if TYPE_CHECKING:
     from torch import Tensor
 
-UNKNOWN = 0  # the code of a value that does not occur in training
+UNKNOWN = UNKNOWN_CATEGORY  # the code of a value that does not occur in training
 
 
 def as_text(value: object) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from mtlscale.config import SPLITS, TaskSuite, UserError
+from mtlscale.data.format.table_columns import from_json
 
 FORMATS = (1, 2)  # 2: samples of several numbers may be stored as bytes
 MANIFEST = "manifest.json"
@@ -68,7 +70,7 @@ class Manifest(BaseModel):
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest of a prepared data set.
+    """Return the manifest of a prepared data set; `suite.extras["columns"]` are the names of a table's input columns.
 
     Raises:
         UserError: If the folder holds none that this version can read.
@@ -87,7 +89,21 @@ def read_manifest(folder: Path) -> Manifest:
         raise UserError(
             f"{path} has format {manifest.format}, this version reads {FORMATS}; delete it and prepare again"
         )
+    if columns := _column_names(manifest):
+        manifest.suite = replace(manifest.suite, extras={**manifest.suite.extras, "columns": columns})
     return manifest
+
+
+def _column_names(manifest: Manifest) -> list[str]:
+    """Return the names of the input columns of a table, as its notes have them; none if they do not."""
+    shape, notes = manifest.suite.input_shape, manifest.notes
+    if manifest.suite.input_kind != "vector" or len(shape) != 1:
+        return []
+    if "columns" in notes:
+        names = [part for entry in notes["columns"] for part in from_json(entry).parts]
+    else:
+        names = list(notes.get("features", []))
+    return names if len(names) == shape[0] else []
 
 
 def of_split(entry: FileEntry, split: str) -> bool:

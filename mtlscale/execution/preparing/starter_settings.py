@@ -15,6 +15,7 @@ _STEPS, _IMAGE_STEPS = 1500, 300  # of training, about
 _EPOCHS = (5, 60)  # fewest and most
 _BATCHES = ((2_000, 32), (20_000, 64))  # samples in train below which a batch has this size
 _LARGE_BATCH = 256
+_ONE_HOT_CATEGORIES = 100  # of a column, at most, that are written as columns of 0 and 1
 
 
 def starter_methods(tasks: int) -> list[str | dict[str, Any]]:
@@ -22,8 +23,10 @@ def starter_methods(tasks: int) -> list[str | dict[str, Any]]:
     return list(METHODS) if tasks > 1 else ["stl"]
 
 
-def starter_encoder(*, images: bool) -> dict[str, Any]:
-    """Return a small encoder of pictures or of vectors."""
+def starter_encoder(*, images: bool, categories: int = 0) -> dict[str, Any]:
+    """Return a small encoder of pictures, or of a table whose columns have at most so many categories."""
+    if categories > _ONE_HOT_CATEGORIES:
+        return {"name": "embedding_mlp", "hidden": [64, 64]}
     return {"name": "resnet18", "width": 8, "stem": "small"} if images else {"name": "mlp", "hidden": [64, 64]}
 
 

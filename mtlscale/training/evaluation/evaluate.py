@@ -47,10 +47,11 @@ class TaskTable:
         self._sums = {name: total + self._sums.get(name, 0.0) for name, total in sums.items()}
         self._count += count
 
-    def add_predictions(self, predictions: Tensor, target: Tensor) -> None:
-        """Add predictions [trials, n, outputs, ...] for the targets [n, ...]."""
+    def add_predictions(self, predictions: Tensor, target: Tensor, inputs: Tensor) -> None:
+        """Add predictions [trials, n, outputs, ...] for the targets [n, ...] and the inputs [n, ...]."""
+        groups = None if self.task.group is None else inputs[:, self.task.group]
         for metrics, prediction in zip(self._metrics, predictions.unbind(), strict=True):
-            metrics.update(prediction, target)
+            metrics.update(prediction, target, groups)
 
     def results(self, workers: Workers | None = None) -> list[dict[str, float]]:
         """Return metric -> value for every trial over all workers, "loss" included."""
@@ -110,7 +111,7 @@ def evaluate(
 
         for name, target in batch.samples.targets.items():
             prediction = outputs.predictions[name]
-            task_tables[name].add_predictions(prediction.unsqueeze(0), target)
+            task_tables[name].add_predictions(prediction.unsqueeze(0), target, batch.inputs)
             total, count = task_loss(task_tables[name].task.loss, prediction, target)
             task_tables[name].add_loss(total.reshape(1), count.reshape(1))
 
