@@ -92,7 +92,7 @@ def _built(wrapper: str, of: str | Mapping[str, Any]) -> Balancer:
     if not isinstance(name, str):
         raise UserError(f"{wrapper}: of = {of!r} should name a balancer")
     inner: Balancer = build("balancers", name, dict(options), f"{wrapper}: {name}")
-    if inner.needs not in _WEIGHTS or hasattr(inner, "from_data"):
+    if inner.needs not in _WEIGHTS or hasattr(inner, "from_data") or hasattr(inner, "from_noise"):
         kinds = {"jacobian": "a direction", "validation": "a look-ahead", "modules": "weights by module"}
         actual = kinds.get(inner.needs, "weights made before training")
         raise UserError(f"{wrapper}: {name} has {actual}, not one weight per task and step; wrap another balancer")

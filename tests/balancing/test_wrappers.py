@@ -120,6 +120,7 @@ def test_wrapped_in_each_other_over_leading_dimensions() -> None:
         ("smooth", "auto_lambda", "has a look-ahead"),
         ("smooth", "conflict_noticed", "has weights by module"),
         ("smooth", "svd_reweighting", "has weights made before training"),
+        ("smooth", "noise_oracle", "has weights made before training"),
         ("smooth", "smooth", "stands in itself"),
         ("smooth", "mgdaa", "unknown balancer 'mgdaa'"),
         ("smooth", 3, "should be a name"),
