@@ -10,9 +10,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import properties
 import pytest
 import reference
 
+from mtlscale.config.registry.components import build
 from mtlscale.config.registry.extensions import POINTS
 from mtlscale.config.registry.installed import GROUP
 
@@ -94,6 +96,16 @@ def test_picture_and_page_show_every_package() -> None:
     assert [name for name in shown if name != "pipelines"] == packages  # from top to bottom
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     assert all(f"`mtlscale/{name}" in page for layer in layers for name in layer.split(" | "))
+
+
+@pytest.mark.parametrize(
+    ("name", "no_conflict", "linear"),
+    [("equal", False, True), ("mgda", True, False), ("upgrad", True, True), ("pcgrad", False, True),
+     ("nash_mtl", True, False)],
+)  # fmt: skip
+def test_marks_of_balancers_are_those_that_the_literature_proves(name: str, no_conflict: bool, linear: bool) -> None:
+    """Quinton & Rey, Jacobian Descent for Multi-Objective Optimization, 2024, table 1."""
+    assert properties.properties(build("balancers", name))[2:] == (no_conflict, linear)
 
 
 @pytest.mark.parametrize("page", reference.pages(), ids=lambda page: page.stem)

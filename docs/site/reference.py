@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import properties
+
 from mtlscale.config.experiment.key_reference import Section, format_value, key_reference
 from mtlscale.config.registry.components import PACKAGES, Knob, component, names
 from mtlscale.metrics import METRICS
@@ -96,7 +98,11 @@ def _cell(text: str) -> str:
 
 def components() -> str:
     """Return the tables of all components and metrics."""
-    parts = [f"## {kind.capitalize()}\n\n{what}\n\n{_index(kind)}\n\n{_named(kind)}" for kind, what in KINDS.items()]
+    tables = {"balancers": f"{properties.table()}\n\n"}
+    parts = [
+        f"## {kind.capitalize()}\n\n{what}\n\n{_index(kind)}\n\n{tables.get(kind, '')}{_named(kind)}"
+        for kind, what in KINDS.items()
+    ]
     assert set(KINDS) == set(PACKAGES)
     rows = "\n".join(
         f"| `{name}` | {_cell(info.help)} | {'higher' if info.higher_is_better else 'lower'} | {info.unit} | "
