@@ -16,9 +16,9 @@ _RELATIVE = 1e-5  # difference of two directions, over their length, that counts
 
 INTRO = (
     "What each balancer keeps at its first step and with its default settings, found on 24 draws of five random "
-    "gradients of unlike lengths: *order*, the update does not depend on the order of the tasks; *scale*, multiplying a loss does not turn "
-    "the update; *no conflict*, no task's loss rises along it; *linear*, it is linear in the factors of the losses. A dash: "
-    "found otherwise at least once. *State*: it remembers something from step to step."
+    "gradients of unlike lengths: *order*, the update does not depend on the order of the tasks; *scale*, multiplying "
+    "a loss does not turn the update; *no conflict*, no task's loss rises along it; *linear*, it is linear in the "
+    "factors of the losses. A dash: found otherwise at least once. *State*: it remembers something from step to step."
 )
 
 
