@@ -63,7 +63,7 @@ def measure(name: str, source: Path, kill: float) -> None:
 
     def busy() -> list[psutil.Process]:
         """Workers that prepare: Ray names them by their task; others serve the node and end with it."""
-        return [child for child in workers() if "map" in child.name().lower()]
+        return [child for child in workers() if "map" in child.name().lower() or "_prepare" in child.name()]
 
     def look() -> None:
         for child in workers():

@@ -122,7 +122,10 @@ def test_on_a_busy_machine_workers_are_started_anew_before_runs_are_given_up(
     job: MakeJob, monkeypatch: pytest.MonkeyPatch, local_ray: None
 ) -> None:
     """One note says so; the first workers are gone, and the runs are trained by others."""
+    from ray._private.state import actors
+
     monkeypatch.setattr(busy_machine, "slowdown", lambda: 3.0)
+    before = set(actors())
     other = ray.remote(num_cpus=4)(Other).remote()
     ray.get(other.there.remote())
     jobs, notes, records = [job(method) for method in ("equal", "stl")], [], []
@@ -136,6 +139,8 @@ def test_on_a_busy_machine_workers_are_started_anew_before_runs_are_given_up(
     assert notes[0].startswith("no worker has come up within 0.06 minutes: each needs 2 CPUs; this machine is busy")
     assert notes[0].endswith("; trying once more")
     assert [record.status for record in records] == ["finished"] * 2
+    started = [actor for id, actor in actors().items() if id not in before and "_RunWorker" in str(actor)]
+    assert len(started) == 4
 
 
 class Other:

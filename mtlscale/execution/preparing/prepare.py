@@ -317,12 +317,7 @@ def _prepare_into(
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
         with _alive(temporary), _ray() if context.engine == "ray" else nullcontext():
-            shipped = not source_hash(type(pipeline))  # another process may lack a plugin's file
-            if context.engine == "ray" and pipeline.collects and shipped:
-                from mtlscale.execution.preparing.prepare_task import prepare_in_task
-
-                prepare_in_task(temporary, pipeline, located, info, context)
-            else:
+            if not _prepared_in_task(temporary, pipeline, located, info, context):
                 with _of_plugin(pipeline):
                     prepared = check_prepared(pipeline.name, pipeline.prepare(located, context))
                 if prepared.pieces is not None and context.engine == "ray":
@@ -335,6 +330,17 @@ def _prepare_into(
         _publish(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _prepared_in_task(
+    out: Path, pipeline: Pipeline, located: Path | None, info: SourceInfo, context: PrepareContext
+) -> bool:
+    """Prepare in another process, for sets that take the memory of one, and return whether that was done."""
+    if context.engine != "ray" or not pipeline.collects or source_hash(type(pipeline)):
+        return False  # another process may lack a plugin's file
+    from mtlscale.execution.preparing.prepare_task import prepare_in_task
+
+    return prepare_in_task(out, pipeline, located, info, context)
 
 
 @contextmanager

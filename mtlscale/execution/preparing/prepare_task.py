@@ -10,22 +10,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtlscale.config import UserError
+from mtlscale.execution.monitoring import log
 
 if TYPE_CHECKING:
     from mtlscale.data.format.manifest import SourceInfo
     from pipelines import Pipeline, PrepareContext
 
-_ATTEMPTS = 3  # the process may be killed, as any of Ray's
+_ATTEMPTS = 2  # the process may be killed, as any of Ray's
 
 
 def prepare_in_task(
     out: Path, pipeline: Pipeline, source: Path | None, info: SourceInfo, context: PrepareContext
-) -> None:
+) -> bool:
     """Prepare into the existing folder `out`, on this node, and report the progress.
 
+    Returns:
+        True once it is prepared; False if the process was killed again and again, and left nothing.
+
     Raises:
-        UserError: For what the pipeline refuses, and if the process is killed again and again.
+        UserError: For what the pipeline refuses.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -44,13 +47,13 @@ def prepare_in_task(
             with in_one_line():
                 for ref in task.remote(*arguments):
                     context.progress(*ray.get(ref))
-            return
-        except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError) as error:
-            cause = str(error).strip().splitlines()[0]
+            return True
+        except ray.exceptions.WorkerCrashedError as error:
+            log.warning("preparation lost", extra={"dataset": pipeline.name, "error": str(error).splitlines()[0]})
             for path in set(out.iterdir()) - before:
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
-    raise UserError(f"{pipeline.name}: the process that prepares it died {_ATTEMPTS} times: {cause}")
+    return False
 
 
 def _prepare(
