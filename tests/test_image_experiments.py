@@ -74,7 +74,8 @@ def test_the_small_form_is_the_full_one_reduced(name: str) -> None:
 )
 def test_searches_on_two_cores_are_those_of_the_full_form_reduced(searched: str, full: str) -> None:
     small, large = (load_experiment(SHIPPED / f"{name}.yaml") for name in (searched, full))
-    assert {method.label for method in small.methods} <= {*(method.label for method in large.methods)}
+    added = {"conal from nothing"}  # the full form starts from weights fitted elsewhere
+    assert {method.label for method in small.methods} - added <= {method.label for method in large.methods}
     assert small.published == large.published
     small.validate_components()
 

@@ -81,6 +81,16 @@ class JointBackward(Protocol):
     joint_backward: bool
 
 
+class ReadsOtherTasks(Protocol):
+    """Capability of a network that reads other tasks' parameters for a task's prediction, which its loss does not move.
+
+    Attributes:
+        reads_other_tasks: True if it does; batched trials then hand every pass all parameters.
+    """
+
+    reads_other_tasks: bool
+
+
 class VaryingRepresentation(Protocol):
     """Capability of a network whose representation changes its size between epochs."""
 

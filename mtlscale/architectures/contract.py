@@ -34,8 +34,6 @@ class MultiTaskModule(nn.Module):
     independent: bool = False
     # True if the backward passes of several tasks from the representation down may run as one batched pass.
     vectorised: bool = False
-    # True if a task's prediction reads parameters of other tasks, which its loss does not move.
-    reads_other_tasks: bool = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Raise `ValueError` if the class overrides a member by the name that it had before."""

@@ -231,7 +231,7 @@ def test_gates_of_pepnet_teach_the_embeddings_of_their_prior_alone() -> None:
     assert moved and moved <= users  # rows from 6 on are items'
 
     plain = network("pepnet")
-    assert plain.embedding_gate is None and not plain.personal
+    assert plain.embedding_gate is None and not plain.personal.numel()
 
 
 # -- the calibrator ------------------------------------------------------------------------------------------------

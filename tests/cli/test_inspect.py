@@ -134,7 +134,7 @@ def test_a_folder_of_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (["wine.csv", "--targets", "grower,grower"], "--targets: 'grower' is there twice"),
         (["wine.csv", "--targets", " "], "--targets ' ': name the target columns"),
         (["wine.csv", "--write", "x.csv"], "--write x.csv: end its name with .yaml"),
-        (["wine.csv", "--option", "grup=bottle"], "unknown option 'grup'; did you mean group?"),
+        (["wine.csv", "--option", "grup=bottle"], "unknown option 'grup'; did you mean group or grouped?"),
         (["wine.csv", "--option", "targets={a: class}"], "--option targets: name target columns by --targets"),
         (["text.txt"], "text.txt is none of .csv, .tsv, .parquet, .arff"),
     ],

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command import mtlscale, refused
+from rich.cells import cell_len
 
 from mtlscale.config import Experiment, ResourceSpec, TrainingSpec, component, names, shipped
 from mtlscale.metrics import METRICS
@@ -48,7 +49,7 @@ class Mine(Balancer):
 def test_nothing_is_cut(what: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     done = mtlscale("list", what)
-    assert done.code == 0 and max(map(len, done.stdout.splitlines())) <= columns
+    assert done.code == 0 and max(map(cell_len, done.stdout.splitlines())) <= columns
     known = {"metrics": list(METRICS), "experiments": list(shipped())}
     words = set(done.stdout.split())
     for kind in ("architectures", "balancers", "objectives") if what == "methods" else (what,):

@@ -86,7 +86,7 @@ def test_arrays_series_and_mappings_become_columns(tmp_path: Path) -> None:
         (X[[]], Y, {}, "compare: X has no column"),
         (X, Y, {"targets": {"growr": "class"}}, "compare: targets: Y has no column 'growr'; did you mean grower?"),
         (X, Y, {"targets": {"grower": "klass"}}, "table: target 'grower' is of kind 'klass'; choose auto"),
-        (X, Y, {"options": {"grup": "soil"}}, "compare: options: unknown option 'grup'; did you mean group?"),
+        (X, Y, {"options": {"grup": "soil"}}, "compare: options: unknown option 'grup'; did you mean"),
         (X, Y, {"options": {"targets": {}}}, "compare: options: `targets` are the columns of Y"),
         (X, Y, {"methods": ["gatd"]}, "unknown method 'gatd': did you mean"),
         (X, Y, {"trainin": {}}, "compare: unknown key trainin"),

@@ -81,6 +81,7 @@ BY_GRADIENTS = (
 for name in (*BY_LOSSES, *BY_GRADIENTS):
     add(f"balancer/{name}", "uneven", {"name": name, **NEEDED.get(name, {})}, SGD)
 add("balancer/getmtl_released", "uneven", "getmtl_released", ADAM)
+add("balancer/noise_oracle", "uneven", "noise_oracle", SGD)  # no task has noise: equal weights
 NEWEST_BY_LOSSES = ("go4align", "igb", "ldc_mtl")
 NEWEST_BY_GRADIENTS = (
     "config", "consmtl", "db_mtl", "dual_proj", "m_config", "modo", "ntkmtl", "ntkmtl_sr", "pcd", "pivrg",

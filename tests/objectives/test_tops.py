@@ -41,9 +41,12 @@ def kron(matrices: list[Tensor]) -> Tensor:
 
 @pytest.mark.parametrize("name", components.names("objectives"))
 def test_batchable_are_those_with_nothing_but_a_proximal_step(name: str) -> None:
-    tasks = tuple(Task(name=task, loss="cross_entropy", outputs=3, metrics=("error",)) for task in "abc")
+    binary = name == "behavioral_calibrator"  # compares probabilities of the same samples
+    loss, outputs = ("bce", 1) if binary else ("cross_entropy", 3)
+    tasks = tuple(Task(name=task, loss=loss, outputs=outputs, metrics=("error",)) for task in "abc")
+    inputs, unlabelled = ("shared", ()) if binary else ("per_task", ("more",))
     suite = TaskSuite(
-        name="three", tasks=tasks, inputs="per_task", input_kind="vector", input_shape=(6,), unlabelled=("more",)
+        name="three", tasks=tasks, inputs=inputs, input_kind="vector", input_shape=(6,), unlabelled=unlabelled
     )
     cls, encoder = components.component("objectives", name), components.build("encoders", "mlp", {})
     model = components.build("architectures", cls.architecture, {}).build(suite, lambda: encoder.build(suite), 0.0)

@@ -56,7 +56,8 @@ class PEPNetModule(MultiTaskModule):
         super().__init__()
         self.names = tuple(task.name for task in suite.tasks)
         self.encoder = encoder
-        self.domain, self.personal = domain, personal
+        self.register_buffer("domain", torch.tensor(domain, dtype=torch.int64), persistent=False)
+        self.register_buffer("personal", torch.tensor(personal, dtype=torch.int64), persistent=False)
         size = encoder.embedding_size or 0
 
         self.embedding_gate = GateUnit(len(domain) + size, size, [size]) if domain else None
@@ -75,9 +76,9 @@ class PEPNetModule(MultiTaskModule):
 
     def forward(self, batch: Batch) -> Outputs:
         embedded = self.encoder.embed(batch.inputs)
-        prior = embedded[:, self.personal]
+        prior = embedded[:, self.get_buffer("personal")]
         if self.embedding_gate is not None:
-            embedded = embedded * self.embedding_gate(_beside(embedded[:, self.domain], embedded), 0)
+            embedded = embedded * self.embedding_gate(_beside(embedded[:, self.get_buffer("domain")], embedded), 0)
 
         features = self.encoder.read(embedded, batch.inputs)
         gate_inputs = _beside(prior, embedded)

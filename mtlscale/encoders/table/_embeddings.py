@@ -58,8 +58,7 @@ class ColumnEmbeddings(nn.Module):
         """
         super().__init__()
         self.numbers = [column for column, count in enumerate(counts) if not count]
-        self.groups: list[list[int]] = []
-        self.offsets: list[list[int]] = []
+        self.register_buffer("number_columns", torch.tensor(self.numbers, dtype=torch.int64), persistent=False)
         self.spans: dict[int, tuple[int, int]] = {}
         self.tables = nn.ModuleList()
 
@@ -67,9 +66,11 @@ class ColumnEmbeddings(nn.Module):
         for size in sorted({sizes[column] for column, count in enumerate(counts) if count}):
             columns = [column for column, count in enumerate(counts) if count and sizes[column] == size]
             ends = list(itertools.accumulate(counts[column] for column in columns))
-            self.groups.append(columns)
-            self.offsets.append([0, *ends[:-1]])
-            self.tables.append(_table(self.offsets[-1], ends[-1], size))
+            offsets = [0, *ends[:-1]]
+            index = len(self.tables)
+            self.register_buffer(f"columns_{index}", torch.tensor(columns), persistent=False)
+            self.register_buffer(f"offsets_{index}", torch.tensor(offsets), persistent=False)
+            self.tables.append(_table(offsets, ends[-1], size))
             for column in columns:
                 self.spans[column] = (self.width, self.width + size)
                 self.width += size
@@ -80,13 +81,17 @@ class ColumnEmbeddings(nn.Module):
             self.width += 1
 
     def forward(self, inputs: Tensor) -> Tensor:
-        parts = [
-            table(inputs[..., columns].long() + torch.tensor(offsets, device=inputs.device)).flatten(-2)
-            for table, columns, offsets in zip(self.tables, self.groups, self.offsets, strict=True)
-        ]
+        parts = []
+        for index, table in enumerate(self.tables):
+            codes = inputs[..., self.get_buffer(f"columns_{index}")].long()
+            parts.append(table(codes + self.get_buffer(f"offsets_{index}")).flatten(-2))
         if self.with_numbers and self.numbers:
-            parts.append(inputs[..., self.numbers])
+            parts.append(self.numbers_of(inputs))
         return torch.cat(parts, -1)
+
+    def numbers_of(self, inputs: Tensor) -> Tensor:
+        """Return the columns of numbers."""
+        return inputs[..., self.get_buffer("number_columns")]
 
 
 def _table(offsets: Sequence[int], rows: int, size: int) -> nn.Embedding:

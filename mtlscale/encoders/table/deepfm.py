@@ -65,12 +65,12 @@ class DeepFMModule(EncoderModule):
 
     def embed(self, inputs: Tensor) -> Tensor:
         """Return the vectors of all columns, one behind the other: categories, then numbers."""
-        of_numbers = inputs[..., self.numbers].unsqueeze(-1) * self.number_vectors
+        of_numbers = self.vectors.numbers_of(inputs).unsqueeze(-1) * self.number_vectors
         categories = [self.vectors(inputs)] if self.vectors.width else []
         return torch.cat([*categories, of_numbers.flatten(-2)], -1)
 
     def read(self, embedded: Tensor, inputs: Tensor) -> Tensor:
-        linear = (inputs[..., self.numbers] * self.number_weights).sum(-1, keepdim=True)
+        linear = (self.vectors.numbers_of(inputs) * self.number_weights).sum(-1, keepdim=True)
         if self.first.width:
             linear = linear + self.first(inputs).sum(-1, keepdim=True)
         return torch.cat([linear, pair_products(embedded, self.dimensions), self.layers(embedded)], -1)
