@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from mtlscale.records import Ledger, RunRecord, write_atomically
-from mtlscale.report.charts.colors import page_looks
 from mtlscale.report.formats.markdown import markdown_cell, markdown_section
 from mtlscale.report.stats.curves import with_epochs
 from mtlscale.report.stats.frames import by_dataset, newest
@@ -73,7 +72,5 @@ def write_report(
     files["png"] = save(draw(*leaderboard_charts(board)), folder / "leaderboard.png")
     for kind, charts in pictures(records, board):
         files[kind] = save(draw(*charts), folder / "pictures" / f"{kind}.png")
-    for kind, figure in [] if overall is None else overall.pictures(page_looks(newest(records), board.tables.values())):
-        files[kind] = save(figure, folder / "pictures" / f"{kind}.png")
 
     return files
