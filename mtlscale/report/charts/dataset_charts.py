@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from mtlscale.report.charts.colors import LineStyles, page_looks
 from mtlscale.report.charts.curves import curve_chart, radar_chart, weight_chart
 from mtlscale.report.charts.heatmaps import heat_chart, matrices
 from mtlscale.report.charts.scores import cost_chart, gain_bars, gain_map, score_chart, score_column
+from mtlscale.report.formats.number_format import file_name
 from mtlscale.report.stats.curves import epoch_frame, over_seeds, trace_frame, traced, varying_weights
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.structures.searched import structure_charts
@@ -81,7 +81,7 @@ def pictures(records: Sequence[RunRecord], board: Leaderboard) -> Iterator[tuple
 
     shown = page_looks(records, board.tables.values())
     for number, (dataset, runs) in enumerate(by_dataset(newest(records)).items(), 1):
-        suffix = "" if len(board.tables) == 1 else f"_{number}_{re.sub(r'[^0-9A-Za-z.-]+', '_', dataset)}"
+        suffix = "" if len(board.tables) == 1 else f"_{number}_{file_name(dataset)}"
         for name, charts in of_file([*file_charts(board.tables[dataset], runs, shown)]).items():
             yield f"{name}{suffix}", charts
 
