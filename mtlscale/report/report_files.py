@@ -28,14 +28,7 @@ def write_report(
     """Write the report's files, each whole or not at all; return kind -> its file.
 
     These are leaderboard.md, .csv, .html and .png in the folder, and one of every other chart in its folder `pictures`.
-
-    Args:
-        records: The records to report.
-        folder: The folder of the report.
-        name: The experiment's name.
-        ledger: The ledger with the epochs of records that lack them.
-        board: The records' tables, where they are not read as usual.
-        description: The experiment's description.
+    The ledger has the epochs of records that lack them; the board is given where tables are not read as usual.
     """
     from mtlscale.report.charts.canvas import save
     from mtlscale.report.charts.dataset_charts import drawn_rows, pictures

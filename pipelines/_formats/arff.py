@@ -14,10 +14,6 @@ from pipelines._formats.arff_table import read_arff_table
 def read_arff(where: str, text: str) -> tuple[list[str], np.ndarray]:
     """Return the attribute names and the rows [N, D] of an ARFF file; a missing value (`?`) is NaN.
 
-    Args:
-        where: The file as messages name it.
-        text: The file's content.
-
     Raises:
         UserError: A line is malformed, or an attribute is neither numeric nor nominal with numbers as choices.
     """

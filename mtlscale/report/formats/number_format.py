@@ -87,11 +87,6 @@ def points(size: float) -> str:
 
 
 def about(size: float, unit: str) -> str:
-    """Return a size in two figures, without a power of ten: "1.2 points", "490 points".
-
-    Args:
-        size: The size.
-        unit: "point" or "".
-    """
+    """Return a size in two figures, without a power of ten: "1.2 points", "490 points"."""
     rounded = float(f"{size:.2g}")
     return f"{rounded:g}{unit and f' {unit}'}{'s' if unit and rounded != 1 else ''}"
