@@ -149,7 +149,7 @@ def _method(anchor: str, searched: Searched, near: Sequence[str]) -> dict[str, A
 
 def _trials(searched: Searched) -> Sheet:
     """Return the table of all trials, the best first."""
-    order = sorted(range(len(searched.trials)), key=lambda at: -_or_worst(searched.scores[at]))
+    order = sorted(range(len(searched.trials)), key=lambda at: (math.isnan(searched.scores[at]), -searched.scores[at]))
     records = [searched.trials[at] for at in order]
     numbers = [TableCell(str(at), "", badge="chosen" * (searched.trials[at] is searched.winner)) for at in order]
     columns = [
@@ -162,7 +162,3 @@ def _trials(searched: Searched) -> Sheet:
         values = [record.trial[path] for record in records]
         columns.append(Column(header=short(path), cells=[TableCell(plain(value), str(value)) for value in values]))
     return Sheet(columns=columns, title="Trials", label=f"{searched.dataset}, {searched.method}: trials", page=10)
-
-
-def _or_worst(score: float) -> float:
-    return -math.inf if math.isnan(score) else score
