@@ -71,12 +71,7 @@ class Overall:
 def overall(tables: Mapping[str, Table], rope: float = ROPE) -> Overall | None:
     """Return the joint result of several data sets; None for fewer than two.
 
-    Args:
-        tables: Data set -> its table.
-        rope: Half the width of the region of practical equivalence, in points.
-
-    Raises:
-        UserError: If the rope is not above 0.
+    Raises `UserError` if `rope`, half the width of the region of practical equivalence in points, is not above 0.
     """
     if len(tables) < 2:
         return None
