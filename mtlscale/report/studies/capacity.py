@@ -89,7 +89,8 @@ def _size(value: Any) -> int | None:
 
 def best_size(capacity: Capacity, method: str, task: str = ALL) -> int:
     """Return the size with the best mean over seeds on validation; of equal ones the smallest."""
-    return int(capacity.means.loc[method, task]["val"].mul(capacity.sign).idxmax())
+    values: pd.Series[float] = capacity.sign * capacity.means["val"].xs((method, task))
+    return int(str(values.idxmax()))
 
 
 def at(capacity: Capacity, method: str, size: int, task: str = ALL) -> float:
