@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from mtlscale.config import SPLITS, TaskSuite, UserError
 from mtlscale.data.format.manifest import FileEntry
+from pipelines._formats.table_file import ROW
 from pipelines._steps.map_jobs import results_of
 from pipelines._writing.shards import Shard, ShardResult, WriteShard, labels
 from pipelines.contract import PrepareContext, ShardedTable
@@ -107,10 +108,10 @@ def _cut(name: str, suite: TaskSuite, pieces: ShardedTable) -> Iterator[Shard]:
     total = sum(len(pieces.index.get(split, ())) for split in SPLITS)
     rows = max(1, min(SHARD_BYTES // pieces.row_bytes, max(-(-total // FEW), LEAST // pieces.row_bytes)))
 
-    split_of = dict[str, str]()
+    ids_of = dict[str, list[pa.ChunkedArray]]()
     for split in SPLITS:
         for stream, index in _streams(suite, pieces.index[split]):
-            _check_ids(name, split, index["id"].to_pylist(), split_of)
+            _check_ids(name, split, index["id"], ids_of)
             tasks = tuple(task for task in suite.tasks if task.name in suite.streams[stream])
             for number, start in enumerate(range(0, max(1, len(index)), rows)):
                 # A copy: a slice would travel with the whole table.
@@ -119,21 +120,30 @@ def _cut(name: str, suite: TaskSuite, pieces: ShardedTable) -> Iterator[Shard]:
 
 
 def _streams(suite: TaskSuite, index: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the rows of each stream sorted by id, without the label columns of other streams' tasks."""
+    """Yield the rows of each stream sorted by id, without the label columns of other streams' tasks.
+
+    Rows with numbers in a file stay in its order, in which their shards read it.
+    """
+    order = ROW if ROW in index.column_names else "id"
     for stream, tasks in suite.streams.items():
         rows = index
         if "stream" in index.column_names:
             rows = index.filter(pc.field("stream") == stream).drop_columns(["stream"])
         unused_targets = {f"target.{task.name}" for task in suite.tasks if task.name not in tasks}
-        yield stream, rows.drop_columns(sorted(unused_targets & set(rows.column_names))).sort_by("id").combine_chunks()
+        yield stream, rows.drop_columns(sorted(unused_targets & set(rows.column_names))).sort_by(order).combine_chunks()
 
 
-def _check_ids(name: str, split: str, ids: list[str], split_of: dict[str, str]) -> None:
-    for previous, id in zip(["", *ids], ids, strict=False):
-        if id == previous:
-            raise UserError(f"{name}: the source has two samples named {id}; remove one")
-        if split_of.setdefault(id, split) != split:
-            raise UserError(f"{name}: sample {id} is in {split_of[id]} and in {split}; each belongs to one split")
+def _check_ids(name: str, split: str, ids: pa.ChunkedArray, ids_of: dict[str, list[pa.ChunkedArray]]) -> None:
+    """Raise `UserError` for an id that is there twice, or in an earlier split; `ids_of` is extended."""
+    if pc.count_distinct(ids).as_py() < len(ids):
+        counted = pc.value_counts(ids)
+        twice = counted.field("values").filter(pc.greater(counted.field("counts"), 1))[0]
+        raise UserError(f"{name}: the source has two samples named {twice}; remove one")
+    for other, streams in ids_of.items():
+        for known in streams if other != split else ():
+            if len(both := ids.filter(pc.is_in(ids, value_set=known))):
+                raise UserError(f"{name}: sample {both[0]} is in {other} and in {split}; each belongs to one split")
+    ids_of.setdefault(split, []).append(ids)
 
 
 def _merge(name: str, suite: TaskSuite, pieces: ShardedTable, results: list[ShardResult]) -> Result:
