@@ -68,7 +68,7 @@ class RawPart:
     Attributes:
         table: Its rows.
         bad_rows: Position of a row that was left out -> its problem.
-        lines: The encoding of a part of a text file.
+        lines: The encoding of a part of a text file whose types are not known yet.
     """
 
     table: pa.Table
@@ -125,10 +125,9 @@ class TableParts:
         with self.path.open("rb") as file:
             file.seek(part.start)
             raw = file.read(part.stop - part.start)
-        lines = _encoding_of(raw)
-        if lines.latin_1 or b"\0" in raw:
-            text, _ = decoded(f"table: {self.path.name}", raw)
-            raw = text.encode()
+        lines = None if self.types else TextLines(raw.count(b"\n"), *((0, 0) if raw.isascii() else encodings_of(raw)))
+        if not raw.isascii() or b"\0" in raw:
+            raw = decoded(f"table: {self.path.name}", raw)[0].encode()
 
         bad_rows: dict[int, str] = {}
 
@@ -141,7 +140,7 @@ class TableParts:
         types = dict(zip(self.columns, self.types or [pa.null()] * len(self.columns), strict=True))
         if self.types:
             convert.column_types = {name: types[name] for name in columns}
-        if not raw.strip():
+        if not raw or raw.isspace():
             return RawPart(pa.schema([(name, types[name]) for name in columns]).empty_table(), {}, lines)
         table = pyarrow.csv.read_csv(
             io.BytesIO(raw),
@@ -256,12 +255,6 @@ def _read_row_group(path: Path, part: TablePart, columns: list[str]) -> pa.Table
             if seen >= part.stop:
                 break
     return pa.Table.from_batches(batches, schema)
-
-
-def _encoding_of(raw: bytes) -> TextLines:
-    if raw.isascii():
-        return TextLines(raw.count(b"\n"), 0, 0)
-    return TextLines(raw.count(b"\n"), *encodings_of(raw))
 
 
 def _delimiter(path: Path) -> str:

@@ -119,8 +119,8 @@ def sums_of(column: pa.ChunkedArray, train: np.ndarray, kind: str, most_categori
     if kind == "category":
         names, positions = distinct_names(column)
         in_train = np.unique(positions[train])[: most_categories + 1]
-        present = [names[position] for position in np.unique(positions) if names[position] != EMPTY]
-        hashes = np.unique(pd.util.hash_array(np.array(present, dtype=object)))[:_SKETCH]
+        in_part = [names[position] for position in np.unique(positions) if names[position] != EMPTY]
+        hashes = np.unique(pd.util.hash_array(np.array(in_part, dtype=object)))[:_SKETCH]
         kept = frozenset(names[position] for position in in_train)
         return ColumnSums(kind, len(train), len(train), nothing, nothing, names=kept, hashes=hashes)
 

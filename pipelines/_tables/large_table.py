@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mtlscale.config import SPLITS
-from mtlscale.data.format.table_columns import UNKNOWN, TableColumn
+from mtlscale.config import SPLITS, UNKNOWN_CATEGORY
+from mtlscale.data.format.table_columns import TableColumn
 from pipelines._formats.table_file import ROW
 from pipelines._formats.table_parts import RawPart, TablePart, TableParts, check_encoding, common_type
 from pipelines._formats.text_files import Problems
@@ -86,18 +86,13 @@ class PartReader:
     number_texts: frozenset[str] = frozenset()  # columns of texts that are numbers
 
     def __call__(self, part: TablePart, first: int, columns: tuple[str, ...]) -> pa.Table:
-        return _read(self, part, first, columns)
-
-
-@lru_cache(maxsize=2)  # a shard asks for rows of the same part again and again
-def _read(reader: PartReader, part: TablePart, first: int, columns: tuple[str, ...]) -> pa.Table:
-    raw = reader.parts.read(part, columns)
-    table = raw.table
-    for name in reader.number_texts.intersection(columns):
-        parsed = text_numbers(table[name], gives_up=False)
-        assert parsed is not None
-        table = table.set_column(table.column_names.index(name), name, parsed[0])
-    return table.append_column(ROW, pa.array(np.array(raw.numbers, np.int64) + first))
+        raw = self.parts.read(part, columns)
+        table = raw.table
+        for name in self.number_texts.intersection(columns):
+            parsed = text_numbers(table[name], gives_up=False)
+            assert parsed is not None
+            table = table.set_column(table.column_names.index(name), name, parsed[0])
+        return table.append_column(ROW, pa.array(np.array(raw.numbers, np.int64) + first))
 
 
 def large_table(shared: SharedTable, parts: TableParts, context: PrepareContext) -> Prepared:
@@ -196,11 +191,16 @@ def _bad_inputs(
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             continue
 
-        found = [summary.numbers_among_texts(name) for summary in summaries]
-        if any(texts is None for texts in found):
-            continue
-        wrong = [(first + row, text) for first, texts in zip(firsts, found, strict=False) for row, text in texts[1]]
-        if mostly_numbers(len(wrong), sum(texts[0] for texts in found)):
+        wrong, count = [], 0
+        for first, summary in zip(firsts, summaries, strict=False):
+            texts = summary.numbers_among_texts(name)
+            if texts is None:
+                break
+            wrong += [(int(first) + row, text) for row, text in texts[1]]
+            count += texts[0]
+        else:
+            if not mostly_numbers(len(wrong), count):
+                continue
             number_texts.append(name)
             bad_cells += [(f"row {row + 1}", problem_in_numbers(name, text)) for row, text in wrong]
     return number_texts
@@ -270,7 +270,7 @@ def _prepared(
         means, deviations = [0.0] * len(means), [1.0] * len(deviations)
 
     locations = tuple(replace(job, train=None) for job in jobs)
-    convert = ConvertRows(reader, locations, columns, np.array(means), np.array(deviations))
+    convert = ConvertRows(reader, locations, columns, tuple(means), tuple(deviations))
     everything = pa.table(
         {
             "id": pa.array(rows.ids, pa.string()),
@@ -297,27 +297,42 @@ class ConvertRows:
     reader: PartReader
     jobs: tuple[PartJob, ...]
     columns: tuple[TableColumn, ...]
-    mean: np.ndarray
-    deviation: np.ndarray
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
 
     def __call__(self, table: pa.Table) -> ComputedRows:
         numbers = table[ROW].to_numpy()
         bounds = np.searchsorted(numbers, [job.first for job in self.jobs[1:]])
-        names = tuple(column.name for column in self.columns)
         pieces = []
         for job, wanted in zip(self.jobs, np.split(numbers, bounds), strict=True):
             if len(wanted):
-                part = self.reader(job.part, job.first, names)
-                pieces.append(part.take(pa.array(np.searchsorted(part[ROW].to_numpy(), wanted))))
-        raw = pa.concat_tables(pieces)
+                rows, part = _converted(self.reader, job.part, job.first, self.columns, self.mean, self.deviation)
+                pieces.append(part[np.searchsorted(rows, wanted)])
 
-        arrays = {column.name: column.encode(raw[column.name]) for column in self.columns}
-        unseen = {column.name: int((arrays[column.name][:, 0] == UNKNOWN).sum()) for column in self.columns
-                  if column.kind == "category"}  # fmt: skip
-        inputs = ((np.column_stack(list(arrays.values())) - self.mean) / self.deviation).astype(np.float32)
+        inputs = np.concatenate(pieces)
+        unseen, position = {}, 0
+        for column in self.columns:
+            if column.kind == "category":  # codes are not scaled
+                unseen[column.name] = int((inputs[:, position] == UNKNOWN_CATEGORY).sum())
+            position += len(column.counts)
         digests = b"".join(hashlib.blake2b(row, digest_size=8).digest() for row in inputs)
         result = table.drop_columns([ROW]).add_column(1, "input", lists(inputs))
         return ComputedRows(result, told=(unseen, np.frombuffer(digests, np.uint64)))
+
+
+@lru_cache(maxsize=8)  # the shards of all splits ask for rows of the same parts
+def _converted(
+    reader: PartReader,
+    part: TablePart,
+    first: int,
+    columns: tuple[TableColumn, ...],
+    mean: tuple[float, ...],
+    deviation: tuple[float, ...],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers [N] of the rows of a part and their inputs [N, D]."""
+    table = reader(part, first, tuple(column.name for column in columns))
+    inputs = np.column_stack([column.encode(table[column.name]) for column in columns])
+    return table[ROW].to_numpy(), ((inputs - mean) / deviation).astype(np.float32)
 
 
 @dataclass(frozen=True)

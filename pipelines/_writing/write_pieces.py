@@ -6,9 +6,10 @@ The bytes depend neither on the writers nor on their number.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,11 @@ def write_pieces(out: Path, name: str, suite: TaskSuite, pieces: ShardedTable, c
 
     with closing(
         results_of(
-            write, shards, context.engine, lambda: not stopped, plugins=[compute, getattr(compute, "decode", compute)]
+            write,
+            _in_order_of_the_file(shards),
+            context.engine,
+            lambda: not stopped,
+            plugins=[compute, getattr(compute, "decode", compute)],
         )
     ) as results:
         for shard_result in results:
@@ -113,10 +118,27 @@ def _cut(name: str, suite: TaskSuite, pieces: ShardedTable) -> Iterator[Shard]:
         for stream, index in _streams(suite, pieces.index[split]):
             _check_ids(name, split, index["id"], ids_of)
             tasks = tuple(task for task in suite.tasks if task.name in suite.streams[stream])
-            for number, start in enumerate(range(0, max(1, len(index)), rows)):
-                # A copy: a slice would travel with the whole table.
-                part = index.take(pa.array(np.arange(start, min(start + rows, len(index)))))
+            for number, (start, stop) in enumerate(pairwise(_edges(index, rows))):
+                part = index.take(pa.array(np.arange(start, stop)))  # a slice would travel with the whole table
                 yield Shard(split, f"{split}/{stream}/{number:05d}.parquet", part, min(group, rows), tasks)
+
+
+def _edges(index: pa.Table, rows: int) -> list[int]:
+    """Return the first rows of shards, and the number of rows.
+
+    Rows with numbers in a file are cut where its rows are: those of several splits are then computed from one reading.
+    """
+    if ROW not in index.column_names:
+        return [*range(0, max(1, len(index)), rows), len(index)]
+    ranges = index[ROW].to_numpy() // rows
+    return [0, *(1 + np.flatnonzero(np.diff(ranges))).tolist(), len(index)]
+
+
+def _in_order_of_the_file(shards: Sequence[Shard]) -> list[Shard]:
+    """Return shards of rows with numbers in their order, others as they are."""
+    if not all(ROW in shard.rows.column_names and len(shard.rows) for shard in shards):
+        return list(shards)
+    return sorted(shards, key=lambda shard: shard.rows[ROW][0].as_py())
 
 
 def _streams(suite: TaskSuite, index: pa.Table) -> Iterator[tuple[str, pa.Table]]:
