@@ -62,6 +62,9 @@ ExperimentArgument = Annotated[
 RunArgument = Annotated[
     str, typer.Argument(help="The id of a run, or as much of it as no other has", autocompletion=completion.runs)
 ]
+DatasetOption = Annotated[
+    list[str] | None, typer.Option("--dataset", metavar="DATASET", help="On this data set alone, and others so named")
+]
 
 
 def home_of(path: Path | None, storage: str | None = None) -> Home:

@@ -14,6 +14,7 @@ import typer
 from mtlscale.cli import completion
 from mtlscale.cli.options import (
     AddressOption,
+    DatasetOption,
     DownloadOption,
     ExperimentArgument,
     HomeOption,
@@ -56,9 +57,6 @@ OnlyOption = Annotated[
     typer.Option(
         "--only", metavar="METHOD", help="Exactly this row, and others so named", autocompletion=completion.methods
     ),
-]
-DatasetOption = Annotated[
-    list[str] | None, typer.Option("--dataset", metavar="DATASET", help="On this data set alone, and others so named")
 ]
 
 
