@@ -45,12 +45,6 @@ class TextPipeline(PretrainedTexts):
         """Return the encoded texts, with notes on texts that were cut, have no word, or occur in two splits.
 
         Rows are no wider than the longest text needs.
-
-        Args:
-            rows: Rows of `sentences`.
-            tasks: The tasks, named like their streams.
-            context: The settings of the preparation.
-            notes: Notes to extend.
         """
         notes = notes | count_by_task("test_texts_in_train_or_val", rows, _leaked_rows(rows))
         if self.tokenizer is not None:

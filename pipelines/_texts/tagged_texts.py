@@ -132,13 +132,7 @@ class TaggedPipeline(Pipeline):
     def prepared_tags(
         self, corpus: TaggedCorpus, classes: Mapping[str, Sequence[str]], context: PrepareContext
     ) -> Prepared:
-        """Return the prepared set of the gathered rows.
-
-        Args:
-            corpus: The content of all files.
-            classes: Task -> its tags.
-            context: The settings of the preparation.
-        """
+        """Return the prepared set of the gathered rows."""
         notes = corpus.notes | context.settle(corpus.problems, "sentences")
         rows = pa.concat_tables(corpus.rows)
         for task in classes:
