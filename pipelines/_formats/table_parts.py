@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pyarrow.parquet
 
 from mtlscale.config import UserError
 from pipelines._formats.table_file import (
+    ROW,
     check_names,
     check_one_encoding,
     check_separator,
@@ -224,6 +225,17 @@ def common_type(types: Iterable[pa.DataType]) -> pa.DataType:
     if all(pa.types.is_date32(kind) or (pa.types.is_timestamp(kind) and kind.tz is None) for kind in different):
         return pa.timestamp("ns") if pa.timestamp("ns") in different else pa.timestamp("s")
     return pa.string()
+
+
+def sample_of(parts: TableParts, count: int) -> pa.Table:
+    """Return the rows of so many parts of a file, at even distances, with their numbers in the column `ROW`."""
+    chosen = [parts.parts[place * len(parts.parts) // count] for place in range(min(count, len(parts.parts)))]
+    if not parts.types:
+        tables = [parts.read(part).table for part in chosen]
+        kinds = [common_type(table.schema.field(name).type for table in tables) for name in parts.columns]
+        parts = replace(parts, types=tuple(kinds))
+    table = pa.concat_tables([parts.read(part).table for part in chosen])
+    return table.append_column(ROW, pa.array(range(len(table))))
 
 
 def check_encoding(name: str, lines: Sequence[TextLines], header: int) -> dict[str, Any]:
