@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from mtlscale.config import UserError, build, nearest
 from pipelines._formats.hub_table import SPLIT_COLUMN, read_hub_table
 from pipelines._formats.table_file import ROW, read_table
-from pipelines._formats.table_parts import is_large, parts_of, sample_of
 from pipelines._formats.text_files import Problems
 from pipelines._tables.inputs import input_kind
 from pipelines._tables.row_splits import RowSplit
 from pipelines._tables.suspicions import duplicates, perfect_predictors, row_names
+from pipelines._tables.table_parts import is_large, parts_of, sample_of
 from pipelines._tables.targets import Target, guess_kind, is_present, read_target
 from pipelines.image.image_folder import IMAGE, PICTURES, ImageFolder, split_folders
 from pipelines.vectors.table import TableFile
