@@ -186,7 +186,7 @@ def _odd(weights: Tensor) -> str:
 
 
 class _NeverReturnsError(UserError):
-    """A plugin's balancer does not come back from a call."""
+    """The error of a plugin's balancer that does not come back from a call."""
 
 
 def _in_time(balancer: Balancer, call: Callable[[], Any]) -> Any:

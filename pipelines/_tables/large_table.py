@@ -37,7 +37,7 @@ _SAMPLE = 256  # training rows of each part in which columns that give a target 
 
 @dataclass(frozen=True)
 class PartJob:
-    """A part of the file with the number of its first row, and those of its rows that are training rows."""
+    """The part of the file with the number of its first row, and those of its rows that are training rows."""
 
     part: TablePart
     first: int = 0
@@ -52,7 +52,7 @@ class _Done:
 
 @dataclass(frozen=True)
 class PartSummary:
-    """What the first pass finds in a part.
+    """The findings of the first pass in a part.
 
     Attributes:
         raw: The part without its rows.

@@ -34,7 +34,7 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class TablePart:
-    """Part of a file: bytes of whole lines, or rows of a row group of Parquet.
+    """The part of a file: bytes of whole lines, or rows of a row group of Parquet.
 
     Attributes:
         start: The first byte or row.
@@ -64,7 +64,7 @@ class TextLines:
 
 @dataclass(frozen=True)
 class RawPart:
-    """A part as it was read.
+    """The part as it was read.
 
     Attributes:
         table: Its rows.
@@ -85,7 +85,7 @@ class RawPart:
 
 @dataclass(frozen=True)
 class TableParts:
-    """File that is read in parts.
+    """The file that is read in parts.
 
     Attributes:
         path: The file.
