@@ -252,7 +252,7 @@ class SharedTable:
             }
             for split in SPLITS
         }
-        if repeated := _repeated_inputs(tables):
+        if repeated := repeated_inputs(tables):
             notes["test_inputs_in_train_or_val"] = {"all": repeated}
         return Prepared(suite, tables, notes=notes)
 
@@ -331,7 +331,7 @@ def _row_names(table: pa.Table) -> list[str]:
     return [f"row {row + 1}" for row in table[ROW].to_pylist()]
 
 
-def _repeated_inputs(tables: Mapping[str, Mapping[str, pa.Table]]) -> int:
+def repeated_inputs(tables: Mapping[str, Mapping[str, pa.Table]]) -> int:
     """Return the number of test inputs that also occur in training or validation."""
     rows = {split: [row.tobytes() for row in _stored(streams["all"]["input"])] for split, streams in tables.items()}
     known_inputs = {*rows["train"], *rows["val"]}
