@@ -287,7 +287,7 @@ MPNN = {"name": "mpnn", "width": 4, "rounds": 2}
 SCHNET = {"name": "schnet", "width": 4, "rounds": 2, "gaussians": 5}
 POSITIONS = {"positions": True}
 add("encoder/mpnn, mgda", "molecules", "mgda", SHOP, encoder=MPNN)
-add("encoder/mpnn, ltb", "molecules", {"name": "ltb", "search_epochs": 2}, SHOP, encoder=MPNN)
+add("encoder/mpnn, branched", "molecules", {"name": "branched", "points": [1, 2, 4]}, SHOP, encoder=MPNN)
 add("encoder/schnet, pcgrad", "molecules", "pcgrad", SHOP, options=POSITIONS, encoder=SCHNET)
 add("two workers/mpnn", "molecules", "cagrad", SHOP, encoder=MPNN, flavour="two workers")
 add("encoder/resnet18 mgda", "images", "mgda", IMAGES, encoder=RESNET)
