@@ -63,6 +63,9 @@ class QM9(Pipeline):
     )
     split: int = knob(0, low=0, help="which random split")
 
+    def expected(self) -> tuple[str, ...]:
+        return ("dsgdb9nsd_000001.xyz",)
+
     def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
         problems: Problems = []
