@@ -46,8 +46,8 @@ class QM9(Pipeline):
     The source is MoleculeNet's `qm9.csv` or a part of it, which has SMILES, or the official archive of .xyz files,
     which has SMILES and geometries. `graph: bonds` gives heavy atoms and their bonds, for `mpnn`; `graph: positions`
     gives all atoms and their positions, for `schnet`. Energies u0, u, h and g are those of atomization, as in that
-    comparison. Targets have mean 0 and variance 1 over training, and metrics are in the properties' own units. The split
-    is random, by molecules.
+    comparison. Targets have mean 0 and variance 1 over training, and metrics are in the properties' own units. The
+    split is random, by molecules.
     """
 
     name: ClassVar[str] = "qm9"
@@ -62,6 +62,9 @@ class QM9(Pipeline):
         0.1, low=0.0, high=1.0, open_low=True, open_high=True, help="share of the rest for validation"
     )
     split: int = knob(0, low=0, help="which random split")
+
+    def expected(self) -> tuple[str, ...]:
+        return ("dsgdb9nsd_000001.xyz",)
 
     def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
