@@ -23,6 +23,7 @@ from mtlscale.config.experiment.models import (
     TrackingSpec,
     TrainingSpec,
 )
+from mtlscale.config.experiment.ray_methods import on_rays
 from mtlscale.config.registry.components import component
 from mtlscale.config.registry.nearest import nearest
 from mtlscale.config.run.run import Run, RunIdTemplate
@@ -60,7 +61,14 @@ class Experiment(Model):
     @field_validator("methods")
     @classmethod
     def _with_floors(cls, methods: tuple[MethodSpec, ...], info: ValidationInfo) -> tuple[MethodSpec, ...]:
-        """Add the floors that the file does not name, behind its own methods, as rows like any other."""
+        """Add the floors that the file does not name, behind its own methods, as rows like any other.
+
+        A method with several rays becomes one method for each.
+        """
+        try:
+            methods = tuple(method for entry in methods for method in on_rays(entry))
+        except UserError as error:
+            raise ValueError(str(error)) from None
         labels = {method.label for method in methods}
         added = (floor for floor in info.data.get("floors", ()) if floor not in labels)
         return (*methods, *(MethodSpec.added(floor) for floor in added))
@@ -92,7 +100,7 @@ class Experiment(Model):
                 self._parts(dataset, method)
 
         if self.search is not None:
-            check(self.search, [method.label for method in self.methods], self.seeds)
+            check(self.search, list(dict.fromkeys(m for method in self.methods for m in (method.row, method.label))), self.seeds)
             for dataset in self.datasets:
                 dataset.check_search(self.search.seed, self.seeds)
             for run in self.bases(dict.fromkeys(self.data(), "")):
@@ -149,18 +157,35 @@ class Experiment(Model):
             fingerprints: Name of the prepared data -> its fingerprint.
             chosen: (dataset, method) -> the settings that a search has chosen.
         """
+        searched = self._searched_ray()
         for run in self._runs(fingerprints, self.seeds):
-            yield run.tuned((chosen or {}).get((run.dataset, run.method), {}))
+            yield run.tuned((chosen or {}).get((run.dataset, searched.get(run.method, run.method)), {}))
 
     def bases(self, fingerprints: Mapping[str, str]) -> list[Run]:
         """List the run that each method's trials are made from: with the search's seed, before any setting is chosen.
 
-        Methods that are computed from the data have none, nor have methods with an empty search space.
+        Methods that are computed from the data have none, nor have methods with an empty search space. Of a method's
+        rays the middle one is tried, for all.
         """
         assert self.search is not None
         runs = self._runs(fingerprints, (self.search.seed,))
-        searched = (run for run in runs if not run.parts.architecture.fitted and space_of(self.search, run))
+        middle = self._searched_ray()
+        searched = (
+            run
+            for run in runs
+            if middle.get(run.method, run.method) == run.method
+            and not run.parts.architecture.fitted
+            and space_of(self.search, run)
+        )
         return [self._as_tried(run) for run in searched]
+
+    def _searched_ray(self) -> dict[str, str]:
+        """Return the label of each ray -> that of the middle one of its method, whose search counts for all."""
+        labels_by_row: dict[str, list[str]] = {}
+        for method in self.methods:
+            if method.row != method.label:
+                labels_by_row.setdefault(method.row, []).append(method.label)
+        return {label: labels[(len(labels) - 1) // 2] for labels in labels_by_row.values() for label in labels}
 
     def _as_tried(self, run: Run) -> Run:
         """Return a run with the training settings of trials.

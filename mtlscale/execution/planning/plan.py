@@ -176,7 +176,10 @@ def make_plan(experiment: Experiment, runs: Iterable[Run], ledger: Path, home: H
     first: dict[str, str] = {}
 
     for run in runs:
-        check_batches(run, data.manifests[run.data].suite)
+        suite = data.manifests[run.data].suite
+        check_batches(run, suite)
+        if "preference" in run.parts.balancer.hints:
+            run.parts.balancer.init(len(suite.tasks))  # raises if it has another number of preferences
         run_id = run.run_id  # a hash, computed anew each time
         if run_id in first:
             planned.append(PlannedRun(run, "same", first[run_id]))
