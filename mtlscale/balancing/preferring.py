@@ -55,6 +55,6 @@ class PreferenceBalancer(Balancer):
         return preference / preference.sum(-1, keepdim=True).clamp(min=_LEAST)
 
     def target_ray(self, losses: Tensor, state: State) -> Tensor:
-        """Return the unit vector [..., T] along which r_t ℓ_t are equal: a task that matters more has a smaller loss."""
+        """Return the unit vector [..., T] along which r_t ℓ_t are equal: what matters more has a smaller loss."""
         ray = 1.0 / self.shares(losses, state).clamp(min=_LEAST)
         return ray / ray.norm(dim=-1, keepdim=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 from mtlscale.config.errors import UserError
@@ -51,7 +51,7 @@ def rays(where: str, tasks: int, count: int) -> list[Preference]:
     grid = []
     for bars in combinations(range(steps + tasks - 1), tasks - 1):
         edges = (-1, *bars, steps + tasks - 1)
-        parts = [last - first - 1 for first, last in zip(edges, edges[1:], strict=False)]
+        parts = [last - first - 1 for first, last in pairwise(edges)]
         grid.append(tuple((part + 0.5) / (steps + tasks / 2) for part in parts))
     return grid
 

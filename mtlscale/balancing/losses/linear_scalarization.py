@@ -12,8 +12,8 @@ from mtlscale.balancing.preferring import PreferenceBalancer
 class LinearScalarization(PreferenceBalancer):
     """The preference itself weights the losses: ω = r.
 
-    Source: the weighted sum (Zadeh 1963); over a grid of rays it is the floor of methods that look for a front. It finds
-    no point in a concave part of one.
+    Source: the weighted sum (Zadeh 1963). Over a grid of rays it is the floor of methods that look for a front; it
+    finds no point in a concave part of one.
     """
 
     name: ClassVar[str] = "linear_scalarization"

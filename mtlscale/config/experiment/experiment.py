@@ -100,7 +100,8 @@ class Experiment(Model):
                 self._parts(dataset, method)
 
         if self.search is not None:
-            check(self.search, list(dict.fromkeys(m for method in self.methods for m in (method.row, method.label))), self.seeds)
+            labels = dict.fromkeys(label for method in self.methods for label in (method.row, method.label))
+            check(self.search, list(labels), self.seeds)
             for dataset in self.datasets:
                 dataset.check_search(self.search.seed, self.seeds)
             for run in self.bases(dict.fromkeys(self.data(), "")):
@@ -108,8 +109,8 @@ class Experiment(Model):
 
     def _check_compared(self) -> None:
         """Raise `UserError` with the nearest names if `baseline` or `reference` is none of the methods."""
-        labels = [method.label for method in self.methods]
-        known_names = {name.casefold() for method in self.methods for name in (method.label, method.name)}
+        labels = list(dict.fromkeys(method.row for method in self.methods))
+        known_names = {name.casefold() for method in self.methods for name in (method.label, method.row, method.name)}
         for key in ("baseline", "reference"):
             name = getattr(self, key)
             if key in self.model_fields_set and name.casefold() not in known_names:  # the default need not be a row

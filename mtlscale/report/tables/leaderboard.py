@@ -22,12 +22,15 @@ from mtlscale.report.stats import statistics
 from mtlscale.report.stats.frames import (
     by_dataset,
     figure_frame,
+    latest,
     method_of,
     metric_columns,
     newest,
     run_frame,
     value_frame,
 )
+from mtlscale.report.stats.fronts import SCORES as FRONT_SCORES
+from mtlscale.report.stats.fronts import fronts, is_ray
 from mtlscale.report.stats.gains import deltas, of_same_seed
 from mtlscale.report.stats.item_intervals import intervals
 from mtlscale.report.tables.caveats import departures, idle, near_zero_notes, resolution
@@ -197,7 +200,7 @@ def _table(
     planned: Mapping[str, Collection[int]],
 ) -> Table:
     """Build the table of one data set; `names` are the metrics that enter Δ, if the experiment says."""
-    records = newest(all_records)
+    records, of_rays = newest(all_records), latest(all_records)
     finished_records, split = _finished(records)
     all_runs = run_frame(records)
     is_finished = all_runs["status"] == "finished"
@@ -211,7 +214,7 @@ def _table(
     runs = all_runs[is_finished].reset_index(drop=True)
     scores, part = _averages(finished_records, split, values, columns, main, runs.index)
 
-    notes = _older_runs(all_records, records)
+    notes = [*_older_runs(all_records, of_rays), *_lost_rays(of_rays)]
     near_zero: tuple[tuple[str, str], ...] = ()
     means, constant = values.groupby(runs["method"], sort=False).mean(), _label("constant", finished_records)
     if base is None:
@@ -225,7 +228,11 @@ def _table(
     values.columns = measured = pd.Index([f"{task}.{metric}" for task, metric in columns])
     figures = figure_frame(finished_records, split)
     directions |= {name: FIGURES[name].higher_is_better for name in map(str, figures)}
-    runs = pd.concat([runs, scores, values, figures], axis=1)
+    front = fronts(of_rays, split, main, directions)
+    front_scores = runs[["method", "seed"]].merge(front.scores, how="left").drop(columns=["method", "seed"])
+    front_scores = front_scores.dropna(axis=1, how="all")
+    directions |= {name: FRONT_SCORES[name] for name in map(str, front_scores)}
+    runs = pd.concat([runs, scores, values, figures, front_scores], axis=1)
 
     order = zeros.order_without(near_zero, main, scores)
     if base is not None:
@@ -246,8 +253,9 @@ def _table(
         failures=all_runs.loc[~is_finished, ["method", "seed", "status", "error", "run_id"]].reset_index(drop=True),
         notes=tuple(notes),
         domains=next((tuple(record.domains) for record in finished_records if record.domains), ()),
+        front=front if len(front.points) else None,
     )
-    return _with_rows(table, finished_records, all_runs, planned, [*measured, *figures])
+    return _with_rows(table, finished_records, all_runs, planned, [*measured, *figures, *front_scores])
 
 
 def _directions(records: Sequence[RunRecord]) -> dict[str, bool]:
@@ -268,6 +276,12 @@ def _older_runs(all_records: Sequence[RunRecord], records: Sequence[RunRecord]) 
     """Return the note on runs that are left out for newer ones with other settings."""
     older = len({record.run_id for record in all_records}) - len({record.run_id for record in records})
     return [f"{older} older run{'s' if older > 1 else ''} with other settings left out"] if older else []
+
+
+def _lost_rays(records: Sequence[RunRecord]) -> list[str]:
+    """Return the note on rays whose runs did not finish: their row shows those of its central ray alone."""
+    lost = [f"{r.method}, seed {r.seed} ({r.status})" for r in records if is_ray(r) and r.status != "finished"]
+    return [f"rays without a point on their front: {', '.join(lost)}"] if lost else []
 
 
 def _zero_references(references: pd.DataFrame, entered: Sequence[tuple[str, str]], baseline: str) -> list[str]:
