@@ -99,6 +99,11 @@ def fronts(records: Sequence[RunRecord], split: str, main: Mapping[str, str], hi
     return Fronts(points, pd.DataFrame(scores, columns=["method", "seed", *SCORES]), dict(main))
 
 
+def preference_text(preference: Preference) -> str:
+    """Return a preference as a text, such as "0.1 : 0.9"."""
+    return " : ".join(f"{share:.3g}" for share in preference)
+
+
 def _points(record: RunRecord, split: str) -> list[tuple[str, Preference, Metrics]]:
     """Return (row, preference, metrics) of each network that a record has measured, none if it is of no front."""
     if record.front:
