@@ -52,6 +52,8 @@ class Balancer(Component):
     traced: ClassVar[tuple[str, ...]] = ()  # entries that are recorded with every epoch ("kappa"): numbers or vectors
     hints: ClassVar[tuple[str, ...]] = ()  # entries that the loop sets before each call: "precision", "task_scale", …
     needs_post_step_losses: ClassVar[bool] = False  # whether `after_step` needs the batch's losses after the step
+    # The length of the way uphill, along the gradient of the mean loss, at whose end losses and gradients are computed.
+    ascent: ClassVar[float] = 0.0
     # Whether trials with this balancer may be trained as one batched model: it needs losses or the Gramian at the
     # parameters, and all its methods work over leading dimensions.
     batchable: ClassVar[bool] = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +30,7 @@ from mtlscale.objectives import ObjectiveModule
 from mtlscale.training.diagnosis.affinity import task_affinity
 from mtlscale.training.diagnosis.replay import random_state, replayed, statistics_kept
 from mtlscale.training.engine.batches import Part
+from mtlscale.training.gradients.look_ahead import uphill
 from mtlscale.training.gradients.update import StepResult, Update
 
 Micros = Sequence[Sequence[Batch]]  # micro-batches of a step, each one batch per stream
@@ -133,14 +134,17 @@ class Session:
 
         repeats = update.balancer.needs_post_step_losses and not update.partition.independent and len(update.names) > 1
         rng_states = random_state(update.device) if repeats else None
+        sizes = updater.source.sizes(micros) if update.amp == "fp16" else None
+        scale = self._task_scale(updater)
 
-        result = update(
-            [updater.source(micro) for micro in micros],
-            sizes=updater.source.sizes(micros) if update.amp == "fp16" else None,
-            scale=self._task_scale(updater),
-            penalty=lambda: _penalty(model, objective),
-            query=None if query is None else [updater.source(micro, terms=False) for micro in query],
-        )
+        with self._uphill(updater, micros, sizes, scale):
+            result = update(
+                [updater.source(micro) for micro in micros],
+                sizes=sizes,
+                scale=scale,
+                penalty=lambda: _penalty(model, objective),
+                query=None if query is None else [updater.source(micro, terms=False) for micro in query],
+            )
 
         if result.skipped:
             discarding = capability(model, DiscardsSteps)
@@ -165,6 +169,28 @@ class Session:
                 update.look_again(losses_after, self._task_scale(updater))
 
         return result
+
+    @contextmanager
+    def _uphill(
+        self, updater: Updater, micros: Micros, sizes: Sequence[float] | None, scale: Tensor | None
+    ) -> Iterator[None]:
+        """Hold the parameters uphill inside the context, if the updater's balancer looks ahead.
+
+        The way there leaves no trace in random numbers, running statistics or what the network gathers.
+        """
+        update, length = updater.update, updater.update.balancer.ascent
+        if not length:
+            yield
+            return
+
+        with ExitStack() as stack:
+            with replayed(random_state(update.device), update.device), statistics_kept(self.model):
+                losses = [updater.source(micro, terms=False) for micro in micros]
+                stack.enter_context(uphill(update, losses, length, sizes, scale))
+            discarding = capability(self.model, DiscardsSteps)
+            if discarding is not None:
+                discarding.discard_step()
+            yield
 
     def _task_scale(self, updater: Updater) -> Tensor | None:
         """Return the factors [T] of a turn's losses, None for ones.
