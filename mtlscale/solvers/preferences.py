@@ -9,6 +9,7 @@ from torch import Tensor
 from mtlscale.solvers._gramian_common import Array, Solution, factor, least_norm, over_batch, scaled
 from mtlscale.solvers.min_norm import min_norm_of
 
+_LEAST = 1e-6  # share of a task in EPO's preference: with 0 every direction is as good
 _TINY = float(np.finfo(np.float64).eps)
 
 
@@ -33,6 +34,7 @@ def epo_weights(gramian: Tensor, losses: Tensor, preference: Tensor, tolerance: 
 
 def _epo(gramian: Array, losses: Array, preference: Array, tolerance: Array) -> tuple[Array, bool]:
     matrix, scale = scaled(gramian)
+    preference = preference.clip(min=_LEAST)
     products = preference * losses
     if scale == 0.0 or not products.sum() > 0.0:
         return preference, True
@@ -49,7 +51,7 @@ def _epo(gramian: Array, losses: Array, preference: Array, tolerance: Array) -> 
             largest = products == products.max()
             bound = np.where(largest, 0.0, moves)
             bounds, bound = matrix[largest | ~rising], bound[largest | ~rising]
-        weights = _program(moves, bounds, bound)
+        weights = _program(moves / max(float(np.abs(moves).max()), _TINY), bounds, bound)
     else:
         bounds = np.vstack([matrix, moves])
         bound = np.append(np.zeros(len(parts)), min(float(moves.max()), 0.0))
