@@ -178,8 +178,7 @@ def make_plan(experiment: Experiment, runs: Iterable[Run], ledger: Path, home: H
     for run in runs:
         suite = data.manifests[run.data].suite
         check_batches(run, suite)
-        if "preference" in run.parts.balancer.hints:
-            run.parts.balancer.init(len(suite.tasks))  # raises if it has another number of preferences
+        check_preferences(run, len(suite.tasks))
         run_id = run.run_id  # a hash, computed anew each time
         if run_id in first:
             planned.append(PlannedRun(run, "same", first[run_id]))
@@ -188,6 +187,12 @@ def make_plan(experiment: Experiment, runs: Iterable[Run], ledger: Path, home: H
         planned.append(_where_it_stands(run, run_id, status_by_id, home))
 
     return Plan(experiment, tuple(planned), data.folders, data.manifests, home, ledger)
+
+
+def check_preferences(run: Run, tasks: int) -> None:
+    """Raise `UserError` if a run's preference or ray is for another number of tasks."""
+    if "preference" in run.parts.balancer.hints:
+        run.parts.balancer.init(tasks)
 
 
 def _where_it_stands(run: Run, run_id: str, statuses: Mapping[str, str], home: Home) -> PlannedRun:
