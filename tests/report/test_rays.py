@@ -40,7 +40,7 @@ def rays(seed: int, shift: float = 0.0, lost: str = "") -> list[RunRecord]:
             (a + shift, b + shift),
             "diverged" if ray == lost else "finished",
             balancer={"ray": ray},
-        )  # fmt: skip
+        )
         for ray, (a, b) in ERRORS.items()
     ]
 
