@@ -401,6 +401,15 @@ method = {
 }
 add("domains/aaspc", "domains", method, {**MOVED, "epochs": 3}, encoder=BOTTLENECK)
 
+# -- one network for a front ---------------------------------------------------------------------------------------
+
+add("architecture, preferences/conditioned_hps", "uneven", {"name": "conditioned_hps", "grid": 3}, SGD, options=SHARED)
+add("architecture, preferences/palora", "uneven", {"name": "palora", "grid": 3, "rank": 2}, SGD)
+add(
+    "architecture, preferences/palora epo", "uneven",
+    {"architecture": {"name": "palora", "grid": 3}, "balancer": "epo"}, SGD, options=SHARED,
+)  # fmt: skip
+
 # -- batched trials ------------------------------------------------------------------------------------------------
 
 RATES = ({"training.lr": 3e-3}, {"training.lr": 3e-2, "training.weight_decay": 1e-2})

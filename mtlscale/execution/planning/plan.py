@@ -190,9 +190,15 @@ def make_plan(experiment: Experiment, runs: Iterable[Run], ledger: Path, home: H
 
 
 def check_preferences(run: Run, tasks: int) -> None:
-    """Raise `UserError` if a run's preference or ray is for another number of tasks."""
-    if "preference" in run.parts.balancer.hints:
-        run.parts.balancer.init(tasks)
+    """Raise `UserError` if a run's preference is for another number of tasks, or its balancer lacks one it needs."""
+    architecture, balancer = run.parts.architecture, run.parts.balancer
+    if "preference" in balancer.hints:
+        balancer.init(tasks)
+    elif architecture.draws_preferences and tasks > 1:
+        raise UserError(
+            f"{run.method}: {architecture.name} draws a preference every step, which {balancer.name} does not take; "
+            "choose linear_scalarization, cosmos, pbi, epo or pmgda"
+        )
 
 
 def _where_it_stands(run: Run, run_id: str, statuses: Mapping[str, str], home: Home) -> PlannedRun:

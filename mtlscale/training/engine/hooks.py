@@ -14,8 +14,10 @@ from mtlscale.architectures import (
     FollowsLosses,
     MultiTaskModule,
     SelectsByLoss,
+    TakesPreferences,
     capability,
 )
+from mtlscale.config.preferences import Preference, central
 from mtlscale.data import Batch
 
 
@@ -57,3 +59,11 @@ def after_training(model: MultiTaskModule, train: Iterator[Batch], sum: Callable
     if network is not None:
         with torch.no_grad():
             network.after_training(train, sum)
+
+
+def prefer(model: MultiTaskModule, preference: Preference | None = None) -> None:
+    """Give a preference to a network that takes one, by default the central one of its grid."""
+    network = capability(model, TakesPreferences)
+    if network is not None:
+        chosen = network.grid[central(network.grid)] if preference is None else preference
+        network.set_preference(torch.tensor(chosen, dtype=torch.float64))

@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from mtlscale.architectures import (
     Penalised,
     SeesCompanion,
     Source,
+    TakesPreferences,
     Turn,
     UpdatesItself,
     WeighsTasks,
@@ -122,6 +124,7 @@ class Session:
         A skipped step moves nothing.
         """
         model, update = self.model, updater.update
+        self._draw_preference(updater)
         for any_updater in self.updaters:
             # The previous step's gradients would take memory beside this step's activations.
             any_updater.update.strategy.zero()
@@ -169,6 +172,20 @@ class Session:
                 update.look_again(losses_after, self._task_scale(updater))
 
         return result
+
+    def _draw_preference(self, updater: Updater) -> None:
+        """Draw the preference of this step for network and balancer, where the network is given one.
+
+        It is a function of the run's seed and the step: the same on every worker and after an interruption.
+        """
+        network, update = capability(self.model, TakesPreferences), updater.update
+        if network is None:
+            return
+        rng = np.random.default_rng((updater.sampler.seed, update.count))
+        drawn = torch.from_numpy(rng.dirichlet(np.full(len(update.names), network.concentration)))
+        network.set_preference(drawn)
+        if "preference" in update.balancer.hints:
+            update.state = {**update.state, "preference": drawn}
 
     @contextmanager
     def _uphill(
