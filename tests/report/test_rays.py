@@ -13,7 +13,7 @@ from mtlscale.records.record import FrontPoint
 from mtlscale.report import Leaderboard
 from mtlscale.report.charts.chart import Dots
 from mtlscale.report.charts.colors import page_looks
-from mtlscale.report.charts.rays import rays_chart
+from mtlscale.report.charts.front import rays_chart
 from mtlscale.report.report_files import write_report
 from mtlscale.report.stats.frames import newest
 

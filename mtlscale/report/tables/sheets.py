@@ -10,6 +10,8 @@ import pandas as pd
 
 from mtlscale.report.formats.number_format import EMPTY, SCORE_NAMES, counted, decimals, signed
 from mtlscale.report.formats.sheet import Column, Sheet, TableCell, number_column, text_column, text_sheet
+from mtlscale.report.overall.columns import columns as overall_columns
+from mtlscale.report.overall.takeaway import sentence
 from mtlscale.report.stats.fronts import Fronts, preference_text
 from mtlscale.report.stats.statistics import BETTER, FEWEST_SEEDS, LEVEL, WORSE, half_width
 from mtlscale.report.tables.caveats import legend
@@ -17,7 +19,7 @@ from mtlscale.report.tables.columns import MOST_TASKS, by_block, columns, method
 from mtlscale.report.tables.takeaway import takeaway
 
 if TYPE_CHECKING:
-    from mtlscale.report.overall.overall import Overall
+    from mtlscale.report.overall.multi_dataset import Overall
     from mtlscale.report.stats.pairwise import Pairwise
     from mtlscale.report.tables.table import Table
 
@@ -80,9 +82,9 @@ def across(overall: Overall, notes: Sequence[str] = ()) -> Sheet:
     """Return the table across data sets."""
     return Sheet(
         title=f"All {len(overall.datasets)} data sets",
-        columns=[method_column(overall.rows.index), *overall.columns()],
+        columns=[method_column(overall.rows.index), *overall_columns(overall)],
         numbers=overall.rows.reset_index(),
-        text=overall.sentence,
+        text=sentence(overall),
         notes=(*overall.notes, *notes),
         label="All data sets together",
     )
