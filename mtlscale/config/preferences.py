@@ -75,7 +75,7 @@ def central(preferences: Sequence[Sequence[float]]) -> int:
     return min(range(len(distances)), key=lambda place: (round(distances[place], 12), place))
 
 
-def check_rays(rays: object) -> int | tuple[Preference, ...]:
+def check_rays(rays: Any) -> int | tuple[Preference, ...]:
     """Return the rays of a method: their number, or a preference each.
 
     Raises:

@@ -36,6 +36,15 @@ class Fronts:
     scores: pd.DataFrame
     objectives: dict[str, str]
 
+    def of_runs(self, runs: pd.DataFrame) -> pd.DataFrame:
+        """Return `SCORES` for each of the runs, which have `method` and `seed`; NaN where a run has no front."""
+        return runs[["method", "seed"]].merge(self.scores, how="left").drop(columns=["method", "seed"])
+
+
+def higher(front: Fronts | None) -> dict[str, bool]:
+    """Return the columns that a front adds to a table -> whether more is better."""
+    return {} if front is None else dict(SCORES)
+
 
 def folded(records: Iterable[RunRecord]) -> list[RunRecord]:
     """Return the records with one row for all rays of a method: that of its central ray, under the method's label."""
@@ -63,14 +72,16 @@ def is_ray(record: RunRecord) -> bool:
     return _row(record)[1] != record.method
 
 
-def fronts(records: Sequence[RunRecord], split: str, main: Mapping[str, str], higher: Mapping[str, bool]) -> Fronts:
-    """Return the fronts of finished runs, with none where there is no method of several rays.
+def fronts(
+    records: Sequence[RunRecord], split: str, main: Mapping[str, str], directions: Mapping[str, bool]
+) -> Fronts | None:
+    """Return the fronts of finished runs; None where no row has several solutions.
 
     Args:
         records: The newest records of one data set, those of all rays among them.
         split: The split that they are judged by.
         main: Task -> its main metric.
-        higher: Metric -> whether more is better.
+        directions: Metric -> whether more is better.
     """
     rows = [
         (row, record.seed, preference, *_values(metrics, main), _off(metrics, preference))
@@ -79,13 +90,16 @@ def fronts(records: Sequence[RunRecord], split: str, main: Mapping[str, str], hi
         for row, preference, metrics in _points(record, split)
         if all(map(math.isfinite, _values(metrics, main)))
     ]
+    if not rows:
+        return None
+
     columns = ["method", "seed", "preference", *main, "off_ray"]
     points = pd.DataFrame(rows, columns=columns)
     order = {method: sorted(set(own)) for method, own in points.groupby("method")["preference"]}
     points["ray"] = [order[row.method].index(row.preference) for row in points.itertuples()]
     points["found"] = False
     scores = []
-    signs = np.array([-1.0 if higher[metric] else 1.0 for metric in main.values()])
+    signs = np.array([-1.0 if directions[metric] else 1.0 for metric in main.values()])
     scaled = _scaled(points[list(main)].to_numpy(float), main, signs)
     for (method, seed), places in points.groupby(["method", "seed"], sort=False).indices.items():
         found = ~dominated(scaled[places])
@@ -135,7 +149,7 @@ def _scaled(values: NDArray[np.float64], main: Mapping[str, str], signs: NDArray
     for place, metric in enumerate(main.values()):
         column = signs[place] * values[:, place]
         bounds = _bounds(metric)
-        low, high = (column.min(), column.max()) if len(column) else (0.0, 1.0)
+        low, high = column.min(), column.max()
         high += _BEYOND * (high - low) or 1.0
         if bounds is not None:
             low, high = sorted(signs[place] * bound for bound in bounds)

@@ -28,8 +28,7 @@ from mtlscale.report.stats.frames import (
     run_frame,
     value_frame,
 )
-from mtlscale.report.stats.fronts import SCORES as FRONT_SCORES
-from mtlscale.report.stats.fronts import fronts, is_ray
+from mtlscale.report.stats.fronts import fronts, higher, is_ray
 from mtlscale.report.stats.gains import deltas, of_same_seed
 from mtlscale.report.stats.item_intervals import intervals
 from mtlscale.report.tables.caveats import departures, idle, near_zero_notes, resolution
@@ -213,25 +212,21 @@ def _table(
     runs = all_runs[is_finished].reset_index(drop=True)
     scores, part = _averages(finished_records, split, values, columns, main, runs.index)
 
-    notes = [*_older_runs(all_records, of_rays), *_lost_rays(of_rays)]
+    no_base = [] if base is not None else [f"no Δ and η: no finished run of {baseline}"]
+    notes = [*_older_runs(all_records, of_rays), *_lost_rays(of_rays), *no_base]
     near_zero: tuple[tuple[str, str], ...] = ()
     means, constant = values.groupby(runs["method"], sort=False).mean(), _label("constant", finished_records)
-    if base is None:
-        notes.append(f"no Δ and η: no finished run of {baseline}")
-    else:
+    if base is not None:
         references = of_same_seed(values, runs["seed"], runs["method"] == base)
         notes += _zero_references(references, entered, base)
         _add_gains(scores, values, references, directions, main, entered)
         near_zero = zeros.near_zero(means, base, constant, entered, directions)
 
     values.columns = measured = pd.Index([f"{task}.{metric}" for task, metric in columns])
-    figures = figure_frame(finished_records, split)
+    figures, front = figure_frame(finished_records, split), fronts(of_rays, split, main, directions)
     directions |= {name: FIGURES[name].higher_is_better for name in map(str, figures)}
-    front = fronts(of_rays, split, main, directions)
-    front_scores = runs[["method", "seed"]].merge(front.scores, how="left").drop(columns=["method", "seed"])
-    front_scores = front_scores.dropna(axis=1, how="all")
-    directions |= {name: FRONT_SCORES[name] for name in map(str, front_scores)}
-    runs = pd.concat([runs, scores, values, figures, front_scores], axis=1)
+    front_scores = pd.DataFrame() if front is None else front.of_runs(runs)
+    runs, directions = pd.concat([runs, scores, values, figures, front_scores], axis=1), directions | higher(front)
 
     order = zeros.order_without(near_zero, main, scores)
     if base is not None:
@@ -252,7 +247,7 @@ def _table(
         failures=all_runs.loc[~is_finished, ["method", "seed", "status", "error", "run_id"]].reset_index(drop=True),
         notes=tuple(notes),
         domains=next((tuple(record.domains) for record in finished_records if record.domains), ()),
-        front=front if len(front.points) else None,
+        front=front,
     )
     return _with_rows(table, finished_records, all_runs, planned, [*measured, *figures, *front_scores])
 

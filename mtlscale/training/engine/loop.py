@@ -16,14 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtlscale.architectures import MultiTaskModule, Phase, PhaseOutput, TakesPreferences, capability
+from mtlscale.architectures import MultiTaskModule, Phase, PhaseOutput
 from mtlscale.config import Run
 from mtlscale.config.preferences import Preference
 from mtlscale.data import Batch, Outputs, PreparedData, Workers
 from mtlscale.data.readers.random_access import open_reader
 from mtlscale.data.readers.stream import Pieces
 from mtlscale.objectives import ObjectiveModule
-from mtlscale.records import Epoch, FrontPoint, Metrics, PhaseCost, RunRecord
+from mtlscale.records import Epoch, Metrics, PhaseCost, RunRecord
 from mtlscale.training.engine import checkpoint, hooks
 from mtlscale.training.engine.augment import Augment
 from mtlscale.training.engine.batches import Batches
@@ -312,7 +312,7 @@ class Trainer:
         with self.session.chosen():
             # An epoch is chosen on validation before test is looked at; test of the choice is computed once.
             metrics = {split: self.evaluate(split, items if split == "test" else None) for split in self.data.splits}
-            front = self._front()
+            front = hooks.front(self.model, self.evaluate)
             figures = measured_figures(self.run.evaluation, self.model, self.batches, self.suite, self.workers)
             hooks.after_training(self.model, self.batches.of_split("train"), self.workers.sum)
             self.chosen_state = {name: value.clone() for name, value in self.model.state_dict().items()}
@@ -320,20 +320,6 @@ class Trainer:
         self.at.seconds += time.perf_counter() - started
         items_errors = items.results(self.workers)[0]
         return self._record(metrics=metrics, last=last, items=items_errors, figures=figures, front=front)
-
-    def _front(self) -> list[FrontPoint]:
-        """Return what the network reaches for each preference of its grid, if it is given any."""
-        network = capability(self.model, TakesPreferences)
-        grid = () if network is None else network.grid
-        points = [
-            FrontPoint(
-                preference=list(preference),
-                metrics={split: self.evaluate(split, preference=preference) for split in ("val", "test")},
-            )
-            for preference in grid
-        ]
-        hooks.prefer(self.model)
-        return points
 
     def _record(self, error: str | None = None, **measured: Any) -> RunRecord:
         """Return the run's record; `measured` are the arguments of `run_record` that only a finished run has."""
