@@ -199,12 +199,11 @@ def _table(
 ) -> Table:
     """Build the table of one data set; `names` are the metrics that enter Δ, if the experiment says."""
     records, of_rays = newest(all_records), latest(all_records)
-    finished_records, split = _finished(records)
+    (finished_records, split), directions = _finished(records), _directions(records)
     all_runs = run_frame(records)
     is_finished = all_runs["status"] == "finished"
     base, ref = (_label(name, finished_records) for name in (baseline, reference))
 
-    directions = _directions(records)
     columns = metric_columns(finished_records, split)
     values = value_frame([record.metrics.get(split, {}) for record in finished_records], columns)
     main = _main_metrics([*finished_records, *records], columns)
