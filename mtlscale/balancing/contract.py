@@ -28,11 +28,13 @@ class Balancer(Component):
     answer on every worker. All tensors are float64 except counters and the positions of generators (int64).
 
     The training loop sets the entries of the state that are named in `hints` before each call; `init` gives them
-    neutral values. There are two:
+    neutral values. There are three:
 
     - "precision" [...]: eps of the type in which the gradients were computed (default: float64's).
     - "task_scale" [..., T]: the factors that the losses were multiplied by before the call (default: ones). It is one
       of `per_task`, too.
+    - "preference" [..., T]: how much each task matters, from the settings; the loop sets it only where preferences are
+      drawn for a network that is conditioned on them.
 
     A balancer with `needs_post_step_losses` gets the losses of the same batch once more, after the optimiser's step.
     Where tasks have no labels in a step, call `balance`, `direct` and `look_again` instead of the methods themselves.
@@ -51,10 +53,13 @@ class Balancer(Component):
     positive_losses: ClassVar[bool] = False  # True: negative losses are an error that names the task
     per_task: ClassVar[tuple[str, ...]] = ()  # entries of the state whose last dimension is the task
     per_pair: ClassVar[tuple[str, ...]] = ()  # entries of the state whose last two dimensions are tasks
+    only_in_init: ClassVar[tuple[str, ...]] = ()  # knobs that `init` alone reads: batched trials may differ in them
     counters: ClassVar[tuple[str, ...]] = ()  # entries that count events to report ("failures", "clamps")
     traced: ClassVar[tuple[str, ...]] = ()  # entries that are recorded with every epoch ("kappa"): numbers or vectors
-    hints: ClassVar[tuple[str, ...]] = ()  # entries that the loop sets before each call: "precision", "task_scale"
+    hints: ClassVar[tuple[str, ...]] = ()  # entries that the loop sets before each call: "precision", "task_scale", …
     needs_post_step_losses: ClassVar[bool] = False  # whether `after_step` needs the batch's losses after the step
+    # The length of the way uphill, along the gradient of the mean loss, at whose end losses and gradients are computed.
+    ascent: ClassVar[float] = 0.0
     # Whether trials with this balancer may be trained as one batched model: it needs losses or the Gramian at the
     # parameters, and all its methods work over leading dimensions.
     batchable: ClassVar[bool] = False
