@@ -166,12 +166,7 @@ class DatasetSpec(Model):
         return self.label if self.splits == 1 else f"{self.label}/{seed % self.splits}"
 
     def check_search(self, search: int, seeds: Sequence[int]) -> None:
-        """Raise `UserError` if the trials of a search would use a split that winners are tested on.
-
-        Args:
-            search: The seed of the search.
-            seeds: The seeds of the winners' runs.
-        """
+        """Raise `UserError` if the trials of a search would use a split that winners are tested on."""
         split = search % self.splits
         if self.splits > 1 and split in {seed % self.splits for seed in seeds}:
             raise UserError(
