@@ -21,9 +21,7 @@ from pipelines.graph._qm9_files import COLUMNS, RawMolecules, chosen, read_geome
 ELEMENTS = ("H", "C", "N", "O", "F")
 HEAVY, ALL = 9, 29  # the most atoms of a molecule of QM9, without hydrogens and with them
 HYDROGENS, CHARGES = 4, (-1, 0, 1)  # the most hydrogens at an atom, and the charges of one
-BONDS = GraphLayout(
-    HEAVY, node_codes=(1 + len(ELEMENTS), HYDROGENS + 2, len(CHARGES) + 1, 3), edge_codes=1 + AROMATIC
-)
+BONDS = GraphLayout(HEAVY, node_codes=(1 + len(ELEMENTS), HYDROGENS + 2, len(CHARGES) + 1, 3), edge_codes=1 + AROMATIC)
 POSITIONS = GraphLayout(ALL, node_codes=(1 + len(ELEMENTS),), dimensions=3)
 
 HARTREE, KILO = 27.211386245988, 1e3  # eV (CODATA 2018); meV of an eV
@@ -136,9 +134,7 @@ def in_units(properties: np.ndarray, atoms: np.ndarray) -> np.ndarray:
     return result
 
 
-def _graphs(
-    molecules: RawMolecules, graph: str, problems: Problems
-) -> tuple[np.ndarray, np.ndarray, RawMolecules]:
+def _graphs(molecules: RawMolecules, graph: str, problems: Problems) -> tuple[np.ndarray, np.ndarray, RawMolecules]:
     """Return rows [N, columns], atoms of each element [N, `ELEMENTS`] and the molecules that have both."""
     rows, atoms, kept = [], [], np.zeros(len(molecules.ids), bool)
     for index, (name, place) in enumerate(zip(molecules.ids, molecules.places, strict=True)):
