@@ -61,11 +61,11 @@ class Nyuv2(DensePipeline):
 
     The source has one of five layouts, told apart by their files. Pictures, as a folder or a zip:
     `{train,val}/{image,depth,label13,label40,normal}/NNNN.{jpg,png}`, with normals v / 127.5 - 1 and depth of 8 bits v,
-    (v + 0.5) / 25.5 m, or of 16, millimetres. Arrays, as MTAN and LibMTL use them: `{train,val}/{image,label,depth,normal}/N.npy`, labels from
-    -1. NYUD_MT's files: `images`, `segmentation` with labels 1..40, `depth` and `normals` beside
-    `gt_sets/{train,val}.txt`. A set of the `datasets` library with the columns image, segmentation, depth and,
-    optionally, normal. The official `nyu_depth_v2_labeled.mat` beside `splits.mat` and `classMapping40.mat` (needs
-    h5py).
+    (v + 0.5) / 25.5 m, or of 16, millimetres. Arrays, as MTAN and LibMTL use them:
+    `{train,val}/{image,label,depth,normal}/N.npy`, labels from -1. NYUD_MT's files: `images`, `segmentation` with
+    labels 1..40, `depth` and `normals` beside `gt_sets/{train,val}.txt`. A set of the `datasets` library with the
+    columns image, segmentation, depth and, optionally, normal. The official `nyu_depth_v2_labeled.mat` beside
+    `splits.mat` and `classMapping40.mat` (needs h5py).
 
     The official test frames are the test split; validation is carved out of train by frame, so frames of one room may
     be in both. When scaled, colour is filtered, while labels, depth and normals keep their nearest pixel. Normals that
