@@ -204,7 +204,7 @@ def torchjd_steps(name: str, aggregator: str, device: str) -> dict[str, Callable
         _, model, batches = problem(name, device)
         optimizer = adam(model)
         weighting = getattr(aggregation, f"{aggregator}Weighting")()
-        engine = Engine(model.encoder)  # type: ignore[arg-type]
+        engine = Engine(model.encoder, batch_dim=None)  # type: ignore[arg-type]
 
         def run() -> None:
             optimizer.zero_grad()

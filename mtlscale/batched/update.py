@@ -176,7 +176,7 @@ class BatchedUpdate:
         if stats.k is not None and not bool(stats.k.isfinite().all()):
             for b in (~stats.k.isfinite()).flatten(1).any(1).nonzero().flatten().tolist():
                 causes[b] = bad_gradient(self.balancers[b], stats.k[b], self.names, step)
-        if bool(stats.bad.any()):
+        if stats.bad is not None:
             for b in stats.bad.any(1).nonzero().flatten().tolist():
                 causes[b] = bad_loss(self.balancers[b], stats.losses[b], stats.bad[b], self.names, step)
 

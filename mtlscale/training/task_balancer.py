@@ -307,6 +307,7 @@ class TaskBalancer:
         by_task = self._by_task("losses", losses)
         terms = {} if counts is None else self._by_task("counts", counts)
         sums, numbers = [], []
+        one: Tensor | None = None
 
         for task, loss in by_task.items():
             name = self.names[task]
@@ -322,10 +323,15 @@ class TaskBalancer:
             if counts is not None and task not in terms:
                 raise UserError(f"counts have no entry for task {name}, which has a loss")
 
-            number = torch.as_tensor(terms.get(task, 1.0), dtype=torch.float64, device=loss.device).detach()
-            loss = loss.detach() if detached else loss
-            sums.append(loss.reshape(()) if counts is None else loss.reshape(()) * number.to(loss.dtype))
-            numbers.append(number)
+            loss = (loss.detach() if detached else loss).reshape(())
+            if counts is None:
+                if one is None or one.dtype != loss.dtype or one.device != loss.device:
+                    one = torch.ones_like(loss)
+                numbers.append(one)
+            else:
+                numbers.append(torch.as_tensor(terms[task], dtype=torch.float64, device=loss.device).detach())
+                loss = loss * numbers[-1].to(loss.dtype)
+            sums.append(loss)
 
         return list(by_task), sums, numbers
 

@@ -8,6 +8,7 @@ from copy import copy
 import torch
 from torch import Tensor
 
+from mtlscale.training.gradients.step_stats import all_finite
 from mtlscale.training.gradients.update import StepResult
 
 
@@ -29,9 +30,9 @@ class Tally:
         return part
 
     def add(self, result: StepResult) -> None:
-        present = ~result.losses.isnan()
-        self.losses += torch.where(present, result.losses, 0.0)
-        self.seen += present
+        present = None if all_finite(result.losses) else ~result.losses.isnan()
+        self.losses += result.losses if present is None else torch.where(present, result.losses, 0.0)
+        self.seen += 1 if present is None else present
         if not result.skipped:
             self.weights += result.weights
             self.departure = torch.maximum(self.departure, departure(result.weights, present))
@@ -53,12 +54,12 @@ def furthest(before: float, tally: Tally) -> float:
     return float(torch.maximum(torch.tensor(before, dtype=torch.float64), tally.departure))
 
 
-def departure(weights: Tensor, there: Tensor) -> Tensor:
-    """Return max_t |T ω_t / Σω − 1| [...] over the T tasks that had labels (`there`, [..., T]).
+def departure(weights: Tensor, there: Tensor | None) -> Tensor:
+    """Return max_t |T ω_t / Σω − 1| [...] over the T tasks that had labels (`there`, [..., T]; None: all).
 
     It is 0 where none had, NaN where a balancer gives no weights. Scaling all weights changes nothing: that is the
     learning rate's.
     """
-    count, total = there.sum(-1, keepdim=True), weights.sum(-1, keepdim=True)
-    off = (weights * count / total - 1.0).abs()
-    return torch.where(there, off, 0.0).amax(-1)
+    count = weights.shape[-1] if there is None else there.sum(-1, keepdim=True)
+    off = (weights * count / weights.sum(-1, keepdim=True) - 1.0).abs()
+    return (off if there is None else torch.where(there, off, 0.0)).amax(-1)

@@ -102,7 +102,10 @@ def scatter(
     """Return sums of losses and counts, added up by task, [2, T] float64."""
     if not tasks:
         return torch.zeros(2, size, dtype=torch.float64, device=device)
-    values = torch.stack([torch.stack(list(sums)).to(torch.float64), torch.stack(list(counts)).to(torch.float64)])
+    numbers = [*sums, *counts]
+    if any(number.dtype != numbers[0].dtype for number in numbers):
+        numbers = [number.to(torch.float64) for number in numbers]  # large counts are no 32 bit floats
+    values = torch.stack(numbers).to(torch.float64).view(2, -1)
     if list(tasks) == list(range(size)):
         return values
     result = torch.zeros(2, size, dtype=torch.float64, device=values.device)

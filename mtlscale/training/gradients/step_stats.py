@@ -5,6 +5,7 @@ The leading dimensions are those of one run, none, or of a batch of trials.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ class StepStats:
     Attributes:
         losses: mean losses [..., T], NaN where a task has no label.
         present: which tasks have a label [..., T].
-        bad: which losses the balancer cannot take [..., T].
+        bad: which losses the balancer cannot take [..., T]; None where it can take all.
         counts: numbers of labelled entries [..., T].
         scale: factors of the losses [..., T].
         k: products of the tasks' gradients as they were differentiated, [..., T, T], of `modules` [M, T, T]; or None.
@@ -34,7 +35,7 @@ class StepStats:
 
     losses: Tensor
     present: Tensor
-    bad: Tensor
+    bad: Tensor | None
     counts: Tensor
     scale: Tensor
     k: Tensor | None
@@ -78,13 +79,21 @@ class StepStats:
         return None if self.k is None else self.k * per_sum.unsqueeze(-1) * per_sum.unsqueeze(-2)
 
 
-def mean_losses(sums: Tensor, counts: Tensor, balancer: Balancer) -> tuple[Tensor, Tensor, Tensor]:
+def all_finite(numbers: Tensor) -> bool:
+    """Return whether all numbers of a tensor on the host are finite."""
+    return math.isfinite(numbers.sum().item()) or bool(numbers.isfinite().all())  # a sum may overflow
+
+
+def mean_losses(sums: Tensor, counts: Tensor, balancer: Balancer) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return mean losses, which tasks are present, and which losses the balancer cannot take.
 
     All are [..., T] like `sums` and `counts`; mean losses are NaN where a task is absent.
     """
     present = counts > 0
     losses = sums / counts
+    if all_finite(losses) and not (balancer.positive_losses and losses.min().item() < 0):
+        return losses, present, None
+
     bad = present & ~losses.isfinite()
     if balancer.positive_losses:
         bad |= present & (losses < 0)

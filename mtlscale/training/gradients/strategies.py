@@ -34,6 +34,7 @@ from mtlscale.training.gradients.per_task import (
 from mtlscale.training.gradients.step_stats import (
     Diverged,
     StepStats,
+    all_finite,
     bad_gradient,
     bad_loss,
     bad_weights,
@@ -117,13 +118,12 @@ class GradientStrategy:
     def by_losses(self, asked: Asked) -> Draft:
         """Draft the update by one backward pass of the weighted losses."""
         partition = self.partition
-        parts: list[Tensor | None] = [None] * len(self.names)
+        roots: list[tuple[int, Tensor]] = []  # each sum of losses with its task
         g = TaskGradients([], [], [], [])
         extra: Tensor | None = None
         for losses in asked.micros[0]:
             g.note(losses)
-            for task, total in zip(losses.tasks, losses.sums, strict=True):
-                parts[task] = _plus(parts[task], total)
+            roots += zip(losses.tasks, losses.sums, strict=True)
             extra = _plus(extra, losses.extra)
 
         stats = self.stats(asked, self.workers.sum(self.table(g)))
@@ -132,23 +132,26 @@ class GradientStrategy:
 
         self.zero()
         penalty = self._shared_penalty(asked)
-        shared_loss = _weighted(parts, weights * per_sum)
         inputs = partition.all if partition.partial else None
 
         if partition.independent or self.balancer.heads == "weighted":
-            total_loss = _plus(_plus(shared_loss, extra), penalty)
+            outputs, seeds = self._seeded(roots, weights * per_sum, _plus(extra, penalty), asked.loss_scale)
             with nullcontext() if self.overlap is None else self.overlap.reducing():
-                if total_loss is not None and total_loss.requires_grad:
-                    (total_loss * asked.loss_scale).backward(inputs=inputs)
+                if outputs:
+                    torch.autograd.backward(outputs, seeds, inputs=inputs)
             return Draft(stats.losses, weights, state, self._finish(asked, summed=self.overlap is not None))
 
-        head_loss = _weighted(parts, self._head_weights(weights, stats.present) * per_sum)
+        of_heads = self._head_weights(weights, stats.present) * per_sum
         own_parameters = [p for group in partition.own for p in group]
         targets = [*partition.shared, *partition.extra]
-        for loss, parameters, keep in ((head_loss, own_parameters, True), (_plus(shared_loss, extra), targets, False)):
-            if loss is not None and loss.requires_grad and parameters:
-                loss = loss * asked.loss_scale
-                _assign(parameters, torch.autograd.grad(loss, parameters, retain_graph=keep, allow_unused=True))
+        for factors, term, parameters, keep in (
+            (of_heads, None, own_parameters, True),
+            (weights * per_sum, extra, targets, False),
+        ):
+            outputs, seeds = self._seeded(roots, factors, term, asked.loss_scale)
+            if outputs and parameters:
+                gradients = torch.autograd.grad(outputs, parameters, seeds, retain_graph=keep, allow_unused=True)
+                _assign(parameters, gradients)
 
         if penalty is not None:
             (penalty * asked.loss_scale).backward(inputs=inputs)
@@ -360,9 +363,9 @@ class GradientStrategy:
             host, self.balancer, size, scaled=scale is not None, gramian=k is not None, modules=modules
         )
 
-        if bool(stats.bad.any()):
+        if stats.bad is not None and bool(stats.bad.any()):
             raise bad_loss(self.balancer, stats.losses, stats.bad, self.names, asked.step)
-        infinite = stats.k is not None and not bool(stats.k.isfinite().all())
+        infinite = stats.k is not None and not all_finite(stats.k)
         if self.amp == "fp16" and (infinite or (checked and not bool(host[-1]))):
             raise Overflow(stats.losses)
         if infinite and stats.k is not None:
@@ -421,9 +424,23 @@ class GradientStrategy:
 
         state = with_hints(self.balancer, asked.state, self.precision, stats.scale)
         weights, after = balance(self.balancer, stats.losses * stats.scale, k, state, stats.present)
-        if not bool(weights.isfinite().all()):
+        if not all_finite(weights):
             raise bad_weights(self.balancer, weights, asked.step)
         return weights, after
+
+    def _seeded(
+        self, roots: Sequence[tuple[int, Tensor]], factors: Tensor, term: Tensor | None, loss_scale: float
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the scalars of a backward pass with the gradients it starts from.
+
+        These are the sums of losses with the factors [T] of their tasks, and a term with 1, all times the loss scale.
+        No scalar is multiplied or added up in the graph, which small networks would notice.
+        """
+        seeds = (factors * loss_scale).to(self.device, non_blocking=True).unbind()
+        outputs = [(total, seeds[task].to(total.dtype)) for task, total in roots if total.requires_grad]
+        if term is not None and term.requires_grad:
+            outputs.append((term, torch.full_like(term, loss_scale)))
+        return [output for output, _ in outputs], [seed for _, seed in outputs]
 
     def _head_weights(self, weights: Tensor, present: Tensor) -> Tensor:
         """Return the factors [T] of the tasks' own gradients."""
@@ -488,15 +505,6 @@ def _finite(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
 
 def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return a if b is None else b if a is None else a + b
-
-
-def _weighted(parts: Sequence[Tensor | None], weights: Tensor) -> Tensor | None:
-    """Return the sum of weights[t] * parts[t] without stacking, so that each part keeps its own graph."""
-    total: Tensor | None = None
-    for part, weight in zip(parts, weights.tolist(), strict=True):
-        if part is not None:
-            total = _plus(total, part * weight)
-    return total
 
 
 def _add(parameters: Sequence[nn.Parameter], gradients: Gradients, loss_scale: float) -> None:
