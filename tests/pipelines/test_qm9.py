@@ -258,7 +258,7 @@ def test_sources_that_are_something_else(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"qm9\.csv has no positions; name the archive of \.xyz files, or set `graph`"):
         ready(csv(tmp_path / "qm9.csv"), tmp_path, graph="positions")
     (tmp_path / "other.csv").write_text("mol_id,smiles,mu\ngdb_1,C,0\n")
-    with pytest.raises(UserError, match="has no column 'alpha'.*use MoleculeNet's"):
+    with pytest.raises(UserError, match=r"has no column 'alpha'.*use MoleculeNet's"):
         ready(tmp_path / "other.csv", tmp_path)
     with tarfile.open(tmp_path / "empty.tar", "w") as tar:
         tar.add(tmp_path / "other.csv", "a.csv")
