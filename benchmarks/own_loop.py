@@ -173,7 +173,9 @@ def libmtl(problem: str, method: str, folder: str) -> Step:
             super().__init__(names, lambda: script.trunk, decoders, False, script.own_inputs, device)
             self.init_param()
 
-        def zero_grad_share_params(self) -> None:  # its weightings write into `.grad`, which today's torch has set to None
+        def zero_grad_share_params(
+            self,
+        ) -> None:  # its weightings write into `.grad`, which today's torch has set to None
             self.encoder.zero_grad(set_to_none=False)
 
     model = Model()
@@ -227,9 +229,7 @@ def compare(steps: dict[str, Step], turns: int, group: int) -> tuple[float, dict
             if turn:  # the first warms up
                 times[way].append(spent / group)
     mine = times["ours"]
-    ratios = {
-        way: statistics.median(a / b for a, b in zip(mine, other, strict=True)) for way, other in times.items()
-    }
+    ratios = {way: statistics.median(a / b for a, b in zip(mine, other, strict=True)) for way, other in times.items()}
     return statistics.median(mine), ratios
 
 
@@ -241,7 +241,11 @@ def peak_mib(library: str, way: str, problem: str, method: str, folder: str) -> 
 
 def measure_memory(library: str, way: str, problem: str, method: str, folder: str) -> None:
     """Print the peak of this process from here on, in MiB over what it holds now."""
-    first = {"ours": ours, "TorchJD": lambda p, m: torchjd(p, m, "autojac"), "LibMTL": lambda p, m: libmtl(p, m, folder)}
+    first = {
+        "ours": ours,
+        "TorchJD": lambda p, m: torchjd(p, m, "autojac"),
+        "LibMTL": lambda p, m: libmtl(p, m, folder),
+    }
     first[library]("one10", "equal")()  # what loads on first use
     gc.collect()
     before = resident("VmRSS")
@@ -279,7 +283,17 @@ def line(problem: str, method: str, arguments: argparse.Namespace) -> tuple[list
 
 
 def table(problem: str, methods: Sequence[str], arguments: argparse.Namespace) -> list[float]:
-    columns = ("method", "ours ms", "TorchJD ms", "LibMTL ms", "ours / faster", "ours MiB", "TorchJD", "LibMTL", "/ less")
+    columns = (
+        "method",
+        "ours ms",
+        "TorchJD ms",
+        "LibMTL ms",
+        "ours / faster",
+        "ours MiB",
+        "TorchJD",
+        "LibMTL",
+        "/ less",
+    )
     shown, worst = Table(*columns, title=problem), [0.0, 0.0]
     for method in methods:
         cells, ratios = line(problem, method, arguments)

@@ -30,6 +30,7 @@ from mtlscale.objectives import ObjectiveModule
 from mtlscale.training.diagnosis.affinity import task_affinity
 from mtlscale.training.diagnosis.replay import random_state, replayed, statistics_kept
 from mtlscale.training.engine.batches import Part
+from mtlscale.training.engine.survival import Survival
 from mtlscale.training.gradients.update import StepResult, Update
 
 Micros = Sequence[Sequence[Batch]]  # micro-batches of a step, each one batch per stream
@@ -86,6 +87,7 @@ class Session:
     ) -> None:
         self.model, self.objective, self.updaters = model, objective, list(updaters)
         self.place = [updater.turn.name for updater in updaters].index(main) if main else 0  # of the main updater
+        self.survival = Survival(model, self.main.update, self.main.source, objective)  # of the main updater's steps
         self.best: dict[str, dict[str, Tensor]] = {}  # "" or the task -> the parameters of its best epoch
 
     @property
@@ -134,6 +136,10 @@ class Session:
         repeats = update.balancer.needs_post_step_losses and not update.partition.independent and len(update.names) > 1
         rng_states = random_state(update.device) if repeats else None
 
+        survival = self.survival if updater is self.main else None
+        if survival is not None:
+            survival.before_update(micros, self._task_scale(updater), lambda: _penalty(model, objective))
+
         result = update(
             [updater.source(micro) for micro in micros],
             sizes=updater.source.sizes(micros) if update.amp == "fp16" else None,
@@ -152,7 +158,10 @@ class Session:
 
         if objective is not None:
             objective.reduce(update.workers.sum)
-        updater.optimizer.step()
+        if survival is None:
+            updater.optimizer.step()
+        else:
+            survival.step(updater.optimizer)
         updating = capability(model, UpdatesItself)
         if updating is not None:
             updating.after_step(updater.lr, update.workers.sum)

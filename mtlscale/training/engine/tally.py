@@ -95,7 +95,7 @@ class Tally:
 
 
 def _in_order(total: Tensor, terms: Tensor) -> Tensor:
-    """Return a total plus terms [n, ...], added one after the other, so that a sum does not depend on where it is cut."""
+    """Return a total plus terms [n, ...], one after the other, so that a sum does not depend on where it is cut."""
     return torch.cat([total.unsqueeze(0), terms]).cumsum(0)[-1]
 
 
