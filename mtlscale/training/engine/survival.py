@@ -137,7 +137,7 @@ class Survival:
             self._equal = Update(
                 update.names,
                 update.partition,
-                Equal(),
+                Equal(reduction="mean"),
                 device=update.device,
                 workers=update.workers,
                 amp=update.amp,

@@ -127,8 +127,7 @@ class GradientStrategy:
             extra = _plus(extra, losses.extra)
 
         root = torch.stack(sums) if sums else None
-        values = [] if root is None else root.detach()
-        table = scatter(tasks, values, counts, len(self.names), self.device)
+        table = scatter(tasks, [] if root is None else root.detach(), counts, len(self.names), self.device)
         stats = self.stats(asked, self.workers.sum(table))
         weights, state = self.balance(asked, stats, None)
         per_sum = stats.per_sum
