@@ -1,14 +1,16 @@
 # `make quickstart`: from nothing to a leaderboard. `make test`: from nothing to all tests passed. `make lint`: style,
-# types and import rules. `make test-all`: the slow tests, too. `make docs`: the site, below build/site.
+# types, import rules, workflows, shell scripts and the image's file. `make test-all`: the slow tests, too. `make docs`:
+# the site, below build/site. `make dist`: what is released, below dist.
 
 VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
+COMMA := ,
 
 # Tests start a thousand processes; each would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-all test-core lint docs install clean
+.PHONY: quickstart test test-all test-core test-extra lint docs dist install clean
 
 quickstart: install
 	$(BIN)/mtlscale run quickstart
@@ -31,15 +33,47 @@ test-core: install
 	grep -rlwE '$(FAMILIES)' build/core/experiments | xargs rm
 	cd build/core && PYTHONPATH=$$PWD $(abspath $(BIN))/python -m pytest
 
+# One extra alone, or none, in an environment of its own: make test-extra EXTRA=onnx
+TESTS_none := tests/solvers tests/balancing tests/metrics tests/records tests/cli/test_listing.py
+TESTS_vectors := tests/pipelines/test_word_vectors.py
+TESTS_cluster := tests/cluster tests/execution/test_submit.py
+TESTS_mat := tests/pipelines/test_nyuv2.py
+TESTS_text := tests/pipelines/test_tokenizer.py tests/pipelines/test_token_features.py tests/encoders/test_pretrained.py
+TESTS_backbones := tests/pipelines/test_backbones.py tests/pipelines/test_domain_folders.py
+TESTS_rl := tests/rl
+TESTS_nas := tests/nas
+TESTS_onnx := tests/exported/test_onnx.py
+TESTS_tensorboard := tests/tracking/test_sinks.py
+TESTS_wandb := tests/tracking/test_sinks.py
+TESTS_docs := tests/test_site.py
+ALONE := build/extras/$(EXTRA)
+
+test-extra:
+	@test -n '$(TESTS_$(EXTRA))' || { echo 'EXTRA is one of: $(patsubst TESTS_%,%,$(filter TESTS_%,$(.VARIABLES)))'; exit 1; }
+	$(PYTHON) -m venv --clear $(ALONE)
+	$(ALONE)/bin/python -m pip install --quiet --constraint constraints.txt \
+	  --editable '.[test$(addprefix $(COMMA),$(filter-out none,$(EXTRA)))]'
+	$(ALONE)/bin/mtlscale run quickstart --fast --home $(ALONE)/home
+	$(ALONE)/bin/python -m pytest $(TESTS_$(EXTRA))
+
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/actionlint -shellcheck $(BIN)/shellcheck
+	$(BIN)/shellcheck .ci/run cluster/slurm.sh cluster/slurm_array.sh
+	$(BIN)/hadolint cluster/Containerfile
 
 docs: install
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	@echo 'build/site/index.html; with the search: $(BIN)/mkdocs serve'
+	$(BIN)/python docs/site/stage.py build/pages
+	PYTHONPATH=docs/site $(BIN)/zensical build --strict
+	@echo 'build/site/index.html; with the search: python -m http.server --directory build/site'
+
+dist: install
+	rm -rf build/lib dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
 
 install: $(VENV)/installed
 

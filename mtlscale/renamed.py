@@ -75,12 +75,7 @@ def install() -> None:
 
 
 def refuse_old_names(cls: type, names: Mapping[str, str]) -> None:
-    """Raise `ValueError` if a class has an attribute by its old name, which nothing would call.
-
-    Args:
-        cls: The class of a plugin.
-        names: Old name -> new name.
-    """
+    """Raise `ValueError` if a class has an attribute by its old name, which nothing would call."""
     for old, new in names.items():
         if old in vars(cls):
             raise ValueError(f"{cls.__name__}: {old} is called {new} now; rename it")

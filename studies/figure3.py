@@ -1,7 +1,7 @@
-"""Figure 3 of Wu, Zhang & Ré (ICLR 2020): where does a source help, and where does it hurt, by its inputs' covariance?
+"""Figures 3 and 8 of Wu, Zhang & Ré (ICLR 2020): where does a source help and hurt, by covariance and by labels?
 
     python studies/figure3.py --home HOME                  # all of it
-    python studies/figure3.py --home HOME --only printed   # or grid, chosen
+    python studies/figure3.py --home HOME --only printed   # or grid, chosen, angles
 
 A target and a source of the pipeline `transfer` share one narrow layer of linear units or ReLUs,
 each with a linear head; the sum of their mean squared errors is minimised by Adam on batches of 64 samples of each. The
@@ -11,6 +11,7 @@ samples of the target, and the gain over the single task in percent. All draws a
 *grid*: target samples, noise, width and steps on draws 10 to 14. *chosen*: of every link the setting of the grid in
 which the same covariance gains and another one loses most surely (the smaller of the two means over their half
 intervals), on draws 0 to 9, by the source's size. *printed*: 9,000 target samples, no noise, rate 1e-3, 30 epochs.
+*angles* (figure 8, its regressions): the cosine of the tasks' weights, at `transfer_synthetic`'s settings, draws 20 to 29.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from mtlscale.report.stats.statistics import half_width
 from pipelines.generated.transfer import SOURCE, TARGET, Transfer
 
 COVARIANCES = ("same", "disjoint", "rotated")
-CHOOSING, SHOWN = range(10, 15), range(10)
+CHOOSING, SHOWN, PAIRS = range(10, 15), range(10), range(20, 30)
 BATCH = 64
 
 
@@ -46,6 +47,7 @@ class Setting:
     width: int
     steps: tuple[int, ...]
     lr: float = 1e-2
+    cosine: float = 0.96
 
     def words(self, steps: int) -> str:
         return f"{self.link} | {self.samples} | {self.noise:g} | {self.width} | {steps}"
@@ -57,6 +59,11 @@ GRID = [
     for width in ((1, 2) if link == "linear" else (2, 4))
 ]
 PRINTED = [Setting(link, 9000, 0.0, width, (30 * 141,), 1e-3) for link, width in (("linear", 1), ("relu", 2))]
+ANGLES = [
+    Setting(link, samples, noise, width, (1000,), cosine=cosine)
+    for link, samples, noise, width in (("linear", 40, 1.0, 1), ("relu", 100, 0.5, 2))
+    for cosine in (1.0, 0.96, 0.8, 0.5, 0.0)
+]
 Key = tuple[int, str, int]  # steps, covariance, source samples
 
 
@@ -134,6 +141,7 @@ def _data(
             samples=setting.samples,
             source_samples=max(size, 2),
             covariance=covariance or "same",
+            cosine=setting.cosine,
             link=setting.link,
             noise=setting.noise,
             split=draw,
@@ -212,7 +220,23 @@ def curves(settings: Sequence[Setting], draws: Sequence[int], sizes: Sequence[in
     return list(_table(f"{_SETTING} | RMSE alone | source samples | {' | '.join(COVARIANCES)}", rows))
 
 
-def page(only: str | None, settings: Sequence[Setting], choosing: Sequence[int], shown: Sequence[int]) -> str:
+def by_angle(settings: Sequence[Setting], draws: Sequence[int], size: int) -> list[str]:
+    """Return a table of gains by the cosine of the tasks' weights, after the last step."""
+    rows = []
+    for setting in settings:
+        gained, step = gains(errors(setting, draws, (size,))), setting.steps[-1]
+        rows.append(f"{setting.words(step)} | {setting.cosine:g} | {_cells(gained, step, size)}")
+    return list(_table(f"{_SETTING} | cosine | {' | '.join(COVARIANCES)}", rows))
+
+
+def page(
+    only: str | None,
+    settings: Sequence[Setting],
+    choosing: Sequence[int],
+    shown: Sequence[int],
+    angles: Sequence[Setting],
+    pairs: Sequence[int],
+) -> str:
     lines: list[str] = []
     if only in (None, "grid", "chosen"):
         table, best = grid(settings, choosing)
@@ -224,19 +248,22 @@ def page(only: str | None, settings: Sequence[Setting], choosing: Sequence[int],
     if only in (None, "printed"):
         text = f"9,000 target samples, no noise, rate 1e-3, 30 epochs, {len(choosing)} draws, %:"
         lines += ["### As printed", "", text, "", *curves(PRINTED, choosing, (100, 1000, 9000))]
+    if only in (None, "angles"):
+        text = f"By the cosine of the tasks' weights, a source of 1,000 samples, {len(pairs)} draws, %:"
+        lines += ["### Angles", "", text, "", *by_angle(angles, pairs, 1000)]
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--home", type=Path, default=Path("outputs"))
-    parser.add_argument("--only", choices=("grid", "chosen", "printed"), help="default: all")
+    parser.add_argument("--only", choices=("grid", "chosen", "printed", "angles"), help="default: all")
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     if given.threads < 1:
         raise UserError(f"--threads {given.threads}: give at least one")
     torch.set_num_threads(given.threads)
-    text = page(given.only, GRID, CHOOSING, SHOWN)
+    text = page(given.only, GRID, CHOOSING, SHOWN, ANGLES, PAIRS)
     name = "figure3" if given.only is None else f"figure3_{given.only}"
     write_atomically(Home.at(given.home).experiment(name) / "page.md", text.encode())
     print(text)

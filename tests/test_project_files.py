@@ -47,23 +47,58 @@ def test_hooks_before_a_commit_are_what_make_lint_checks() -> None:
     lint = re.search(r"^lint:.*\n((?:\t.*\n)+)", read("Makefile"), re.MULTILINE)
     assert lint is not None
     tools = re.findall(r"\$\(BIN\)/(.*?)(?: \.)?\n", lint[1])
+    tools = [tool.replace("$(BIN)", ".venv/bin") for tool in tools]
     entries = [hook["entry"].removeprefix(".venv/bin/").replace(" --force-exclude", "") for hook in hooks]
     assert set(tools) <= set(entries)
     for path in re.findall(r"tests/\w+\.py", " ".join(entries)):
         assert (ROOT / path).is_file()
 
 
-def test_the_workflow_runs_what_anybody_runs() -> None:
-    workflow = yaml.safe_load(read(".github/workflows/tests.yaml"))
-    jobs = workflow["jobs"]
-    commands = {name: [step["run"] for step in job["steps"] if "run" in step] for name, job in jobs.items()}
-    assert commands == {
-        "default": [".ci/run"],
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
+
+
+def steps(name: str) -> dict[str, list[str]]:
+    """The commands of a workflow's jobs."""
+    jobs = yaml.safe_load(read(f".github/workflows/{name}.yaml"))["jobs"]
+    return {job: [step["run"] for step in content["steps"] if "run" in step] for job, content in jobs.items()}
+
+
+def test_the_workflows_run_what_anybody_runs() -> None:
+    assert steps("tests") == {
+        "default": ["make test PYTHON=python"],
+        "lint": ["make lint"],
         "core": ["make test-core"],
-        "nightly": [".ci/run", "make test-all"],
+        "extras": ['make test-extra EXTRA="$EXTRA"'],
+        "nightly": ["npm install --prefix tests/browser # Chromium is there", ".ci/run", "make test-all"],
     }
+    assert steps("docs") == {"build": ["make docs"], "publish": []}
+    assert steps("release")["build"][0] == "make dist"
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
     assert read(".ci/run").splitlines()[-1] == "exec make test"
+
+
+def test_every_extra_is_tried_alone() -> None:
+    extras = tomllib.loads(read("pyproject.toml"))["project"]["optional-dependencies"].keys() - {"dev", "test"}
+    jobs = yaml.safe_load(read(".github/workflows/tests.yaml"))["jobs"]
+    assert set(jobs["extras"]["strategy"]["matrix"]["extra"]) == extras | {"none"}
+    tests = dict(re.findall(r"^TESTS_(\w+) := (.*)", read("Makefile"), re.MULTILINE))
+    assert tests.keys() == extras | {"none"}
+    assert all((ROOT / path).exists() for paths in tests.values() for path in paths.split())
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_actions_are_pinned_and_may_do_no_more_than_they_need(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert workflow["permissions"] == {"contents": "read"}
+    for name, job in workflow["jobs"].items():
+        assert job["timeout-minutes"], name
+        granted = {right for right, level in job.get("permissions", {}).items() if level == "write"}
+        assert granted <= {"publish": {"pages", "id-token"}, "package": {"id-token"}, "image": {"packages"}}.get(name, set())
+        for step in job["steps"]:
+            assert re.search(r"@[0-9a-f]{40}$", step.get("uses", "@" + "0" * 40)), step
+            if "actions/checkout" in step.get("uses", ""):
+                assert step["with"]["persist-credentials"] is False
+    assert not re.findall(r"uses: \S+@[0-9a-f]{40}(?! # v\d)", path.read_text(encoding="utf-8")), "say which version"
 
 
 @pytest.mark.parametrize("form", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml")), ids=lambda f: f.stem)

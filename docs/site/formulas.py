@@ -1,4 +1,4 @@
-"""Turn formulas into MathML, which browsers draw without a fetched program."""
+"""Turn formulas into MathML, which browsers draw without a fetched program: an extension of Python Markdown."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import re
 import unicodedata
 
 import latex2mathml.converter
+from markdown import Markdown
+from markdown.extensions import Extension
+from markdown.postprocessors import Postprocessor
 
 # What pymdownx.arithmatex leaves of $…$ and $$…$$.
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([\(\[])(.*?)\\[\)\]]</\1>', re.DOTALL)
@@ -17,6 +20,22 @@ WRITTEN = (
     (re.compile(r"\\mathrm\{([A-Za-z]{2,})\}"), r"\\operatorname{\1}"),
 )
 ALPHABETS = {"double-struck": "DOUBLE-STRUCK", "script": "SCRIPT", "bold": "BOLD", "sans-serif": "SANS-SERIF"}
+
+
+class Formulas(Extension):
+    """Extension that converts what arithmatex has marked."""
+
+    def extendMarkdown(self, md: Markdown) -> None:
+        md.postprocessors.register(_ToMathml(md), "mathml", 0)  # the last one
+
+
+class _ToMathml(Postprocessor):
+    def run(self, text: str) -> str:
+        return to_mathml(text)
+
+
+def makeExtension(**settings: object) -> Formulas:  # the name that Python Markdown looks for
+    return Formulas(**settings)
 
 
 def to_mathml(page: str) -> str:

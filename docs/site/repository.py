@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 SOURCES = "source/"  # below it stand the files that pages link to
 DOCUMENTS = {
     "index.md": "README.md",
@@ -23,6 +24,11 @@ DOCUMENTS = {
 }
 LINK = re.compile(r"(\]\()([^)\s#:]+)(#[^)\s]*)?(\))")
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".md": "markdown", ".sh": "sh"}
+
+
+def documents() -> list[tuple[str, str]]:
+    """Return each written document's page of the site and its file in the repository."""
+    return [(path.name, f"docs/{path.name}") for path in sorted(DOCS.glob("*.md"))] + list(DOCUMENTS.items())
 
 
 def place_of(uri: str) -> str:

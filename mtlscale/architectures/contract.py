@@ -91,8 +91,11 @@ class Architecture(Component):
     needs_stages: ClassVar[bool] = False
 
     def phases(self) -> tuple[Phase, ...]:
-        """Return the phases, in the order in which they run; `build` makes the network of the first."""
-        return (Phase(),)
+        """Return the phases, in the order in which they run; `build` makes the network of the first.
+
+        By default there is one, which has a single epoch where nothing is trained.
+        """
+        return (Phase(epochs=1 if self.fitted else None),)
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         """Build a fresh network.

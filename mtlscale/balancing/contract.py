@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, get_args
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from mtlscale.config import Component, UserError, from_plugin, plugin_error
 from mtlscale.renamed import refuse_old_names
+
+_PATIENCE = 120.0  # seconds that a plugin's balancer may take for one call
 
 State = dict[str, Tensor]
 Needs = Literal["losses", "gramian", "jacobian", "validation", "modules"]
@@ -128,7 +134,7 @@ def rehearsal(balancer: Balancer, tasks: int, *, sure: bool = True) -> None:
             unless a missing Gramian is the cause.
 
     Raises:
-        UserError: If its answer is not of the right form, or its weights are not finite.
+        UserError: If its answer is not of the right form, its weights are not finite, or it does not return.
     """
     if isinstance(balancer, JacobianBalancer | ValidationBalancer) or hasattr(balancer, "from_data"):
         return
@@ -139,7 +145,7 @@ def rehearsal(balancer: Balancer, tasks: int, *, sure: bool = True) -> None:
         gramian = None if balancer.needs == "losses" else torch.eye(tasks, dtype=torch.float64) + 0.1
         if gramian is not None and balancer.needs == "modules":
             gramian = torch.stack([gramian, gramian])
-        answer = balancer(losses, gramian, dict(state))
+        answer = _in_time(balancer, lambda: balancer(losses, gramian, dict(state)))
     except UserError:
         if sure:
             raise
@@ -175,6 +181,39 @@ def rehearsal(balancer: Balancer, tasks: int, *, sure: bool = True) -> None:
 def _odd(weights: Tensor) -> str:
     """Return the first weight that is not finite, as text: nan, inf or -inf."""
     return str(float(weights[~weights.isfinite()].reshape(-1)[0]))
+
+
+def _in_time(balancer: Balancer, call: Callable[[], Any]) -> Any:
+    """Return what the call returns, made in a thread that may be left behind.
+
+    Raises:
+        UserError: If it has not returned after `_PATIENCE` seconds.
+    """
+    results: list[Any] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(call())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work, name="rehearsal", daemon=True)
+    thread.start()
+    thread.join(_PATIENCE)
+    if errors:
+        raise errors[0]
+    if results:
+        return results[0]
+
+    frame = sys._current_frames().get(thread.ident or 0)
+    path = getattr(sys.modules[type(balancer).__module__], "__file__", None)
+    lines = [entry.lineno for entry in traceback.extract_stack(frame) if entry.filename == path]
+    where = f"{path}:{lines[-1]}: " if lines else ""
+    raise UserError(
+        f"{where}balancer {balancer.name} has not returned from a call on made-up losses after {_PATIENCE:.0f} s; mend "
+        "the plugin"
+    )
 
 
 def _answers_a_gramian(balancer: Balancer, tasks: int) -> bool:

@@ -195,7 +195,8 @@ class BatchedTrainer:
             )
             self.ended.append((self.runs[trial], record))
             if self._keep_states:
-                self.states[self.runs[trial].run_id] = self._state_dict([value[position] for value in chosen])
+                own_values = [value[position] for value in chosen]
+                self.states[self.runs[trial].run_id] = self.session.layout.state_dict(own_values)
 
         self._keep([trial for trial in range(len(self.runs)) if trial not in places])
 
@@ -238,7 +239,3 @@ class BatchedTrainer:
             workers=1,
             device=self.device,
         )
-
-    def _state_dict(self, values: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Return one trial's values of the slots by the parameters' names."""
-        return self.session.layout.state_dict(values)

@@ -62,6 +62,9 @@ ExperimentArgument = Annotated[
 RunArgument = Annotated[
     str, typer.Argument(help="The id of a run, or as much of it as no other has", autocompletion=completion.runs)
 ]
+DatasetOption = Annotated[
+    list[str] | None, typer.Option("--dataset", metavar="DATASET", help="On this data set alone, and others so named")
+]
 
 
 def home_of(path: Path | None, storage: str | None = None) -> Home:
@@ -99,15 +102,20 @@ def load_plugins(paths: list[Path] | None) -> None:
         load_plugin(path)
 
 
-def only(experiment: Experiment, methods: list[str] | None) -> Experiment:
-    """Return the experiment with exactly these rows; `UserError` names the nearest label to an unknown one."""
+def only(experiment: Experiment, methods: list[str] | None, datasets: list[str] | None = None) -> Experiment:
+    """Return the experiment with exactly these rows and data sets; `UserError` names the nearest to an unknown one."""
     from mtlscale.config import UserError, nearest
 
-    labels = [method.label for method in experiment.methods]
-    for name in methods or ():
-        if name not in labels:
-            raise UserError(f"--only {name}: {experiment.name} has no such method; {nearest(name, labels)}")
-    if not methods:
-        return experiment
-    chosen = tuple(method for method in experiment.methods if method.label in methods)
-    return experiment.model_copy(update={"methods": chosen})
+    parts = {}
+    for option, key, what, names in (
+        ("--only", "methods", "method", methods),
+        ("--dataset", "datasets", "data set", datasets),
+    ):
+        entries = getattr(experiment, key)
+        labels = [entry.label for entry in entries]
+        for name in names or ():
+            if name not in labels:
+                raise UserError(f"{option} {name}: {experiment.name} has no such {what}; {nearest(name, labels)}")
+        if names:
+            parts[key] = tuple(entry for entry in entries if entry.label in names)
+    return experiment.model_copy(update=parts) if parts else experiment

@@ -26,6 +26,7 @@ class Task:
     classes: tuple[str, ...] = ()
     per: Literal["sample", "token"] = "sample"  # token: labels [L], one for every position, some of them missing
     group: int | None = None  # the input column whose values group samples, such as the user, for metrics in groups
+    scale: float = 1.0  # what metrics multiply labels and predictions by, where labels were divided by it
 
 
 @dataclass(frozen=True, kw_only=True)

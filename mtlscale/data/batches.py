@@ -108,11 +108,6 @@ class Losses:
 
 
 def labelled(task: Task, target: Tensor) -> Tensor:
-    """Return the mask [N] of samples with a label of the task.
-
-    Args:
-        task: The task.
-        target: [N, ...].
-    """
+    """Return the mask [N] of samples whose target [N, ...] has a label of the task."""
     present = target != MISSING_CLASS if task.loss == "cross_entropy" else ~target.isnan()
     return present.reshape(len(present), -1).any(1)

@@ -127,7 +127,9 @@ def _run(
     the_plan = _plan_runs(experiment, runs, home, data)
     # A search for some rows alone does not say which runs the other rows have.
     planned_runs = (
-        runs if full_experiment is experiment or search_result is not None else full_experiment.runs(data.fingerprints)
+        runs
+        if full_experiment is experiment or search_result is not None
+        else full_experiment.model_copy(update={"datasets": experiment.datasets}).runs(data.fingerprints)
     )
     _note_plan(the_plan, planned_runs, home, full_experiment, services.observer)
 
@@ -364,7 +366,7 @@ def _execute(
     """
     experiment, observer, tracker = the_plan.experiment, services.observer, services.tracker
     todo = {planned.run.run_id: planned for planned in the_plan.todo}
-    jobs = [job_of(p, the_plan, home) for p in todo.values() if (p.run.dataset, p.run.method) not in hopeless]
+    jobs = jobs_of([p for p in todo.values() if (p.run.dataset, p.run.method) not in hopeless], the_plan, home)
 
     options = Options(
         experiment.resources,
@@ -446,11 +448,33 @@ class Recorder:
             self._tracker.finished(run, record, self._home.run(run.run_id))
 
 
+def jobs_of(planned_runs: Sequence[PlannedRun], the_plan: Plan, home: Home) -> list[Job | Batched]:
+    """Return the jobs that workers take from the queue: the seeds of a method together where training asks for it."""
+    jobs = [job_of(planned, the_plan, home) for planned in planned_runs]
+    batched = [job.jobs[0] for job in jobs if isinstance(job, Batched) and job.jobs[0].run.training.seeds_together]
+    if not batched:
+        return jobs
+
+    from mtlscale.batched.eligibility import planning
+
+    job_of_run = {job.run.run_id: job for job in batched}
+    groups: list[Job | Batched] = []
+    for group in planning.groups([job.run for job in batched]):
+        size = planning.estimate(group[0], the_plan.manifests[group[0].data], len(group), 1).size
+        groups += [Batched(tuple(job_of_run[run.run_id] for run in share)) for share in planning.shares(group, size)]
+    return groups + [job for job in jobs if job.jobs[0].run.run_id not in job_of_run]
+
+
 def job_of(planned: PlannedRun, the_plan: Plan, home: Home) -> Job | Batched:
-    """Return the job that a worker takes from the queue: the run, batched by itself where that is far cheaper."""
+    """Return the job of one run: batched where its seeds are trained together, or where that is far cheaper."""
     run = planned.run
     job = Job(run, the_plan.folders[run.data], home.run(run.run_id))
     manifest = the_plan.manifests[run.data]
+    if run.training.seeds_together and the_plan.experiment.resources.workers == 1:
+        from mtlscale.batched.eligibility.planning import obstacle
+
+        return job if obstacle(run, manifest.suite) else Batched((job,))
+
     if len(manifest.suite.streams) < _MANY or planned.state == "resume" or the_plan.experiment.resources.workers > 1:
         return job
 

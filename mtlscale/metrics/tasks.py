@@ -277,7 +277,7 @@ _STATISTICS: dict[str, Callable[[str, Tensor, Tensor], Tensor]] = {
 def rows_of(task: Task, prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Return one row per sample (or pixel): prediction [n, outputs] with classes [n], or with floats [n, outputs].
 
-    Floats are NaN where absent. Half precision becomes float32.
+    Floats are NaN where absent, and in the unit of metrics (`Task.scale`). Half precision becomes float32.
     """
     if prediction.dtype in (torch.float16, torch.bfloat16):
         prediction = prediction.float()
@@ -294,6 +294,8 @@ def rows_of(task: Task, prediction: Tensor, target: Tensor) -> tuple[Tensor, Ten
 
     if target.shape == prediction.shape and target.ndim > 2:
         prediction, target = prediction.movedim(1, -1), target.movedim(1, -1)
+    if task.scale != 1.0:
+        prediction, target = prediction * task.scale, target * task.scale
     return prediction.reshape(-1, task.outputs), target.reshape(-1, task.outputs)
 
 

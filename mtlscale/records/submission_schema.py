@@ -1,17 +1,21 @@
 """Contributed results: a folder with an experiment, its records without epochs, and their provenance.
 
 <folder>/experiment.yaml   the experiment, with the overrides it was run with; plugins beside it
-<folder>/records.jsonl     one record a line, without data that identify the machine or its user
+<folder>/records.jsonl     one record a line, without data that identify the machine or its user; packed where they are
+                           many: records.jsonl.gz
 <folder>/results.json      `Provenance`
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import json
 import os
 import re
 import stat
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +24,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mtlscale.config import UserError
+from mtlscale.records.files import write_atomically
 from mtlscale.records.record import RunRecord
 
 EXPERIMENT, RECORDS, RESULTS = "experiment.yaml", "records.jsonl", "results.json"
+PACKED = f"{RECORDS}.gz"
+_PACKED_BYTES = 1 << 20  # of records, from which they are packed
 MOST_BYTES = 64 << 20  # of one file of a folder; a record without epochs takes about 4 kB
 MOST_LINES = 20_000  # of the records, so that reading a folder takes no more than about 1 GB
 MOST_ENTRIES = 1_000  # files in a folder
@@ -91,7 +98,7 @@ def records_of_results(folder: Path) -> list[RunRecord]:
 
 def is_results(folder: Path) -> bool:
     """Return whether a folder has the form of contributed results."""
-    return (folder / RESULTS).is_file() and (folder / RECORDS).is_file()
+    return (folder / RESULTS).is_file() and any((folder / name).is_file() for name in (RECORDS, PACKED))
 
 
 def read_lines(folder: Path) -> tuple[list[tuple[int, RunRecord]], list[Problem]]:
@@ -104,7 +111,7 @@ def read_lines(folder: Path) -> tuple[list[tuple[int, RunRecord]], list[Problem]
     problems: list[Problem] = []
     line_of_run: dict[str, int] = {}
 
-    for number, line in enumerate(_lines(folder / RECORDS), 1):
+    for number, line in enumerate(_lines(folder), 1):
         try:
             record = _record(line)
         except ValidationError as error:
@@ -120,6 +127,32 @@ def read_lines(folder: Path) -> tuple[list[tuple[int, RunRecord]], list[Problem]
     if not records and not problems:
         problems.append(Problem(RECORDS, None, "there is no record"))
     return records, problems
+
+
+def write_records(folder: Path, content: bytes) -> None:
+    """Write the content of a records file, packed if it is large."""
+    if len(content) > _PACKED_BYTES:
+        write_atomically(folder / PACKED, gzip.compress(content, mtime=0))
+    else:
+        write_atomically(folder / RECORDS, content)
+
+
+def records_content(folder: Path) -> bytes:
+    """Return the content of a records file, packed or not, of a bounded size.
+
+    Raises:
+        UserError: If the file is missing, too large, or damaged.
+    """
+    path = folder / PACKED
+    if (folder / RECORDS).exists() or not path.exists():
+        return _bytes(folder / RECORDS)
+    try:
+        content = gzip.GzipFile(fileobj=io.BytesIO(_bytes(path))).read(MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path} cannot be unpacked ({error})") from None
+    if len(content) > MOST_BYTES:
+        raise UserError(f"{path} is larger than {MOST_BYTES >> 20} MiB; contribute several experiments")
+    return content
 
 
 def read_provenance(folder: Path) -> Provenance | Problem:
@@ -213,12 +246,14 @@ def _bytes(path: Path) -> bytes:
     return content
 
 
-def _lines(path: Path) -> list[bytes]:
+def _lines(folder: Path) -> list[bytes]:
     """Return the lines of a records file of a bounded length."""
-    content = _bytes(path)
+    content = records_content(folder)
     count = max(content.count(b"\n"), content.count(b"\r"))
     if count > MOST_LINES:
-        raise UserError(f"{path} has {count:,} lines, more than {MOST_LINES:,}; contribute several experiments")
+        raise UserError(
+            f"{folder / RECORDS} has {count:,} lines, more than {MOST_LINES:,}; contribute several experiments"
+        )
     return content.splitlines()
 
 

@@ -12,9 +12,8 @@ from mtlscale.records import Diagnosis, Matrix, write_atomically
 from mtlscale.report.charts.chart import DOTTED, Axis, Chart, Level, Line, Mark, Panel
 from mtlscale.report.charts.colors import GREY, LineStyle
 from mtlscale.report.charts.heatmaps import square_map
-from mtlscale.report.charts.plotly_renderer import plot
 from mtlscale.report.formats.glossary import DIAGNOSIS
-from mtlscale.report.formats.pages import drawing, rendered
+from mtlscale.report.formats.pages import drawings, rendered
 from mtlscale.report.stats.traces import shortened
 
 JOINED = "#4c78a8"
@@ -53,10 +52,7 @@ def page(diagnosis: Diagnosis, trial: str | None = None) -> str:
         two_groups=two_groups(diagnosis),
         trial=trial,
         left_out=diagnosis.left_out,
-        drawings=[
-            drawing(f"figure-{number}", chart.title, chart.note, plot(chart), wide=True)
-            for number, chart in enumerate(charts)
-        ],
+        drawings=drawings("figure", charts, wide=True),
         provenance={"data": diagnosis.fingerprint, **diagnosis.settings, "seconds": f"{diagnosis.seconds:.1f}"},
         words=DIAGNOSIS,
     )

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from mtlscale.records import Ledger, RunRecord, write_atomically
-from mtlscale.report.charts.colors import page_looks
 from mtlscale.report.formats.markdown import markdown_cell, markdown_section
 from mtlscale.report.stats.curves import with_epochs
 from mtlscale.report.stats.frames import by_dataset, newest
@@ -29,14 +28,7 @@ def write_report(
     """Write the report's files, each whole or not at all; return kind -> its file.
 
     These are leaderboard.md, .csv, .html and .png in the folder, and one of every other chart in its folder `pictures`.
-
-    Args:
-        records: The records to report.
-        folder: The folder of the report.
-        name: The experiment's name.
-        ledger: The ledger with the epochs of records that lack them.
-        board: The records' tables, where they are not read as usual.
-        description: The experiment's description.
+    The ledger has the epochs of records that lack them; the board is given where tables are not read as usual.
     """
     from mtlscale.report.charts.canvas import save
     from mtlscale.report.charts.dataset_charts import drawn_rows, pictures
@@ -73,7 +65,5 @@ def write_report(
     files["png"] = save(draw(*leaderboard_charts(board)), folder / "leaderboard.png")
     for kind, charts in pictures(records, board):
         files[kind] = save(draw(*charts), folder / "pictures" / f"{kind}.png")
-    for kind, figure in [] if overall is None else overall.pictures(page_looks(newest(records), board.tables.values())):
-        files[kind] = save(figure, folder / "pictures" / f"{kind}.png")
 
     return files

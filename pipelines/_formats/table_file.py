@@ -55,14 +55,14 @@ def read_table(
     try:
         if kind == ".parquet":
             with pyarrow.parquet.ParquetFile(path) as file:
-                _check_names(path.name, file.schema_arrow.names)
+                check_names(path.name, file.schema_arrow.names)
                 table, notes = file.read(), {}
         elif kind == ".arff":
             text, encoding = decoded(f"table: {path.name}", unpacked(f"table: {path.name}", path))
             table, notes = read_arff_table(f"table: {path.name}", text), _encoding_note(path, encoding)
         else:
             table, notes, rows = _read_csv(path, header, missing, problems)
-            _check_names(path.name, table.column_names)
+            check_names(path.name, table.column_names)
     except (pa.ArrowInvalid, OSError) as error:
         raise UserError(f"table: {path.name} cannot be read: {str(error).splitlines()[0]}") from None
 
@@ -81,10 +81,10 @@ def _read_csv(
 
     text, encoding = decoded(f"table: {path.name}", raw)
     if encoding == LATIN_1:
-        _check_one_encoding(path.name, raw)
+        check_one_encoding(path.name, *encodings_of(raw))
         raw = text.encode()
     delimiter = "\t" if format_of(path) == ".tsv" else ","
-    _check_separator(path.name, text.partition("\n")[0], delimiter)
+    check_separator(path.name, text.partition("\n")[0], delimiter)
 
     bad_rows: dict[int, str] = {}
 
@@ -93,9 +93,7 @@ def _read_csv(
         bad_rows[row.number - first] = f"has {row.actual_columns} fields, not {row.expected_columns}"
         return "skip"
 
-    convert = pyarrow.csv.ConvertOptions(strings_can_be_null=True)
-    if missing:
-        convert.null_values = [*_NULLS, *missing, *(f" {value}" for value in missing)]
+    convert = convert_options(missing)
     parse = pyarrow.csv.ParseOptions(delimiter=delimiter)
     read = pyarrow.csv.ReadOptions(use_threads=problems is None)
     if not header:
@@ -117,8 +115,30 @@ def _encoding_note(path: Path, encoding: str) -> dict[str, Any]:
     return {"read_as_latin_1": [path.name]} if encoding == LATIN_1 else {}
 
 
-def _check_one_encoding(name: str, raw: bytes) -> None:
-    """Raise `UserError` if some lines of a file are UTF-8 with letters beyond ASCII and others are not UTF-8."""
+def convert_options(missing: Sequence[str]) -> pyarrow.csv.ConvertOptions:
+    """Return how cells of text become values; the texts of `missing` are empty cells, too."""
+    convert = pyarrow.csv.ConvertOptions(strings_can_be_null=True)
+    if missing:
+        convert.null_values = [*_NULLS, *missing, *(f" {value}" for value in missing)]
+    return convert
+
+
+def check_one_encoding(name: str, utf_8: int, latin_1: int) -> None:
+    """Raise `UserError` if a line of a file is UTF-8 with letters beyond ASCII, and another is no UTF-8.
+
+    Args:
+        name: The file's name.
+        utf_8: The number of the one line; 0: there is none.
+        latin_1: The number of the other.
+    """
+    if utf_8 and latin_1:
+        raise UserError(
+            f"table: {name} has two encodings: line {utf_8} is UTF-8, line {latin_1} is not; save it as UTF-8"
+        )
+
+
+def encodings_of(raw: bytes) -> tuple[int, int]:
+    """Return the first line, from 1, with letters beyond ASCII in UTF-8, and the first that is no UTF-8; 0: none."""
     utf_8 = latin_1 = 0
     for number, line in enumerate(raw.split(b"\n"), start=1):
         if line.isascii():
@@ -128,14 +148,10 @@ def _check_one_encoding(name: str, raw: bytes) -> None:
             utf_8 = utf_8 or number
         except UnicodeDecodeError:
             latin_1 = latin_1 or number
-
-        if utf_8 and latin_1:
-            raise UserError(
-                f"table: {name} has two encodings: line {utf_8} is UTF-8, line {latin_1} is not; save it as UTF-8"
-            )
+    return utf_8, latin_1
 
 
-def _check_separator(name: str, header: str, delimiter: str) -> None:
+def check_separator(name: str, header: str, delimiter: str) -> None:
     """Raise `UserError` if the first line has no delimiter and another separator instead."""
     if delimiter in header:
         return
@@ -144,7 +160,7 @@ def _check_separator(name: str, header: str, delimiter: str) -> None:
             raise UserError(f"table: {name} is separated by {separator_name}; save it with commas between the columns")
 
 
-def _check_names(name: str, columns: Sequence[str]) -> None:
+def check_names(name: str, columns: Sequence[str]) -> None:
     """Raise `UserError` if two columns have the same name."""
     twice = next((column for column, count in Counter(columns).items() if count > 1), None)
     if twice is not None:

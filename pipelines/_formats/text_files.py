@@ -44,10 +44,6 @@ class FileRows:
 def decoded(where: str, raw: bytes) -> tuple[str, str]:
     """Return a file's text and its encoding: UTF-8, else Latin-1, in which every byte is a letter.
 
-    Args:
-        where: The file as messages name it.
-        raw: The file's bytes.
-
     Raises:
         UserError: The file is no text.
     """

@@ -16,6 +16,7 @@ from pipelines._formats.table_file import ROW
 from pipelines._formats.text_files import Problems
 
 _MOSTLY = 0.9  # share of cells that are numbers in a column of numbers with some texts
+_LOOKED_AT = 1000  # rows after which a column is plainly one of texts
 _EXACT = 2.0**53  # whole floats from here on lose digits
 
 
@@ -73,21 +74,23 @@ class InputColumns:
             if input_kind(column.type) != "category":
                 continue
 
-            numbers, wrong = _numbers_among_texts(column)
-            if numbers is None:
+            parsed = text_numbers(column)
+            if parsed is None or not mostly_numbers(len(parsed[1]), parsed[2]):
                 continue
-            for row in wrong:
-                text = str(column[row].as_py())[:40]
-                problems.append((rows[row], f"has {text!r} in {name}, whose other cells are numbers; name the column "
-                                            "in `categorical`, or the text in `missing`"))  # fmt: skip
+            numbers, wrong, _ = parsed
+            problems += [(rows[row], problem_in_numbers(name, str(column[row].as_py()))) for row in wrong]
             table = table.set_column(table.column_names.index(name), name, numbers)
         return table
+
+    def kind(self, name: str, type: pa.DataType) -> str:
+        """Return what an input of this type becomes: number, date or category."""
+        return "category" if name in self.categorical else input_kind(type) or "category"
 
     def fit(self, table: pa.Table, names: Sequence[str], train: np.ndarray) -> list[TableColumn]:
         """Return the conversion of every input column, fitted on the rows of train."""
         columns = []
         for name in names:
-            kind = "category" if name in self.categorical else input_kind(table[name].type)
+            kind = self.kind(name, table[name].type)
             if kind == "category":
                 columns.append(fit_category(name, table[name], train, self.most_categories, self.buckets))
             else:
@@ -139,12 +142,14 @@ def check_ids(pipeline: str, option: str, table: pa.Table, name: str) -> None:
                         "save the ids as texts or whole numbers")  # fmt: skip
 
 
-def _numbers_among_texts(column: pa.ChunkedArray) -> tuple[pa.Array | None, list[int]]:
-    """Return the column as numbers and the rows that hold a text instead, or None if it is a column of texts."""
+def text_numbers(column: pa.ChunkedArray, *, gives_up: bool = True) -> tuple[pa.Array, list[int], int] | None:
+    """Return a column of texts as numbers, null where a text is none, the rows of those, and the number of texts.
+
+    With `gives_up`, None is returned if the first thousand rows are plainly texts: the rest is not looked at.
+    """
     numbers: list[float | None] = []
     wrong, count = [], 0
-    values = column.to_pylist()
-    for row, value in enumerate(values):
+    for row, value in enumerate(column.to_pylist()):
         numbers.append(None)
         if value is None or not value.strip():
             continue
@@ -153,8 +158,19 @@ def _numbers_among_texts(column: pa.ChunkedArray) -> tuple[pa.Array | None, list
             numbers[-1] = float(value)
         except ValueError:
             wrong.append(row)
-        if row == 1000 and len(wrong) > count / 2:  # plainly texts: the rest is not looked at
-            return None, []
+        if gives_up and row == _LOOKED_AT and len(wrong) > count / 2:
+            return None
+    return pa.array(numbers, pa.float64()), wrong, count
 
-    mostly_numbers = count and len(wrong) <= (1 - _MOSTLY) * count and len(wrong) < count
-    return (pa.array(numbers, pa.float64()), wrong) if mostly_numbers else (None, [])
+
+def mostly_numbers(wrong: int, count: int) -> bool:
+    """Return whether a column with so many texts, some of which are no numbers, is one of numbers."""
+    return bool(count) and wrong <= (1 - _MOSTLY) * count and wrong < count
+
+
+def problem_in_numbers(name: str, text: str) -> str:
+    """Return the problem of a row with a text in a column of numbers."""
+    return (
+        f"has {text[:40]!r} in {name}, whose other cells are numbers; name the column in `categorical`, or the text "
+        "in `missing`"
+    )

@@ -22,6 +22,25 @@ from pipelines._tables.targets import Target, is_present, labels_of, read_target
 from pipelines.contract import PrepareContext, Prepared
 
 
+@dataclass(frozen=True)
+class UsableRows:
+    """The rows of a table that can be used.
+
+    Attributes:
+        table: The rows, at least their targets and columns with other roles.
+        ids: The ids [N].
+        targets: The target columns as they were read.
+        labels: Each task and its labels [N].
+        splits: Split -> its rows.
+    """
+
+    table: pa.Table
+    ids: np.ndarray
+    targets: Sequence[Target]
+    labels: Sequence[tuple[Task, np.ndarray]]
+    splits: Mapping[str, np.ndarray]
+
+
 @dataclass(frozen=True, kw_only=True)
 class SharedTable:
     """The options of a table with several targets.
@@ -61,8 +80,28 @@ class SharedTable:
             problems: (row, problem) of rows that were left out, extended here.
             context: The settings of the preparation.
         """
-        names = self.inputs.names(table, self._checked_roles(table))
-        table, targets = self._usable(table, names, problems, context)
+        names = self.inputs.names(table, self.roles(table.column_names))
+        bad_cells: Problems = []
+        table = self.inputs.parsed(table, names, _row_names(table), bad_cells)
+        rows = self.usable(table, bad_cells, problems, notes, context)
+        return self._tables(rows, self._columns(rows.table, names, rows.splits["train"], notes), notes)
+
+    def usable(
+        self, table: pa.Table, bad_cells: Problems, problems: Problems, notes: dict[str, Any], context: PrepareContext
+    ) -> UsableRows:
+        """Return the rows with a label and without a bad cell, their labels and splits.
+
+        Args:
+            table: The rows: targets and columns with other roles; inputs are left as they are.
+            bad_cells: (row, problem) of rows with bad inputs; extended here.
+            problems: (row, problem) of rows that were left out before.
+            notes: Notes on the set, extended here.
+            context: The settings of the preparation.
+        """
+        for option, name in (("id", self.id), ("group", self.split.group)):
+            if name:
+                check_ids(self.pipeline, option, table, name)
+        table, targets = self._without_bad_cells(table, bad_cells, problems, context)
         labelled = np.any([target.present for target in targets], axis=0)
         if not labelled.all():
             notes["rows_without_label"] = int((~labelled).sum())
@@ -74,7 +113,7 @@ class SharedTable:
         rows = _row_names(table)
         unseen: Problems = []
         labels = [pair for target in targets for pair in labels_of(self.pipeline, target, splits, rows, unseen)]
-        notes |= context.settle([*problems, *unseen], "rows")
+        notes |= context.settle([*problems, *bad_cells, *unseen], "rows")
         if unseen:
             left_out = {row for row, _ in unseen}
             splits = {
@@ -82,12 +121,11 @@ class SharedTable:
             }
 
         self._check_tasks([task for task, _ in labels])
-        columns = self._columns(table, names, splits["train"], notes)
-        return self._tables(table, columns, ids, labels, targets, splits, notes)
+        return UsableRows(table, ids, targets, labels, splits)
 
-    def _checked_roles(self, table: pa.Table) -> list[str]:
-        """Return the columns with a role other than input."""
-        available = [name for name in table.column_names if name != ROW]
+    def roles(self, columns: Sequence[str]) -> list[str]:
+        """Return the columns with a role other than input; `UserError` if one is missing, or has two roles."""
+        available = [name for name in columns if name != ROW]
         if not self.targets:
             raise UserError(f"{self.pipeline}: `targets` is empty; name a column and its kind")
         roles = [("targets", name) for name in self.targets]
@@ -105,31 +143,25 @@ class SharedTable:
         for name in (*self.inputs.features, *self.inputs.categorical):
             if name in self.targets:
                 raise UserError(f"{self.pipeline}: column {name!r} is a target and an input; drop one role")
-        for option, name in (("id", self.id), ("group", self.split.group)):
-            if name:
-                check_ids(self.pipeline, option, table, name)
         return [name for _, name in roles if name]
 
-    def _usable(
-        self, table: pa.Table, names: Sequence[str], problems: Problems, context: PrepareContext
+    def _without_bad_cells(
+        self, table: pa.Table, bad_cells: Problems, problems: Problems, context: PrepareContext
     ) -> tuple[pa.Table, list[Target]]:
-        """Return the rows without a bad cell, and their targets."""
+        """Return the rows without a bad cell, and their targets; `bad_cells` are extended."""
         rows = _row_names(table)
-        bad_cells: Problems = []
         for name in filter(None, (self.id, self.split.group, self.split.time, self.split.column, self.weight)):
             bad_cells += [
                 (rows[row], f"has no value in {name}") for row in np.flatnonzero(~is_present(table[name])).tolist()
             ]
         if self.weight:
             bad_cells += self._bad_weights(table[self.weight], rows)
-        table = self.inputs.parsed(table, names, rows, bad_cells)
         targets = [
             read_target(self.pipeline, table, column, kind, self.separator, rows, bad_cells)
             for column, kind in self.targets.items()
         ]
 
-        problems += bad_cells
-        context.settle(problems, "rows")
+        context.settle([*problems, *bad_cells], "rows")
         bad = {row for row, _ in bad_cells}
         good = np.array([row not in bad for row in rows])
         if not good.any():
@@ -169,6 +201,14 @@ class SharedTable:
         """Return the conversions of the inputs that vary over the training rows."""
         in_train = table.take(pa.array(train))
         constant = [name for name in names if pc.count_distinct(in_train[name], mode="all").as_py() < 2]
+        return self.inputs.fit(table, self.varying(names, constant, notes), train)
+
+    def varying(self, names: Sequence[str], constant: Sequence[str], notes: dict[str, Any]) -> list[str]:
+        """Return the inputs that are not constant over the training rows.
+
+        Raises:
+            UserError: If one is constant and may not be left out, or none varies.
+        """
         if constant and not self.drop_constant:
             raise UserError(
                 f"{self.pipeline}: column {constant[0]!r} is constant over the training rows; leave it out of "
@@ -181,48 +221,70 @@ class SharedTable:
                 f"{self.pipeline}: every input is constant over the training rows; there is nothing to learn"
             )
         if constant:
-            notes["constant"] = constant
-        return self.inputs.fit(table, varying, train)
+            notes["constant"] = list(constant)
+        return varying
 
-    def _tables(
-        self,
-        table: pa.Table,
-        columns: Sequence[TableColumn],
-        ids: np.ndarray,
-        labels: Sequence[tuple[Task, np.ndarray]],
-        targets: Sequence[Target],
-        splits: Mapping[str, np.ndarray],
-        notes: dict[str, Any],
-    ) -> Prepared:
-        inputs, encoding_notes = encoded(columns, table)
+    def _tables(self, rows: UsableRows, columns: Sequence[TableColumn], notes: dict[str, Any]) -> Prepared:
+        inputs, encoding_notes = encoded(columns, rows.table)
         notes |= encoding_notes
         notes["features"] = [column.name for column in columns]
         notes["columns"] = [column.as_json() for column in columns]
-        raw = {column.name: table[column.name] for column in columns}
-        if given_away := perfect_predictors(raw, targets, splits["train"]):
+        train = rows.splits["train"]
+        raw = {column.name: rows.table[column.name] for column in columns}
+        if given_away := perfect_predictors(raw, rows.targets, train):
             notes["perfect_predictors"] = given_away
 
-        counts = tuple(count for column in columns for count in column.counts)
-        numbers = np.array(counts) == 0
+        suite, labels = self.suite(rows, columns)
+        numbers = np.array([count for column in columns for count in column.counts]) == 0
         if self.standardise and numbers.any():
-            inputs, notes["standardised"] = standardised(inputs, splits["train"], numbers)
-        scaled, scaling = scaled_labels(labels, splits["train"]) if self.scale_targets else (labels, {})
+            inputs, notes["standardised"] = standardised(inputs, train, numbers)
 
-        tables = {split: {"all": self._split(table, inputs, ids, scaled, splits[split])} for split in SPLITS}
-        if repeated := _repeated_inputs(tables):
+        label_columns = self.label_columns(rows, labels)
+        tables = {
+            split: {
+                "all": pa.table(
+                    {
+                        "id": pa.array(rows.ids[rows.splits[split]], pa.string()),
+                        "input": lists(inputs[rows.splits[split]]),
+                        **{name: pa.array(values[rows.splits[split]]) for name, values in label_columns.items()},
+                    }
+                )
+            }
+            for split in SPLITS
+        }
+        if repeated := repeated_inputs(tables):
             notes["test_inputs_in_train_or_val"] = {"all": repeated}
+        return Prepared(suite, tables, notes=notes)
+
+    def suite(
+        self, rows: UsableRows, columns: Sequence[TableColumn]
+    ) -> tuple[TaskSuite, Sequence[tuple[Task, np.ndarray]]]:
+        """Return the suite of inputs that are converted like this, and the labels [N] of each task, scaled."""
+        labels, scaling = rows.labels, dict[str, list[float]]()
+        if self.scale_targets:
+            labels, scaling = scaled_labels(labels, rows.splits["train"])
+        counts = tuple(count for column in columns for count in column.counts)
         group = self._group(columns)
         suite = TaskSuite(
             name=self.pipeline,
             tasks=tuple(replace(task, group=group) for task, _ in labels),
             inputs="shared",
             input_kind="vector",
-            input_shape=(inputs.shape[1],),
+            input_shape=(len(counts),),
             categories=counts if any(counts) else (),
             extras={"target_scaling": scaling} if scaling else {},
             weighted=bool(self.weight),
         )
-        return Prepared(suite, tables, notes=notes)
+        return suite, labels
+
+    def label_columns(self, rows: UsableRows, labels: Sequence[tuple[Task, np.ndarray]]) -> dict[str, np.ndarray]:
+        """Return the columns [N] of labels and weights as they are stored."""
+        columns = {
+            f"target.{task.name}": values.astype(np.int64 if task.classes else np.float32) for task, values in labels
+        }
+        if self.weight:
+            columns["weight"] = rows.table[self.weight].to_numpy().astype(np.float32)
+        return columns
 
     def _group(self, columns: Sequence[TableColumn]) -> int | None:
         """Return the position of the column that groups samples.
@@ -244,21 +306,6 @@ class SharedTable:
             hint = nearest(self.grouped, [column.name for column in columns])
             raise UserError(f"{self.pipeline}: column {self.grouped!r} of `grouped` is no input; {hint}")
         return None
-
-    def _split(
-        self,
-        table: pa.Table,
-        inputs: np.ndarray,
-        ids: np.ndarray,
-        labels: Sequence[tuple[Task, np.ndarray]],
-        rows: np.ndarray,
-    ) -> pa.Table:
-        columns = {"id": pa.array(ids[rows], pa.string()), "input": lists(inputs[rows])}
-        for task, values in labels:
-            columns[f"target.{task.name}"] = pa.array(values[rows].astype(np.int64 if task.classes else np.float32))
-        if self.weight:
-            columns["weight"] = pa.array(table[self.weight].to_numpy().astype(np.float32)[rows])
-        return pa.table(columns)
 
 
 def scaled_labels(
@@ -284,7 +331,7 @@ def _row_names(table: pa.Table) -> list[str]:
     return [f"row {row + 1}" for row in table[ROW].to_pylist()]
 
 
-def _repeated_inputs(tables: Mapping[str, Mapping[str, pa.Table]]) -> int:
+def repeated_inputs(tables: Mapping[str, Mapping[str, pa.Table]]) -> int:
     """Return the number of test inputs that also occur in training or validation."""
     rows = {split: [row.tobytes() for row in _stored(streams["all"]["input"])] for split, streams in tables.items()}
     known_inputs = {*rows["train"], *rows["val"]}

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mtlscale.config import SPLITS, Task, UserError, knob
-from mtlscale.config import named_files as files
+from mtlscale.config import SPLITS, Task, knob
 from mtlscale.data.format.texts import SEPARATOR, join_pairs, split_words
-from mtlscale.data.format.tokenizer import check_tokenizer, tokenize
 from mtlscale.data.sampling.splits import carve_validation, hash_split
-from pipelines._steps.word_vectors import VectorPipeline
-from pipelines._texts.text_features import with_features
+from pipelines._texts.pretrained_texts import (
+    FEATURES,
+    FEATURES_HELP,
+    TOKENIZER_HELP,
+    PretrainedTexts,
+    count_by_task,
+)
 from pipelines._texts.token_ids import TextOptions, encode_samples, text_suite
 from pipelines.contract import PrepareContext, Prepared
 
@@ -27,7 +27,7 @@ SHARES = {"train": 0.8, "val": 0.1, "test": 0.1}
 _FIELDS = ("id", "split", "stream", "label", "text", "second", "written", "written_second")
 
 
-class TextPipeline(VectorPipeline):
+class TextPipeline(PretrainedTexts):
     """Pipeline of labelled texts, or pairs of them, that become token ids."""
 
     words: ClassVar[str | None] = "unicode"
@@ -35,31 +35,9 @@ class TextPipeline(VectorPipeline):
     length: int = knob(256, low=1, high=65536, help="words kept of a text, or of a pair with what stands between")
     vocabulary: int = knob(20000, low=4, high=10_000_000, help="token ids in all, padding and unknown included")
     min_count: int = knob(1, low=1, high=1e9, help="a rarer word is unknown")
-    tokenizer: str | None = knob(
-        None, file="tokenizer", help="folder of a pretrained model whose tokenizer makes the token ids; none: words"
-    )
-    features: str = knob(
-        "none", choices=("none", "mean", "first"), help="of the tokenizer's model, frozen, in place of token ids"
-    )
-
-    def options(self) -> dict[str, Any]:
-        """Return the knobs; a tokenizer counts by its content, and its model's weights only for features."""
-        if self.tokenizer is None:
-            return super().options()
-        folder = Path(self.tokenizer)
-        check_tokenizer(self.name, folder, weights=self.features != "none")
-        identity = files.identity({"tokenizer": files.with_content_hash(self.tokenizer)})
-        return super().options() | (
-            {"tokenizer": files.tokenizer_hash(folder)} if self.features == "none" else identity
-        )
-
-    def check_vectors(self) -> None:
-        """Raise `UserError` before anything is read if `features`, `tokenizer` and `vectors` contradict."""
-        super().check_vectors()
-        if self.tokenizer is None and self.features != "none":
-            raise UserError(f"{self.name}: features = {self.features!r} are those of a model; name its `tokenizer`")
-        if self.tokenizer is not None and self.vectors != "none":
-            raise UserError(f"{self.name}: a pretrained model has vectors of its own; drop `vectors` or `tokenizer`")
+    # They were there before any run was, so that they always distinguish a preparation.
+    tokenizer: str | None = knob(None, file="tokenizer", help=TOKENIZER_HELP)
+    features: str = knob("none", choices=FEATURES, help=FEATURES_HELP)
 
     def prepared_texts(
         self, rows: pa.Table, tasks: Sequence[Task], context: PrepareContext, notes: dict[str, Any]
@@ -67,16 +45,14 @@ class TextPipeline(VectorPipeline):
         """Return the encoded texts, with notes on texts that were cut, have no word, or occur in two splits.
 
         Rows are no wider than the longest text needs.
-
-        Args:
-            rows: Rows of `sentences`.
-            tasks: The tasks, named like their streams.
-            context: The settings of the preparation.
-            notes: Notes to extend.
         """
-        notes = notes | _counted("test_texts_in_train_or_val", rows, _leaked_rows(rows))
+        notes = notes | count_by_task("test_texts_in_train_or_val", rows, _leaked_rows(rows))
         if self.tokenizer is not None:
-            return self._tokenized(rows, tasks, Path(self.tokenizer), context, notes)
+            texts, seconds = (rows[name].to_pylist() for name in ("written", "written_second"))
+            labelled = rows.select(["id", "split", "stream", "label"])
+            encoded, suite, more = self.tokenized(labelled, (texts, seconds), self.length, tasks, context)
+            tables = {split: {task.name: _select(encoded, split, task) for task in tasks} for split in SPLITS}
+            return Prepared(suite, tables, notes=notes | more)
 
         rows = rows.drop_columns(["written", "written_second"])
         pairs = rows["second"].null_count < len(rows)
@@ -87,8 +63,8 @@ class TextPipeline(VectorPipeline):
         def train() -> pa.ListArray:
             return tokenise(rows.filter(pc.field("split") == "train"), self.length)["tokens"].combine_chunks()
 
-        notes |= _counted("texts_cut", encoded, pc.greater(encoded["words"], self.length))
-        notes |= _counted("texts_without_words", encoded, pc.equal(encoded["words"], 0))
+        notes |= count_by_task("texts_cut", encoded, pc.greater(encoded["words"], self.length))
+        notes |= count_by_task("texts_without_words", encoded, pc.equal(encoded["words"], 0))
 
         width = max(1, min(self.length, pc.max(encoded["words"]).as_py() or 1))
         inputs = _narrowed(encoded["input"].combine_chunks(), width)
@@ -102,32 +78,6 @@ class TextPipeline(VectorPipeline):
             extra=self.fit_vectors(train, words, context),
             notes=notes,
         )
-
-    def _tokenized(
-        self, rows: pa.Table, tasks: Sequence[Task], folder: Path, context: PrepareContext, notes: dict[str, Any]
-    ) -> Prepared:
-        """Return the rows encoded by a pretrained model's tokenizer, texts as written, or by the model's features."""
-        texts, seconds = (rows[name].to_pylist() for name in ("written", "written_second"))
-        tokens = tokenize(self.name, folder, texts, seconds, self.length)
-        inputs = pa.FixedSizeListArray.from_arrays(tokens.ids.ravel(), tokens.ids.shape[1])
-        encoded = rows.select(["id", "split", "stream", "label"]).append_column("input", inputs)
-        if cut := _counted("texts_cut", encoded, pc.greater(pa.array(tokens.counts, pa.int64()), tokens.limit)):
-            notes |= cut | {"tokens_kept": tokens.limit}
-
-        tokenizer_info = {
-            "sha256": files.tokenizer_hash(folder),
-            "padding": tokens.padding,
-            "separator": tokens.separator,
-        }
-        suite = text_suite(self.name, tuple(tasks), (), tokens.ids.shape[1])
-        suite = replace(suite, vocabulary_size=tokens.size, extras={"tokenizer": tokenizer_info})
-
-        if self.features != "none":
-            encoded, size = with_features(encoded, suite, folder, self.features, context)
-            suite = replace(suite, input_kind="vector", input_shape=(size,), vocabulary_size=None, extras={})
-
-        tables = {split: {task.name: _select(encoded, split, task) for task in tasks} for split in SPLITS}
-        return Prepared(suite, tables, notes=notes)
 
 
 def sentences(
@@ -178,12 +128,6 @@ def tokenise(table: pa.Table, length: int) -> pa.Table:
         seconds = split_words(pc.fill_null(second, ""))
         tokens = join_pairs(tokens, seconds, second.is_valid().to_pylist(), length)
     return table.drop_columns(["text", "second"]).append_column("tokens", tokens)
-
-
-def _counted(noun: str, rows: pa.Table, mask: pa.ChunkedArray) -> dict[str, Any]:
-    """Return a note with the number of chosen rows per task; empty if there are none."""
-    counts = Counter(rows["stream"].filter(mask).to_pylist())
-    return {noun: dict(sorted(counts.items()))} if counts else {}
 
 
 def _leaked_rows(rows: pa.Table) -> pa.Array:

@@ -17,11 +17,11 @@ from mtlscale.data.format.tokenizer import check_tokenizer
 from mtlscale.data.sampling.splits import uniform_hash
 from pipelines._formats.tagged import TaggedFile, is_iob2
 from pipelines._formats.text_files import LATIN_1, decoded
+from pipelines._texts.text_features import FEATURES_FROM_BYTES
 from pipelines._texts.token_ids import RAY_FROM_BYTES
 from pipelines._texts.token_rows import by_subwords, by_words, leaked_counts
 from pipelines.contract import Pipeline, PrepareContext, Prepared
 
-FEATURES_FROM_BYTES = 1e6
 _NAMED = 10  # words of each kind listed in the notes
 TAGS_OF_WORDS, TAGS_OF_ENTITIES = ("accuracy", "f1", "entity_f1"), ("entity_f1", "accuracy", "f1")
 
@@ -132,13 +132,7 @@ class TaggedPipeline(Pipeline):
     def prepared_tags(
         self, corpus: TaggedCorpus, classes: Mapping[str, Sequence[str]], context: PrepareContext
     ) -> Prepared:
-        """Return the prepared set of the gathered rows.
-
-        Args:
-            corpus: The content of all files.
-            classes: Task -> its tags.
-            context: The settings of the preparation.
-        """
+        """Return the prepared set of the gathered rows."""
         notes = corpus.notes | context.settle(corpus.problems, "sentences")
         rows = pa.concat_tables(corpus.rows)
         for task in classes:

@@ -6,9 +6,10 @@ The bytes depend neither on the writers nor on their number.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 
 from mtlscale.config import SPLITS, TaskSuite, UserError
 from mtlscale.data.format.manifest import FileEntry
+from pipelines._formats.table_file import ROW
 from pipelines._steps.map_jobs import results_of
 from pipelines._writing.shards import Shard, ShardResult, WriteShard, labels
 from pipelines.contract import PrepareContext, ShardedTable
@@ -64,7 +66,11 @@ def write_pieces(out: Path, name: str, suite: TaskSuite, pieces: ShardedTable, c
 
     with closing(
         results_of(
-            write, shards, context.engine, lambda: not stopped, plugins=[compute, getattr(compute, "decode", compute)]
+            write,
+            _in_order_of_the_file(shards),
+            context.engine,
+            lambda: not stopped,
+            plugins=[compute, getattr(compute, "decode", compute)],
         )
     ) as results:
         for shard_result in results:
@@ -107,33 +113,59 @@ def _cut(name: str, suite: TaskSuite, pieces: ShardedTable) -> Iterator[Shard]:
     total = sum(len(pieces.index.get(split, ())) for split in SPLITS)
     rows = max(1, min(SHARD_BYTES // pieces.row_bytes, max(-(-total // FEW), LEAST // pieces.row_bytes)))
 
-    split_of = dict[str, str]()
+    ids_of = dict[str, list[pa.ChunkedArray]]()
     for split in SPLITS:
         for stream, index in _streams(suite, pieces.index[split]):
-            _check_ids(name, split, index["id"].to_pylist(), split_of)
+            _check_ids(name, split, index["id"], ids_of)
             tasks = tuple(task for task in suite.tasks if task.name in suite.streams[stream])
-            for number, start in enumerate(range(0, max(1, len(index)), rows)):
-                # A copy: a slice would travel with the whole table.
-                part = index.take(pa.array(np.arange(start, min(start + rows, len(index)))))
+            for number, (start, stop) in enumerate(pairwise(_edges(index, rows))):
+                part = index.take(pa.array(np.arange(start, stop)))  # a slice would travel with the whole table
                 yield Shard(split, f"{split}/{stream}/{number:05d}.parquet", part, min(group, rows), tasks)
 
 
+def _edges(index: pa.Table, rows: int) -> list[int]:
+    """Return the first rows of shards, and the number of rows.
+
+    Rows with numbers in a file are cut where its rows are: those of several splits are then computed from one reading.
+    """
+    if ROW not in index.column_names:
+        return [*range(0, max(1, len(index)), rows), len(index)]
+    ranges = index[ROW].to_numpy() // rows
+    return [0, *(1 + np.flatnonzero(np.diff(ranges))).tolist(), len(index)]
+
+
+def _in_order_of_the_file(shards: Sequence[Shard]) -> list[Shard]:
+    """Return shards of rows with numbers in their order, others as they are."""
+    if not all(ROW in shard.rows.column_names and len(shard.rows) for shard in shards):
+        return list(shards)
+    return sorted(shards, key=lambda shard: shard.rows[ROW][0].as_py())
+
+
 def _streams(suite: TaskSuite, index: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the rows of each stream sorted by id, without the label columns of other streams' tasks."""
+    """Yield the rows of each stream sorted by id, without the label columns of other streams' tasks.
+
+    Rows with numbers in a file stay in its order, in which their shards read it.
+    """
+    order = ROW if ROW in index.column_names else "id"
     for stream, tasks in suite.streams.items():
         rows = index
         if "stream" in index.column_names:
             rows = index.filter(pc.field("stream") == stream).drop_columns(["stream"])
         unused_targets = {f"target.{task.name}" for task in suite.tasks if task.name not in tasks}
-        yield stream, rows.drop_columns(sorted(unused_targets & set(rows.column_names))).sort_by("id").combine_chunks()
+        yield stream, rows.drop_columns(sorted(unused_targets & set(rows.column_names))).sort_by(order).combine_chunks()
 
 
-def _check_ids(name: str, split: str, ids: list[str], split_of: dict[str, str]) -> None:
-    for previous, id in zip(["", *ids], ids, strict=False):
-        if id == previous:
-            raise UserError(f"{name}: the source has two samples named {id}; remove one")
-        if split_of.setdefault(id, split) != split:
-            raise UserError(f"{name}: sample {id} is in {split_of[id]} and in {split}; each belongs to one split")
+def _check_ids(name: str, split: str, ids: pa.ChunkedArray, ids_of: dict[str, list[pa.ChunkedArray]]) -> None:
+    """Raise `UserError` for an id that is there twice, or in an earlier split; `ids_of` is extended."""
+    if pc.count_distinct(ids).as_py() < len(ids):
+        counted = pc.value_counts(ids)
+        twice = counted.field("values").filter(pc.greater(counted.field("counts"), 1))[0]
+        raise UserError(f"{name}: the source has two samples named {twice}; remove one")
+    for other, streams in ids_of.items():
+        for known in streams if other != split else ():
+            if len(both := ids.filter(pc.is_in(ids, value_set=known))):
+                raise UserError(f"{name}: sample {both[0]} is in {other} and in {split}; each belongs to one split")
+    ids_of.setdefault(split, []).append(ids)
 
 
 def _merge(name: str, suite: TaskSuite, pieces: ShardedTable, results: list[ShardResult]) -> Result:

@@ -17,7 +17,7 @@ from mtlscale.config import Task, UserError, knob
 from mtlscale.data.format.texts import latin1_words, split_words
 from mtlscale.data.sampling.splits import carve_validation, hash_split
 from pipelines._formats.archive import read_members
-from pipelines._steps.word_vectors import VectorPipeline
+from pipelines._texts.pretrained_texts import PretrainedTexts
 from pipelines._texts.token_ids import (
     RAY_FROM_BYTES,
     TextOptions,
@@ -77,7 +77,7 @@ class Review:
 Parser = Callable[[str, str, bytes], tuple[list[Review], list[tuple[str, str]]]]
 
 
-class Amazon(VectorPipeline):
+class Amazon(PretrainedTexts):
     """Amazon reviews: positive or negative, one binary task per product domain (14 by default), as token ids.
 
     The source is one of three forms of the set. FDU-MTL (Liu, Qiu & Huang, ACL 2017) is already tokenised. In Blitzer's
@@ -111,7 +111,7 @@ class Amazon(VectorPipeline):
     split: str = knob("fdu", choices=("fdu", "aamtrl"), help="official test part, or 70/10/20 at random")
     validation: float = knob(0.1, low=0.0, high=0.5, open_low=True, open_high=True, help="held out of train (fdu)")
     drop_duplicates: bool = knob(False, help="take reviews that are in test, too, out of train and validation")
-    length: int = knob(256, low=1, high=65536, help="words kept of a review")
+    length: int = knob(256, low=1, high=65536, help="words or tokens kept of a review")
     vocabulary: int = knob(20000, low=3, high=10_000_000, help="token ids in all, padding and unknown included")
     min_count: int = knob(1, low=1, high=1e9, help="a rarer word is unknown")
     keep_unlabelled: bool = knob(True, help=f"keep the text of unlabelled reviews, for word vectors ({UNLABELLED})")
@@ -153,20 +153,27 @@ class Amazon(VectorPipeline):
             samples = samples.filter(pc.invert(is_repeated))
             notes["duplicates_dropped"] = pc.sum(is_repeated).as_py()
 
-        options = TextOptions(self.length, self.vocabulary, self.min_count)
-        encoded, words = encode_samples(samples, tokenise, options, context)
-        notes["reviews_without_words"] = pc.sum(pc.equal(encoded["words"], 0)).as_py()
-
         tasks = tuple(
             Task(name=domain, loss="cross_entropy", outputs=2, metrics=("accuracy",), classes=CLASSES)
             for domain in self.domains
         )
+        words: list[str] = []
+        if self.tokenizer is not None:
+            texts = samples["text"].to_pylist(), [None] * len(samples)
+            encoded, suite, cut = self.tokenized(samples.drop_columns("text"), texts, self.length, tasks, context)
+            notes |= cut
+        else:
+            options = TextOptions(self.length, self.vocabulary, self.min_count)
+            encoded, words = encode_samples(samples, tokenise, options, context)
+            notes["reviews_without_words"] = pc.sum(pc.equal(encoded["words"], 0)).as_py()
+            suite = text_suite(self.name, tasks, words, self.length)
+
         tables = text_tables(encoded, self.domains)
 
         return Prepared(
-            text_suite(self.name, tasks, words, self.length),
+            suite,
             tables,
-            vocabulary=words,
+            vocabulary=words or None,
             extra={
                 **(
                     {}

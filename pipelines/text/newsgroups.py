@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mtlscale.config import Task, UserError, knob
+from mtlscale.config import Task, TaskSuite, UserError, knob
 from mtlscale.data.format.texts import latin1_words, split_words
 from mtlscale.data.sampling.splits import carve_validation, hash_split
 from pipelines._formats.archive import read_members
 from pipelines._formats.hub import HubFolder, is_hub_folder
-from pipelines._steps.word_vectors import VectorPipeline
+from pipelines._texts.pretrained_texts import PretrainedTexts
 from pipelines._texts.token_ids import (
     RAY_FROM_BYTES,
     TextOptions,
@@ -37,7 +37,7 @@ RANDOM = {"train": 0.6, "val": 0.2, "test": 0.2}
 BYDATE_VALIDATION = 0.2  # share of the official training part
 
 
-class Newsgroups(VectorPipeline):
+class Newsgroups(PretrainedTexts):
     """20 Newsgroups (bydate): four topic tasks (comp, rec, sci, talk) of four groups each, as token ids.
 
     The tasks are those of AAMTRL, ICML 2020. Messages are Latin-1. Words are runs of letters and digits, lower-cased;
@@ -66,7 +66,7 @@ class Newsgroups(VectorPipeline):
 
     split: str = knob("random", choices=("random", "bydate"), help="60/20/20 by hash, or the official test part")
     strip: tuple[str, ...] = knob((), help="of headers, footers, quotes: what to leave out")
-    length: int = knob(256, low=1, high=65536, help="words kept of a message")
+    length: int = knob(256, low=1, high=65536, help="words or tokens kept of a message")
     vocabulary: int = knob(20000, low=3, high=10_000_000, help="token ids in all, padding and unknown included")
     min_count: int = knob(1, low=1, high=1e9, help="a rarer word is unknown")
 
@@ -86,22 +86,35 @@ class Newsgroups(VectorPipeline):
         notes = context.settle(problems, "messages")
         _check_groups(source, messages)
 
-        options = TextOptions(self.length, self.vocabulary, self.min_count)
-        encoded, words = encode_samples(messages, partial(tokenise, strip=self.strip), options, context)
+        tokenised = partial(tokenise, strip=self.strip)
+        words: list[str] = []
+        if self.tokenizer is not None:
+            has_words = pc.greater(pc.list_value_length(tokenised(messages)["tokens"]), 0)
+            notes["messages_without_words_dropped"] = len(messages) - pc.sum(has_words).as_py()
+            filled, suite, cut = self._tokenized(messages.filter(has_words), context)
+            notes |= cut
+        else:
+            options = TextOptions(self.length, self.vocabulary, self.min_count)
+            encoded, words = encode_samples(messages, tokenised, options, context)
+            filled = encoded.filter(pc.field("words") > 0)
+            notes["messages_without_words_dropped"] = len(encoded) - len(filled)
+            suite = text_suite(self.name, TASKS, words, self.length)
 
         def train() -> pa.ListArray:
-            return tokenise(messages.filter(pc.field("split") == "train"), self.strip)["tokens"].combine_chunks()
-
-        filled = encoded.filter(pc.field("words") > 0)
-        notes["messages_without_words_dropped"] = len(encoded) - len(filled)
+            return tokenised(messages.filter(pc.field("split") == "train"))["tokens"].combine_chunks()
 
         return Prepared(
-            text_suite(self.name, TASKS, words, self.length),
+            suite,
             text_tables(filled, TOPICS),
-            vocabulary=words,
+            vocabulary=words or None,
             extra=self.fit_vectors(train, words, context),
             notes=notes,
         )
+
+    def _tokenized(self, messages: pa.Table, context: PrepareContext) -> tuple[pa.Table, TaskSuite, dict[str, Any]]:
+        texts = [_stripped(raw, self.strip).decode("latin-1") for raw in messages["raw"].to_pylist()]
+        rows, pairs = messages.drop_columns("raw"), (texts, [None] * len(texts))
+        return self.tokenized(rows, pairs, self.length, TASKS, context)
 
     def read(self, source: Path, context: PrepareContext) -> tuple[pa.Table, list[tuple[str, str]]]:
         """Read the messages of the chosen groups, and list those that are no text."""

@@ -16,6 +16,7 @@ from mtlscale.data.format.table_columns import by_kind
 from pipelines._formats.hub import HubFolder, is_saved
 from pipelines._formats.hub_table import read_hub_table
 from pipelines._formats.table_file import ROW, SUFFIXES, is_table_file, read_table, why_no_numbers
+from pipelines._formats.table_parts import LARGE, is_large, parts_of
 from pipelines._formats.text_files import Problems
 from pipelines._steps.features import (
     TEST,
@@ -27,6 +28,7 @@ from pipelines._steps.features import (
     vector_tables,
 )
 from pipelines._tables.inputs import InputColumns
+from pipelines._tables.large_table import large_table
 from pipelines._tables.row_splits import RowSplit
 from pipelines._tables.shared_table import SharedTable
 from pipelines._tables.targets import check_kinds
@@ -65,6 +67,8 @@ class TableFile(Pipeline):
     folder: ClassVar[str] = "table"
     delta: ClassVar[tuple[str, ...]] = ("accuracy", "auroc", "rmse")
     hub: ClassVar[bool] = True
+    ray_from_bytes: ClassVar[float] = LARGE
+    collects: ClassVar[bool] = True  # targets, ids and splits of large tables, and the whole of others
 
     file: str = knob("", help="the file's name, where the source is a folder with several")
     task: str = knob("task", help="column that names the task")
@@ -209,12 +213,6 @@ class TableFile(Pipeline):
 
     def _prepared_targets(self, source: Path, context: PrepareContext) -> Prepared:
         """Return a table with several targets in each row."""
-        problems: Problems = []
-        if source.is_dir():
-            table, notes = read_hub_table(self.name, source)
-        else:
-            table, notes = read_table(source, header=self.header, missing=self.missing, problems=problems)
-
         shared = SharedTable(
             pipeline=self.name,
             targets=self.targets,
@@ -228,6 +226,14 @@ class TableFile(Pipeline):
             drop_constant=self.constant == "drop",
             grouped=self.grouped,
         )
+        if is_large(source):
+            return large_table(shared, parts_of(source, header=self.header, missing=self.missing), context)
+
+        problems: Problems = []
+        if source.is_dir():
+            table, notes = read_hub_table(self.name, source)
+        else:
+            table, notes = read_table(source, header=self.header, missing=self.missing, problems=problems)
         return shared.prepared(table, notes, problems, context)
 
     def _features(

@@ -235,6 +235,17 @@ def test_a_balancer_that_raises_is_named_with_its_line(tmp_path: Path, experimen
     assert re.search(r"own on uneven: .*own_plugin.py:11: balancer own: ValueError: no luck; mend the plugin$", message)
 
 
+def test_a_balancer_that_never_returns_is_named_with_its_line(
+    tmp_path: Path, experiment_file: File, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtlscale.balancing.contract._PATIENCE", 0.2)
+    own = tmp_path / "own_plugin.py"
+    own.write_text(BALANCER.format(declared="x = 1", body="import threading; threading.Event().wait()"))
+    path = experiment_file(plugins=f"[{UNEVEN}, {own}]", methods="[own]")
+    message = refused("run", path, "--dry-run", "--home", home)
+    assert re.search(r"own_plugin.py:11: balancer own has not returned .* after 0 s; mend the plugin$", message)
+
+
 PLUGINS = {
     "def broken(:\n": r"mine.py:1 cannot be imported: SyntaxError",
     "raise ValueError('no luck')\n": r"mine.py:1 cannot be imported: ValueError: no luck",

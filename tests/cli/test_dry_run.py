@@ -117,3 +117,18 @@ def test_options_that_do_not_go_together(experiment_file: File, tmp_path: Path) 
     assert [run["method"] for run in planned("run", path, "--only", "mgda", "--home", tmp_path / "home")["runs"]] == [
         "mgda"
     ]
+
+
+def test_what_to_read_before_the_results_is_said(tmp_path: Path) -> None:
+    rows = [f"{row},{row * row % 7},{'ny'[row % 2]},{'ny'[row % 2]}" for row in range(60)]
+    (tmp_path / "table.csv").write_text("\n".join(["a,b,copy,good", *rows]) + "\n")
+    path = tmp_path / "table.yaml"
+    path.write_text(
+        "name: table\ndatasets: [{name: table, source: table.csv, options: {targets: {good: class}}}]\n"
+        "methods: [equal]\nfloors: []\ntraining: {epochs: 1}\n"
+    )
+    assert any(
+        "'copy' gives target 'good' away" in line for line in planned("run", path, "--home", tmp_path)["remarks"]
+    )
+    text = mtlscale("run", path, "--home", tmp_path, "--dry-run").stdout
+    assert "column 'copy' gives target 'good' away without an error" in text

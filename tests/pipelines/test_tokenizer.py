@@ -142,3 +142,52 @@ def test_features_are_those_of_the_frozen_encoder(load: Load, folder: Path) -> N
     assert not torch.allclose(again, vectors.splits["val"]["single"].inputs)
     with pytest.raises(UserError, match="name its `tokenizer`"):
         load(features="mean", tokenizer=None)
+
+
+def write_sets(folder: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
+    """Write reviews of one domain, and messages with a header in every group, and return them by data set."""
+    from pipelines.text.newsgroups import LABELS, OFFICIAL_SPLITS
+
+    reviews = folder / "reviews"
+    reviews.mkdir()
+    for part, count in (("train", 40), ("test", 10)):
+        lines = (f"{n % 2}\tthe {'good' if n % 2 else 'bad'} one : {n:06b} {part}\n" for n in range(count))
+        (reviews / f"MR.task.{part}").write_text("".join(lines))
+
+    for number, part in enumerate(OFFICIAL_SPLITS):
+        for group in LABELS:
+            (folder / "news" / part / group).mkdir(parents=True)
+            for n in range(4):
+                message = f"From: nobody\n\nthe good one {n} {part}" if n else "From: nobody\n\n..."
+                (folder / "news" / part / group / f"{number}{n}").write_text(message)
+
+    return {
+        "amazon": (reviews, {"domains": ["MR"], "keep_unlabelled": False}),
+        "newsgroups": (folder / "news", {"strip": ["headers"]}),
+    }
+
+
+@pytest.mark.parametrize("name", ["amazon", "newsgroups"])
+def test_sets_of_reviews_and_messages_have_the_same_forms(name: str, tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "model")
+    source, options = write_sets(tmp_path)[name]
+
+    def load(**more: Any) -> PreparedData:
+        return load_prepared(prepare(name, {**options, **more}, source, tmp_path / "home"))
+
+    words, tokens = load(), load(tokenizer=str(folder), length=16)
+    vectors = load(tokenizer=str(folder), length=16, features="mean")
+    assert words.folder == load(tokenizer=None, features="none").folder
+    assert vectors.suite.input_kind == "vector" and vectors.suite.input_shape == (8,)
+    module = Pretrained(checkpoint=str(folder)).build(tokens.suite)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for split in SPLITS:
+        for task in (one.name for one in tokens.suite.tasks):
+            ids = read_ids(words.folder, split, task)  # the same texts in the same splits
+            assert read_ids(tokens.folder, split, task) == read_ids(vectors.folder, split, task) == ids
+            expected = module(tokens.splits[split][task].inputs)
+            torch.testing.assert_close(vectors.splits[split][task].inputs, expected, rtol=1e-5, atol=1e-6)
+    read = tokenizer.decode(tokens.splits["test"][tokens.suite.tasks[0].name].inputs[0].tolist())
+    assert "the" in read and "one" in read and "nobody" not in read
+    with pytest.raises(UserError, match="are those of a model; name its `tokenizer`"):
+        load(features="mean")

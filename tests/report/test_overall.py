@@ -9,9 +9,13 @@ from hypothesis import strategies as st
 
 from mtlscale.config import UserError
 from mtlscale.report.charts.canvas import save
-from mtlscale.report.overall.columns import letters
+from mtlscale.report.charts.colors import line_styles
+from mtlscale.report.charts.matplotlib_renderer import draw
+from mtlscale.report.charts.plotly_renderer import plot
+from mtlscale.report.overall.columns import columns, letters
 from mtlscale.report.overall.multi_dataset import BETTER, OPEN, SAME, WORSE, comparable
-from mtlscale.report.overall.plots import levels
+from mtlscale.report.overall.plots import charts, levels
+from mtlscale.report.overall.takeaway import sentence
 from mtlscale.report.stats.pareto import pareto
 from mtlscale.report.stats.statistics import half_width
 from mtlscale.report.tables.leaderboard import Leaderboard
@@ -39,6 +43,10 @@ def records_of(record, datasets=7, seeds=2, gains=METHODS, skipped=(), **fields)
         if (method, place) not in skipped
         for seed in range(seeds)
     ]
+
+
+def drawn(found):
+    return list(charts(found, line_styles([str(method) for method in found.rows.index], found.baseline)))
 
 
 @functools.cache
@@ -153,8 +161,8 @@ def test_too_few_data_sets_are_said_and_nothing_is_invented(record):
     assert "four data sets are too few to rank methods (5 needed)" in found.notes
     said = "four data sets are too few to say how probably a method is better than equal (5 needed)"
     assert said in found.notes
-    assert "Over 4 data sets, too few for a test of ranks, good has the best mean rank" in found.sentence
-    assert [name for name, _ in found.pictures()] == ["pareto"]
+    assert "Over 4 data sets, too few for a test of ranks, good has the best mean rank" in sentence(found)
+    assert [chart.file for chart in drawn(found) if chart.file] == ["pareto"]
     two = overall_of(record, datasets=2, seeds=1)
     assert two.rows["gain_ci"].isna().all() and any(
         note.startswith("one seed on set 0 and set 1") for note in two.notes
@@ -167,9 +175,9 @@ def test_nothing_in_common_is_a_table_too(record):
         "lost", 0, {}, main_metrics={}, higher_is_better={}, status="failed", error="out of memory", dataset="z"
     )
     found = Leaderboard.from_records([*runs, lost]).overall()
-    assert found.sentence.startswith("No two methods finished on two of the 3 data sets, so nothing is ranked")
-    assert found.rows["mean_rank"].isna().all() and found.pictures() == [] and found.figures() == []
-    assert [column.header for column in found.columns()] == ["data sets", "runs"]
+    assert sentence(found).startswith("No two methods finished on two of the 3 data sets, so nothing is ranked")
+    assert found.rows["mean_rank"].isna().all() and drawn(found) == []
+    assert [column.header for column in columns(found)] == ["data sets", "runs"]
     assert "no reference: no probabilities and no cost ratios" in found.notes
 
 
@@ -187,7 +195,7 @@ def test_without_a_baseline_points_over_the_reference_are_compared(record):
 
 
 def test_sentences(record):
-    assert overall_of(record).sentence == (
+    assert sentence(overall_of(record)) == (
         "Over 7 data sets good has the best mean rank (1, 5 methods), and ranks do not tell it from like and equal "
         "(Friedman p = 1.2e-05; ranks have to be 2.31 apart); against equal, with P ≥ 0.95 and ±1 point as equivalent, "
         "good is better than it, like and stl are practically equivalent to it, bad is worse than it."
@@ -199,8 +207,8 @@ def test_sentences(record):
         for method in ("stl", "equal", "one", "two")
     ]
     found = Leaderboard.from_records(noise).overall()
-    assert "but ranks differ no more than by chance (Friedman p = " in found.sentence
-    assert "with P ≥ 0.95 none is better than equal, worse or equivalent (±1 point); most likely" in found.sentence
+    assert "but ranks differ no more than by chance (Friedman p = " in sentence(found)
+    assert "with P ≥ 0.95 none is better than equal, worse or equivalent (±1 point); most likely" in sentence(found)
     assert set(found.rows["verdict"]) == {OPEN, ""} and found.cliques == (tuple(found.ranks.columns),)
 
 
@@ -227,9 +235,8 @@ def test_order_and_a_constant_change_nothing(record, methods, datasets, shift):
 
 def test_columns_have_a_cell_for_every_method(record):
     found = overall_of(record)
-    columns = found.columns()
-    assert all(len(column.cells) == len(found.rows) for column in columns)
-    by = {column.header: column for column in columns}
+    by = {column.header: column for column in columns(found)}
+    assert all(len(column.cells) == len(found.rows) for column in by.values())
     assert by["rank"].texts[0] == "1.00" and by["rank"].marked("best") == by["vs equal"].marked("gain") == {0}
     assert by["group"].texts == ["a", "ab", "abc", "bc", "c"]
     assert by["on task"].texts[-1] == "a, set 6" and by["worst Δ %"].texts[-1].startswith("−9.7")
@@ -266,7 +273,7 @@ def test_pictures_are_legible_and_no_taller_than_4000_pixels(record, tmp_path, m
         for k in range(methods)
     ]
     found = Leaderboard.from_records(runs).overall()
-    pictures = dict(found.pictures())
+    pictures = {chart.file: draw(chart) for chart in drawn(found) if chart.file}
     assert list(pictures) == ["critical_difference", "probabilities", "pareto"]
     shown = min(methods, 60)
     for name, figure in pictures.items():
@@ -287,11 +294,12 @@ def test_pictures_are_legible_and_no_taller_than_4000_pixels(record, tmp_path, m
 
 def test_figures_escape_what_a_user_named(record):
     gains = {"equal": 0.0, "<b>one": 1.0, "two": 2.0}
-    figures = Leaderboard.from_records(records_of(record, gains=gains)).overall().figures()
-    assert [title for title, _, _ in figures] == [
+    found = Leaderboard.from_records(records_of(record, gains=gains)).overall()
+    shown = [chart for chart in drawn(found) if chart.title]
+    assert [chart.title for chart in shown] == [
         "Mean ranks",
         "Probability of being better",
         "Quality and cost over data sets",
     ]
-    for _, what, figure in figures:
-        assert what.endswith(".") and "<b>" not in figure.to_json().replace("\\u003c", "<")
+    for chart in shown:
+        assert chart.note.endswith(".") and "<b>" not in plot(chart).to_json().replace("\\u003c", "<")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure as Drawing
 
-from mtlscale.report.charts.alt_text import in_words
+from mtlscale.report.charts.alt_text import described
 from mtlscale.report.charts.canvas import save
 from mtlscale.report.charts.chart import Axis, Bars, Chart, ChartText, Dots, HeatMap, Image, Level, Line, Panel, of_file
 from mtlscale.report.charts.colors import LineStyle
@@ -125,9 +124,9 @@ def test_charts_of_one_file_stand_below_each_other() -> None:
 
 
 def test_a_chart_is_described_by_its_marks(every: Chart) -> None:
-    words = in_words(json.loads(plot(every).to_json()))
+    words = described(every)
     assert "<b>one from 1 to 3; two from 3 to 1" in words and "2 rows by 2 columns: highest 1 (a, x)" in words
-    assert in_words(json.loads(plot(chart(LINES, words="said so")).to_json())) == "said so"
+    assert described(chart(LINES, words="said so")) == "said so"
 
 
 def test_one_point_is_a_dot() -> None:

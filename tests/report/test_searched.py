@@ -14,7 +14,8 @@ from mtlscale.report import Leaderboard, write_report
 from mtlscale.report.charts.chart import Bars, Dots, HeatMap, Line
 from mtlscale.report.charts.colors import line_styles
 from mtlscale.report.charts.dataset_charts import file_charts, pictures
-from mtlscale.report.charts.parameter_counts import count_text, parameter_chart, sized
+from mtlscale.report.charts.parameter_counts import parameter_chart, sized
+from mtlscale.report.formats.number_format import count_text
 from mtlscale.report.stats.curves import epoch_frame, traced
 from mtlscale.report.stats.pareto import pareto
 from mtlscale.report.stats.traces import shortened, trace_values

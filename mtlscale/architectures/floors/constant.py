@@ -12,7 +12,6 @@ from torch.nn import functional
 from mtlscale.architectures.capabilities import LabelledData
 from mtlscale.architectures.contract import Architecture, MultiTaskModule
 from mtlscale.architectures.fitted import FittedModule
-from mtlscale.architectures.phases import Phase
 from mtlscale.config import MISSING_CLASS, Task, TaskSuite
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule
@@ -84,9 +83,6 @@ class Constant(Architecture):
     source: ClassVar[str] = "own baseline: the best prediction without inputs"
 
     fitted: ClassVar[bool] = True
-
-    def phases(self) -> tuple[Phase, ...]:
-        return (Phase(epochs=1),)
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         return ConstantModule(suite, not suite.per_token and encoder().spatial)

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from mtlscale.architectures.capabilities import LabelledData
 from mtlscale.architectures.contract import Architecture, MultiTaskModule
 from mtlscale.architectures.fitted import FittedModule
-from mtlscale.architectures.phases import Phase
 from mtlscale.config import MISSING_CLASS, TaskSuite, UserError
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule
@@ -72,9 +71,6 @@ class FrequentTag(Architecture):
     source: ClassVar[str] = "own baseline: the usual floor of tagging"
 
     fitted: ClassVar[bool] = True
-
-    def phases(self) -> tuple[Phase, ...]:
-        return (Phase(epochs=1),)
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         if not suite.per_token or suite.input_kind != "tokens":

@@ -14,7 +14,6 @@ from mtlscale.architectures.capabilities import LabelledData
 from mtlscale.architectures.contract import Architecture, MultiTaskModule
 from mtlscale.architectures.fitted import FittedModule
 from mtlscale.architectures.floors._regressions import Examples, fit
-from mtlscale.architectures.phases import Phase
 from mtlscale.config import Task, TaskSuite, UserError, knob
 from mtlscale.data import Batch, Outputs
 from mtlscale.data.format.categories import OneHot
@@ -227,9 +226,6 @@ class Linear(Architecture):
     strengths: tuple[float, ...] = knob(
         (0.01, 0.1, 1.0, 10.0), help="inverse strengths of the penalty to choose from on validation"
     )
-
-    def phases(self) -> tuple[Phase, ...]:
-        return (Phase(epochs=1),)
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         if suite.per_token:

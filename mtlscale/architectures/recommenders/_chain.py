@@ -12,11 +12,6 @@ CHAIN_HELP = "the tasks in the order in which they follow each other; none: the 
 def chain_of(name: str, chain: Sequence[str], suite: TaskSuite) -> list[int]:
     """Return the positions of the suite's tasks in the order of the chain.
 
-    Args:
-        name: Name of the architecture, for messages.
-        chain: Names of all tasks, or none.
-        suite: The suite.
-
     Raises:
         UserError: If the chain has other tasks than the suite.
     """

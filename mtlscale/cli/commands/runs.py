@@ -14,6 +14,7 @@ import typer
 from mtlscale.cli import completion
 from mtlscale.cli.options import (
     AddressOption,
+    DatasetOption,
     DownloadOption,
     ExperimentArgument,
     HomeOption,
@@ -73,6 +74,7 @@ def run(
     storage: StorageOption = None,
     address: AddressOption = None,
     methods: OnlyOption = None,
+    datasets: DatasetOption = None,
     dry_run: DryRunOption = False,
     fast: FastOption = False,
     download: DownloadOption = True,
@@ -91,7 +93,7 @@ def run(
         raise UserError("--fast runs everything, --dry-run nothing; drop one of them")
 
     full_experiment = load_experiment(experiment, tuple(set_ or ()))
-    spec, results_home = only(full_experiment, methods), home_of(home, storage)
+    spec, results_home = only(full_experiment, methods, datasets), home_of(home, storage)
 
     if dry_run:
         _dry(spec, home, storage, source, address, json=json, quiet=quiet)
@@ -114,7 +116,7 @@ def run(
             download=download,
             observer=observer,
             wait=wait,
-            full_experiment=full_experiment if methods else None,
+            full_experiment=full_experiment if methods or datasets else None,
         )
 
     files = _print_outcome(console, results, results_home, quiet=quiet, json=json)
@@ -156,6 +158,7 @@ def sweep(
     storage: StorageOption = None,
     address: AddressOption = None,
     methods: OnlyOption = None,
+    datasets: DatasetOption = None,
     dry_run: DryRunOption = False,
     download: DownloadOption = True,
     wait: WaitOption = True,
@@ -166,7 +169,7 @@ def sweep(
     from mtlscale.config import load_experiment
     from mtlscale.execution.runner import sweep as run_sweep
 
-    spec = only(load_experiment(experiment, tuple(set_ or ())), methods)
+    spec = only(load_experiment(experiment, tuple(set_ or ())), methods, datasets)
     if spec.search is None:
         raise UserError(f"{experiment} has no `search`; write one, or start it with `mtlscale run {experiment}`")
 

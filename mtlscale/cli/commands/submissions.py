@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlscale.cli.options import HomeOption, SetOption, SourceOption, console_of, home_of
+from mtlscale.cli.options import DatasetOption, HomeOption, SetOption, SourceOption, console_of, home_of, only
 from mtlscale.config import UserError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def contribute(
     folder: Annotated[Path, typer.Argument(help="A new folder, e.g. results/my_experiment")],
     by: Annotated[str, typer.Option(help="Your name, as you want it to stand there")],
     note: Annotated[str, typer.Option(help="What readers should know")] = "",
+    datasets: DatasetOption = None,
     set_: SetOption = None,
     home: HomeOption = None,
 ) -> None:
@@ -47,8 +48,14 @@ def contribute(
     if not by.strip():
         raise UserError("--by: say who contributes the results")
     overrides = tuple(set_ or ())
-    spec = load_experiment(experiment, overrides)
-    settings = read_settings(find_experiment(experiment), overrides)
+    full_experiment = load_experiment(experiment, overrides)
+    spec = only(full_experiment, None, datasets)
+    settings = dict(read_settings(find_experiment(experiment), overrides))
+    settings["datasets"] = [
+        entry
+        for entry, dataset in zip(settings["datasets"], full_experiment.datasets, strict=True)
+        if dataset in spec.datasets
+    ]
 
     checked = write(spec, settings, home_of(home), folder, by=by.strip(), note=note.strip())
     size = sum(path.stat().st_size for path in folder.iterdir())

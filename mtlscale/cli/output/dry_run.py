@@ -32,6 +32,8 @@ def show(console: Console, sketch: DryRun, forecasts: Forecasts) -> None:
         console.print(left_out(label, floors), highlight=False)
     for dataset, reason in sketch.why.items():
         console.print(f"{dataset}: {reason}; ids, sizes and steps are unknown until it is prepared", highlight=False)
+    for line in sketch.remarks:
+        console.print(line, highlight=False)
     _forecasts(console, forecasts)
 
 
@@ -52,6 +54,7 @@ def as_json(sketch: DryRun, forecasts: Forecasts) -> dict[str, Any]:
         content["samples"] = {name: manifest.counts for name, manifest in sketch.plan.manifests.items()}
         content["reading"] = dict(reading(sketch.plan))
     content["unknown"] = dict(sketch.why)
+    content["remarks"] = list(sketch.remarks)
     content["estimates"] = [vars(row) for row in forecasts.rows]
     return content | {"seconds": forecasts.seconds, "complete": forecasts.complete, "slots": forecasts.slots}
 

@@ -166,12 +166,7 @@ class DatasetSpec(Model):
         return self.label if self.splits == 1 else f"{self.label}/{seed % self.splits}"
 
     def check_search(self, search: int, seeds: Sequence[int]) -> None:
-        """Raise `UserError` if the trials of a search would use a split that winners are tested on.
-
-        Args:
-            search: The seed of the search.
-            seeds: The seeds of the winners' runs.
-        """
+        """Raise `UserError` if the trials of a search would use a split that winners are tested on."""
         split = search % self.splits
         if self.splits > 1 and split in {seed % self.splits for seed in seeds}:
             raise UserError(
@@ -339,6 +334,9 @@ class TrainingSpec(Model):
     # passes by (stream) comes in an order of its own: other results, another run id.
     reader: Literal["auto", "device", "memory", "mapped", "stream"] = "auto"
     stream_window: int = Field(16, ge=1)  # blocks (at most 1,024 samples each) that stream mixes
+    # Train the seeds of a method as one batched model where its parts allow it: much faster for small runs, other last
+    # digits than alone. Such runs have no checkpoints.
+    seeds_together: bool = Field(False, exclude_if=lambda together: not together)  # no part of a spec by default
 
     @field_validator("amp", mode="before")
     @classmethod

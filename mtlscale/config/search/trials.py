@@ -77,13 +77,7 @@ def _meant(key: str) -> str:
 
 
 def check(search: SearchSpec, methods: Sequence[str], seeds: Sequence[int]) -> None:
-    """Raise `UserError` for contradictions between a search and the experiment, or within the search.
-
-    Args:
-        search: The settings of the search.
-        methods: The labels of the experiment's methods.
-        seeds: The seeds of the experiment.
-    """
+    """Raise `UserError` for contradictions between a search and the experiment, or within the search."""
     for label in search.methods:
         if label not in methods:
             raise UserError(f"search.methods: unknown method {label!r}; {nearest(label, methods)}")

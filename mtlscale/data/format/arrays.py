@@ -55,13 +55,7 @@ def columns_of(path: Path, types: Mapping[str, str]) -> list[ColumnFormat]:
 
 
 def write_arrays(sources: Iterable[Path], columns: Sequence[ColumnFormat], folder: Path) -> None:
-    """Write the rows of the sources in order, a few at a time, reading each source once.
-
-    Args:
-        sources: Parquet files.
-        columns: The columns to write.
-        folder: The folder of the arrays.
-    """
+    """Write the rows of the sources in order, a few at a time, reading each source once."""
     import pyarrow.parquet as pq
 
     rows = max(1, PIECE // max(1, sum(column.row_bytes for column in columns)))

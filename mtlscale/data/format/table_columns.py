@@ -90,7 +90,7 @@ def from_json(entry: Mapping[str, Any]) -> TableColumn:
 
 def fit_number(name: str, column: pa.ChunkedArray, train: Array, kind: Literal["number", "date"]) -> TableColumn:
     """Return the conversion of a column of numbers or dates, fitted on the rows of train."""
-    times = kind == "date" and _has_times(column)
+    times = kind == "date" and has_times(column)
     values = numbers_of(column, kind, times=times)[train]
     empty = np.isnan(values[:, 0])
     means = values[~empty].mean(0) if (~empty).any() else np.zeros(values.shape[1])
@@ -169,7 +169,7 @@ def numbers_of(column: pa.ChunkedArray, kind: Kind, *, times: bool = False) -> A
     return np.column_stack([days, *(wave for angle in positions for wave in (np.sin(angle), np.cos(angle)))])
 
 
-def _has_times(column: pa.ChunkedArray) -> bool:
+def has_times(column: pa.ChunkedArray) -> bool:
     """Return whether some value is not at midnight."""
     import pyarrow as pa
 

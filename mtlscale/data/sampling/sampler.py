@@ -38,7 +38,10 @@ class EpochSampler:
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[dict[str, Tensor]]:
         """Yield stream -> indices [≤ batch_size] (int64) of each step of an epoch, from step `start` on."""
-        orders = {stream: self._epoch_indices(stream, epoch) for stream in self.sizes}
+        orders = {
+            stream: _passes(size, self._sample_count(stream), f"{self.seed}/{epoch}/{stream}")
+            for stream, size in self.sizes.items()
+        }
         for step in range(start, self.steps):
             yield {stream: orders[stream][step * size : (step + 1) * size] for stream, size in self._batches().items()}
 
@@ -58,10 +61,6 @@ class EpochSampler:
         size = self.sizes[stream]
         one_pass = self.fixed_steps is None and size == max(self.sizes.values())
         return size if one_pass else self.steps * min(self.batch_size, size)
-
-    def _epoch_indices(self, stream: str, epoch: int) -> Tensor:
-        """Return all indices that a stream yields in the epoch, in order."""
-        return _passes(self.sizes[stream], self._sample_count(stream), f"{self.seed}/{epoch}/{stream}")
 
 
 class PooledSampler(EpochSampler):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mtlscale.config import Experiment, Run
+from mtlscale.data.format.manifest import read_manifest
+from mtlscale.data.quality_warnings import remarks
 from mtlscale.execution import temp_files as leftovers
 from mtlscale.execution.cluster import cluster
 from mtlscale.execution.planning.plan import Datasets, Plan
@@ -26,6 +28,7 @@ class DryRun:
     plan_on_data: Plan | SweepPlan | None
     unknown: tuple[Run, ...]  # without ids; of a search, the base of each method's trials
     why: Mapping[str, str]  # data set -> why nothing is known of it
+    remarks: Sequence[str] = ()  # what to read before the results
 
     @property
     def plan(self) -> Plan | None:
@@ -49,12 +52,15 @@ def sketch(
     with tempfile.TemporaryDirectory(prefix=leftovers.prefix("sketch")) as scratch:
         folders: dict[str, Path] = {}
         why: dict[str, str] = {}
+        remarks_of: dict[str, list[str]] = {}
 
         for name, (dataset, seed) in experiment.data().items():
             options = asdict(dataset.build(seed))
             folder_or_reason = look(dataset.name, options, source or dataset.source, home.root, Path(scratch))
             if isinstance(folder_or_reason, Path):
                 folders[name] = folder_or_reason
+                if dataset.label not in remarks_of:  # not for each of several splits
+                    remarks_of[dataset.label] = list(remarks(dataset.label, read_manifest(folder_or_reason)))
             else:
                 why.setdefault(dataset.label, folder_or_reason)
 
@@ -67,9 +73,8 @@ def sketch(
             data = Datasets.prepare(part, folders.__getitem__)
             known_plan = make_plan(part, home=home, address=address, data=data)
 
-        yield DryRun(
-            experiment, known_plan, _unknown(experiment.model_copy(update={"datasets": unknown_datasets})), why
-        )
+        unknown = _unknown(experiment.model_copy(update={"datasets": unknown_datasets}))
+        yield DryRun(experiment, known_plan, unknown, why, [line for lines in remarks_of.values() for line in lines])
 
 
 def _unknown(experiment: Experiment) -> tuple[Run, ...]:

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -317,11 +317,12 @@ def _prepare_into(
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
         with _alive(temporary), _ray() if context.engine == "ray" else nullcontext():
-            if not _prepared_in_task(temporary, pipeline, located, info, context):
+            with_shards = partial(_where_tasks_write, folder, temporary, storage)
+            if not _prepared_in_task(temporary, pipeline, located, info, context, with_shards):
                 with _of_plugin(pipeline):
                     prepared = check_prepared(pipeline.name, pipeline.prepare(located, context))
                 if prepared.pieces is not None and context.engine == "ray":
-                    context = _where_tasks_write(folder, temporary, context, storage)
+                    context = with_shards(context)
 
                 # Inside the guard, too: a set in pieces is computed while it is written.
                 with _of_plugin(pipeline):
@@ -333,14 +334,19 @@ def _prepare_into(
 
 
 def _prepared_in_task(
-    out: Path, pipeline: Pipeline, located: Path | None, info: SourceInfo, context: PrepareContext
+    out: Path,
+    pipeline: Pipeline,
+    located: Path | None,
+    info: SourceInfo,
+    context: PrepareContext,
+    with_shards: Callable[[PrepareContext], PrepareContext],
 ) -> bool:
     """Prepare in another process, for sets that take the memory of one, and return whether that was done."""
     if context.engine != "ray" or not pipeline.collects or source_hash(type(pipeline)):
         return False  # another process may lack a plugin's file
     from mtlscale.execution.preparing.prepare_task import prepare_in_task
 
-    return prepare_in_task(out, pipeline, located, info, context)
+    return prepare_in_task(out, pipeline, located, info, context, with_shards)
 
 
 @contextmanager
@@ -358,7 +364,7 @@ def _of_plugin(pipeline: Pipeline) -> Iterator[None]:
 
 
 def _where_tasks_write(
-    folder: Path, temporary: Path, context: PrepareContext, storage: Storage | None
+    folder: Path, temporary: Path, storage: Storage | None, context: PrepareContext
 ) -> PrepareContext:
     """Return the work with the destination of its tasks' files.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +20,22 @@ _ATTEMPTS = 2  # the process may be killed, as any of Ray's
 
 
 def prepare_in_task(
-    out: Path, pipeline: Pipeline, source: Path | None, info: SourceInfo, context: PrepareContext
+    out: Path,
+    pipeline: Pipeline,
+    source: Path | None,
+    info: SourceInfo,
+    context: PrepareContext,
+    with_shards: Callable[[PrepareContext], PrepareContext],
 ) -> bool:
     """Prepare into the existing folder `out`, on this node, and report the progress.
+
+    Args:
+        out: The folder.
+        pipeline: The data set.
+        source: Its raw files.
+        info: Their description.
+        context: The settings of the preparation.
+        with_shards: Function that changes the settings for a set whose shards are written by other tasks.
 
     Returns:
         True once it is prepared; False if the process was killed again and again, and left nothing.
@@ -42,7 +55,8 @@ def prepare_in_task(
     before = set(out.iterdir())
 
     for _ in range(_ATTEMPTS):
-        arguments = (out.absolute(), pipeline, located, info, replace(context, progress=PrepareContext.progress))
+        arguments = (out.absolute(), pipeline, located, info, replace(context, progress=PrepareContext.progress),
+                     with_shards)  # fmt: skip
         try:
             with in_one_line():
                 for ref in task.remote(*arguments):
@@ -57,7 +71,12 @@ def prepare_in_task(
 
 
 def _prepare(
-    out: Path, pipeline: Pipeline, source: Path | None, info: SourceInfo, context: PrepareContext
+    out: Path,
+    pipeline: Pipeline,
+    source: Path | None,
+    info: SourceInfo,
+    context: PrepareContext,
+    with_shards: Callable[[PrepareContext], PrepareContext],
 ) -> Iterator[tuple[Any, ...]]:
     """Prepare in a thread, and yield the progress as it comes; runs in the task."""
     from pipelines import write_prepared
@@ -68,7 +87,8 @@ def _prepare(
 
     def work() -> None:
         try:
-            write_prepared(out, pipeline, info, pipeline.prepare(source, telling), telling)
+            prepared = pipeline.prepare(source, telling)
+            write_prepared(out, pipeline, info, prepared, with_shards(telling) if prepared.pieces else telling)
         except BaseException as error:
             errors.append(error)
         finally:

@@ -26,6 +26,7 @@ from mtlscale.records.submission_schema import (
     check_files,
     read_lines,
     read_provenance,
+    records_content,
     records_hash,
 )
 from mtlscale.report.tables.leaderboard import Leaderboard
@@ -109,7 +110,7 @@ def _of_experiment(outline: Outline, provenance: Provenance) -> Iterator[Problem
 
 
 def _of_files(folder: Path, provenance: Provenance) -> Iterator[Problem]:
-    if records_hash((folder / RECORDS).read_bytes()) != provenance.records:
+    if records_hash(records_content(folder)) != provenance.records:
         yield Problem(RESULTS, None, f"records: {RECORDS} has another hash; it was changed since")
     for name, stated_hash in provenance.plugins.items():
         path = folder / name

@@ -22,12 +22,12 @@ from mtlscale.execution.submission.validate import Checked, check, file_hash, st
 from mtlscale.records import Home, RunRecord, write_atomically
 from mtlscale.records.submission_schema import (
     EXPERIMENT,
-    RECORDS,
     RESULTS,
     Provenance,
     in_lines,
     records_hash,
     redacted,
+    write_records,
 )
 from mtlscale.version import __version__
 
@@ -90,7 +90,7 @@ def _write(
 
     distinct = {record.run_id: redacted(record, _machine_names()) for record in records}.values()
     content = in_lines(distinct)
-    write_atomically(folder / RECORDS, content)
+    write_records(folder, content)
 
     provenance = Provenance(
         experiment=experiment.name,

@@ -214,8 +214,11 @@ def execute_batched(jobs: Sequence[Job], options: Options) -> Iterator[Event]:
         storage = _storage(options)
         data = read_data(jobs[0].data, storage)
         target = device() if options.use_gpu else "cpu"
+        runs = [job.run for job in remaining.values()]
+        if len(runs) == 1 and runs[0].training.seeds_together:
+            runs *= 2  # a batch of one takes other kernels: its last digits would depend on what else is trained
         trainer = BatchedTrainer(
-            [job.run for job in remaining.values()],
+            runs,
             data,
             device=target,
             keep_states=options.models,
@@ -230,6 +233,8 @@ def execute_batched(jobs: Sequence[Job], options: Options) -> Iterator[Event]:
                     yield Advanced(tuple(remaining), event)
                 continue
             run, record = event
+            if run.run_id not in remaining:
+                continue  # the second of the same run
             keep_record(remaining.pop(run.run_id).folder, record, trainer.states.pop(run.run_id, None), storage)
             yield RunEnded(run.run_id, record)
     except Exception as error:

@@ -192,10 +192,6 @@ def discretised(normal: Tensor, reduce: Tensor) -> Genotype:
     """Return the genotype that the weights [14, 8] of the edges' operations choose.
 
     Each node gets the two edges with the largest weights of operations other than `none`, with these operations.
-
-    Args:
-        normal: Weights of the normal cell.
-        reduce: Weights of the reduction cell.
     """
     return Genotype(_as_genotype(normal), _as_genotype(reduce))
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import html
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mtlscale.report.charts.chart import Bars, Chart, Dots, HeatMap, Line, Panel
+from mtlscale.report.formats.number_format import counted
 
 MAX_LINES = 6  # lines or bars that are described one by one
 
 
-def in_words(figure: Mapping[str, Any]) -> str:
-    """Return the description that a page's figure, given as JSON, carries."""
-    return html.unescape(figure["layout"]["meta"]["words"])
-
-
-def describe(chart: Chart) -> str:
+def described(chart: Chart) -> str:
     """Describe a chart with a sentence for each kind of mark, without marks that are aside, such as single runs."""
+    if chart.words:
+        return chart.words
     marks = [mark for panel in chart.panels for mark in panel.marks]
     lines = [mark for mark in marks if isinstance(mark, Line) and mark.name and mark.hover]
     points = [point for panel in chart.panels for point in _points(panel)]
@@ -37,7 +34,7 @@ def _describe_lines(lines: Sequence[Line]) -> Iterator[str]:
     ]
     if descriptions:
         remainder = f" and {len(descriptions) - MAX_LINES} more" if len(descriptions) > MAX_LINES else ""
-        yield f"{_counted(len(descriptions), 'line')}: {'; '.join(descriptions[:MAX_LINES])}{remainder}."
+        yield f"{counted(len(descriptions), 'line')}: {'; '.join(descriptions[:MAX_LINES])}{remainder}."
 
 
 def _points(panel: Panel) -> Iterator[tuple[str, Any]]:
@@ -70,7 +67,7 @@ def _describe_points(points: Sequence[tuple[str, Any]]) -> Iterator[str]:
             yield f"{len(order)} values; highest {_listed(order[:3])}; lowest {_listed(order[-3:])}."
     elif numbers:
         values = [value for _, value in numbers]
-        yield f"{_counted(len(values), 'point')} from {min(values):.4g} to {max(values):.4g}."
+        yield f"{counted(len(values), 'point')} from {min(values):.4g} to {max(values):.4g}."
 
 
 def _maps(panel: Panel) -> Iterator[str]:
@@ -96,7 +93,3 @@ def _listed(items: Sequence[tuple[str, float]]) -> str:
 
 def _is_number(value: Any) -> bool:
     return value is not None and not isinstance(value, str) and not math.isnan(value)
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

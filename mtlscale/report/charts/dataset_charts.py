@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -12,26 +11,19 @@ from mtlscale.report.charts.chart import Chart, of_file
 from mtlscale.report.charts.colors import LineStyles, page_looks
 from mtlscale.report.charts.curves import curve_chart, radar_chart, weight_chart
 from mtlscale.report.charts.heatmaps import heat_chart, matrices
-from mtlscale.report.charts.plotly_renderer import plot
 from mtlscale.report.charts.scores import cost_chart, gain_bars, gain_map, score_chart, score_column
+from mtlscale.report.formats.number_format import file_name
 from mtlscale.report.stats.curves import epoch_frame, over_seeds, trace_frame, traced, varying_weights
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.structures.searched import structure_charts
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
     from mtlscale.report.tables.leaderboard import Leaderboard
     from mtlscale.report.tables.table import Table
 
 MOST_CURVES = 12  # methods of a page with curves and weights; the tables hold all
 MOST_PANELS = 6  # of a page
 MOST_WEIGHTS = 24  # methods of a file with a panel of weights
-
-
-def figures(table: Table, records: Sequence[RunRecord], styles: LineStyles) -> list[tuple[str, str, Figure]]:
-    """Return (title, caption, figure) of each chart of the page."""
-    return [(chart.title, chart.note, plot(chart)) for chart in page_charts(table, records, styles)]
 
 
 def page_charts(table: Table, records: Sequence[RunRecord], styles: LineStyles) -> Iterator[Chart]:
@@ -82,18 +74,21 @@ def pictures(records: Sequence[RunRecord], board: Leaderboard) -> Iterator[tuple
     """Yield (file name without suffix, charts below each other) of every file besides the leaderboard's.
 
     These are weights that move, the variance over tasks of their losses, a radar chart, every traced number and matrix,
-    learned network structure, and the studies over all data sets.
+    learned network structure, the studies over all data sets, and the comparison across them.
     """
+    from mtlscale.report.overall.plots import charts as overall_charts
     from mtlscale.report.studies.studies import studies
 
     shown = page_looks(records, board.tables.values())
     for number, (dataset, runs) in enumerate(by_dataset(newest(records)).items(), 1):
-        suffix = "" if len(board.tables) == 1 else f"_{number}_{re.sub(r'[^0-9A-Za-z.-]+', '_', dataset)}"
+        suffix = "" if len(board.tables) == 1 else f"_{number}_{file_name(dataset)}"
         for name, charts in of_file([*file_charts(board.tables[dataset], runs, shown)]).items():
             yield f"{name}{suffix}", charts
 
     for study in studies(records, board):
-        yield study.name, [study.chart]
+        yield study.chart.file, [study.chart]
+    if (overall := board.overall()) is not None:
+        yield from ((chart.file, [chart]) for chart in overall_charts(overall, shown) if chart.file)
 
 
 def file_charts(table: Table, records: Sequence[RunRecord], styles: LineStyles) -> Iterator[Chart]:

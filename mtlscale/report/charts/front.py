@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from mtlscale.metrics import FIGURES
 from mtlscale.report.charts.chart import Axis, Chart, Dots, Panel
 from mtlscale.report.charts.colors import LineStyles
-from mtlscale.report.stats.pareto import FLOOR
+from mtlscale.report.stats.pareto import FLOOR, Values, dominated
 
 if TYPE_CHECKING:
     from mtlscale.report.tables.table import Table
 
 _OBJECTIVES = ("pgd_accuracy", "ood_auroc", "flops")  # beside the average; parameters where there are no FLOPs
-Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -34,16 +32,6 @@ class Front:
     methods: pd.DataFrame
     objectives: dict[str, bool]  # column -> whether more is better
     total_volume: float
-
-
-def dominated(points: Values) -> NDArray[np.bool_]:
-    """Return [N] which of the points [N, k], less is better, are dominated.
-
-    Another point is nowhere worse and somewhere better.
-    """
-    no_worse = np.all(points[:, None] <= points, axis=-1)
-    better = np.any(points[:, None] < points, axis=-1)
-    return np.asarray((no_worse & better).any(0), dtype=np.bool_)
 
 
 def hypervolume(points: Values, reference: Values) -> float:

@@ -59,18 +59,7 @@ def square_map(
     texts: Sequence[Sequence[str]] = (), colors: Literal["RdBu", "Blues"] = "RdBu",
     hover: str = "{row}, {column}: {value:.3g}",
 ) -> Panel:  # fmt: skip
-    """Return a matrix [T, T] of tasks without its diagonal, as the effect of a task on itself would hide the others.
-
-    Args:
-        values: The matrix.
-        tasks: The names of the tasks.
-        longest: Letters of a name.
-        low: The number of the first colour.
-        high: The number of the last colour.
-        texts: The text in each cell.
-        colors: The colours' name.
-        hover: The text under the mouse.
-    """
+    """Return a matrix [T, T] of tasks without its diagonal, as the effect of a task on itself would hide the others."""
     off_diagonal = np.where(np.eye(len(values), dtype=bool), np.nan, values)
     heat = HeatMap(values=off_diagonal, texts=texts, low=low, high=high, colors=colors, scale=True, hover=hover)
     names = Axis(names=tasks, ticks={task: shortened(task, longest) for task in tasks}, grid=False)

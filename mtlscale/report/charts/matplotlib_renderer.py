@@ -25,6 +25,7 @@ from mtlscale.report.charts.chart import (
     Values,
 )
 from mtlscale.report.charts.colors import LineStyle
+from mtlscale.report.formats.number_format import count_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -139,7 +140,7 @@ def _prepare(axes: Axes, axis: Axis, name: str, inches: float) -> None:
     of_axis: Any = getattr(axes, f"{name}axis")
     if axis.log:
         getattr(axes, f"set_{name}scale")("log")
-        of_axis.set_major_formatter(lambda value, _: number_text(value))
+        of_axis.set_major_formatter(lambda value, _: count_text(value))
         of_axis.set_minor_formatter(NullFormatter())
     elif axis.whole:
         of_axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -307,11 +308,3 @@ def _ink(color: Any) -> str:
     from matplotlib.colors import to_rgb
 
     return "white" if float(np.dot(to_rgb(color), (0.299, 0.587, 0.114))) < 0.55 else INK
-
-
-def number_text(value: float) -> str:
-    """Format a number of a logarithmic axis in three digits: 12,300,000 as 12.3 M."""
-    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if value >= size:
-            return f"{value / size:.3g}{unit}"
-    return f"{value:.3g}"

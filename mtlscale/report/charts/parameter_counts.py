@@ -11,7 +11,6 @@ import pandas as pd
 from mtlscale.report.charts.chart import DOTTED, Axis, Chart, Level
 from mtlscale.report.charts.colors import LineStyles
 from mtlscale.report.charts.trade_off import trade_off
-from mtlscale.report.formats.number_format import EMPTY
 from mtlscale.report.stats.pareto import FLOOR, pareto
 
 if TYPE_CHECKING:
@@ -62,11 +61,3 @@ def parameter_chart(table: Table, styles: LineStyles) -> Chart:
         height=4.4,
         legend="right",
     )
-
-
-def count_text(value: float) -> str:
-    """Format a count in three digits: 12,300,000 as 12.3 M."""
-    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if value >= size:
-            return f"{value / size:.3g}{unit}"
-    return f"{value:.3g}" if value > 0 else EMPTY

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mtlscale.report.charts.alt_text import describe
 from mtlscale.report.charts.chart import INK, Axis, Bars, Chart, ChartText, Dots, HeatMap, Level, Line, Panel, Values
 from mtlscale.report.charts.colors import GREY
 
@@ -43,7 +42,8 @@ def plot(chart: Chart) -> Figure:
     if chart.legend and (names := chart.legend_names):
         layout |= _legend(names, layout, unified=any(line.name for panel in chart.panels for line in panel.of(Line)))
 
-    layout["meta"] = {"words": html.escape(chart.words or describe(chart)), **({"row": chart.row} if chart.row else {})}
+    if chart.row:
+        layout["meta"] = {"row": chart.row}
     return Figure({"data": traces, "layout": layout})
 
 

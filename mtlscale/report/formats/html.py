@@ -12,9 +12,9 @@ from mtlscale.report.charts.colors import LineStyles, page_looks
 from mtlscale.report.formats.glossary import glossary
 from mtlscale.report.formats.number_format import counted
 from mtlscale.report.formats.page_tables import main_sheet, split_sheets
-from mtlscale.report.formats.pages import drawing, rendered
+from mtlscale.report.formats.pages import drawings, rendered
 from mtlscale.report.formats.sheet import PAGE, Sheet, text_sheet
-from mtlscale.report.overall.overall import Overall
+from mtlscale.report.overall.multi_dataset import Overall
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.studies.studies import studies
 from mtlscale.report.studies.study import Study
@@ -55,8 +55,8 @@ def page(records: Iterable[RunRecord], board: Leaderboard, name: str, *, live: s
     overall = board.overall()
     above = None if overall is None else _overall(overall, shown)
 
-    drawings = [picture for section in sections for picture in (*section["first"], *section["more"])]
-    drawings += [picture for part in ([above] if above else []) + study_parts for picture in part["drawings"]]
+    drawn = [picture for section in sections for picture in (*section["first"], *section["more"])]
+    drawn += [picture for part in ([above] if above else []) + study_parts for picture in part["drawings"]]
     heads = [(column.header, column.help) for section in sections for column in section["columns"]]
 
     return rendered(
@@ -72,7 +72,7 @@ def page(records: Iterable[RunRecord], board: Leaderboard, name: str, *, live: s
         provenance=_provenance(runs, all_records),
         specs={dataset: _specs(group) for dataset, group in runs.items()},
         words=glossary(board.tables.values(), heads if len(sections) == 1 else _common(heads, len(sections))),
-        drawings=drawings,
+        drawings=drawn,
         methods=methods if len(methods) >= FEWEST_FILTERED else (),
         live=live,
     )
@@ -81,14 +81,11 @@ def page(records: Iterable[RunRecord], board: Leaderboard, name: str, *, live: s
 def _section(
     table: Table, number: int, runs: Sequence[RunRecord], board: Leaderboard, styles: LineStyles
 ) -> dict[str, Any]:
-    from mtlscale.report.charts.dataset_charts import figures
+    from mtlscale.report.charts.dataset_charts import page_charts
 
     few_datasets = len(board.tables) <= FEW_DATASETS
     size = PAGE if few_datasets else SMALL_PAGE
-    drawn = [
-        drawing(f"figure-{number}-{index}", title, caption, figure)
-        for index, (title, caption, figure) in enumerate(figures(table, runs, styles))
-    ]
+    drawn = drawings(f"figure-{number}", page_charts(table, runs, styles))
     open_figures = OPEN_FIGURES if few_datasets else 0
 
     table_columns = columns(table)
@@ -119,21 +116,21 @@ def _section(
 def _study(study: Study, number: int) -> dict[str, Any]:
     return {
         "id": f"data-{number}",
-        "title": study.title,
+        "title": study.chart.title,
         "sentences": study.sentences,
         "sheets": study.tables,
-        "drawings": [drawing(f"figure-{number}-0", study.title, "", study.plot(), wide=True)],
+        "drawings": drawings(f"figure-{number}", [study.chart], wide=True),
     }
 
 
 def _overall(overall: Overall, styles: LineStyles) -> dict[str, Any]:
+    from mtlscale.report.overall.plots import charts
+
+    sheet = across(overall)
     return {
-        "sentence": overall.sentence,
-        "sheet": replace(across(overall), title="", text=""),
-        "drawings": [
-            drawing(f"overall-{index}", title, caption, figure)
-            for index, (title, caption, figure) in enumerate(overall.figures(styles))
-        ],
+        "sentence": sheet.text,
+        "sheet": replace(sheet, title="", text=""),
+        "drawings": drawings("overall", (chart for chart in charts(overall, styles) if chart.title)),
     }
 
 

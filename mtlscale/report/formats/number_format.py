@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -54,6 +55,26 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def count_text(value: float) -> str:
+    """Format a count in three digits: 12,300,000 as 12.3 M."""
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if value >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}" if value > 0 else EMPTY
+
+
+def with_width(value: float | None, width: float | None = None, form: str = ".2f") -> str:
+    """Format a mean and half its interval, the mean alone where there is no interval, a dash where there is no mean."""
+    if value is None or np.isnan(value):
+        return EMPTY
+    return f"{value:{form}}" if width is None or np.isnan(width) else f"{value:{form}} ± {width:{form.lstrip('+')}}"
+
+
+def file_name(text: str) -> str:
+    """Return a text as a part of a file's name."""
+    return re.sub(r"[^0-9A-Za-z.-]+", "_", text)
+
+
 def number_word(number: int) -> str:
     """Return a number as a word, above twelve in figures."""
     words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -66,11 +87,6 @@ def points(size: float) -> str:
 
 
 def about(size: float, unit: str) -> str:
-    """Return a size in two figures, without a power of ten: "1.2 points", "490 points".
-
-    Args:
-        size: The size.
-        unit: "point" or "".
-    """
+    """Return a size in two figures, without a power of ten: "1.2 points", "490 points"."""
     rounded = float(f"{size:.2g}")
     return f"{rounded:g}{unit and f' {unit}'}{'s' if unit and rounded != 1 else ''}"

@@ -8,18 +8,19 @@ from __future__ import annotations
 import base64
 import functools
 import gzip
-import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from mtlscale.report.charts.alt_text import in_words
+from mtlscale.report.charts.alt_text import described
+from mtlscale.report.charts.chart import Chart
+from mtlscale.report.charts.plotly_renderer import plot
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from plotly.graph_objects import Figure
 
 _PACKAGE = Path(__file__).parents[1]
 _WIDE = ("weight", "Branch points", "Learned tree", "Gate", "Probability", "Covariance", "Dendrogram", "Traces")
@@ -27,32 +28,30 @@ _WIDE = ("weight", "Branch points", "Learned tree", "Gate", "Probability", "Cova
 
 @dataclass(frozen=True)
 class Drawing:
-    """Figure with its place on a page; `words` describe it for readers who do not see it."""
+    """Chart with the id of its element on a page; `wide`: whether it takes the whole width, None as its title says."""
 
     place: str
-    title: str
-    what: str
-    words: str
-    source: Markup
-    wide: bool
+    chart: Chart
+    wide: bool | None = None
+
+    @property
+    def is_wide(self) -> bool:
+        return any(word in self.chart.title for word in _WIDE) if self.wide is None else self.wide
+
+    @property
+    def words(self) -> str:
+        """The description for readers who do not see the chart."""
+        return described(self.chart)
+
+    @property
+    def source(self) -> Markup:
+        """The JSON without "<", so that it cannot end the script element it stands in."""
+        return Markup(plot(self.chart).to_json().replace("<", "\\u003c"))
 
 
-def drawing(section: str, title: str, explanation: str, figure: Figure, *, wide: bool | None = None) -> Drawing:
-    """Return a figure as a drawing of a page.
-
-    Its JSON has no "<", so that it cannot end the script element it stands in.
-
-    Args:
-        section: The id of its element on the page.
-        title: Its title.
-        explanation: Its explanation.
-        figure: The figure itself.
-        wide: Whether it takes the page's whole width; None: as its title says.
-    """
-    text: str = figure.to_json()
-    shown = Markup(text.replace("<", "\\u003c"))
-    by_title = any(word in title for word in _WIDE)
-    return Drawing(section, title, explanation, in_words(json.loads(text)), shown, by_title if wide is None else wide)
+def drawings(place: str, charts: Iterable[Chart], *, wide: bool | None = None) -> list[Drawing]:
+    """Return charts as drawings whose ids are numbered from 0."""
+    return [Drawing(f"{place}-{number}", chart, wide) for number, chart in enumerate(charts)]
 
 
 def rendered(template: str, **parts: Any) -> str:

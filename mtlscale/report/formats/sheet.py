@@ -122,15 +122,7 @@ def text_column(header: str, texts: Sequence[str], marks: Sequence[str] = (), **
 
 
 def text_sheet(title: str, text: str, header: Sequence[str], rows: Sequence[Sequence[str]], **settings: Any) -> Sheet:
-    """Return a table of texts.
-
-    Args:
-        title: Its title.
-        text: Its explanation.
-        header: The header of each column.
-        rows: The texts of each row.
-        settings: Other attributes of the table.
-    """
+    """Return a table of texts."""
     columns = [text_column(name, [row[index] for row in rows]) for index, name in enumerate(header)]
     return Sheet(title=title, text=text, columns=columns, **settings)
 

@@ -11,13 +11,13 @@ import pandas as pd
 
 from mtlscale.report.formats.number_format import EMPTY, counted, points
 from mtlscale.report.formats.sheet import Column, TableCell, number_column
-from mtlscale.report.overall.multi_dataset import BETTER, OPEN, SAME, SURE, WORSE, MultiDatasetResult
+from mtlscale.report.overall.multi_dataset import BETTER, OPEN, SAME, SURE, WORSE, Overall
 
 _ORDER = {BETTER: 3.0, SAME: 2.0, OPEN: 1.0, WORSE: 0.0}
 _MARKS = {BETTER: ("gain", "better"), WORSE: ("loss", "worse")}
 
 
-def columns(result: MultiDatasetResult) -> list[Column]:
+def columns(result: Overall) -> list[Column]:
     """Return every column that has values, in order: quality, cost."""
     rows, base, ref, within = result.rows, result.baseline, result.reference, points(result.rope)
     rank_help = f"mean rank over {counted(len(result.ranks), 'data set')}, 1 is best"
@@ -67,14 +67,14 @@ def letters(cliques: Sequence[Sequence[str]], methods: Sequence[str]) -> dict[st
     }
 
 
-def _groups(result: MultiDatasetResult) -> Column:
+def _groups(result: Overall) -> Column:
     marks = {} if np.isnan(result.friedman.p) else letters(result.cliques, list(map(str, result.ranks.columns)))
     texts = [marks.get(str(method), EMPTY) for method in result.rows.index]
     help = f"methods that share a letter are not told apart by ranks (Nemenyi, {result.critical_difference:.3g} apart)"
     return Column(header="group", help=help, cells=list(map(TableCell, texts, result.rows["mean_rank"])))
 
 
-def _gain(result: MultiDatasetResult) -> Column:
+def _gain(result: Overall) -> Column:
     rows, average = result.rows, result.quality == "average"
     measure = f"points over {result.reference}" if average else f"gain over {result.baseline}"
     help = f"mean over data sets of the {measure}, ± half its 95 % interval over data sets"
@@ -90,7 +90,7 @@ def _worst_task(rows: pd.DataFrame) -> Column:
     return Column(header="on task", help="the task with the lowest Δ, and its data set", cells=cells)
 
 
-def _verdicts(result: MultiDatasetResult) -> Column:
+def _verdicts(result: Overall) -> Column:
     verdicts = result.rows["verdict"]
     cells = [TableCell(text or EMPTY, _ORDER.get(text), *_MARKS.get(text, ())) for text in verdicts]
     test_text = f"Bayesian signed-rank test, ±{points(result.rope)} as equivalent"
@@ -98,7 +98,7 @@ def _verdicts(result: MultiDatasetResult) -> Column:
     return Column(header=f"vs {result.reference}", help=help, cells=cells)
 
 
-def _probabilities(result: MultiDatasetResult, within: str) -> Iterator[Column]:
+def _probabilities(result: Overall, within: str) -> Iterator[Column]:
     sizes = {
         "better": f"more than {within} over",
         "same": f"at most {within} from",

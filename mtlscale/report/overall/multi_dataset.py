@@ -26,7 +26,7 @@ ROPE = 1.0  # largest difference without practical meaning, in points of Δ or o
 SURE = 0.95  # posterior probability of a verdict
 BETTER, SAME, WORSE, OPEN = "better", "equivalent", "worse", "undecided"
 FEWEST_FOR_INTERVAL = 3  # data sets: two make an interval of 12.7 standard errors
-# Cost of `MultiDatasetResult.rows` -> the table's column, and the column of the reference's row that divides it.
+# Cost of `Overall.rows` -> the table's column, and the column of the reference's row that divides it.
 COSTS = {
     "parameters": ("parameters", "parameters"),
     "memory": ("peak_memory_mb", "peak_memory_mb"),
@@ -38,7 +38,7 @@ _MOST_SETS = 2000  # sets of methods that are tried, at most, in choosing the on
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiDatasetResult:
+class Overall:
     """The joint result of the tables of several data sets.
 
     `rows` has one row per method, best mean rank first, with these columns:
@@ -68,8 +68,8 @@ class MultiDatasetResult:
     notes: tuple[str, ...]
 
 
-def compare_datasets(tables: Mapping[str, Table], rope: float = ROPE) -> MultiDatasetResult | None:
-    """Compare the methods over several data sets; return None for fewer than two.
+def overall(tables: Mapping[str, Table], rope: float = ROPE) -> Overall | None:
+    """Return the joint result of several data sets; None for fewer than two.
 
     Raises `UserError` if `rope`, half the width of the region of practical equivalence in points, is not above 0.
     """
@@ -114,7 +114,7 @@ def compare_datasets(tables: Mapping[str, Table], rope: float = ROPE) -> MultiDa
         rows[f"front_{cost}"] = front.reindex(methods, fill_value=False)
 
     rows = rows.sort_values(["mean_rank", "wins"], ascending=[True, False], na_position="last", kind="stable")
-    return MultiDatasetResult(
+    return Overall(
         datasets=tuple(tables),
         baseline=baseline,
         reference=reference,

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 import pandas as pd
 
 from mtlscale.report.charts.chart import INK, Axis, Bars, Chart, ChartText, Dots, Line, Mark, Panel
-from mtlscale.report.charts.colors import LineStyle, LineStyles, line_styles
-from mtlscale.report.charts.matplotlib_renderer import draw
-from mtlscale.report.charts.plotly_renderer import plot
+from mtlscale.report.charts.colors import LineStyle, LineStyles
 from mtlscale.report.charts.trade_off import trade_off
 from mtlscale.report.formats.number_format import points as in_points
-from mtlscale.report.overall.multi_dataset import MultiDatasetResult
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
-    from plotly.graph_objects import Figure
+from mtlscale.report.overall.multi_dataset import Overall
 
 MOST_METHODS = 60  # in a picture; those with the best ranks
 CHANCES = {"worse": "#c8443c", "same": "#c9ccd1", "better": "#2f8f4e"}
@@ -28,29 +22,13 @@ _ROW = 0.23  # inches of a name
 _LEVEL = 0.1  # inches of a bar that joins methods
 
 
-def pictures(result: MultiDatasetResult, styles: LineStyles | None = None) -> list[tuple[str, Drawing]]:
-    """Return (file name without suffix, figure) of each chart that has data.
+def charts(result: Overall, styles: LineStyles) -> Iterator[Chart]:
+    """Yield each chart that has data: those with a title are for pages, those with a file name for files.
 
     Args:
         result: The comparison across data sets.
-        styles: The looks of the methods in other charts.
+        styles: The looks of the methods in all charts.
     """
-    return [(chart.file, draw(chart)) for chart in charts(result, styles) if chart.file]
-
-
-def figures(result: MultiDatasetResult, styles: LineStyles | None = None) -> list[tuple[str, str, Figure]]:
-    """Return (title, explanation, figure) of each chart of the page.
-
-    Args:
-        result: The comparison across data sets.
-        styles: The looks of the methods on that page.
-    """
-    return [(chart.title, chart.note, plot(chart)) for chart in charts(result, styles) if chart.title]
-
-
-def charts(result: MultiDatasetResult, styles: LineStyles | None = None) -> Iterator[Chart]:
-    """Yield each chart that has data; the diagram of mean ranks, which has no title of its own, is for files alone."""
-    styles = styles or line_styles([str(method) for method in result.rows.index], result.baseline)
     if len(result.ranks):
         yield rank_chart(result, styles)
     if not np.isnan(result.critical_difference):
@@ -61,7 +39,7 @@ def charts(result: MultiDatasetResult, styles: LineStyles | None = None) -> Iter
         yield pareto_chart(result, styles)
 
 
-def rank_chart(result: MultiDatasetResult, styles: LineStyles) -> Chart:
+def rank_chart(result: Overall, styles: LineStyles) -> Chart:
     """Return the mean ranks with bars as wide as the critical difference, and the ranks on single data sets."""
     note = f"Over {len(result.ranks)} data sets, 1 is best; small dots are single data sets."
     if not np.isnan(result.critical_difference):
@@ -87,7 +65,7 @@ def rank_chart(result: MultiDatasetResult, styles: LineStyles) -> Chart:
     return Chart(panels=[panel], title="Mean ranks", note=note, height=1.3 + 0.31 * len(names))
 
 
-def rank_diagram(result: MultiDatasetResult) -> Chart:
+def rank_diagram(result: Overall) -> Chart:
     """Return Demšar's critical-difference diagram.
 
     Methods stand at their mean ranks, best at the left, their names at both sides; a bar joins methods that are not
@@ -138,7 +116,7 @@ def rank_diagram(result: MultiDatasetResult) -> Chart:
     return Chart(panels=[panel], file="critical_difference", width=10.0, height=1.25 + depth)
 
 
-def probability_chart(result: MultiDatasetResult) -> Chart:
+def probability_chart(result: Overall) -> Chart:
     """Return each method's probabilities of being worse than the reference, equivalent and better."""
     probabilities = chances(result)[::-1]
     names = [str(method) for method in probabilities.index]
@@ -168,7 +146,7 @@ def probability_chart(result: MultiDatasetResult) -> Chart:
     )
 
 
-def pareto_chart(result: MultiDatasetResult, styles: LineStyles) -> Chart:
+def pareto_chart(result: Overall, styles: LineStyles) -> Chart:
     """Return gain against cost; the Pareto front is ringed and joined."""
     costs = drawn_costs(result)
     return Chart(
@@ -183,7 +161,7 @@ def pareto_chart(result: MultiDatasetResult, styles: LineStyles) -> Chart:
     )
 
 
-def _trade_panel(result: MultiDatasetResult, cost: str, styles: LineStyles, *, is_first: bool) -> Panel:
+def _trade_panel(result: Overall, cost: str, styles: LineStyles, *, is_first: bool) -> Panel:
     points = result.trade.iloc[:MOST_METHODS].dropna(subset=["gain", cost])
     return trade_off(
         points.rename(columns={cost: "x", "gain": "y", f"front_{cost}": "front"})[["x", "y", "front"]],
@@ -214,32 +192,32 @@ def levels(cliques: list[list[str]], means: pd.Series[float]) -> list[tuple[int,
     return bars
 
 
-def chances(result: MultiDatasetResult) -> pd.DataFrame:
+def chances(result: Overall) -> pd.DataFrame:
     """Return `worse`, `same` and `better` of the methods that have them, likeliest better first."""
     probabilities = result.rows[list(CHANCES)].dropna()
     order = (probabilities["better"] - probabilities["worse"]).sort_values(ascending=False, kind="stable").index
     return probabilities.loc[order].iloc[:MOST_METHODS]
 
 
-def drawn_costs(result: MultiDatasetResult) -> list[str]:
+def drawn_costs(result: Overall) -> list[str]:
     """Return the costs that differ between methods with a gain."""
     return [cost for cost in COSTS if result.trade.dropna(subset=["gain", cost])[cost].nunique() > 1]
 
 
-def gain_name(result: MultiDatasetResult) -> str:
+def gain_name(result: Overall) -> str:
     """Return the axis title of gains."""
     if result.trade["gain"].equals(-result.ranks.mean().reindex(result.trade.index)):
         return "mean rank, negative"
     return {"delta_i": f"Δ over {result.baseline}, %", "average": f"points over {result.reference}"}[result.quality]
 
 
-def cost_name(result: MultiDatasetResult, cost: str) -> str:
+def cost_name(result: Overall, cost: str) -> str:
     """Return the axis title of a cost."""
     cost_text = {"total": "seconds of all phases", "parameters": "parameters"}[cost]
     return f"{cost_text}, {result.reference} = 1" if result.reference in result.trade.index else cost_text
 
 
-def _rank_title(result: MultiDatasetResult, hidden: int) -> str:
+def _rank_title(result: Overall, hidden: int) -> str:
     test = result.friedman
     verdict = "joined: not told apart" if test.rejects else "they differ no more than by chance"
     hidden_note = f"; {hidden} methods with worse ranks left out" if hidden else ""

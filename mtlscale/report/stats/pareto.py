@@ -8,11 +8,17 @@ from numpy.typing import NDArray
 FLOOR = "constant"  # has next to no parameters, and would be on every front
 
 
-def pareto(costs: NDArray[np.float64], gains: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which points [n] no other point beats; False for NaN.
+Values = NDArray[np.float64]
 
-    A point is beaten by another with a higher gain at no higher cost, or with the same gain at a lower cost.
-    """
-    no_worse = (costs[:, None] <= costs) & (gains[:, None] >= gains)
-    better = no_worse & ((costs[:, None] < costs) | (gains[:, None] > gains))
-    return np.asarray(~better.any(axis=0) & ~np.isnan(costs) & ~np.isnan(gains))
+
+def dominated(points: Values) -> NDArray[np.bool_]:
+    """Return which of the points [N, k], less is better, another point dominates: nowhere worse, somewhere better."""
+    no_worse = np.all(points[:, None] <= points, axis=-1)
+    better = np.any(points[:, None] < points, axis=-1)
+    return np.asarray((no_worse & better).any(0), dtype=np.bool_)
+
+
+def pareto(costs: Values, gains: Values) -> NDArray[np.bool_]:
+    """Return which points [N] no other one dominates with a higher gain or a lower cost; False for NaN."""
+    points = np.stack([costs, -gains], axis=-1)
+    return ~dominated(points) & ~np.isnan(points).any(axis=-1)

@@ -42,7 +42,7 @@ def branching_chart(frame: pd.DataFrame, title: str, file: str = "") -> Chart:
             )
             for name in values.columns
         ]
-        task_title = f"{shortened(task, 18)} → {_likeliest_branch(values)}"
+        task_title = f"{shortened(task, 18)} → {values.iloc[-1].idxmax()}"
         x, y = Axis(title="epoch", whole=True), Axis(limits=(-0.02, 1.02))
         panels.append(Panel(marks=lines, title=task_title, x=x, y=y))
 
@@ -65,8 +65,3 @@ def point_colors(count: int) -> list[str]:
     from matplotlib.colors import to_hex
 
     return [to_hex(colormaps["plasma"](0.88 * position / max(1, count - 1))) for position in range(count)]
-
-
-def _likeliest_branch(values: pd.DataFrame) -> int:
-    """Return the likeliest branch point after the last epoch."""
-    return int(str(values.iloc[-1].idxmax()))

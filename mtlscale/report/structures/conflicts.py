@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numpy as np
 import pandas as pd
 
 from mtlscale.report.charts.chart import INK, Axis, Bars, Chart, Dots, Panel
 from mtlscale.report.charts.colors import LineStyle, colors
+from mtlscale.report.formats.number_format import EMPTY, with_width
 from mtlscale.report.stats.statistics import half_width
 from mtlscale.report.stats.traces import by_method
 
@@ -107,6 +107,5 @@ def _ratios_by_module(ratios: pd.DataFrame, name: str, when: str) -> pd.DataFram
 
 def _text(conflicts: pd.DataFrame, module: int) -> str:
     if module not in conflicts.index:
-        return "–"
-    mean, width = conflicts.loc[module, ["mean", "ci"]].to_numpy(dtype=float)
-    return f"{mean:.2f}" if np.isnan(width) else f"{mean:.2f} ± {width:.2f}"
+        return EMPTY
+    return with_width(*conflicts.loc[module, ["mean", "ci"]].to_numpy(dtype=float))

@@ -12,6 +12,7 @@ from mtlscale.report.charts.chart import Chart
 from mtlscale.report.charts.colors import LineStyles
 from mtlscale.report.charts.front import front_chart, front_of
 from mtlscale.report.charts.parameter_counts import parameter_chart, sized
+from mtlscale.report.formats.number_format import file_name
 from mtlscale.report.stats.traces import MOST_METHODS, by_method, trace_values, users
 from mtlscale.report.structures.affinities import affinities, affinity_chart
 from mtlscale.report.structures.branching import branching_chart
@@ -60,7 +61,7 @@ def _files(records: Sequence[RunRecord]) -> dict[str, str]:
     """Return method -> its name in file names, unique among the methods."""
     names: dict[str, str] = {}
     for method in dict.fromkeys(record.method for record in records):
-        name = re.sub(r"[^0-9A-Za-z.-]+", "_", method)
+        name = file_name(method)
         duplicates = sum(
             re.fullmatch(rf"{re.escape(name)}(~\d+)?", earlier_name) is not None for earlier_name in names.values()
         )

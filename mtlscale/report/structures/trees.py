@@ -10,7 +10,7 @@ from typing import Any
 from mtlscale.records import RunRecord
 from mtlscale.report.charts.chart import Axis, Chart, ChartText, Dots, Line, Panel
 from mtlscale.report.charts.colors import LineStyle
-from mtlscale.report.charts.parameter_counts import count_text
+from mtlscale.report.formats.number_format import count_text
 from mtlscale.report.stats.traces import shortened
 
 Tree = Sequence[Sequence[int]]  # stage -> task -> node

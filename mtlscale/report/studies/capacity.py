@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,15 @@ class Capacity:
     baseline: str
     tasks: tuple[str, ...]
     frame: pd.DataFrame
+
+    @property
+    def sign(self) -> float:
+        return 1.0 if self.higher else -1.0
+
+    @cached_property
+    def means(self) -> pd.DataFrame:
+        """The means over seeds, by method, task and size."""
+        return self.frame.groupby(["method", "task", "size"])[["val", "test"]].mean()
 
 
 def capacity(records: Sequence[RunRecord], baseline: str) -> Capacity | None:
@@ -79,25 +89,13 @@ def _size(value: Any) -> int | None:
 
 def best_size(capacity: Capacity, method: str, task: str = ALL) -> int:
     """Return the size with the best mean over seeds on validation; of equal ones the smallest."""
-    rows = capacity.frame[(capacity.frame["method"] == method) & (capacity.frame["task"] == task)]
-    return _best(rows.groupby("size")["val"].mean() * (1.0 if capacity.higher else -1.0))
-
-
-def _best(by_size: pd.Series[float]) -> int:
-    return int(by_size.index.to_numpy()[by_size.to_numpy().argmax()])
+    values: pd.Series[float] = capacity.sign * capacity.means["val"].xs((method, task))
+    return int(str(values.idxmax()))
 
 
 def at(capacity: Capacity, method: str, size: int, task: str = ALL) -> float:
     """Return the mean over seeds on test."""
-    rows = capacity.frame[
-        (capacity.frame["method"] == method) & (capacity.frame["size"] == size) & (capacity.frame["task"] == task)
-    ]
-    return float(rows["test"].mean())
-
-
-def methods(capacity: Capacity) -> list[str]:
-    """Return the methods in order of first appearance."""
-    return [str(method) for method in dict.fromkeys(capacity.frame["method"])]
+    return float(capacity.means["test"][method, task, size])
 
 
 def capacity_rows(capacity: Capacity) -> Iterator[tuple[str, ...]]:
@@ -105,35 +103,20 @@ def capacity_rows(capacity: Capacity) -> Iterator[tuple[str, ...]]:
 
     The baseline's sizes are the tasks' own, and the last row has their sum; the other methods have one for all tasks.
     """
-    best_sizes = {
-        method: {
-            task: best_size(capacity, method, task if method == capacity.baseline else ALL) for task in capacity.tasks
-        }
-        for method in methods(capacity)
-    }
+    methods = list(dict.fromkeys(capacity.frame["method"]))
+    pairs = [(method, task) for method in methods for task in capacity.tasks]
+    sizes = {pair: best_size(capacity, pair[0], pair[1] if pair[0] == capacity.baseline else ALL) for pair in pairs}
+    scores = {(method, task): at(capacity, method, sizes[method, task], task) for method, task in pairs}
 
     for task in capacity.tasks:
-        yield (
-            task,
-            *(
-                text
-                for method in methods(capacity)
-                for text in (
-                    str(best_sizes[method][task]),
-                    f"{at(capacity, method, best_sizes[method][task], task):.2f}",
-                )
-            ),
-        )
+        texts = ((str(sizes[method, task]), f"{scores[method, task]:.2f}") for method in methods)
+        yield task, *(text for pair_texts in texts for text in pair_texts)
 
     total_row = ["all"]
-    for method in methods(capacity):
-        sizes = best_sizes[method]
-        total = sum(sizes.values()) if method == capacity.baseline else sizes[capacity.tasks[0]]
-        total_row += [
-            str(total),
-            f"{np.mean([at(capacity, method, sizes[task], task) for task in capacity.tasks]):.2f}",
-        ]
-
+    for method in methods:
+        counted_tasks = capacity.tasks if method == capacity.baseline else capacity.tasks[:1]
+        mean = np.mean([scores[method, task] for task in capacity.tasks])
+        total_row += [str(sum(sizes[method, task] for task in counted_tasks)), f"{mean:.2f}"]
     yield tuple(total_row)
 
 
@@ -145,8 +128,7 @@ def gains(capacity: Capacity, method: str) -> pd.Series[float]:
     rows = capacity.frame[capacity.frame["task"] == ALL].pivot_table(
         index=["size", "seed"], columns="method", values="val"
     )
-    difference = (rows[method] - rows[capacity.baseline]).dropna()
-    return (difference if capacity.higher else -difference).groupby("size").mean()
+    return (capacity.sign * (rows[method] - rows[capacity.baseline])).dropna().groupby("size").mean()
 
 
 def sentence(capacity: Capacity, method: str) -> str:
@@ -160,7 +142,7 @@ def sentence(capacity: Capacity, method: str) -> str:
     )
 
     if len(gain):
-        most = f"{_best(gain)} ({signed(float(gain.max()), '+.2f')} on validation)"
+        most = f"{gain.idxmax()} ({signed(float(gain.max()), '+.2f')} on validation)"
         text += f"; its gain over {capacity.baseline} of the same size is largest with {most}"
     return f"{text}."
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from mtlscale.records import RunRecord
+from mtlscale.report.formats.number_format import file_name
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.studies.learning import FRACTION_KEY
-from mtlscale.report.studies.sensitivity import FEWEST, Sensitivity, file_name, frame, is_number, spans, value_table
+from mtlscale.report.studies.sensitivity import FEWEST, Sensitivity, frame, is_number, spans, value_table
 
 if TYPE_CHECKING:
     from mtlscale.report.tables.table import Table

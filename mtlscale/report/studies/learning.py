@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from mtlscale.records import RunRecord
+from mtlscale.report.formats.number_format import file_name
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.stats.statistics import half_width
-from mtlscale.report.studies.sensitivity import Lines, Sensitivity, file_name, frame, value_table
+from mtlscale.report.studies.sensitivity import Lines, Sensitivity, frame, value_table
 
 if TYPE_CHECKING:
     from mtlscale.report.tables.table import Table

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.records import RunRecord
-from mtlscale.report.formats.number_format import counted
+from mtlscale.report.formats.number_format import counted, file_name
 from mtlscale.report.stats.statistics import half_width
-from mtlscale.report.studies.sensitivity import FEWEST, Sensitivity, file_name, frame, is_number, spans, value_table
+from mtlscale.report.studies.sensitivity import FEWEST, Sensitivity, frame, is_number, spans, value_table
 
 _OF_METHODS = ("objective", "balancer", "architecture", "encoder", "training")
 _LOG_AXIS_RATIO = 8.0  # largest over smallest value from which an axis is logarithmic

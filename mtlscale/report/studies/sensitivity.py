@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +11,7 @@ import pandas as pd
 from mtlscale.report.charts.canvas import MOST_LINES
 from mtlscale.report.charts.chart import Axis, Chart, Level, Line, Mark, Panel, ring, tick_texts
 from mtlscale.report.charts.colors import LineStyle, LineStyles, line_styles
+from mtlscale.report.formats.number_format import EMPTY, with_width
 from mtlscale.report.formats.sheet import Sheet, text_sheet
 from mtlscale.report.studies.study import Study
 
@@ -121,13 +121,11 @@ def value_table(title: str, caption: str, corner: str, lines: Lines, number: str
     x_values = all_x(lines.values())
     rows = []
     for name, of_line in lines.items():
-        texts = {x: _text(value, ci, number) for x, value, ci in of_line[["x", "value", "ci"]].itertuples(index=False)}
-        rows.append((name, *(texts.get(x, "–") for x in x_values)))
+        texts = {
+            x: with_width(value, ci, number) for x, value, ci in of_line[["x", "value", "ci"]].itertuples(index=False)
+        }
+        rows.append((name, *(texts.get(x, EMPTY) for x in x_values)))
     return text_sheet(title, caption, (corner, *(f"{x:g}{unit}" for x in x_values)), tuple(rows))
-
-
-def _text(value: float, ci: float, number: str) -> str:
-    return f"{value:{number}}" if np.isnan(ci) else f"{value:{number}} ± {ci:{number.removeprefix('+')}}"
 
 
 def all_x(frames: Iterable[pd.DataFrame]) -> list[float]:
@@ -139,11 +137,6 @@ def spans(frames: Iterable[pd.DataFrame], ratio: float) -> bool:
     """Return whether the values lie so far apart that their axis is logarithmic."""
     values = all_x(frames)
     return values[0] > 0 and values[-1] / values[0] >= ratio
-
-
-def file_name(text: str) -> str:
-    """Return a text as a part of a file's name."""
-    return re.sub(r"[^0-9A-Za-z.-]+", "_", text)
 
 
 def is_number(value: object) -> bool:

@@ -119,13 +119,7 @@ def mean_score(record: RunRecord, split: str | None = None) -> float:
 
 
 def correlation(kind: str, x: Sequence[float], y: Sequence[float]) -> Correlation | None:
-    """Return the correlation of two samples with its interval; None where one of them does not vary.
-
-    Args:
-        kind: "pearson" or "spearman".
-        x: The values of one sample.
-        y: The values of the other sample.
-    """
+    """Return the "pearson" or "spearman" correlation of two samples with its interval; None where one does not vary."""
     from scipy import stats
 
     def measure(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from mtlscale.report.charts.chart import Chart
-from mtlscale.report.charts.plotly_renderer import plot
 from mtlscale.report.formats.markdown import markdown_section
 from mtlscale.report.formats.sheet import Sheet
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 
 @dataclass(frozen=True)
@@ -23,19 +18,7 @@ class Study:
     sentences: Sequence[str]
     tables: Sequence[Sheet]
 
-    @property
-    def name(self) -> str:
-        return self.chart.file
-
-    @property
-    def title(self) -> str:
-        return self.chart.title
-
-    def plot(self) -> Figure:
-        """Return the chart for a page."""
-        return plot(self.chart)
-
     def to_markdown(self) -> str:
         bullets = "".join(f"- {sentence}\n" for sentence in self.sentences)
         tables = "".join(f"{markdown_section(table)}\n" for table in self.tables)
-        return f"## {self.title}\n\n{bullets}\n{tables}"
+        return f"## {self.chart.title}\n\n{bullets}\n{tables}"

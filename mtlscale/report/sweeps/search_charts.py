@@ -14,7 +14,7 @@ from mtlscale.metrics.objectives import more_is_better, objective_of
 from mtlscale.records import RunRecord
 from mtlscale.report.charts.chart import Axis, Bars, Chart, ChartText, Dots, Line, Mark, Panel, ring
 from mtlscale.report.charts.colors import GREY, LineStyle
-from mtlscale.report.charts.front import dominated
+from mtlscale.report.stats.pareto import dominated
 from mtlscale.report.sweeps.search_study import Searched, plain, settings_text, short
 
 MOST_COLUMNS = 4  # settings beside each other

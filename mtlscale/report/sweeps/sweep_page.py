@@ -10,10 +10,9 @@ from typing import Any
 import pandas as pd
 
 from mtlscale.report.charts.colors import LineStyles, line_styles
-from mtlscale.report.charts.plotly_renderer import plot
 from mtlscale.report.formats.glossary import SEARCH
 from mtlscale.report.formats.number_format import EMPTY
-from mtlscale.report.formats.pages import Drawing, drawing, rendered
+from mtlscale.report.formats.pages import Drawing, rendered
 from mtlscale.report.formats.sheet import Column, Sheet, TableCell, text_column
 from mtlscale.report.sweeps.search_charts import search_charts
 from mtlscale.report.sweeps.search_study import Searched, plain, settings_text, short
@@ -79,8 +78,7 @@ def _section(
 
     drawn = []
     if trials["score"].notna().any():
-        chart = budget_chart(trials, styles)
-        drawn.append(drawing(f"budget-{number}", chart.title, chart.note, plot(chart), wide=True))
+        drawn.append(Drawing(f"budget-{number}", budget_chart(trials, styles), wide=True))
 
     return {
         "id": f"data-{number}",
@@ -136,30 +134,22 @@ def _scores(header: str, help: str, values: Iterable[float]) -> Column:
 
 
 def _method(anchor: str, searched: Searched, near: Sequence[str]) -> dict[str, Any]:
-    drawings: list[Drawing] = [
-        drawing(
-            f"search-{anchor}-{index}",
-            chart.title,
-            chart.note,
-            plot(chart),
-            wide=chart.title == "Slices" and len(searched.space) > 2,
-        )
-        for index, chart in enumerate(search_charts(searched))
-    ]
-
     return {
         "title": searched.method,
         "count": f"{searched.finished} of {len(searched.trials)} trials",
         "sentence": searched.sentence(),
         "warnings": [f"{text} A wider range may hold a better one." for text in near],
-        "drawings": drawings,
+        "drawings": [
+            Drawing(f"search-{anchor}-{index}", chart, wide=chart.title == "Slices" and len(searched.space) > 2)
+            for index, chart in enumerate(search_charts(searched))
+        ],
         "trials": _trials(searched),
     }
 
 
 def _trials(searched: Searched) -> Sheet:
     """Return the table of all trials, the best first."""
-    order = sorted(range(len(searched.trials)), key=lambda at: -_or_worst(searched.scores[at]))
+    order = sorted(range(len(searched.trials)), key=lambda at: (math.isnan(searched.scores[at]), -searched.scores[at]))
     records = [searched.trials[at] for at in order]
     numbers = [TableCell(str(at), "", badge="chosen" * (searched.trials[at] is searched.winner)) for at in order]
     columns = [
@@ -172,7 +162,3 @@ def _trials(searched: Searched) -> Sheet:
         values = [record.trial[path] for record in records]
         columns.append(Column(header=short(path), cells=[TableCell(plain(value), str(value)) for value in values]))
     return Sheet(columns=columns, title="Trials", label=f"{searched.dataset}, {searched.method}: trials", page=10)
-
-
-def _or_worst(score: float) -> float:
-    return -math.inf if math.isnan(score) else score

@@ -72,35 +72,28 @@ class Sweep:
 
         return pd.DataFrame(rows)
 
-    def table(self) -> pd.DataFrame:
-        """Return one row per dataset and method: trials, finished, seconds spent, best score, chosen settings."""
+    def sheet(self, names: Sequence[str] = ("dataset", "method")) -> Sheet:
+        """Return the table of winners."""
         rows = []
         for (dataset, method), records in self.trials.items():
             winner = self.best(dataset, method)
             value = None if winner is None else score(winner, self.metric)
-
+            finished = sum(record.status == "finished" for record in records)
             rows.append(
                 {
                     "dataset": dataset,
                     "method": method,
-                    "trials": len(records),
-                    "finished": sum(record.status == "finished" for record in records),
-                    "seconds": sum(record.seconds for record in records),
-                    "best validation": float("nan") if value is None else value[0],
+                    "trials": f"{finished}/{len(records)}",
+                    "best validation": f"{float('nan') if value is None else value[0]:.4g}",
                     "chosen": "" if winner is None else settings_text(winner.trial),
                 }
             )
 
-        return pd.DataFrame(rows)
-
-    def sheet(self, names: Sequence[str] = ("dataset", "method")) -> Sheet:
-        """Return the table of winners."""
-        rows = self.table()
-        rows["trials"] = rows["finished"].astype(str) + "/" + rows["trials"].astype(str)
-        rows["best validation"] = rows["best validation"].map("{:.4g}".format)
-        columns = [text_column(name, rows[name].tolist()) for name in names]
-        columns += [text_column(name, rows[name].tolist(), right=True) for name in ("trials", "best validation")]
-        columns.append(text_column("chosen", rows["chosen"].tolist(), prose=True))
+        numbers = ("trials", "best validation")
+        columns = [
+            text_column(name, [row[name] for row in rows], right=name in numbers, prose=name == "chosen")
+            for name in (*names, *numbers, "chosen")
+        ]
         return Sheet(columns=columns, title="search", names=len(names))
 
     def to_rich(self) -> RenderableType:

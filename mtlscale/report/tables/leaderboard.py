@@ -15,8 +15,7 @@ from rich.console import RenderableType
 from mtlscale.config import UserError, check_delta, entering, suite_delta
 from mtlscale.metrics import FIGURES
 from mtlscale.records import RunRecord
-from mtlscale.report.overall.multi_dataset import ROPE
-from mtlscale.report.overall.overall import Overall, overall
+from mtlscale.report.overall.multi_dataset import ROPE, Overall, overall
 from mtlscale.report.stats import near_zero as zeros
 from mtlscale.report.stats import statistics
 from mtlscale.report.stats.frames import (

@@ -166,7 +166,8 @@ class _RecordMerger:
         for number, source in enumerate(self.sources):
             for dataset, records in by_dataset(source.records).items():
                 current = newest(records) if source.chosen_by_file else _current(records)
-                older = 0 if source.chosen_by_file else _older(records, current)
+                left_out = {record.run_id for record in records} - {record.run_id for record in current}
+                older = 0 if source.chosen_by_file else len(left_out)
 
                 source_groups: list[_TableRuns] = []
                 by_seed, how = splits_by_seed(current), selection(current)
@@ -357,10 +358,6 @@ def _current(records: Sequence[RunRecord]) -> list[RunRecord]:
         if record.method not in meanings or record.finished >= meanings[record.method][0]:
             meanings[record.method] = (record.finished, identity(record))
     return [record for record in current if identity(record) == meanings[record.method][1]]
-
-
-def _older(records: Sequence[RunRecord], current: Sequence[RunRecord]) -> int:
-    return len({record.run_id for record in records} - {record.run_id for record in current})
 
 
 def _rank(record: RunRecord) -> tuple[bool, str]:

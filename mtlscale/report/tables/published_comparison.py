@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.metrics import FIGURES, higher_is_better, relative_gain
-from mtlscale.report.formats.number_format import EMPTY
+from mtlscale.report.formats.number_format import EMPTY, with_width
 from mtlscale.report.formats.sheet import Column, Sheet, text_column
 from mtlscale.report.stats import statistics
 from mtlscale.report.tables.published import PublishedTable
@@ -78,12 +78,12 @@ def compare(table: Table, published: PublishedTable) -> Comparison | None:
     columns = [
         ("method", list(map(str, labels))),
         ("published as", [method.name for method in methods]),
-        (f"ours{figure}", list(map(_text, ours["mean"], ours["width"]))),
-        (f"published{figure}", [_text(score, m.deviation) for score, m in zip(scores, methods, strict=True)]),
+        (f"ours{figure}", list(map(with_width, ours["mean"], ours["width"]))),
+        (f"published{figure}", [with_width(score, m.deviation) for score, m in zip(scores, methods, strict=True)]),
     ]
 
     if by_task:
-        columns.append(("printed avg", [_text(method.printed_average) for method in methods]))
+        columns.append(("printed avg", [with_width(method.printed_average) for method in methods]))
     columns.append(("difference", list(map(_difference_text, differences))))
     if by_task:
         gaps = rows[list(published.columns)].to_numpy(float) - np.array([method.values for method in methods])
@@ -92,11 +92,11 @@ def compare(table: Table, published: PublishedTable) -> Comparison | None:
 
     if any(method.parameters is not None for method in methods):
         columns.append(("ours, M parameters", [f"{count / 1e6:.2f}" for count in rows["parameters"]]))
-        columns.append(("published", [_text(method.parameters) for method in methods]))
+        columns.append(("published", [with_width(method.parameters) for method in methods]))
     for name, measure in FIGURES.items():
         if name in rows and any(name in method.figures for method in methods):
-            columns.append((f"ours, {measure.header}", list(map(_text, rows[name]))))
-            columns.append(("published", [_text(method.figures.get(name)) for method in methods]))
+            columns.append((f"ours, {measure.header}", list(map(with_width, rows[name]))))
+            columns.append(("published", [with_width(method.figures.get(name)) for method in methods]))
 
     marks = ["far" if abs(difference) > FAR else "" for difference in differences]
     return Comparison(
@@ -105,12 +105,6 @@ def compare(table: Table, published: PublishedTable) -> Comparison | None:
         tuple(str(label) for label, mark in zip(labels, marks, strict=True) if mark),
         _opposite(our_scores["mean"], published, labels, table.baseline),
     )
-
-
-def _text(value: float | None, width: float | None = None) -> str:
-    if value is None or np.isnan(value):
-        return EMPTY
-    return f"{value:.2f}" if width is None or np.isnan(width) else f"{value:.2f} ± {width:.2f}"
 
 
 def _difference_text(difference: float) -> str:

@@ -10,13 +10,15 @@ import pandas as pd
 
 from mtlscale.report.formats.number_format import EMPTY, SCORE_NAMES, counted, decimals, signed
 from mtlscale.report.formats.sheet import Column, Sheet, TableCell, text_sheet
+from mtlscale.report.overall.columns import columns as overall_columns
+from mtlscale.report.overall.takeaway import sentence
 from mtlscale.report.stats.statistics import BETTER, FEWEST_SEEDS, LEVEL, WORSE
 from mtlscale.report.tables.caveats import legend
 from mtlscale.report.tables.columns import MOST_TASKS, by_block, columns, method_column
 from mtlscale.report.tables.takeaway import takeaway
 
 if TYPE_CHECKING:
-    from mtlscale.report.overall.overall import Overall
+    from mtlscale.report.overall.multi_dataset import Overall
     from mtlscale.report.stats.pairwise import Pairwise
     from mtlscale.report.tables.table import Table
 
@@ -50,9 +52,9 @@ def across(overall: Overall, notes: Sequence[str] = ()) -> Sheet:
     """Return the table across data sets."""
     return Sheet(
         title=f"All {len(overall.datasets)} data sets",
-        columns=[method_column(overall.rows.index), *overall.columns()],
+        columns=[method_column(overall.rows.index), *overall_columns(overall)],
         numbers=overall.rows.reset_index(),
-        text=overall.sentence,
+        text=sentence(overall),
         notes=(*overall.notes, *notes),
         label="All data sets together",
     )

@@ -103,10 +103,6 @@ class Table:
         """Return the signs [methods, columns] of tested differences to one method: 1 better, −1 worse, 0 neither.
 
         The tests are paired over seeds and corrected over all methods.
-
-        Args:
-            columns: The columns to test.
-            against: The method to compare with.
         """
         table_signs = pd.DataFrame(0, index=self.rows.index, columns=list(columns))
         columns = [column for column in columns if column in self.runs]  # single runs have no ranks

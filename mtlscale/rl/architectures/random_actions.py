@@ -9,7 +9,6 @@ import torch
 
 from mtlscale.architectures.contract import Architecture, MultiTaskModule
 from mtlscale.architectures.fitted import FittedModule
-from mtlscale.architectures.phases import Phase
 from mtlscale.config import TaskSuite
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule
@@ -44,9 +43,6 @@ class RandomActions(Architecture):
     source: ClassVar[str] = "own baseline: the usual floor of control"
 
     fitted: ClassVar[bool] = True
-
-    def phases(self) -> tuple[Phase, ...]:
-        return (Phase(epochs=1),)
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         environments_of(suite, self.name)

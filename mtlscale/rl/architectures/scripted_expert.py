@@ -10,7 +10,6 @@ import torch
 
 from mtlscale.architectures.contract import Architecture, MultiTaskModule
 from mtlscale.architectures.fitted import FittedModule
-from mtlscale.architectures.phases import Phase
 from mtlscale.config import TaskSuite
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule
@@ -43,9 +42,6 @@ class ScriptedExpert(Architecture):
     source: ClassVar[str] = "baseline of Meta-World (Yu et al., CoRL 2019)"
 
     fitted: ClassVar[bool] = True
-
-    def phases(self) -> tuple[Phase, ...]:
-        return (Phase(epochs=1),)
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         return ScriptedExpertModule(suite, environments_of(suite, self.name))

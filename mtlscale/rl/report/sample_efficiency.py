@@ -14,10 +14,11 @@ import pandas as pd
 from mtlscale.records import Epoch, RunRecord
 from mtlscale.report.charts.canvas import MOST_LINES
 from mtlscale.report.charts.colors import LineStyles
+from mtlscale.report.formats.number_format import file_name
 from mtlscale.report.formats.sheet import Sheet, text_sheet
 from mtlscale.report.stats.curves import ENVIRONMENT_STEPS, LEARNING, SIMULATION
 from mtlscale.report.stats.frames import by_dataset, newest, phase_times
-from mtlscale.report.studies.sensitivity import Sensitivity, file_name
+from mtlscale.report.studies.sensitivity import Sensitivity
 from mtlscale.report.studies.study import Study
 
 METRIC, MEASURED = "success", "success on validation, %"
@@ -75,20 +76,17 @@ def _success_rows(record: RunRecord, epochs: Sequence[Epoch]) -> Iterator[tuple[
 
 
 def _costs(epochs_by_run: Sequence[tuple[RunRecord, Sequence[Epoch]]]) -> pd.DataFrame:
-    rows = []
+    rows, traces = [], (SIMULATION, LEARNING, ENVIRONMENT_STEPS)
     for (record, epochs), (seconds, _, _) in zip(
         epochs_by_run, phase_times([record for record, _ in epochs_by_run]), strict=True
     ):
-        cumulative = [_last_value(epochs, name) for name in (SIMULATION, LEARNING, ENVIRONMENT_STEPS)]
+        numbers = ((name, _number(epoch, name)) for epoch in epochs for name in traces)
+        last_values = {name: value for name, value in numbers if value is not None}
+        cumulative = [last_values.get(name, np.nan) for name in traces]
         updates = record.steps - sum(phase.steps for phase in record.phases if not phase.reused)
         rows.append((record.method, seconds, *cumulative, float(updates)))
     names = ["method", "seconds", "simulation", "learning", "steps", "updates"]
     return pd.DataFrame(rows, columns=names).groupby("method", sort=False).mean()
-
-
-def _last_value(epochs: Sequence[Epoch], trace: str) -> float:
-    values = [value for epoch in epochs if (value := _number(epoch, trace)) is not None]
-    return values[-1] if values else np.nan
 
 
 def _number(epoch: Epoch, trace: str) -> float | None:

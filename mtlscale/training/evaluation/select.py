@@ -49,7 +49,7 @@ class Selection:
     def _score(self, val: Metrics, task: str, metric: str, suite: TaskSuite, rule: str) -> float:
         """Return a task's part of the validation score; larger is better.
 
-        Where main metrics differ in kind, each is taken relative to its size in the first evaluation that has one, so
+        Where main metrics differ in kind or unit, each is taken relative to its size in the first evaluation that has one, so
         that no unit rules: the mean of these is, up to a constant, the mean relative gain over the first evaluation. A
         metric that can be negative counts from its least possible value.
         """
@@ -58,7 +58,7 @@ class Selection:
 
         info, value = metric_info(metric), val[task][metric]
         sign = 1.0 if info.higher_is_better else -1.0
-        if len({t.metrics[0] for t in suite.tasks}) == 1 or math.isnan(value):
+        if len({(t.metrics[0], t.scale) for t in suite.tasks}) == 1 or math.isnan(value):
             return sign * value
         value = sign * (value - info.lowest)
         return value / self.scales.setdefault(task, abs(value) or 1.0)

@@ -1,76 +1,21 @@
-"""Overall leaderboard: the joint result of several data sets as a table, a sentence and charts."""
+"""The takeaway sentence of the table across data sets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import fields
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 
 from mtlscale.report.formats.number_format import counted, names, points, signed
-from mtlscale.report.overall.multi_dataset import BETTER, ROPE, SAME, SURE, WORSE, MultiDatasetResult, compare_datasets
-from mtlscale.report.tables.table import Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
-    from plotly.graph_objects import Figure
-
-    from mtlscale.report.charts.colors import LineStyles
-    from mtlscale.report.formats.sheet import Column
+from mtlscale.report.overall.multi_dataset import BETTER, SAME, SURE, WORSE, Overall
 
 
-class Overall(MultiDatasetResult):
-    """The comparison across data sets (`MultiDatasetResult`) with its sentence, columns and charts."""
-
-    @property
-    def sentence(self) -> str:
-        """The takeaway sentence, as plain text: names are as the user gave them."""
-        return "; ".join([_ranked(self), *_probable(self)]) + "."
-
-    def columns(self) -> list[Column]:
-        """Return every column that has values, in order: quality, cost."""
-        from mtlscale.report.overall.columns import columns
-
-        return columns(self)
-
-    def figures(self, styles: LineStyles | None = None) -> list[tuple[str, str, Figure]]:
-        """Return (title, explanation, figure) of each interactive chart for a page.
-
-        Args:
-            styles: The looks of the methods on that page.
-        """
-        from mtlscale.report.overall.plots import figures
-
-        return figures(self, styles)
-
-    def pictures(self, styles: LineStyles | None = None) -> list[tuple[str, Drawing]]:
-        """Return (file name without suffix, figure) of each chart for files.
-
-        Args:
-            styles: The looks of the methods in the other files.
-        """
-        from mtlscale.report.overall.plots import pictures
-
-        return pictures(self, styles)
+def sentence(result: Overall) -> str:
+    """Return the takeaway sentence, as plain text: names are as the user gave them."""
+    return "; ".join([_ranked(result), *_probable(result)]) + "."
 
 
-def overall(tables: Mapping[str, Table], rope: float = ROPE) -> Overall | None:
-    """Return the overall leaderboard; None below two data sets.
-
-    Args:
-        tables: Data set -> its table.
-        rope: Half the region of practical equivalence, in points.
-    """
-    comparison = compare_datasets(tables, rope)
-    return (
-        None
-        if comparison is None
-        else Overall(**{field.name: getattr(comparison, field.name) for field in fields(comparison)})
-    )
-
-
-def _ranked(result: MultiDatasetResult) -> str:
+def _ranked(result: Overall) -> str:
     """Return which methods have the best mean rank, and which others the ranks do not tell from them."""
     means, test = result.ranks.mean(), result.friedman
     if means.empty:
@@ -101,7 +46,7 @@ def _ranked(result: MultiDatasetResult) -> str:
     return f"{over_datasets} {best_text}, {separation} (Friedman p = {test.p:.2g}; {distance_text})"
 
 
-def _probable(result: MultiDatasetResult) -> Iterator[str]:
+def _probable(result: Overall) -> Iterator[str]:
     """Yield what is practically certain against the reference; without that, the likeliest or the best."""
     verdicts = result.rows["verdict"]
     judged = verdicts[verdicts != ""]

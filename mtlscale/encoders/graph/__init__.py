@@ -1,0 +1,1 @@
+"""Encoders of graphs, one file each."""

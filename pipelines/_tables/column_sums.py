@@ -1,0 +1,138 @@
+"""Sums of a column's training rows that can be added up part by part, and the conversion that follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from mtlscale.data.format.table_columns import EMPTY, TableColumn, by_kind, distinct_names, has_times, numbers_of
+
+_SKETCH = 2048  # smallest hashes that are kept: more different values are estimated within about two per cent
+_HASHES = 2.0**64
+
+
+@dataclass(frozen=True)
+class ColumnSums:
+    """The sums of some training rows of a column.
+
+    Attributes:
+        kind: `number`, `date` or `category`.
+        rows: Number of rows.
+        present: Number of those with a value.
+        mean: Mean of each part of a number or date over them.
+        squares: Sum of the squared deviations from it.
+        least: The smallest number.
+        most: The largest.
+        times: Whether some date has a time of the day.
+        names: Different categories; too many are cut off.
+        hashes: The smallest hashes of different categories, at most `_SKETCH`, those outside training included.
+    """
+
+    kind: str
+    rows: int
+    present: int
+    mean: np.ndarray
+    squares: np.ndarray
+    least: float = np.inf
+    most: float = -np.inf
+    times: bool = False
+    names: frozenset[str] = frozenset()
+    hashes: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))
+
+    def merged(self, other: ColumnSums) -> ColumnSums:
+        """Return the sums of these rows and others, by Chan, Golub and LeVeque's formula."""
+        present = self.present + other.present
+        step = other.mean - self.mean
+        share = other.present / present if present else 0.0
+        return ColumnSums(
+            self.kind,
+            self.rows + other.rows,
+            present,
+            self.mean + step * share,
+            self.squares + other.squares + step**2 * self.present * share,
+            min(self.least, other.least),
+            max(self.most, other.most),
+            self.times or other.times,
+            self.names | other.names,
+            np.union1d(self.hashes, other.hashes)[:_SKETCH],
+        )
+
+    @property
+    def constant(self) -> bool:
+        """Whether no two rows differ."""
+        if self.kind == "category":
+            return len(self.names) < 2
+        return self.present == 0 or (self.present == self.rows and self.least == self.most)
+
+    @property
+    def distinct(self) -> int:
+        """The number of different categories, estimated if there are many."""
+        if len(self.hashes) < _SKETCH:
+            return len(self.hashes)
+        return round((_SKETCH - 1) * _HASHES / float(self.hashes[-1]))
+
+    def fitted(self, name: str, most_categories: int, buckets: int) -> TableColumn:
+        """Return the conversion of the column, as `fit_number` and `fit_category` do."""
+        if self.kind == "category":
+            if len(self.names) > most_categories:
+                return TableColumn(name=name, kind="hash", buckets=buckets)
+            return TableColumn(name=name, kind="category", categories=tuple(sorted(self.names, key=by_kind)))
+        parts = self._parts
+        return TableColumn(
+            name=name,
+            kind="date" if self.kind == "date" else "number",
+            fill=tuple(map(float, self.mean[:parts])),
+            indicator=0 < self.present < self.rows,
+            times=self.times,
+        )
+
+    def scale(self, column: TableColumn) -> tuple[list[float], list[float]]:
+        """Return the mean and deviation of each column of the vector, 0 and 1 for codes; empty cells are filled."""
+        if column.kind in ("category", "hash"):
+            return [0.0], [1.0]
+        mean, variance = self.mean[: self._parts], self.squares[: self._parts] / self.rows
+        if column.indicator:
+            empty = 1 - self.present / self.rows
+            mean, variance = np.append(mean, empty), np.append(variance, empty * (1 - empty))
+        deviation = np.sqrt(variance)
+        return mean.tolist(), np.where(deviation > 0, deviation, 1.0).tolist()
+
+    @property
+    def _parts(self) -> int:
+        """The number of parts that the conversion has: those of times of the day are left out if no date has one."""
+        return len(self.mean) - (2 if self.kind == "date" and not self.times and len(self.mean) > 5 else 0)
+
+
+def sums_of(column: pa.ChunkedArray, train: np.ndarray, kind: str, most_categories: int) -> ColumnSums:
+    """Return the sums of a part of a column.
+
+    Args:
+        column: All rows of the part.
+        train: The positions of its training rows.
+        kind: `number`, `date` or `category`.
+        most_categories: The number of categories from which more need not be known by name.
+    """
+    nothing = np.zeros(1)
+    if kind == "category":
+        names, positions = distinct_names(column)
+        in_train = np.unique(positions[train])[: most_categories + 1]
+        in_part = [names[position] for position in np.unique(positions) if names[position] != EMPTY]
+        hashes = np.unique(pd.util.hash_array(np.array(in_part, dtype=object)))[:_SKETCH]
+        kept = frozenset(names[position] for position in in_train)
+        return ColumnSums(kind, len(train), len(train), nothing, nothing, names=kept, hashes=hashes)
+
+    times = kind == "date" and has_times(column)
+    with_times = pa.types.is_timestamp(column.type)
+    values = numbers_of(column.take(pa.array(train)), "date" if kind == "date" else "number", times=with_times)
+    present = values[~np.isnan(values[:, 0])]
+    if not len(present):
+        zeros = np.zeros(values.shape[1])
+        return ColumnSums(kind, len(values), 0, zeros, zeros, times=times)
+    mean = present.mean(0)
+    squares = ((present - mean) ** 2).sum(0)
+    return ColumnSums(
+        kind, len(values), len(present), mean, squares, float(present[:, 0].min()), float(present[:, 0].max()), times
+    )

@@ -1,0 +1,1 @@
+"""Pipelines of graphs, one file each."""
