@@ -6,17 +6,17 @@
 
 Problems, each a plain script of `nn.Module`s with Adam: `one10`: ten tasks on one input of 784 numbers, an MLP of 2 x
 256 units, batches of 64; `one10wide`: 2 x 512 units, batches of 256; `texts4`: four tasks with texts of their own,
-TextCNN (20,000 x 300 embedding, 3 x 100 filters, 256 tokens), batches of 32; `resnet3`: three tasks on one image of 64 x
-64, ResNet-18, batches of 16.
+TextCNN (20,000 x 300 embedding, 3 x 100 filters, 256 tokens), batches of 32; `resnet3`: three tasks on one image of
+64 x 64, ResNet-18, batches of 16.
 
 TorchJD's figure is the fastest of its ways: autojac with all rows at once or one at a time, and autogram. LibMTL's
 weightings and its hard sharing are imported from its files and its trainer's step is repeated here line by line,
 without its meters, since its trainer wants "cuda:0" and its collection of networks an old torchvision. A blank means
 that a library has no such method, or cannot do it on this problem; LibMTL's graddrop is another one, at the features.
 
-A step is everything from the batch to updated parameters. The libraries take turns, step by step; a figure is the median
-of the ratios to ours of the process's CPU times, of one thread. Peak memory is that of a process of its own which builds
-the network and does three steps, less what its libraries hold (Linux).
+A step is everything from the batch to updated parameters. The libraries take turns, step by step; a figure is the
+median of the ratios to ours of the process's CPU times, of one thread. Peak memory is that of a process of its own
+which builds the network and does three steps, less what its libraries hold (Linux).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Does balancing survive the optimiser? The traces of an experiment as a table: data set, optimiser, balancer.
 
-    mtlscale run survival_cpu
-    python studies/survival.py                    # of the home folder's experiment survival_cpu
-    python studies/survival.py --home HOME --experiment NAME
+mtlscale run survival_cpu
+python studies/survival.py                    # of the home folder's experiment survival_cpu
+python studies/survival.py --home HOME --experiment NAME
 """
 
 from __future__ import annotations

@@ -17,8 +17,9 @@ from mtlscale.balancing.losses.equal import Equal
 from mtlscale.batched import differentiate
 from mtlscale.batched.balancer import BatchedBalancer
 from mtlscale.batched.batch_plan import StreamBatch
-from mtlscale.batched.differentiate import Gradients
+from mtlscale.batched.differentiate import Gradients, fit
 from mtlscale.batched.network import BatchedNetwork
+from mtlscale.batched.optimizer_step import squares
 from mtlscale.batched.streams import Streams
 from mtlscale.config import Run
 from mtlscale.training import (
@@ -95,6 +96,8 @@ class BatchedUpdate:
             Leaving: If a trial has diverged; nothing has moved then.
         """
         layout = self.layout
+        if any(balancer.ascent for balancer in self.balancers):
+            values = self._uphill(values, parts, step)
         by_losses = self._first_balancer.needs == "losses" or not layout.shared or len(self.names) == 1
         tapped = None if by_losses else self._tapped(values, parts, step)
 
@@ -125,6 +128,21 @@ class BatchedUpdate:
         weights = self._balance(stats, stats.gramian(per_sum), step)
         own_factors = head_weights(self._first_balancer, weights, stats.present) * per_sum
         return StepResult(stats.losses, weights), differentiate.combine(rows, layout, weights * per_sum, own_factors)
+
+    def _uphill(self, values: Sequence[Tensor], parts: Sequence[StreamBatch], step: int) -> list[Tensor]:
+        """Return the slots as they are for balancers that look ahead: moved along the gradient of the mean loss."""
+        graph = differentiate.forward(self.network, self.train, values, parts)
+        stats = self._step_stats(graph, step)
+        gradients = differentiate.weighted(graph, self.layout, stats.present * stats.per_sum, None)
+
+        lengths = torch.tensor([balancer.ascent for balancer in self.balancers], dtype=torch.float64)
+        device = values[0].device
+        norms = squares(gradients, self.layout, len(lengths), device).sqrt()
+        factors = torch.where(norms > 0, lengths.to(device).unsqueeze(1) / torch.where(norms > 0, norms, 1.0), 0.0)
+        return [
+            value if g is None else value + g * fit(slot.of_task(factors), g)
+            for slot, value, g in zip(self.layout.slots, values, gradients, strict=True)
+        ]
 
     def _tapped(
         self, values: Sequence[Tensor], parts: Sequence[StreamBatch], step: int

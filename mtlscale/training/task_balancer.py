@@ -436,6 +436,11 @@ def _check_usable(balancer: Balancer, partition: Partition) -> None:
             f"{balancer.name} needs losses of other samples after a look-ahead step, which a loop of one's own does "
             "not hand over; use it in an experiment file"
         )
+    if balancer.ascent:
+        raise UserError(
+            f"{balancer.name} needs the losses at another point, too, which a loop of one's own does not hand over; "
+            "use it in an experiment file"
+        )
     if hasattr(balancer, "from_data"):
         raise UserError(
             f"{balancer.name} computes its weights from the whole training data before the first step; use it in an "

@@ -288,6 +288,6 @@ def test_declares_itself(name: str) -> None:
         built = make(name, 3)
         state = built.init(3)
         assert {*built.per_task, *built.per_pair, *built.counters} <= set(state)
-        assert set(built.hints) == {"precision", "task_scale"} & set(state)
+        assert set(built.hints) == {"precision", "task_scale", "preference"} & set(state)
         sized = {key for key, value in state.items() if value.shape[-1:] == (3,)}
         assert sized == {*built.per_task, *built.per_pair}

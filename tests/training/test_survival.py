@@ -1,4 +1,4 @@
-"""What balancing changes in the optimiser's step: the trace, its effect on the run, and the optimisers muon and lion."""
+"""What balancing changes in the optimiser's step: the trace, which moves nothing; muon and lion."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ LOOPS = Path(__file__).parents[2] / "docs" / "examples" / "loops"
 REFUSED = {
     name
     for name in names("balancers", plugins=False)
-    if issubclass(component("balancers", name), ValidationBalancer) or name in ("svd_reweighting", "noise_oracle")
+    if issubclass(component("balancers", name), ValidationBalancer)
+    or name in ("svd_reweighting", "noise_oracle", "look_ahead")
 }
 USABLE = sorted({*names("balancers", plugins=False)} - REFUSED)
 NEEDED: dict[str, dict[str, Any]] = {"static": {"weights": (0.5, 0.3, 0.2)}}

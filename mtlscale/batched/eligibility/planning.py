@@ -110,12 +110,12 @@ def signature(run: Run) -> str:
         if built is None:
             continue
 
-        per_task = getattr(built, "per_task", ())
+        per_task = (*getattr(built, "per_task", ()), *getattr(built, "only_in_init", ()))
         for name, (default, _) in built.knobs().items():
             if (isinstance(default, float) and spec[part].get(name, default) is not None) or name in per_task:
                 spec[part][name] = "any"
 
-    return json.dumps([run.data, run.method, run.fingerprint, spec], sort_keys=True)
+    return json.dumps([run.data, run.row, run.fingerprint, spec], sort_keys=True)
 
 
 def groups(runs: Sequence[Run]) -> list[list[Run]]:

@@ -32,7 +32,7 @@ _VERDICT_ORDER = {BETTER: 3.0, SAME: 2.0, FEW: 1.0, WORSE: 0.0}
 
 def columns(table: Table) -> list[Column]:
     """Return every column that has something to show, in order: quality, tasks, cost."""
-    available = [*_quality(table), *_by_task(table), *_split_figures(table), *_cost(table)]
+    available = [*_quality(table), *_by_task(table), *_split_figures(table), *_fronts(table), *_cost(table)]
     shown = [column for column in available if any(text != EMPTY for text in column.texts)]
     return _coloured(table, shown)
 
@@ -104,6 +104,29 @@ def _split_figures(table: Table) -> Iterator[Column]:
         if name in table.rows and figure.of == "split":
             help = f"{figure.help}, in {figure.unit}"
             yield _measure(table, name, figure.header, help)
+
+
+_FRONTS = (
+    (
+        "hypervolume",
+        "front %",
+        "hypervolume: the share of all possible results that some ray is better than",
+    ),
+    (
+        "spread",
+        "spread %",
+        "how far a front reaches: best less worst of a task, of its range, mean over tasks",
+    ),
+    ("rays_found", "rays", "networks on a front that no other of the same front is better than in all tasks"),
+    ("off_ray", "off ray °", "angle between the losses and the ray that the preference asks for, mean over rays"),
+)
+
+
+def _fronts(table: Table) -> Iterator[Column]:
+    """Yield the columns of rows with several solutions; their other columns are those of the central one."""
+    for name, header, help in _FRONTS:
+        if name in table.rows:
+            yield _measure(table, name, header, help, detail=name == "spread")
 
 
 def _cost(table: Table) -> Iterator[Column]:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule, Phase, PhaseOutput
 from mtlscale.config import Run
+from mtlscale.config.preferences import Preference
 from mtlscale.data import Batch, Outputs, PreparedData, Workers
 from mtlscale.data.readers.random_access import open_reader
 from mtlscale.data.readers.stream import Pieces
@@ -229,8 +230,12 @@ class Trainer:
         patience = self.spec.patience
         return self.at.epoch >= self.epochs or (patience is not None and self.selection.since_best >= patience)
 
-    def evaluate(self, split: str, items: ItemBootstrap | None = None) -> Metrics:
-        """Return task -> metric -> value over the whole split, "loss" included; the same for any number of workers."""
+    def evaluate(self, split: str, items: ItemBootstrap | None = None, preference: Preference | None = None) -> Metrics:
+        """Return task -> metric -> value over the whole split, "loss" included; the same for any number of workers.
+
+        A network that is given preferences is measured for `preference`, by default the central one.
+        """
+        hooks.prefer(self.model, preference)
         metrics = evaluate(self.model, self.batches.of_split(split), self.suite, self.device, self.workers, items)
         return metrics if self.evaluator is None else self.evaluator.with_measured(metrics, self.model, split)
 
@@ -310,12 +315,14 @@ class Trainer:
         with self.session.chosen():
             # An epoch is chosen on validation before test is looked at; test of the choice is computed once.
             metrics = {split: self.evaluate(split, items if split == "test" else None) for split in self.data.splits}
+            front = hooks.front(self.model, self.evaluate)
             figures = measured_figures(self.run.evaluation, self.model, self.batches, self.suite, self.workers)
             hooks.after_training(self.model, self.batches.of_split("train"), self.workers.sum)
             self.chosen_state = {name: value.clone() for name, value in self.model.state_dict().items()}
 
         self.at.seconds += time.perf_counter() - started
-        return self._record(metrics=metrics, last=last, items=items.results(self.workers)[0], figures=figures)
+        items_errors = items.results(self.workers)[0]
+        return self._record(metrics=metrics, last=last, items=items_errors, figures=figures, front=front)
 
     def _record(self, error: str | None = None, **measured: Any) -> RunRecord:
         """Return the run's record; `measured` are the arguments of `run_record` that only a finished run has."""
