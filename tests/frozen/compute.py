@@ -185,7 +185,8 @@ class _Batch(BatchedTrainer):
 
     def _finish(self, places: list[int]) -> None:
         for place in places:
-            self.lasts[self.runs[place].run_id] = self.session.layout.state_dict([value[place] for value in self.values])
+            values = [value[place] for value in self.values]
+            self.lasts[self.runs[place].run_id] = self.session.layout.state_dict(values)
         super()._finish(places)
 
 
