@@ -14,7 +14,7 @@ from torch import Tensor
 from mtlscale.config import Component, UserError, from_plugin, plugin_error
 from mtlscale.renamed import refuse_old_names
 
-_PATIENCE = 120.0  # seconds that a plugin's balancer may take for one call
+_PATIENCE = 60.0  # seconds that a plugin's balancer may take for one call
 
 State = dict[str, Tensor]
 Needs = Literal["losses", "gramian", "jacobian", "validation", "modules"]
@@ -151,6 +151,8 @@ def rehearsal(balancer: Balancer, tasks: int, *, sure: bool = True) -> None:
         if gramian is not None and balancer.needs == "modules":
             gramian = torch.stack([gramian, gramian])
         answer = _in_time(balancer, lambda: balancer(losses, gramian, dict(state)))
+    except _NeverReturnsError:
+        raise
     except UserError:
         if sure:
             raise
@@ -188,6 +190,10 @@ def _odd(weights: Tensor) -> str:
     return str(float(weights[~weights.isfinite()].reshape(-1)[0]))
 
 
+class _NeverReturnsError(UserError):
+    """The error of a plugin's balancer that does not come back from a call."""
+
+
 def _in_time(balancer: Balancer, call: Callable[[], Any]) -> Any:
     """Return what the call returns, made in a thread that may be left behind.
 
@@ -215,7 +221,7 @@ def _in_time(balancer: Balancer, call: Callable[[], Any]) -> Any:
     path = getattr(sys.modules[type(balancer).__module__], "__file__", None)
     lines = [entry.lineno for entry in traceback.extract_stack(frame) if entry.filename == path]
     where = f"{path}:{lines[-1]}: " if lines else ""
-    raise UserError(
+    raise _NeverReturnsError(
         f"{where}balancer {balancer.name} has not returned from a call on made-up losses after {_PATIENCE:.0f} s; mend "
         "the plugin"
     )

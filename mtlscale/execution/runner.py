@@ -35,7 +35,7 @@ from mtlscale.execution.workers.worker import failed
 from mtlscale.records import Home, Ledger, RunRecord, Storage, check_folder, is_full, new_folders, restore
 from mtlscale.report.results import Results
 from mtlscale.report.sweeps.sweeps import Sweep
-from mtlscale.tracking import Row, Tracker
+from mtlscale.tracking import Row, Trackers
 
 T = TypeVar("T")
 _STOP_SECONDS = 8.0  # that MLflow has for the last word of an experiment that was told to stop
@@ -271,17 +271,17 @@ class _Services:
     ) -> None:
         self._experiment, self._home, self._address = experiment, home, address
         self.observer, self.owner = observer, owner
-        self.tracker: Tracker | None = None
+        self.tracker: Trackers | None = None
         self.artefacts: list[Path] = []
         self.table: Callable[[], list[Row]] = list  # what the leaderboard says now
         self._stack = contextlib.ExitStack()
 
     def track(self) -> None:
-        """Start MLflow alone."""
-        if self.tracker is None and self._experiment.tracking.enabled:
+        """Start MLflow and the sinks beside it alone."""
+        settings = self._experiment.tracking
+        if self.tracker is None and (settings.enabled or settings.also):
             cluster.named(self._address)  # before MLflow's database is made
-            self.tracker = Tracker(self._experiment, self._home, self.observer.note)
-            self.tracker.follow(lambda: self.table())
+            self.tracker = Trackers(self._experiment, self._home, self.observer.note, lambda: self.table())
 
     def start(self) -> None:
         """Start the services unless they run already; raise `UserError` if one does not answer."""
@@ -406,7 +406,7 @@ class Recorder:
         ledger: Ledger,
         records: dict[str, RunRecord],
         observer: Observer,
-        tracker: Tracker | None = None,
+        tracker: Trackers | None = None,
         meters: Meters | None = None,
     ) -> None:
         self._todo, self._home, self._ledger, self._records = todo, home, ledger, records

@@ -287,6 +287,13 @@ for name, options in SHOPS.items():
     add(f"architecture, categories/{name} mgda", "shop", method, SHOP, encoder=EMBEDDING_MLP, **more)
 method = {"name": "behavioral_calibrator", "chain": ["click", "buy"]}
 add("objective/behavioral_calibrator", "shop", method, SHOP, encoder=EMBEDDING_MLP)
+MPNN = {"name": "mpnn", "width": 4, "rounds": 2}
+SCHNET = {"name": "schnet", "width": 4, "rounds": 2, "gaussians": 5}
+POSITIONS = {"positions": True}
+add("encoder/mpnn, mgda", "molecules", "mgda", SHOP, encoder=MPNN)
+add("encoder/mpnn, branched", "molecules", {"name": "branched", "points": [1, 2, 4]}, SHOP, encoder=MPNN)
+add("encoder/schnet, pcgrad", "molecules", "pcgrad", SHOP, options=POSITIONS, encoder=SCHNET)
+add("two workers/mpnn", "molecules", "cagrad", SHOP, encoder=MPNN, flavour="two workers")
 add("encoder/resnet18 mgda", "images", "mgda", IMAGES, encoder=RESNET)
 imagenet = {**RESNET, "stem": "imagenet"}
 add(
@@ -492,6 +499,9 @@ for encoder, name in ((EMBEDDING_MLP, "mgda"), (DEEPFM, "equal"), (DCN_V2, "pcgr
     quiet = {**encoder, **({"dropout": 0.0} if "dropout" in encoder else {})}
     more = {"trials": RATES, "encoder": quiet, "flavour": "batched"}
     add(f"batched, categories/{encoder['name']} {name}", "shop", name, {**ADAM, "selection": "last"}, **more)
+for encoder, name, options in ((MPNN, "mgda", {}), (SCHNET, "equal", POSITIONS)):
+    more = {"trials": RATES, "encoder": encoder, "options": options, "flavour": "batched"}
+    add(f"batched, graphs/{encoder['name']} {name}", "molecules", name, {**ADAM, "selection": "last"}, **more)
 trials = ({"training.lr": 0.1}, {"training.lr": 1e200}, {"training.lr": 0.2})
 add("batched, side by side/diverging", "many", "mgda", PLAIN_SGD, flavour="batched", trials=trials)
 for name in ("tomato_ex", "tomato_el"):

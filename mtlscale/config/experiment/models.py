@@ -377,3 +377,4 @@ class TrackingSpec(Model):
     uri: str | None = None  # of a database or server; default: mlflow.db in the home folder
     models: bool = True  # keep the chosen parameters of every run
     detail: Literal["summary", "full"] = "summary"  # at most 25 metrics of a run, or every one there is
+    also: tuple[Literal["tensorboard", "wandb"], ...] = ()  # sinks beside MLflow, each with its extra
