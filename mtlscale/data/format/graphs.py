@@ -51,7 +51,9 @@ class GraphLayout:
         edges = (self.edge_codes,) * self.nodes**2 if self.edge_codes else ()
         return (*self.node_codes * self.nodes, *edges, *(0,) * (self.nodes * self.dimensions))
 
-    def row(self, nodes: np.ndarray, edges: np.ndarray | None = None, positions: np.ndarray | None = None) -> np.ndarray:
+    def row(
+        self, nodes: np.ndarray, edges: np.ndarray | None = None, positions: np.ndarray | None = None
+    ) -> np.ndarray:
         """Return one graph's row [columns], float32.
 
         Args:
