@@ -38,6 +38,7 @@ class Wrapper(Balancer):
         super().__post_init__()
         inner = _built(self.name, self.of)
         object.__setattr__(self, "inner", inner)
+        object.__setattr__(self, "of", settings(inner))  # one form, so that equal wrappers are equal
         for attribute in _ASKED:
             object.__setattr__(self, attribute, getattr(inner, attribute))
         object.__setattr__(self, "per_task", (*inner.per_task, *self.own))

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from mtlscale.training.engine.seeds import derive_seed
     from mtlscale.training.engine.session import Session, Updater, schedule_factor
     from mtlscale.training.engine.sources import SupervisedSource, sparse_embeddings
-    from mtlscale.training.engine.tally import Tally, furthest
     from mtlscale.training.evaluation.evaluate import TaskTable, as_asked, evaluate, tables
     from mtlscale.training.evaluation.item_bootstrap import ItemBootstrap
     from mtlscale.training.evaluation.prediction_images import Pictures
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
         mean_losses,
         with_hints,
     )
+    from mtlscale.training.gradients.tally import Tally, furthest
     from mtlscale.training.gradients.update import StepResult, Update
     from mtlscale.training.task_balancer import TaskBalancer
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from mtlscale.balancing import Balancer, ValidationBalancer
 from mtlscale.config import UserError, build
 from mtlscale.data import Losses, Workers
-from mtlscale.training.engine.tally import Tally
 from mtlscale.training.gradients.loss_graph import check_features, check_loss
 from mtlscale.training.gradients.per_task import Partition, TaskGradients
 from mtlscale.training.gradients.strategies import Amp
+from mtlscale.training.gradients.tally import Tally
 from mtlscale.training.gradients.update import StepResult, Update
 
 Parameters = nn.Module | Iterable[nn.Parameter]

@@ -33,7 +33,6 @@ from mtlscale.training.engine.record import counters, now, run_record, traced
 from mtlscale.training.engine.seeds import derive_seed
 from mtlscale.training.engine.session import Session, Updater
 from mtlscale.training.engine.survival import Cosines
-from mtlscale.training.engine.tally import Tally, furthest
 from mtlscale.training.evaluation.evaluate import as_asked, evaluate, mean_losses
 from mtlscale.training.evaluation.evaluator import evaluator_of
 from mtlscale.training.evaluation.item_bootstrap import ItemBootstrap
@@ -41,6 +40,7 @@ from mtlscale.training.evaluation.prediction_images import Pictures, pictures
 from mtlscale.training.evaluation.robustness import measured_figures
 from mtlscale.training.evaluation.select import Selection
 from mtlscale.training.gradients.step_stats import Diverged
+from mtlscale.training.gradients.tally import Tally, furthest
 
 
 @dataclass
