@@ -42,6 +42,7 @@ from mtlscale.execution.submission.write import contribute
 from mtlscale.records import Home, RunRecord, write_atomically
 from mtlscale.records.submission_schema import Problem, is_results, read_provenance, records_of_results
 from mtlscale.report.charts.canvas import new_figure, save, style
+from mtlscale.report.overall.takeaway import sentence
 from mtlscale.report.stats.hierarchical import hierarchical
 from mtlscale.report.stats.pareto import pareto
 from mtlscale.report.stats.statistics import half_width, holm, t_test
@@ -307,7 +308,7 @@ def tables(study: Study) -> str:
     parts = ["## Methods", markdown(rounded(method_table(study))), "## Suites", markdown(rounded(suite_table(study)))]
     parts += ["## By kind of method", markdown(rounded(kind_table(study))), "## Gains", markdown(gain_table(study))]
     if overall is not None:
-        parts.append(f"## Ranks\n\n{overall.sentence}")
+        parts.append(f"## Ranks\n\n{sentence(overall)}")
     parts += [f"Left out: {suite} ({why})." for suite, why in study.missing.items()]
     return "\n\n".join(parts)
 

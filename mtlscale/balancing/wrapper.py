@@ -38,7 +38,7 @@ class Wrapper(Balancer):
         super().__post_init__()
         inner = _built(self.name, self.of)
         object.__setattr__(self, "inner", inner)
-        object.__setattr__(self, "of", settings(inner))  # one form, so that equal wrappers are equal
+        object.__setattr__(self, "of", settings(inner))  # the same, whether a file or a run's spec names it
         for attribute in _ASKED:
             object.__setattr__(self, attribute, getattr(inner, attribute))
         object.__setattr__(self, "per_task", (*inner.per_task, *self.own))
@@ -48,10 +48,6 @@ class Wrapper(Balancer):
         if name.startswith("_") or "inner" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self.__dict__["inner"], name)
-
-    def knob_values(self) -> dict[str, Any]:
-        """Return the settings that a run is known by, the wrapped balancer's among them."""
-        return {**super().knob_values(), "of": settings(self.inner)}
 
     def rehearse(self) -> None:
         self.inner.rehearse()
