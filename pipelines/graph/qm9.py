@@ -11,19 +11,17 @@ import pyarrow as pa
 
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError, knob
 from mtlscale.data.format.graphs import KEY, GraphLayout
-from pipelines._formats.smiles import AROMATIC, BadSmiles, Molecule, read_smiles
 from pipelines._formats.text_files import SUFFIXES, Problems
 from pipelines._steps.features import lists, random_split
 from pipelines._tables.shared_table import repeated_inputs, scaled_labels
 from pipelines.contract import Pipeline, PrepareContext, Prepared
-from pipelines.graph._qm9_files import COLUMNS, RawMolecules, chosen, read_geometries, read_table, without_repeats
+from pipelines.graph._qm9_files import RawMolecules, chosen, read_geometries, read_table, without_repeats
+from pipelines.graph._smiles import AROMATIC, BadSmiles, Molecule, read_smiles
 
 ELEMENTS = ("H", "C", "N", "O", "F")
 HEAVY, ALL = 9, 29  # the most atoms of a molecule of QM9, without hydrogens and with them
 HYDROGENS, CHARGES = 4, (-1, 0, 1)  # the most hydrogens at an atom, and the charges of one
-BONDS = GraphLayout(
-    HEAVY, node_codes=(1 + len(ELEMENTS), HYDROGENS + 2, len(CHARGES) + 1, 3), edge_codes=1 + AROMATIC
-)
+BONDS = GraphLayout(HEAVY, node_codes=(1 + len(ELEMENTS), HYDROGENS + 2, len(CHARGES) + 1, 3), edge_codes=1 + AROMATIC)
 POSITIONS = GraphLayout(ALL, node_codes=(1 + len(ELEMENTS),), dimensions=3)
 
 HARTREE, KILO = 27.211386245988, 1e3  # eV (CODATA 2018); meV of an eV
@@ -48,8 +46,8 @@ class QM9(Pipeline):
     The source is MoleculeNet's `qm9.csv` or a part of it, which has SMILES, or the official archive of .xyz files,
     which has SMILES and geometries. `graph: bonds` gives heavy atoms and their bonds, for `mpnn`; `graph: positions`
     gives all atoms and their positions, for `schnet`. Energies u0, u, h and g are those of atomization, as in that
-    comparison. Targets have mean 0 and variance 1 over training, and metrics are in the properties' own units. The split
-    is random, by molecules.
+    comparison. Targets have mean 0 and variance 1 over training, and metrics are in the properties' own units. The
+    split is random, by molecules.
     """
 
     name: ClassVar[str] = "qm9"
@@ -64,6 +62,9 @@ class QM9(Pipeline):
         0.1, low=0.0, high=1.0, open_low=True, open_high=True, help="share of the rest for validation"
     )
     split: int = knob(0, low=0, help="which random split")
+
+    def expected(self) -> tuple[str, ...]:
+        return ("dsgdb9nsd_000001.xyz",)
 
     def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
@@ -136,9 +137,7 @@ def in_units(properties: np.ndarray, atoms: np.ndarray) -> np.ndarray:
     return result
 
 
-def _graphs(
-    molecules: RawMolecules, graph: str, problems: Problems
-) -> tuple[np.ndarray, np.ndarray, RawMolecules]:
+def _graphs(molecules: RawMolecules, graph: str, problems: Problems) -> tuple[np.ndarray, np.ndarray, RawMolecules]:
     """Return rows [N, columns], atoms of each element [N, `ELEMENTS`] and the molecules that have both."""
     rows, atoms, kept = [], [], np.zeros(len(molecules.ids), bool)
     for index, (name, place) in enumerate(zip(molecules.ids, molecules.places, strict=True)):

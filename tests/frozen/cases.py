@@ -90,6 +90,10 @@ for name in (*NEWEST_BY_LOSSES, *NEWEST_BY_GRADIENTS):
     add(f"balancer/{name}", "uneven", name, SGD, options=SHARED if name in ("consmtl", "ntkmtl_sr") else {})
 for name, of in (("smooth", "famo"), ("smooth", "cagrad"), ("log_losses", "equal"), ("log_losses", "mgda")):
     add(f"balancer/{name} of {of}", "uneven", {"name": name, "of": of}, SGD)
+for name in ("linear_scalarization", "pbi", "cosmos", "epo", "pmgda"):
+    add(f"balancer/{name}", "uneven", {"name": name, "preference": [0.5, 0.3, 0.2]}, SGD)
+for of in ("equal", "mgda"):
+    add(f"balancer/look_ahead of {of}", "uneven", {"name": "look_ahead", "of": of}, SGD, dropout=0.3)
 for name in ("equal", "uncertainty", "famo", *BY_GRADIENTS):
     training = {**ADAM, "selection": "last"}
     add(f"balancer, shared inputs/{name}", "uneven", name, training, options=SHARED, dropout=0.3)
@@ -283,6 +287,13 @@ for name, options in SHOPS.items():
     add(f"architecture, categories/{name} mgda", "shop", method, SHOP, encoder=EMBEDDING_MLP, **more)
 method = {"name": "behavioral_calibrator", "chain": ["click", "buy"]}
 add("objective/behavioral_calibrator", "shop", method, SHOP, encoder=EMBEDDING_MLP)
+MPNN = {"name": "mpnn", "width": 4, "rounds": 2}
+SCHNET = {"name": "schnet", "width": 4, "rounds": 2, "gaussians": 5}
+POSITIONS = {"positions": True}
+add("encoder/mpnn, mgda", "molecules", "mgda", SHOP, encoder=MPNN)
+add("encoder/mpnn, branched", "molecules", {"name": "branched", "points": [1, 2, 4]}, SHOP, encoder=MPNN)
+add("encoder/schnet, pcgrad", "molecules", "pcgrad", SHOP, options=POSITIONS, encoder=SCHNET)
+add("two workers/mpnn", "molecules", "cagrad", SHOP, encoder=MPNN, flavour="two workers")
 add("encoder/resnet18 mgda", "images", "mgda", IMAGES, encoder=RESNET)
 imagenet = {**RESNET, "stem": "imagenet"}
 add(
@@ -397,6 +408,15 @@ method = {
 }
 add("domains/aaspc", "domains", method, {**MOVED, "epochs": 3}, encoder=BOTTLENECK)
 
+# -- one network for a front ---------------------------------------------------------------------------------------
+
+add("architecture, preferences/conditioned_hps", "uneven", {"name": "conditioned_hps", "grid": 3}, SGD, options=SHARED)
+add("architecture, preferences/palora", "uneven", {"name": "palora", "grid": 3, "rank": 2}, SGD)
+add(
+    "architecture, preferences/palora epo", "uneven",
+    {"architecture": {"name": "palora", "grid": 3}, "balancer": "epo"}, SGD, options=SHARED,
+)  # fmt: skip
+
 # -- batched trials ------------------------------------------------------------------------------------------------
 
 RATES = ({"training.lr": 3e-3}, {"training.lr": 3e-2, "training.weight_decay": 1e-2})
@@ -404,6 +424,14 @@ MMOE = {"name": "mmoe", "experts": 2, "top": 4}
 BATCHED: dict[str, Options] = {
     **{name: {"method": name} for name in ("equal", "uncertainty", "mgda", "dwa", "stl", "famo", "pcgrad")},
     "getmtl, other eps": {"method": "getmtl", "trials": ({"balancer.eps": 0.3}, {"balancer.eps": 0.8})},
+    "epo, other preferences": {
+        "method": {"name": "epo"},
+        "trials": ({"balancer.ray": "1 of 3"}, {"balancer.preference": [0.2, 0.2, 0.6], "seed": 1}),
+    },
+    "look_ahead, other lengths": {
+        "method": {"name": "look_ahead", "of": "mgda"},
+        "trials": ({"balancer.rho": 0.05}, {"balancer.rho": 0.3, "seed": 1}),
+    },
     "stch, other smoothing": {
         "method": "stch",
         "trials": ({"balancer.smoothing": 0.1}, {"balancer.smoothing": 0.5, "training.lr": 0.03}),
@@ -471,6 +499,9 @@ for encoder, name in ((EMBEDDING_MLP, "mgda"), (DEEPFM, "equal"), (DCN_V2, "pcgr
     quiet = {**encoder, **({"dropout": 0.0} if "dropout" in encoder else {})}
     more = {"trials": RATES, "encoder": quiet, "flavour": "batched"}
     add(f"batched, categories/{encoder['name']} {name}", "shop", name, {**ADAM, "selection": "last"}, **more)
+for encoder, name, options in ((MPNN, "mgda", {}), (SCHNET, "equal", POSITIONS)):
+    more = {"trials": RATES, "encoder": encoder, "options": options, "flavour": "batched"}
+    add(f"batched, graphs/{encoder['name']} {name}", "molecules", name, {**ADAM, "selection": "last"}, **more)
 trials = ({"training.lr": 0.1}, {"training.lr": 1e200}, {"training.lr": 0.2})
 add("batched, side by side/diverging", "many", "mgda", PLAIN_SGD, flavour="batched", trials=trials)
 for name in ("tomato_ex", "tomato_el"):

@@ -65,6 +65,40 @@ def shop(spent: bool = True, rows: int = 29) -> Data:
     return Data(True, "vector", (len(counts),), tasks, splits, extras=extras, categories=counts)
 
 
+def molecules(positions: bool = False, rows: int = 29) -> Data:
+    """Graphs of two to five nodes of two kinds, in rows of their codes and edges, or of their codes and positions: how
+    many pairs of neighbours are of one kind, how large it is (every fifth label is missing), is it large."""
+    rng, most = np.random.default_rng(10), 5
+
+    def graph() -> tuple[np.ndarray, tuple[float, float]]:
+        count = int(rng.integers(2, most + 1))
+        codes, edges, places = np.zeros((most, 2)), np.zeros((most, most)), np.zeros((most, 3))
+        codes[:count] = np.stack([rng.integers(1, 3, count), rng.integers(1, 4, count)], 1)
+        places[:count] = 1.5 * rng.normal(size=(count, 3))
+        for node in range(1, count):
+            other = int(rng.integers(0, node))
+            edges[node, other] = edges[other, node] = rng.integers(1, 4)
+        alike = sum(codes[i, 0] == codes[j, 0] for i, j in zip(*np.nonzero(edges), strict=True)) / 2
+        row = np.concatenate([codes[:, :1].ravel(), places.ravel()] if positions else [codes.ravel(), edges.ravel()])
+        return row, (float(alike), float(codes[:, 1].sum()))
+
+    def stream(rows: int) -> Arrays:
+        graphs = [graph() for _ in range(rows)]
+        inputs = np.stack([row for row, _ in graphs]).astype(np.float32)
+        alike, size = (np.array(values, np.float32) for values in zip(*(labels for _, labels in graphs), strict=True))
+        size = (size - 5) / 3
+        labels = {"alike": alike, "size": np.where(np.arange(rows) % 5 == 1, np.nan, size).astype(np.float32)}
+        return inputs, {**labels, "large": (size > 0).astype(np.int64)}
+
+    splits = {split: {"all": stream(max(5, int(rows * share)))} for split, share in SPLITS.items()}
+    tasks = dict.fromkeys(("alike", "size"), (NUMBER[0], 1, NUMBER[1])) | {"large": (LABEL[0], 1, LABEL[1])}
+    node_codes, edge_codes, dimensions = ([3], 0, 3) if positions else ([3, 4], 4, 0)
+    layout = {"nodes": most, "node_codes": node_codes, "edge_codes": edge_codes, "dimensions": dimensions}
+    edges = (edge_codes,) * most**2 if edge_codes else ()
+    counts = (*node_codes * most, *edges, *(0,) * (most * dimensions))
+    return Data(True, "vector", (len(counts),), tasks, splits, extras={"graph": layout}, categories=counts)
+
+
 def uneven(shared: bool = False, poison: bool = False) -> Data:
     """Two classifications and a regression of 29, 20 and 11 samples with every fifth label missing; `poison` puts a
     NaN into an input."""
@@ -294,4 +328,5 @@ BUILDERS = {
     "images": images,
     "pictures": pictures,
     "shop": shop,
+    "molecules": molecules,
 }

@@ -116,6 +116,10 @@ MENDED: dict[str, str] = {
     "batched, categories/embedding_mlp mgda": _LATER,
     "batched, categories/deepfm equal": _LATER,
     "batched, categories/dcn_v2 pcgrad": _LATER,
+    **dict.fromkeys(
+        ("encoder/mpnn, mgda", "encoder/mpnn, branched", "encoder/schnet, pcgrad", "two workers/mpnn"), _LATER
+    ),
+    **dict.fromkeys(("batched, graphs/mpnn mgda", "batched, graphs/schnet equal"), _LATER),
     **{f"architecture, categories/{name}": _LATER for name in SHOPS},
     **{f"architecture, categories/{name} mgda": _LATER for name in SHOPS},
     "objective/behavioral_calibrator": _LATER,

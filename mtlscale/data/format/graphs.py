@@ -1,7 +1,7 @@
 """Graphs as rows of one width, so that they are stored, batched and predicted like the columns of a table.
 
-A row has the codes of each node, one node behind the other, then the code of the edge from each node to each other, then
-the positions of the nodes. Nodes that a graph does not have are zeros.
+A row has the codes of each node, one node behind the other, then the code of the edge from each node to each other,
+then the positions of the nodes. Nodes that a graph does not have are zeros.
 """
 
 from __future__ import annotations
@@ -72,13 +72,16 @@ class GraphLayout:
     def read_nodes(self, rows: Tensor) -> Tensor:
         """Return the codes [..., nodes, attributes] of rows [..., columns]."""
         count = len(self.node_codes)
-        return rows[..., : self.nodes * count].unflatten(-1, (self.nodes, count)).long()
+        codes: Tensor = rows[..., : self.nodes * count].unflatten(-1, (self.nodes, count)).long()
+        return codes
 
     def read_edges(self, rows: Tensor) -> Tensor:
         """Return the codes [..., nodes, nodes] of the edges."""
         start = self.nodes * len(self.node_codes)
-        return rows[..., start : start + self.nodes**2].unflatten(-1, (self.nodes, self.nodes)).long()
+        codes: Tensor = rows[..., start : start + self.nodes**2].unflatten(-1, (self.nodes, self.nodes)).long()
+        return codes
 
     def read_positions(self, rows: Tensor) -> Tensor:
         """Return the positions [..., nodes, dimensions]."""
-        return rows[..., -self.nodes * self.dimensions :].unflatten(-1, (self.nodes, self.dimensions))
+        positions: Tensor = rows[..., -self.nodes * self.dimensions :].unflatten(-1, (self.nodes, self.dimensions))
+        return positions

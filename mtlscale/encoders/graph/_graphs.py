@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -25,15 +26,23 @@ def graph_layout(name: str, suite: TaskSuite) -> GraphLayout:
 
 
 class NodeVectors(nn.Module):
-    """Layer from the codes of nodes [..., nodes, attributes] to the sum of their attributes' vectors."""
+    """Layer from the codes of nodes [..., nodes, attributes] to the sum of their attributes' vectors.
 
-    def __init__(self, codes: Sequence[int], size: int) -> None:
+    It is a product of one-hot columns: codes are few, and the gradient is no sparse one.
+    """
+
+    def __init__(self, counts: Sequence[int], size: int) -> None:
         super().__init__()
-        self.tables = nn.ModuleList(nn.Embedding(count, size) for count in codes)
+        self.counts = tuple(counts)
+        bound = 1.0 / math.sqrt(len(self.counts))
+        self.vectors = nn.Parameter(torch.empty(sum(counts), size).uniform_(-bound, bound))
 
     def forward(self, codes: Tensor) -> Tensor:
-        vectors = [table(codes[..., column]) for column, table in enumerate(self.tables)]
-        return torch.stack(vectors).sum(0)
+        columns = [
+            codes[..., column, None] == torch.arange(count, device=codes.device)
+            for column, count in enumerate(self.counts)
+        ]
+        return torch.cat(columns, -1).to(self.vectors.dtype) @ self.vectors
 
 
 class GraphStages(StagedModule):

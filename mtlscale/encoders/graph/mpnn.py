@@ -80,7 +80,8 @@ class MessageRound(nn.Module):
         reset_of_state, update_of_state, candidate_of_state = self.of_state(states).chunk(3, -1)
         gate = (update + update_of_state).sigmoid()
         new = (candidate + (reset + reset_of_state).sigmoid() * candidate_of_state).tanh()
-        return (1.0 - gate) * new + gate * states
+        updated: Tensor = (1.0 - gate) * new + gate * states
+        return updated
 
 
 class Readout(nn.Module):

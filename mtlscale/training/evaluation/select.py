@@ -49,9 +49,9 @@ class Selection:
     def _score(self, val: Metrics, task: str, metric: str, suite: TaskSuite, rule: str) -> float:
         """Return a task's part of the validation score; larger is better.
 
-        Where main metrics differ in kind or unit, each is taken relative to its size in the first evaluation that has one, so
-        that no unit rules: the mean of these is, up to a constant, the mean relative gain over the first evaluation. A
-        metric that can be negative counts from its least possible value.
+        Where main metrics differ in kind or unit, each is taken relative to its size in the first evaluation that has
+        one, so that no unit rules: the mean of these is, up to a constant, the mean relative gain over the first
+        evaluation. A metric that can be negative counts from its least possible value.
         """
         if rule == "loss":
             return -val[task]["loss"]
