@@ -68,7 +68,7 @@ def with_links_of_site(text: str, uri: str) -> str:
     def turned(found: re.Match[str]) -> str:
         place = posixpath.normpath(posixpath.join(posixpath.dirname(here), found[2]))
         if not (ROOT / place).is_file():
-            return found[0]  # mkdocs tells of it
+            return found[0]  # tests/test_site.py tells of it
         return f"{found[1]}{posixpath.relpath(_page(place), posixpath.dirname(uri) or '.')}{found[3] or ''}{found[4]}"
 
     return LINK.sub(turned, text)

@@ -98,6 +98,75 @@ def test_the_kuberay_job() -> None:
     assert yaml.safe_load(text)["spec"]["rayClusterSpec"] == read("raycluster.yaml")["spec"]
 
 
+# The fields of KubeRay's v1 types; its API server drops what it does not know, or refuses it with strict validation.
+KUBERAY = {
+    "RayJob": {
+        *("entrypoint", "rayClusterSpec", "shutdownAfterJobFinishes", "ttlSecondsAfterFinished", "backoffLimit"),
+        *("activeDeadlineSeconds", "submissionMode", "submitterPodTemplate", "runtimeEnvYAML", "clusterSelector"),
+        *("suspend", "metadata", "jobId", "entrypointNumCpus", "entrypointNumGpus", "entrypointResources"),
+        *("submitterConfig", "managedBy", "deletionStrategy", "preRunningDeadlineSeconds"),
+    },
+    "RayCluster": {
+        *("rayVersion", "enableInTreeAutoscaling", "autoscalerOptions", "headGroupSpec", "workerGroupSpecs", "suspend"),
+        *("headServiceAnnotations", "gcsFaultToleranceOptions", "managedBy", "authOptions", "upgradeStrategy"),
+    },
+    "autoscalerOptions": {
+        *("idleTimeoutSeconds", "upscalingMode", "image", "imagePullPolicy", "resources", "env", "envFrom", "version"),
+        *("volumeMounts", "securityContext"),
+    },
+    "headGroupSpec": {
+        *("rayStartParams", "template", "serviceType", "enableIngress", "headService", "resources", "labels"),
+    },
+    "workerGroupSpecs": {
+        *("groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template", "numOfHosts", "suspend"),
+        *("scaleStrategy", "idleTimeoutSeconds", "resources", "labels"),
+    },
+}
+
+
+def kuberay_mistakes(content: dict[str, Any]) -> list[str]:
+    """Fields that KubeRay's types do not have, and what Kubernetes' schema says of the pods."""
+    validate = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
+    spec = content["spec"]
+    parts = [(content["kind"], spec)]
+    if content["kind"] == "RayJob":
+        spec = spec["rayClusterSpec"]
+        parts.append(("RayCluster", spec))
+    groups = [spec["headGroupSpec"], *spec["workerGroupSpecs"]]
+    parts += [("autoscalerOptions", spec["autoscalerOptions"]), ("headGroupSpec", groups[0])]
+    parts += [("workerGroupSpecs", group) for group in groups[1:]]
+    mistakes = [f"{kind}: {field}" for kind, part in parts for field in part.keys() - KUBERAY[kind]]
+    for group in groups:
+        pods = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "x"}, "template": group["template"]}
+        try:
+            validate.validate(pods, validate.latest_version(), strict=True)
+        except validate.ValidationError as error:
+            mistakes.append(str(error.message))
+    return mistakes
+
+
+@pytest.mark.parametrize("name", ["raycluster", "rayjob"])
+def test_kuberay_and_kubernetes_know_every_field(name: str) -> None:
+    content = read(f"{name}.yaml")
+    assert kuberay_mistakes(content) == []
+    cluster = content["spec"] if name == "raycluster" else content["spec"]["rayClusterSpec"]
+    cluster["maxWorkers"] = 3
+    cluster["headGroupSpec"]["template"]["spec"]["containers"][0]["volumeMount"] = []
+    found = kuberay_mistakes(content)
+    assert found[0] == "RayCluster: maxWorkers" and "volumeMount" in found[1]
+
+
+def test_the_skypilot_task_is_one_that_it_loads() -> None:
+    content = read("skypilot.yaml")
+    assert content["run"].startswith("mtlscale run ") and content["resources"]["use_spot"] is True
+    sky = pytest.importorskip("sky", reason="pip install skypilot, in an environment of its own")
+    task = sky.Task.from_yaml_config(content)
+    assert task.name == "mtlscale" and task.envs == {"EXPERIMENT": "quickstart"}
+    assert [resource.use_spot for resource in task.resources] == [True]
+    with pytest.raises(Exception, match="use_spott"):
+        sky.Task.from_yaml_config({**content, "resources": {"use_spott": True}})
+
+
 def test_the_compose_file() -> None:
     content = read("compose.yaml")
     assert set(content) - {"name", "services", "volumes"} == {"x-ray"}

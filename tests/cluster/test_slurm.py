@@ -26,7 +26,7 @@ methods: [equal, mgda, pcgrad, uncertainty]
 seeds: [0, 1, 2, 3]
 model: {encoder: {name: mlp, hidden: [32]}}
 training: {epochs: 6, batch_size: 64, lr: 3e-3}
-floors: false
+floors: []
 tracking: {enabled: false}
 """
 RUNS, TASKS = 16, 8
