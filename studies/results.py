@@ -37,7 +37,7 @@ from mtlscale.version import __version__
 
 ORDER = (
     *("getmtl_", "aamtrl_", "tomato_", "conal_", "dsmtl_"),
-    *("transfer_", "capacity_", "sentences_", "svd_", "groups_", "office_"),
+    *("transfer_", "capacity_", "sentences_", "svd_", "groups_", "office_", "fronts_"),
     *("celeba9_", "nyuv2_", "cityscapes_", "pascal_", "taskonomy_"),
 )
 FLOOR = "linear"

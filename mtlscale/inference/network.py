@@ -47,15 +47,16 @@ def network(
     """
     encoder, architecture = encoder_of(spec).without_files(tokenizer), _without_files(architecture_of(spec))
 
+    inputs = architecture.encoder_suite(suite)
     dtype = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, spec["training"]["dtype"]))
     try:
         with torch.random.fork_rng(devices=[]):
             if phase_input is None:
-                model = architecture.build(suite, lambda: encoder.build(suite), spec["dropout"])
+                model = architecture.build(suite, lambda: encoder.build(inputs), spec["dropout"])
             else:
                 model = architecture.build_next(
-                    phase, phase_input, suite, lambda: encoder.build(suite), spec["dropout"]
+                    phase, phase_input, suite, lambda: encoder.build(inputs), spec["dropout"]
                 )
         of_tokens(model, suite)
     finally:

@@ -14,7 +14,9 @@ from frozen.compute import in_memory, run_of
 from mtlscale.config import UserError
 from mtlscale.config.preferences import central, rays
 from mtlscale.config.registry.components import build
+from mtlscale.data import Batch
 from mtlscale.execution.planning.plan import check_preferences
+from mtlscale.inference.network import network
 from mtlscale.training import Trainer, build_model, finish
 
 CASES = {
@@ -97,3 +99,18 @@ def test_texts_get_no_further_columns() -> None:
     suite = replace(in_memory(CASES["palora"]).suite, input_kind="tokens", input_shape=(7,))
     with pytest.raises(UserError, match="conditioned_hps adds preferences to vectors and images"):
         build("architectures", "conditioned_hps").encoder_suite(suite)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_exported_network_is_the_chosen_one(name: str) -> None:
+    case = CASES[name]
+    data, run = in_memory(case), run_of(case)
+    trainer = Trainer(run, data)
+    finish(trainer)
+    trainer.model.load_state_dict(trainer.chosen_state)
+    exported = network(run.spec, data.suite, "", None, trainer.chosen_state, None)
+    samples = data.splits["test"]["all"]
+    batch = Batch("all", replace(samples, inputs=samples.inputs.double()), len(samples))
+    expected = trainer.model.eval()(batch).predictions
+    for task, prediction in exported(batch).predictions.items():
+        torch.testing.assert_close(prediction, expected[task])
