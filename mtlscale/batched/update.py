@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mtlscale.balancing import Balancer, State
+from mtlscale.balancing.losses.equal import Equal
 from mtlscale.batched import differentiate
 from mtlscale.batched.balancer import BatchedBalancer
 from mtlscale.batched.batch_plan import StreamBatch
@@ -155,6 +156,15 @@ class BatchedUpdate:
             self.network.taps = None
         return result
 
+    def of_equal(self, values: Sequence[Tensor], parts: Sequence[StreamBatch]) -> Gradients | None:
+        """Return the gradients of equal weights at the same parameters; None where these are the trials' own."""
+        if isinstance(self._first_balancer, Equal):
+            return None
+        graph = differentiate.forward(self.network, self.train, values, parts)
+        stats = self._stats_of(graph)
+        weights = stats.present / len(self.names)
+        return differentiate.weighted(graph, self.layout, weights * stats.per_sum, None)
+
     @torch.no_grad()
     def look_again(self, values: Sequence[Tensor], parts: Sequence[StreamBatch], step: int) -> None:
         """Tell the balancers the losses of the same parts after the optimisers' step, computed without gradients.
@@ -186,9 +196,7 @@ class BatchedUpdate:
 
     def _step_stats(self, graph: differentiate.Graph, step: int, k: Tensor | None = None) -> StepStats:
         """Return what the balancers get, on the host: here alone, a step waits for the device."""
-        numbers = [graph.sums.detach(), graph.counts, *([] if k is None else [k.flatten(1)])]
-        host = torch.cat([n.to(torch.float64) for n in numbers], dim=1).cpu()
-        stats = StepStats.of(host, self._first_balancer, len(self.names), scaled=False, gramian=k is not None)
+        stats = self._stats_of(graph, k)
 
         causes: dict[int, Exception] = {}
         if stats.k is not None and not bool(stats.k.isfinite().all()):
@@ -202,6 +210,11 @@ class BatchedUpdate:
             raise Leaving(causes)
 
         return stats
+
+    def _stats_of(self, graph: differentiate.Graph, k: Tensor | None = None) -> StepStats:
+        numbers = [graph.sums.detach(), graph.counts, *([] if k is None else [k.flatten(1)])]
+        host = torch.cat([n.to(torch.float64) for n in numbers], dim=1).cpu()
+        return StepStats.of(host, self._first_balancer, len(self.names), scaled=False, gramian=k is not None)
 
     def _balance(self, stats: StepStats, k: Tensor | None, step: int) -> Tensor:
         """Return the weights [B, T] of the shared updates.

@@ -209,7 +209,7 @@ def described(record: RunRecord, last: State, chosen: State, objective: State) -
     names = list(record.main_metrics)
     weights = [[epoch.weights[name] for name in names if name in epoch.weights] for epoch in record.epochs]
     # A time, and what was not noted when the cases were frozen.
-    later = ("data_share", "kappa", "applied_ratio", "moved_ratio")
+    later = ("data_share", "kappa", "applied_ratio", "moved_ratio", "survival")
     traces = [{key: value for key, value in e.traces.items() if key not in later} for e in record.epochs]
     return {
         "status": record.status,

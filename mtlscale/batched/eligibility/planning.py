@@ -60,6 +60,8 @@ def obstacle(run: Run, suite: TaskSuite) -> str | None:
     spec = run.training
     if spec.amp != "off" or spec.accumulate > 1 or spec.gramian_every > 1:
         return "mixed precision, accumulation and gramian_every run one by one"
+    if spec.optimizer in ("muon", "lion"):
+        return f"{spec.optimizer} runs one by one"
     if spec.augment != "none" or spec.channels_last:
         return "changed images and channels_last run one by one"
     if run.evaluation is not None:

@@ -317,11 +317,14 @@ class TrainingSpec(Model):
     # pooled: a batch is drawn from the samples of all tasks together, of tasks with inputs of their own
     batches: Literal["per_task", "pooled"] = "per_task"
     steps_per_epoch: int | None = Field(None, ge=1)  # default: one pass over the largest task, or over all pooled
-    # of all parameters, where a method has none of its own; nesterov is sgd with momentum of that kind
-    optimizer: Literal["adam", "adamw", "sgd", "nesterov"] = "adam"
+    # of all parameters, where a method has none of its own; nesterov is sgd with momentum of that kind; muon: of shared
+    # matrices, adamw for everything else
+    optimizer: Literal["adam", "adamw", "sgd", "nesterov", "muon", "lion"] = "adam"
     lr: float = Field(1e-3, gt=0)  # learning rate
-    weight_decay: float = Field(0.0, ge=0)  # decoupled with adamw, a term of the gradient with the others
-    momentum: float = Field(0.0, ge=0, lt=1)  # sgd, nesterov
+    weight_decay: float = Field(
+        0.0, ge=0
+    )  # decoupled with adamw, muon and lion, a term of the gradient with the others
+    momentum: float = Field(0.0, ge=0, lt=1)  # sgd, nesterov, muon (0: its default, 0.95)
     schedule: Literal["constant", "exponential", "inverse", "cosine"] = "constant"  # of the learning rate
     # exponential: lr * decay_rate ** (step / decay_steps); inverse: lr * (1 + step / decay_steps) ** -decay_rate
     decay_rate: float = Field(0.9, gt=0, le=1)

@@ -18,6 +18,12 @@ from mtlscale.report.stats.statistics import BETTER, FEW, LEVEL, SAME, WORSE
 if TYPE_CHECKING:
     from mtlscale.report.tables.table import Table
 
+# What balancing changed in the optimiser's steps, by the names in the trace `survival` of a record's epochs.
+SURVIVAL = {
+    "gradient_to_equal": ("grad ∠ equal", "cosine between the balanced gradient and that of equal weights"),
+    "step_to_equal": ("step ∠ equal", "cosine between the optimiser's step and the one that equal weights would make"),
+    "step_to_gradient": ("step ∠ grad", "cosine between the balanced gradient, downhill, and the optimiser's step"),
+}
 LAST_STEP = "last step"
 MOST_TASKS = 5  # tasks beside the columns of quality; more go to a table of their own
 _BADGES = {BETTER: "better", WORSE: "worse", SAME: "same", FEW: "few"}
@@ -139,6 +145,9 @@ def _cost(table: Table) -> Iterator[Column]:
     for name, header, help in costs:
         speed = name == "samples_per_second"
         yield _number(rows, name, header, help, speed, block="cost", detail=speed)
+
+    for name, (header, help) in SURVIVAL.items():
+        yield _number(rows, name, header, help, None, digits=2, block="cost", detail=True)
 
     for name, figure in FIGURES.items():
         if name in rows and figure.of == "network":

@@ -31,7 +31,7 @@ from mtlscale.report.stats.frames import (
 from mtlscale.report.stats.fronts import fronts, higher, is_ray
 from mtlscale.report.stats.gains import deltas, of_same_seed
 from mtlscale.report.stats.item_intervals import intervals
-from mtlscale.report.tables.caveats import departures, idle, near_zero_notes, resolution
+from mtlscale.report.tables.caveats import departures, idle, near_zero_notes, resolution, survival
 from mtlscale.report.tables.published import Published, PublishedTable
 from mtlscale.report.tables.published_comparison import Comparison, compare
 from mtlscale.report.tables.table import IDLE, Table
@@ -335,6 +335,7 @@ def _with_rows(
     rows["run_ids"] = _run_ids(all_runs).reindex(rows.index)
     rows = rows.join(intervals(finished, table.runs, rows.index, table.reference))
     rows["departure"] = rows.index.map(departures(finished)).astype(float)
+    rows = rows.join(survival(finished))
     rows = rows.sort_values(table.order, ascending=table.ascending, na_position="last", kind="stable")
 
     idle_notes = idle(finished)

@@ -32,6 +32,7 @@ from mtlscale.training.engine.phases import begin, check_shares
 from mtlscale.training.engine.record import counters, now, run_record, traced
 from mtlscale.training.engine.seeds import derive_seed
 from mtlscale.training.engine.session import Session, Updater
+from mtlscale.training.engine.survival import Cosines
 from mtlscale.training.engine.tally import Tally, furthest
 from mtlscale.training.evaluation.evaluate import as_asked, evaluate, mean_losses
 from mtlscale.training.evaluation.evaluator import evaluator_of
@@ -150,6 +151,7 @@ class Trainer:
         self.model.train()
         hooks.begin_epoch(self.model, epoch)
         self.batches.waited = 0.0
+        session.survival.cosines = Cosines()
         tallies = [Tally(len(updater.update.names)) for updater in session.updaters]
 
         total = self.epochs * main.sampler.steps
@@ -216,6 +218,7 @@ class Trainer:
         objective = self.session.objective
         if objective is not None:
             traces |= objective.traces()
+        traces |= self.session.survival.cosines.traces()
         if self.suite.input_kind == "image":
             traces["data_share"] = self.batches.waited / seconds
         if objective is not None and self._over():

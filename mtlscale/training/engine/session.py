@@ -32,6 +32,7 @@ from mtlscale.objectives import ObjectiveModule
 from mtlscale.training.diagnosis.affinity import task_affinity
 from mtlscale.training.diagnosis.replay import random_state, replayed, statistics_kept
 from mtlscale.training.engine.batches import Part
+from mtlscale.training.engine.survival import Survival
 from mtlscale.training.gradients.look_ahead import uphill
 from mtlscale.training.gradients.update import StepResult, Update
 
@@ -89,6 +90,7 @@ class Session:
     ) -> None:
         self.model, self.objective, self.updaters = model, objective, list(updaters)
         self.place = [updater.turn.name for updater in updaters].index(main) if main else 0  # of the main updater
+        self.survival = Survival(model, self.main.update, self.main.source, objective)  # of the main updater's steps
         self.best: dict[str, dict[str, Tensor]] = {}  # "" or the task -> the parameters of its best epoch
 
     @property
@@ -140,6 +142,9 @@ class Session:
         sizes = updater.source.sizes(micros) if update.amp == "fp16" else None
         scale = self._task_scale(updater)
 
+        survival = self.survival if updater is self.main else None
+        if survival is not None:
+            survival.before_update(micros, scale, lambda: _penalty(model, objective))
         with self._uphill(updater, micros, sizes, scale):
             result = update(
                 [updater.source(micro) for micro in micros],
@@ -159,7 +164,10 @@ class Session:
 
         if objective is not None:
             objective.reduce(update.workers.sum)
-        updater.optimizer.step()
+        if survival is None:
+            updater.optimizer.step()
+        else:
+            survival.step(updater.optimizer)
         updating = capability(model, UpdatesItself)
         if updating is not None:
             updating.after_step(updater.lr, update.workers.sum)
