@@ -4,19 +4,19 @@
     python benchmarks/own_loop.py --libmtl LIBMTL
     python benchmarks/own_loop.py --libmtl LIBMTL --problem one10 --methods mgda,pcgrad --no-memory
 
-Problems, each a plain script of `nn.Module`s with Adam: `one10`: ten tasks on one input of 784 numbers, an MLP of 2 x 256
-units, batches of 64; `one10wide`: 2 x 512 units, batches of 256; `texts4`: four tasks with texts of their own, TextCNN
-(20,000 x 300 embedding, 3 x 100 filters, 256 tokens), batches of 32; `resnet3`: three tasks on one image of 64 x 64,
-ResNet-18, batches of 16.
+Problems, each a plain script of `nn.Module`s with Adam: `one10`: ten tasks on one input of 784 numbers, an MLP of 2 x
+256 units, batches of 64; `one10wide`: 2 x 512 units, batches of 256; `texts4`: four tasks with texts of their own,
+TextCNN (20,000 x 300 embedding, 3 x 100 filters, 256 tokens), batches of 32; `resnet3`: three tasks on one image of
+64 x 64, ResNet-18, batches of 16.
 
 TorchJD's figure is the fastest of its ways: autojac with all rows at once or one at a time, and autogram. LibMTL's
-weightings and its hard sharing are imported from its files and its trainer's step is repeated here line by line, without
-its meters, since its trainer wants "cuda:0" and its collection of networks an old torchvision. A blank means that a
-library has no such method, or cannot do it on this problem; LibMTL's graddrop is another one, at the features.
+weightings and its hard sharing are imported from its files and its trainer's step is repeated here line by line,
+without its meters, since its trainer wants "cuda:0" and its collection of networks an old torchvision. A blank means
+that a library has no such method, or cannot do it on this problem; LibMTL's graddrop is another one, at the features.
 
-A step is everything from the batch to updated parameters. The libraries take turns, step by step; a figure is the median
-of the ratios to ours of the process's CPU times, of one thread. Peak memory is that of a process of its own which builds
-the network and does three steps, less what its libraries hold (Linux).
+A step is everything from the batch to updated parameters. The libraries take turns, step by step; a figure is the
+median of the ratios to ours of the process's CPU times, of one thread. Peak memory is that of a process of its own
+which builds the network and does three steps, less what its libraries hold (Linux).
 """
 
 from __future__ import annotations
@@ -173,7 +173,9 @@ def libmtl(problem: str, method: str, folder: str) -> Step:
             super().__init__(names, lambda: script.trunk, decoders, False, script.own_inputs, device)
             self.init_param()
 
-        def zero_grad_share_params(self) -> None:  # its weightings write into `.grad`, which today's torch has set to None
+        def zero_grad_share_params(
+            self,
+        ) -> None:  # its weightings write into `.grad`, which today's torch has set to None
             self.encoder.zero_grad(set_to_none=False)
 
     model = Model()
@@ -227,9 +229,7 @@ def compare(steps: dict[str, Step], turns: int, group: int) -> tuple[float, dict
             if turn:  # the first warms up
                 times[way].append(spent / group)
     mine = times["ours"]
-    ratios = {
-        way: statistics.median(a / b for a, b in zip(mine, other, strict=True)) for way, other in times.items()
-    }
+    ratios = {way: statistics.median(a / b for a, b in zip(mine, other, strict=True)) for way, other in times.items()}
     return statistics.median(mine), ratios
 
 
@@ -241,7 +241,11 @@ def peak_mib(library: str, way: str, problem: str, method: str, folder: str) -> 
 
 def measure_memory(library: str, way: str, problem: str, method: str, folder: str) -> None:
     """Print the peak of this process from here on, in MiB over what it holds now."""
-    first = {"ours": ours, "TorchJD": lambda p, m: torchjd(p, m, "autojac"), "LibMTL": lambda p, m: libmtl(p, m, folder)}
+    first = {
+        "ours": ours,
+        "TorchJD": lambda p, m: torchjd(p, m, "autojac"),
+        "LibMTL": lambda p, m: libmtl(p, m, folder),
+    }
     first[library]("one10", "equal")()  # what loads on first use
     gc.collect()
     before = resident("VmRSS")
@@ -279,7 +283,17 @@ def line(problem: str, method: str, arguments: argparse.Namespace) -> tuple[list
 
 
 def table(problem: str, methods: Sequence[str], arguments: argparse.Namespace) -> list[float]:
-    columns = ("method", "ours ms", "TorchJD ms", "LibMTL ms", "ours / faster", "ours MiB", "TorchJD", "LibMTL", "/ less")
+    columns = (
+        "method",
+        "ours ms",
+        "TorchJD ms",
+        "LibMTL ms",
+        "ours / faster",
+        "ours MiB",
+        "TorchJD",
+        "LibMTL",
+        "/ less",
+    )
     shown, worst = Table(*columns, title=problem), [0.0, 0.0]
     for method in methods:
         cells, ratios = line(problem, method, arguments)

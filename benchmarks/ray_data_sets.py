@@ -12,6 +12,7 @@ Example:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -58,19 +59,21 @@ def measure(name: str, source: Path, kill: float) -> None:
     spent: dict[int, float] = {}
     peak = [0]
 
-    def workers() -> list[psutil.Process]:
-        return [child for child in driver.children(recursive=True) if child.name().startswith("ray::")]
+    def workers() -> list[tuple[psutil.Process, str]]:
+        named = []
+        for child in driver.children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # it has ended
+                named.append((child, child.name()))
+        return [(child, name) for child, name in named if name.startswith("ray::")]
 
     def busy() -> list[psutil.Process]:
         """Workers that prepare: Ray names them by their task; others serve the node and end with it."""
-        return [child for child in workers() if "map" in child.name().lower() or "_prepare" in child.name()]
+        return [child for child, name in workers() if "map" in name.lower() or "_prepare" in name]
 
     def look() -> None:
-        for child in workers():
-            try:
+        for child, _ in workers():
+            with contextlib.suppress(psutil.Error):
                 spent[child.pid] = sum(child.cpu_times()[:2])
-            except psutil.Error:
-                continue
         peak[0] = max(peak[0], driver.memory_info().rss - driver.memory_info().shared)
 
     def watch() -> None:
@@ -79,8 +82,9 @@ def measure(name: str, source: Path, kill: float) -> None:
             look()
             if kill and time.perf_counter() - last > kill and (running := busy()):
                 last = time.perf_counter()
-                os.kill(rng.choice(running).pid, signal.SIGKILL)
-                killed[0] += 1
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(rng.choice(running).pid, signal.SIGKILL)
+                    killed[0] += 1
 
     with session(), tempfile.TemporaryDirectory() as home:
         prepare(name, OPTIONS.get(name, {}), source, Path(home, "first"), engine="ray")  # workers start and import

@@ -11,7 +11,8 @@ samples of the target, and the gain over the single task in percent. All draws a
 *grid*: target samples, noise, width and steps on draws 10 to 14. *chosen*: of every link the setting of the grid in
 which the same covariance gains and another one loses most surely (the smaller of the two means over their half
 intervals), on draws 0 to 9, by the source's size. *printed*: 9,000 target samples, no noise, rate 1e-3, 30 epochs.
-*angles* (figure 8, its regressions): the cosine of the tasks' weights, at `transfer_synthetic`'s settings, draws 20 to 29.
+*angles* (figure 8, its regressions): the cosine of the tasks' weights, at `transfer_synthetic`'s settings, draws 20
+to 29.
 """
 
 from __future__ import annotations

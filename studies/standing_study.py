@@ -1,8 +1,8 @@
 """Which methods beat tuned equal weighting: run, power, analysis, null boards and pages of the standing study.
 
     python studies/standing_study.py run --home HOME                       # suite by suite; may be cut off and resumed
-    python studies/standing_study.py power --home HOME                     # seeds that show one point, and what they cost
-    python studies/standing_study.py write results/2026-11-24 --home HOME --by NAME --page docs/study.md
+    python studies/standing_study.py power --home HOME                     # seeds that show one point, and their cost
+    python studies/standing_study.py write results/2026-11-24 --home HOME --by NAME
     python studies/standing_study.py analyse results/2026-11-24            # tables in Markdown
     python studies/standing_study.py null results/2026-11-24 --boards 2000 # errors where there are no differences
 
@@ -33,6 +33,7 @@ import pandas as pd
 import yaml
 from numpy.typing import NDArray
 
+from mtlscale.cli.options import only
 from mtlscale.config import Experiment, UserError, find_experiment, load_experiment, read_settings
 from mtlscale.config.registry.components import component, names
 from mtlscale.execution.planning.plan import records_of
@@ -58,18 +59,12 @@ class Study:
 
     analysis: dict[str, Any]
     board: Leaderboard
+    methods: list[str]  # that are tested, in the experiment's order
     missing: dict[str, str]  # suite -> why it is left out
 
     @property
     def suites(self) -> list[str]:
         return list(self.board.tables)
-
-    @property
-    def methods(self) -> list[str]:
-        """The methods that are tested, in the experiment's order."""
-        rows = next(iter(self.board.tables.values())).runs["method"]
-        left_out = {self.analysis["reference"], *self.analysis["untested"]}
-        return [str(method) for method in dict.fromkeys(rows) if method not in left_out]
 
     def scores(self, methods: Sequence[str]) -> Boards:
         """Return Δ main [seeds, suites, methods] in percent; NaN where a run did not finish."""
@@ -98,7 +93,9 @@ def study_of(records: Iterable[RunRecord], analysis: dict[str, Any], rows: Seque
     if not complete:
         raise UserError(f"no suite is complete ({'; '.join(f'{suite}: {why}' for suite, why in missing.items())})")
     board = Leaderboard.from_records(complete, baseline="stl", reference=analysis["reference"])
-    return Study(analysis, board, missing)
+    left_out = {analysis["reference"], *analysis["untested"]}
+    methods = [method for method in dict.fromkeys(method for _, method, _ in rows) if method not in left_out]
+    return Study(analysis, board, methods, missing)
 
 
 def planned(experiment: Experiment) -> list[tuple[str, str, int]]:
@@ -110,10 +107,23 @@ def planned(experiment: Experiment) -> list[tuple[str, str, int]]:
     ]
 
 
+def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the means over the first axis of what is not NaN; NaN where nothing is."""
+    count = (~np.isnan(values)).sum(axis=0)
+    return np.where(count > 0, np.nansum(values, axis=0) / np.maximum(count, 1), np.nan)
+
+
+def deviation(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the standard deviations over the first axis, likewise; NaN below two values."""
+    count = (~np.isnan(values)).sum(axis=0)
+    squares = np.nansum((values - mean(values)) ** 2, axis=0)
+    return np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1)), np.nan)
+
+
 # -- tests ---------------------------------------------------------------------------------------------------------
 
 
-def tested(gains: Boards, analysis: dict[str, Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def tested(gains: Boards) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return adjusted p-values of every suite and method [suites, methods], and over suites [methods].
 
     Gains are [seeds, suites, methods], or [seeds, suites, methods, boards] with one result for each board.
@@ -121,7 +131,7 @@ def tested(gains: Boards, analysis: dict[str, Any]) -> tuple[NDArray[np.float64]
     suites, methods, *boards = gains.shape[1:]
     cells = np.moveaxis(t_test(gains).reshape(suites * methods, *boards), 0, -1)
     adjusted = np.moveaxis(holm(cells), -1, 0).reshape(suites, methods, *boards)
-    overall = np.moveaxis(holm(np.moveaxis(t_test(np.nanmean(gains, axis=0)), 0, -1)), -1, 0)
+    overall = np.moveaxis(holm(np.moveaxis(t_test(mean(gains)), 0, -1)), -1, 0)
     return adjusted, overall
 
 
@@ -136,7 +146,7 @@ def null_errors(study: Study, boards: int, seed: int = 0) -> tuple[float, float,
     for start in range(0, boards, 100):
         count = min(100, boards - start)
         permuted = rng.permuted(np.repeat(scores[..., None], count, axis=3), axis=2)
-        cells, overall = tested(permuted[:, :, 1:] - permuted[:, :, :1], study.analysis)
+        cells, overall = tested(permuted[:, :, 1:] - permuted[:, :, :1])
         claims.append(
             np.stack(
                 [
@@ -193,23 +203,23 @@ def markdown(frame: pd.DataFrame) -> str:
 def method_table(study: Study) -> pd.DataFrame:
     """Return one row per method, the highest mean gain first."""
     analysis, gains = study.analysis, study.gains
-    cells, overall = tested(gains, analysis)
-    means = np.nanmean(gains, axis=0)  # [suites, methods]
+    cells, overall = tested(gains)
+    means = mean(gains)  # [suites, methods]
     signs = np.where(cells < analysis["level_suites"], np.sign(means), 0)
     posterior = [hierarchical(list(gains[:, :, index].T), analysis["rope"]) for index in range(gains.shape[2])]
 
     every = study.scores([analysis["reference"], *study.methods])
-    ranks = pd.DataFrame(-np.nanmean(every, axis=0)).rank(axis=1).mean().to_numpy()
+    ranks = pd.DataFrame(-mean(every)).rank(axis=1).mean().to_numpy()
     seconds = _cost(study)
-    fronts = pareto(seconds, np.append(0.0, means.mean(axis=0)))
+    fronts = pareto(seconds, np.append(0.0, mean(means)))
 
-    wins = (overall < analysis["level_overall"]) & (means.mean(axis=0) > 0)
+    wins = (overall < analysis["level_overall"]) & (mean(means) > 0)
     wins &= np.array([found.better >= analysis["sure"] for found in posterior])
     frame = pd.DataFrame(
         {
             "kind": [kind_of(method) for method in study.methods],
-            "gain": means.mean(axis=0),
-            "± suites": half_width(means.std(axis=0, ddof=1), len(means)) if len(means) > 1 else math.nan,
+            "gain": mean(means),
+            "± suites": half_width(deviation(means), (~np.isnan(means)).sum(axis=0)),
             "better": (signs > 0).sum(axis=0),
             "same": (signs == 0).sum(axis=0),
             "worse": (signs < 0).sum(axis=0),
@@ -233,30 +243,30 @@ def _cost(study: Study) -> NDArray[np.float64]:
     frames = [
         table.runs.groupby("method")["step_seconds"].median().reindex(columns) for table in study.board.tables.values()
     ]
-    return np.exp(np.mean([np.log(frame / frame.iloc[0]) for frame in frames], axis=0))
+    return np.exp(mean(np.array([np.log(frame / frame.iloc[0]) for frame in frames])))
 
 
 def suite_table(study: Study) -> pd.DataFrame:
     """Return one row per suite: its size, what it can show, and what was found."""
     gains, tests = study.gains, study.gains.shape[1] * study.gains.shape[2]
-    cells, _ = tested(gains, study.analysis)
-    means = np.nanmean(gains, axis=0)
+    cells, _ = tested(gains)
+    means = mean(gains)
     rows = {}
     for index, (suite, table) in enumerate(study.board.tables.items()):
-        deviation = _typical(gains[:, index])
+        spread = _typical(gains[:, index])
         signs = np.where(cells[index] < study.analysis["level_suites"], np.sign(means[index]), 0)
         base = study.scores([study.analysis["reference"], "linear"])[:, index]
         rows[suite] = {
             "tasks": len(table.tasks),
             "metric": table.main_metrics[table.tasks[0]],
             "seeds": len(gains),
-            "σ of gains": deviation,
-            "detectable": detectable(deviation, study.analysis, tests, len(gains)),
-            "seeds for 1 point": seeds_for(deviation, study.analysis, tests),
+            "σ of gains": spread,
+            "detectable": detectable(spread, study.analysis, tests, len(gains)),
+            "seeds for 1 point": seeds_for(spread, study.analysis, tests),
             "better": int((signs > 0).sum()),
             "worse": int((signs < 0).sum()),
-            "equal − stl": float(np.nanmean(base[:, 0])),
-            "linear − stl": float(np.nanmean(base[:, 1])),
+            "equal − stl": float(mean(base[:, 0])),
+            "linear − stl": float(mean(base[:, 1])),
             "best": f"{study.methods[int(np.nanargmax(means[index]))]} {np.nanmax(means[index]):+.2f}",
             "failed runs": len(table.failures),
         }
@@ -265,22 +275,22 @@ def suite_table(study: Study) -> pd.DataFrame:
 
 def _typical(gains: NDArray[np.float64]) -> float:
     """Return the median over methods of the standard deviation over seeds."""
-    return float(np.nanmedian(np.nanstd(gains, axis=0, ddof=1)))
+    return float(np.nanmedian(deviation(gains)))
 
 
 def kind_table(study: Study) -> pd.DataFrame:
     """Return mean gains by kind of method [kinds, suites], in points."""
     kinds = np.array([kind_of(method) for method in study.methods])
-    means = np.nanmean(study.gains, axis=0)
-    rows = {kind: np.median(means[:, kinds == kind], axis=1) for kind in dict.fromkeys(kinds)}
+    means = mean(study.gains)
+    rows = {kind: np.nanmedian(means[:, kinds == kind], axis=1) for kind in dict.fromkeys(kinds)}
     return pd.DataFrame(rows, index=study.suites).T.rename_axis("kind (median over methods)")
 
 
 def gain_table(study: Study) -> pd.DataFrame:
-    """Return gains [methods, suites] with the half of their 95 % interval over seeds; a star where Holm's test rejects."""
+    """Return gains [methods, suites] with half their 95 % interval over seeds; a star where Holm's test rejects."""
     gains = study.gains
-    cells, _ = tested(gains, study.analysis)
-    means, halves = np.nanmean(gains, axis=0), half_width(np.nanstd(gains, axis=0, ddof=1), len(gains))
+    cells, _ = tested(gains)
+    means, halves = mean(gains), half_width(deviation(gains), len(gains))
     text = [
         [f"{m:+.2f} ± {h:.2f}{'*' if p < study.analysis['level_suites'] else ''}" for m, h, p in zip(*row, strict=True)]
         for row in zip(means.T, halves.T, cells.T, strict=True)
@@ -303,7 +313,7 @@ def tables(study: Study) -> str:
 
 
 def picture(study: Study, path: Path) -> Path:
-    frame, means = method_table(study)[::-1], np.nanmean(study.gains, axis=0)
+    frame, means = method_table(study)[::-1], mean(study.gains)
     places = {method: row for row, method in enumerate(frame.index)}
     with style():
         figure = new_figure(7.2, 1.2 + 0.17 * len(frame))
@@ -328,7 +338,7 @@ def run(experiment: Experiment, options: argparse.Namespace) -> int:
     for dataset in experiment.datasets:
         if options.dataset and dataset.label not in options.dataset:
             continue
-        part = experiment.model_copy(update={"datasets": (dataset,)})
+        part = only(experiment, options.only, [dataset.label])
         try:
             results = run_experiment(part, home=options.home, full_experiment=experiment)
         except UserError as error:
@@ -351,16 +361,16 @@ def power(experiment: Experiment, analysis: dict[str, Any], home: Home) -> int:
         if analysis["reference"] not in scores or len(scores) < 3:
             continue
         pilots = [method for method in scores if method not in left_out]
-        deviation = _typical(scores[pilots].sub(scores[analysis["reference"]], axis=0).to_numpy(float))
-        seeds = seeds_for(deviation, analysis, tests)
+        spread = _typical(scores[pilots].sub(scores[analysis["reference"]], axis=0).to_numpy(float))
+        seeds = seeds_for(spread, analysis, tests)
         cost = table.runs.groupby("method")["seconds"].mean().mean() * len(experiment.methods) / 60
         rows[suite] = {
             "pilot methods": len(pilots),
             "pilot seeds": len(scores),
-            "σ of gains": deviation,
+            "σ of gains": spread,
             "seeds for 1 point": seeds,
             "minutes": cost * seeds,
-            f"detectable with {len(experiment.seeds)}": detectable(deviation, analysis, tests, len(experiment.seeds)),
+            f"detectable with {len(experiment.seeds)}": detectable(spread, analysis, tests, len(experiment.seeds)),
         }
     if not rows:
         raise UserError(f"{home.root} has no three seeds of {analysis['reference']} and another method; run a pilot")
@@ -372,9 +382,7 @@ def null(study: Study, boards: int) -> int:
     """Print the family-wise errors."""
     suites, overall, either = null_errors(study, boards)
     allowed = MOST_ERROR + 2 * math.sqrt(MOST_ERROR * (1 - MOST_ERROR) / boards)
-    print(
-        f"{boards} null boards of {len(study.suites)} suites and {len(study.methods)} methods, share with a false claim:"
-    )
+    print(f"{boards} null boards, {len(study.suites)} suites, {len(study.methods)} methods; share with a false claim:")
     print(f"on a suite {suites:.4f}, over suites {overall:.4f}, any {either:.4f}; at most {MOST_ERROR}, "
           f"{'met' if either <= allowed else 'MISSED'}")  # fmt: skip
     return int(either > allowed)
@@ -483,6 +491,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path, nargs="?", help="dated results; analyse and null read a home without it")
     parser.add_argument("--home", type=Path, default=Path("outputs"))
     parser.add_argument("--dataset", action="append", help="of run: this suite, and others so named")
+    parser.add_argument("--only", action="append", help="of run: this method, and others so named")
     parser.add_argument("--boards", type=int, default=2000)
     parser.add_argument("--by", default="", help="of write: your name")
     options = parser.parse_args()

@@ -93,7 +93,9 @@ def test_actions_are_pinned_and_may_do_no_more_than_they_need(path: Path) -> Non
     for name, job in workflow["jobs"].items():
         assert job["timeout-minutes"], name
         granted = {right for right, level in job.get("permissions", {}).items() if level == "write"}
-        assert granted <= {"publish": {"pages", "id-token"}, "package": {"id-token"}, "image": {"packages"}}.get(name, set())
+        assert granted <= {"publish": {"pages", "id-token"}, "package": {"id-token"}, "image": {"packages"}}.get(
+            name, set()
+        )
         for step in job["steps"]:
             assert re.search(r"@[0-9a-f]{40}$", step.get("uses", "@" + "0" * 40)), step
             if "actions/checkout" in step.get("uses", ""):

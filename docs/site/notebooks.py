@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def _output(output: dict[str, Any]) -> str:
     data = {kind: "".join(value) for kind, value in output.get("data", {}).items()}
     if "image/png" in data:
         return f'<img alt="What the cell above draws" src="data:image/png;base64,{data["image/png"].strip()}">'
-    if "text/markdown" in data:
-        return data["text/markdown"]
+    if "text/html" in data:
+        return re.sub(r"\n\s*\n", "\n", f"<div>{data['text/html']}</div>")  # a blank line would end the block
     text = data.get("text/plain") or "".join(output.get("text", ""))
     return f"```text\n{text.rstrip()}\n```"

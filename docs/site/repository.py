@@ -57,7 +57,7 @@ def _page(place: str) -> str:
     if place in DOCUMENTS.values():
         return next(uri for uri, document in DOCUMENTS.items() if document == place)
     if place.startswith("docs/") and not place.startswith("docs/examples/"):
-        return place.removeprefix("docs/")
+        return place.removeprefix("docs/").replace(".ipynb", ".md")
     return source_page(place)
 
 

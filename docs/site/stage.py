@@ -18,7 +18,7 @@ import notebooks
 import repository
 
 FENCED = re.compile(r"(^ *```.*?^ *```)", re.DOTALL | re.MULTILINE)
-COPIED = (".png", ".svg", ".css")  # beside the pages
+COPIED = (".png", ".svg", ".css", ".js")  # beside the pages
 
 
 def main(folder: Path) -> None:

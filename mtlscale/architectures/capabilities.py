@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor, optim
 
     from mtlscale.architectures.phases import Source
+    from mtlscale.config.preferences import Preference
     from mtlscale.data import Batch, Samples
 
 P = TypeVar("P")
@@ -257,6 +258,22 @@ class ExtraParameters(Protocol):
 
     def extra_parameter_count(self) -> int:
         """Return how many numbers are learned but are no parameters; they are counted with the parameters."""
+        ...
+
+
+class TakesPreferences(Protocol):
+    """Capability of a network that is given a preference: one network for a whole front.
+
+    Attributes:
+        grid: The preferences that it is evaluated for.
+        concentration: Parameter of the Dirichlet distribution that a preference is drawn from for every step.
+    """
+
+    grid: Sequence[Preference]
+    concentration: float
+
+    def set_preference(self, preference: Tensor) -> None:
+        """Use this preference [T] in the passes that follow."""
         ...
 
 

@@ -87,6 +87,8 @@ class Architecture(Component):
     # True if its networks are computed from the data before the first step, so that there is nothing to tune.
     fitted: ClassVar[bool] = False
     balancer: ClassVar[str] = "equal"  # default balancer of a method that names only the architecture
+    # True if its networks are given a preference, which is drawn for every step: their balancer has to take it.
+    draws_preferences: ClassVar[bool] = False
     # True if it works between the stages of an encoder, so that it rejects encoders without stages.
     needs_stages: ClassVar[bool] = False
 
@@ -106,6 +108,10 @@ class Architecture(Component):
             dropout: Rate of the dropout before the heads.
         """
         raise NotImplementedError
+
+    def encoder_suite(self, suite: TaskSuite) -> TaskSuite:
+        """Return the suite that encoders are built for: one with other inputs, where the network changes them."""
+        return suite
 
     def phases_for(self, stages: int) -> tuple[Phase, ...]:
         """Return the phases for an encoder with this many stages; by default the same for every encoder."""

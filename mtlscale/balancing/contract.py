@@ -14,7 +14,7 @@ from torch import Tensor
 from mtlscale.config import Component, UserError, from_plugin, plugin_error
 from mtlscale.renamed import refuse_old_names
 
-_PATIENCE = 120.0  # seconds that a plugin's balancer may take for one call
+_PATIENCE = 60.0  # seconds that a plugin's balancer may take for one call
 
 State = dict[str, Tensor]
 Needs = Literal["losses", "gramian", "jacobian", "validation", "modules"]
@@ -28,11 +28,13 @@ class Balancer(Component):
     answer on every worker. All tensors are float64 except counters and the positions of generators (int64).
 
     The training loop sets the entries of the state that are named in `hints` before each call; `init` gives them
-    neutral values. There are two:
+    neutral values. There are three:
 
     - "precision" [...]: eps of the type in which the gradients were computed (default: float64's).
     - "task_scale" [..., T]: the factors that the losses were multiplied by before the call (default: ones). It is one
       of `per_task`, too.
+    - "preference" [..., T]: how much each task matters, from the settings; the loop sets it only where preferences are
+      drawn for a network that is conditioned on them.
 
     A balancer with `needs_post_step_losses` gets the losses of the same batch once more, after the optimiser's step.
     Where tasks have no labels in a step, call `balance`, `direct` and `look_again` instead of the methods themselves.
@@ -51,10 +53,13 @@ class Balancer(Component):
     positive_losses: ClassVar[bool] = False  # True: negative losses are an error that names the task
     per_task: ClassVar[tuple[str, ...]] = ()  # entries of the state whose last dimension is the task
     per_pair: ClassVar[tuple[str, ...]] = ()  # entries of the state whose last two dimensions are tasks
+    only_in_init: ClassVar[tuple[str, ...]] = ()  # knobs that `init` alone reads: batched trials may differ in them
     counters: ClassVar[tuple[str, ...]] = ()  # entries that count events to report ("failures", "clamps")
     traced: ClassVar[tuple[str, ...]] = ()  # entries that are recorded with every epoch ("kappa"): numbers or vectors
-    hints: ClassVar[tuple[str, ...]] = ()  # entries that the loop sets before each call: "precision", "task_scale"
+    hints: ClassVar[tuple[str, ...]] = ()  # entries that the loop sets before each call: "precision", "task_scale", …
     needs_post_step_losses: ClassVar[bool] = False  # whether `after_step` needs the batch's losses after the step
+    # The length of the way uphill, along the gradient of the mean loss, at whose end losses and gradients are computed.
+    ascent: ClassVar[float] = 0.0
     # Whether trials with this balancer may be trained as one batched model: it needs losses or the Gramian at the
     # parameters, and all its methods work over leading dimensions.
     batchable: ClassVar[bool] = False
@@ -146,6 +151,8 @@ def rehearsal(balancer: Balancer, tasks: int, *, sure: bool = True) -> None:
         if gramian is not None and balancer.needs == "modules":
             gramian = torch.stack([gramian, gramian])
         answer = _in_time(balancer, lambda: balancer(losses, gramian, dict(state)))
+    except _NeverReturnsError:
+        raise
     except UserError:
         if sure:
             raise
@@ -183,6 +190,10 @@ def _odd(weights: Tensor) -> str:
     return str(float(weights[~weights.isfinite()].reshape(-1)[0]))
 
 
+class _NeverReturnsError(UserError):
+    """The error of a plugin's balancer that does not come back from a call."""
+
+
 def _in_time(balancer: Balancer, call: Callable[[], Any]) -> Any:
     """Return what the call returns, made in a thread that may be left behind.
 
@@ -210,7 +221,7 @@ def _in_time(balancer: Balancer, call: Callable[[], Any]) -> Any:
     path = getattr(sys.modules[type(balancer).__module__], "__file__", None)
     lines = [entry.lineno for entry in traceback.extract_stack(frame) if entry.filename == path]
     where = f"{path}:{lines[-1]}: " if lines else ""
-    raise UserError(
+    raise _NeverReturnsError(
         f"{where}balancer {balancer.name} has not returned from a call on made-up losses after {_PATIENCE:.0f} s; mend "
         "the plugin"
     )

@@ -29,7 +29,7 @@ class BatchedBalancer:
     def __init__(self, balancers: Sequence[Balancer]) -> None:
         self._balancers = list(balancers)
         self._first = self._balancers[0]
-        names = [field.name for field in fields(self._first)]
+        names = [field.name for field in fields(self._first) if field.name not in self._first.only_in_init]
         differing = [
             name for name in names if any(getattr(b, name) != getattr(self._first, name) for b in self._balancers)
         ]

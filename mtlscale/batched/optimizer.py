@@ -7,7 +7,6 @@ comes out for each, up to rounding.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -21,9 +20,7 @@ class BatchedOptimizer:
     `weight_decay` and `momentum` are [B]. A parameter whose gradient is None in a step is left as it is.
     """
 
-    def __init__(
-        self, kind: Literal["adam", "adamw", "sgd", "nesterov"], weight_decay: Tensor, momentum: Tensor
-    ) -> None:
+    def __init__(self, kind: str, weight_decay: Tensor, momentum: Tensor) -> None:
         self.kind, self.weight_decay, self.momentum = kind, weight_decay, momentum
         # Read once: every read makes the host wait for the device.
         self._decays, self._gathers = bool((weight_decay != 0).any()), bool((momentum != 0).any())

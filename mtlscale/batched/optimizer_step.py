@@ -37,6 +37,16 @@ class Special:
             values[slot] = value.contiguous()
 
 
+def squares(gradients: Gradients, layout: Layout, trials: int, device: torch.device) -> Tensor:
+    """Return the squared norms [B, T] of each trial's whole gradient, or of each network's where nothing is shared."""
+    result = torch.zeros(trials, len(layout.names), dtype=torch.float64, device=device)
+    for slot, gradient in zip(layout.slots, gradients, strict=True):
+        if gradient is not None:
+            part = slot.of_task(result)
+            part += gradient.reshape(*part.shape, -1).pow(2).sum(-1)
+    return result if layout.independent else result.sum(1, keepdim=True).expand_as(result)
+
+
 class BatchedMover:
     """Updater that takes the steps of B trials."""
 
@@ -70,17 +80,10 @@ class BatchedMover:
 
     def _clipped(self, gradients: Gradients, limits: Tensor) -> Gradients:
         """Clip the norm of each trial's whole gradient, or of each of its networks where nothing is shared."""
-        slots = self.layout.slots
-        squares = torch.zeros(len(limits), len(self.layout.names), dtype=torch.float64, device=self.device)
-        for slot, gradient in zip(slots, gradients, strict=True):
-            if gradient is not None:
-                part = slot.of_task(squares)
-                part += gradient.reshape(*part.shape, -1).pow(2).sum(-1)
-        if not self.layout.independent:
-            squares = squares.sum(1, keepdim=True).expand_as(squares)
-        factors = clip_factors(squares, limits.unsqueeze(1))
+        factors = clip_factors(squares(gradients, self.layout, len(limits), self.device), limits.unsqueeze(1))
         return [
-            None if g is None else g * fit(slot.of_task(factors), g) for slot, g in zip(slots, gradients, strict=True)
+            None if g is None else g * fit(slot.of_task(factors), g)
+            for slot, g in zip(self.layout.slots, gradients, strict=True)
         ]
 
     def keep(self, trials: Tensor) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from mtlscale.batched.batch_plan import StepDraw, Steps, StreamBatch
+from mtlscale.batched.differentiate import Gradients
 from mtlscale.batched.dropout import dropout_places, dropout_rates
 from mtlscale.batched.evaluate import BatchedEvaluation
 from mtlscale.batched.network import BatchedNetwork
@@ -21,6 +23,7 @@ from mtlscale.data import SAMPLERS, PreparedData
 from mtlscale.data.readers.random_access import open_reader
 from mtlscale.objectives import ProximalModule
 from mtlscale.training import Tally, build_model
+from mtlscale.training.engine.survival import Cosines, cosine, due, length
 
 Causes = Mapping[int, Exception]  # position of a trial that cannot go on -> why
 Answer = TypeVar("Answer")
@@ -67,6 +70,8 @@ class BatchedSession:
         self.steps = Steps(self.layout, sizes, settings, places, device)
         self.evaluate = BatchedEvaluation(self.network, streams, settings.eval_batch_size)
 
+        partition_shared = self.layout.shared and not self.layout.independent and len(self.layout.names) > 1
+        self._looks_at_survival = bool(partition_shared) and objective is None
         self.total = settings.epochs * self.steps.per_epoch
         self.begin_epoch()
 
@@ -77,6 +82,7 @@ class BatchedSession:
     def begin_epoch(self) -> None:
         self.model.train()
         self.tally = Tally(len(self.runs), len(self.layout.names))
+        self.cosines = Cosines(len(self.runs))
 
     def step(self, draw: StepDraw, count: int, leave: Callable[[Causes], Tensor]) -> None:
         """Take one step of all trials, after `count` steps.
@@ -89,9 +95,46 @@ class BatchedSession:
             return
         result, gradients = answer
         self.tally.add(result)
-        self.updater(self.values, gradients, count, self.total)
+        if self._looks_at_survival and due(number):
+            self._look(parts, gradients, count)
+        else:
+            self.updater(self.values, gradients, count, self.total)
         if self.update.needs_post_step_losses:
             self._without_diverging(parts, lambda parts: self.update.look_again(self.values, parts, number), leave)
+
+    def _look(self, parts: list[StreamBatch], gradients: Gradients, count: int) -> None:
+        """Take the step of all trials, and note what equal weights would have made of it."""
+        before = [value.clone() for value in self.values]
+        balanced = self._of_shared(gradients)
+        found = self.update.of_equal(self.values, parts)
+        equal = None if found is None else self._of_shared(found)
+        steps_of_equal = None if equal is None else self._steps_of_equal(balanced, equal, count)
+
+        self.updater(self.values, gradients, count, self.total)
+        steps = [self.values[slot] - before[slot] for slot in self.layout.shared]
+        downhill = cosine([-gradient for gradient in balanced], steps, dims=1)
+        to_equal = [torch.ones_like(downhill)] * 2
+        if equal is not None and steps_of_equal is not None:
+            to_equal = [cosine(balanced, equal, dims=1), cosine(steps, steps_of_equal, dims=1)]
+        self.cosines.add([*to_equal, downhill])
+
+    def _of_shared(self, gradients: Gradients) -> list[Tensor]:
+        """Return copies of the gradients of the shared slots, zeros where there is none."""
+        values = self.values
+        return [
+            torch.zeros_like(values[slot]) if (gradient := gradients[slot]) is None else gradient.clone()
+            for slot in self.layout.shared
+        ]
+
+    def _steps_of_equal(self, balanced: list[Tensor], equal: list[Tensor], count: int) -> list[Tensor]:
+        """Return the steps of the shared slots along `equal`, made as long as `balanced`, from the same state."""
+        factors = length(balanced, dims=1) / length(equal, dims=1).clamp(min=torch.finfo(torch.float64).tiny)
+        gradients: list[Tensor | None] = [None] * len(self.values)
+        for slot, gradient in zip(self.layout.shared, equal, strict=True):
+            gradients[slot] = gradient * factors.to(gradient.dtype).reshape(-1, *[1] * (gradient.ndim - 1))
+        values = [value.clone() for value in self.values]
+        deepcopy(self.updater)(values, gradients, count, self.total)
+        return [values[slot] - self.values[slot] for slot in self.layout.shared]
 
     def _without_diverging(
         self,
@@ -116,6 +159,7 @@ class BatchedSession:
         index = torch.tensor(places, dtype=torch.int64, device=self.device)
         self.runs, self.values = [self.runs[position] for position in places], [value[index] for value in self.values]
         self.tally = self.tally.of(index.cpu())
+        self.cosines.keep(index.cpu())
         self.network.keep(index)
         self.updater.keep(index)
         self.update.keep(places)

@@ -128,7 +128,7 @@ class BatchedTrainer:
             at.seconds += (time.perf_counter() - started) * share
             tally = session.tally.of(trial)
             at.departure = furthest(at.departure, tally)
-            traces = session.update.traces(trial)
+            traces = session.update.traces(trial) | session.cosines.traces(trial)
             if special is not None and theta is not None:
                 traces |= special.objective.traces_of(theta[trial], last or stopped[trial])
 

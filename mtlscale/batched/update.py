@@ -13,11 +13,13 @@ import torch
 from torch import Tensor
 
 from mtlscale.balancing import Balancer, State
+from mtlscale.balancing.losses.equal import Equal
 from mtlscale.batched import differentiate
 from mtlscale.batched.balancer import BatchedBalancer
 from mtlscale.batched.batch_plan import StreamBatch
-from mtlscale.batched.differentiate import Gradients
+from mtlscale.batched.differentiate import Gradients, fit
 from mtlscale.batched.network import BatchedNetwork
+from mtlscale.batched.optimizer_step import squares
 from mtlscale.batched.streams import Streams
 from mtlscale.config import Run
 from mtlscale.training import (
@@ -94,6 +96,8 @@ class BatchedUpdate:
             Leaving: If a trial has diverged; nothing has moved then.
         """
         layout = self.layout
+        if any(balancer.ascent for balancer in self.balancers):
+            values = self._uphill(values, parts, step)
         by_losses = self._first_balancer.needs == "losses" or not layout.shared or len(self.names) == 1
         tapped = None if by_losses else self._tapped(values, parts, step)
 
@@ -125,6 +129,21 @@ class BatchedUpdate:
         own_factors = head_weights(self._first_balancer, weights, stats.present) * per_sum
         return StepResult(stats.losses, weights), differentiate.combine(rows, layout, weights * per_sum, own_factors)
 
+    def _uphill(self, values: Sequence[Tensor], parts: Sequence[StreamBatch], step: int) -> list[Tensor]:
+        """Return the slots as they are for balancers that look ahead: moved along the gradient of the mean loss."""
+        graph = differentiate.forward(self.network, self.train, values, parts)
+        stats = self._step_stats(graph, step)
+        gradients = differentiate.weighted(graph, self.layout, stats.present * stats.per_sum, None)
+
+        lengths = torch.tensor([balancer.ascent for balancer in self.balancers], dtype=torch.float64)
+        device = values[0].device
+        norms = squares(gradients, self.layout, len(lengths), device).sqrt()
+        factors = torch.where(norms > 0, lengths.to(device).unsqueeze(1) / torch.where(norms > 0, norms, 1.0), 0.0)
+        return [
+            value if g is None else value + g * fit(slot.of_task(factors), g)
+            for slot, value, g in zip(self.layout.slots, values, gradients, strict=True)
+        ]
+
     def _tapped(
         self, values: Sequence[Tensor], parts: Sequence[StreamBatch], step: int
     ) -> tuple[differentiate.Graph, Gradients, Tensor] | None:
@@ -136,6 +155,15 @@ class BatchedUpdate:
         if result is None:
             self.network.taps = None
         return result
+
+    def of_equal(self, values: Sequence[Tensor], parts: Sequence[StreamBatch]) -> Gradients | None:
+        """Return the gradients of equal weights at the same parameters; None where these are the trials' own."""
+        if isinstance(self._first_balancer, Equal):
+            return None
+        graph = differentiate.forward(self.network, self.train, values, parts)
+        stats = self._stats_of(graph)
+        weights = stats.present / len(self.names)
+        return differentiate.weighted(graph, self.layout, weights * stats.per_sum, None)
 
     @torch.no_grad()
     def look_again(self, values: Sequence[Tensor], parts: Sequence[StreamBatch], step: int) -> None:
@@ -168,9 +196,7 @@ class BatchedUpdate:
 
     def _step_stats(self, graph: differentiate.Graph, step: int, k: Tensor | None = None) -> StepStats:
         """Return what the balancers get, on the host: here alone, a step waits for the device."""
-        numbers = [graph.sums.detach(), graph.counts, *([] if k is None else [k.flatten(1)])]
-        host = torch.cat([n.to(torch.float64) for n in numbers], dim=1).cpu()
-        stats = StepStats.of(host, self._first_balancer, len(self.names), scaled=False, gramian=k is not None)
+        stats = self._stats_of(graph, k)
 
         causes: dict[int, Exception] = {}
         if stats.k is not None and not bool(stats.k.isfinite().all()):
@@ -184,6 +210,11 @@ class BatchedUpdate:
             raise Leaving(causes)
 
         return stats
+
+    def _stats_of(self, graph: differentiate.Graph, k: Tensor | None = None) -> StepStats:
+        numbers = [graph.sums.detach(), graph.counts, *([] if k is None else [k.flatten(1)])]
+        host = torch.cat([n.to(torch.float64) for n in numbers], dim=1).cpu()
+        return StepStats.of(host, self._first_balancer, len(self.names), scaled=False, gramian=k is not None)
 
     def _balance(self, stats: StepStats, k: Tensor | None, step: int) -> Tensor:
         """Return the weights [B, T] of the shared updates.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 SPLITS = ("train", "val", "test")
-LOSSES = ("cross_entropy", "soft_cross_entropy", "bce", "mse", "l1", "cosine")
+LOSSES = ("cross_entropy", "soft_cross_entropy", "bce", "mse", "l1", "cosine", "welsch")
 MISSING_CLASS = -1  # the label of a missing class; a missing number is NaN
 UNKNOWN_CATEGORY = 0  # the code of a category that does not occur in training
 

@@ -35,7 +35,7 @@ from mtlscale.execution.workers.worker import failed
 from mtlscale.records import Home, Ledger, RunRecord, Storage, check_folder, is_full, new_folders, restore
 from mtlscale.report.results import Results
 from mtlscale.report.sweeps.sweeps import Sweep
-from mtlscale.tracking import Row, Tracker
+from mtlscale.tracking import Row, Trackers
 
 T = TypeVar("T")
 _STOP_SECONDS = 8.0  # that MLflow has for the last word of an experiment that was told to stop
@@ -70,11 +70,11 @@ def plan(
         Storage(home.storage).check()
 
     cluster.check_fits(experiment.resources, address)
-    data = data or _prepare(experiment, home, source, download, Silent())
+    data = data or prepare_data(experiment, home, source, download, Silent())
 
     if experiment.search is not None:
         return plan_sweep(experiment, home, data)
-    return _plan_runs(experiment, list(experiment.runs(data.fingerprints)), home, data)
+    return plan_runs(experiment, list(experiment.runs(data.fingerprints)), home, data)
 
 
 def run(
@@ -112,7 +112,7 @@ def run(
     _check(experiment, home, address)
 
     with new_folders(home.root / "experiments"), driving(experiment.name, home, observer, wait=wait) as owner:
-        data = _prepare(experiment, home, source, download, observer)
+        data = prepare_data(experiment, home, source, download, observer)
         with _Services(experiment, home, address, observer, owner) as services:
             return _run(experiment, home, data, services, full_experiment or experiment)
 
@@ -124,7 +124,7 @@ def _run(
     winners, hopeless = ({}, {}) if search_result is None else (search_result.winners(), search_result.hopeless())
     runs = list(experiment.runs(data.fingerprints, winners))
 
-    the_plan = _plan_runs(experiment, runs, home, data)
+    the_plan = plan_runs(experiment, runs, home, data)
     # A search for some rows alone does not say which runs the other rows have.
     planned_runs = (
         runs
@@ -207,7 +207,7 @@ def sweep(
     _check(experiment, home, address)
 
     with new_folders(home.root / "experiments"), driving(experiment.name, home, observer, wait=wait) as owner:
-        data = _prepare(experiment, home, source, download, observer)
+        data = prepare_data(experiment, home, source, download, observer)
         with _Services(experiment, home, address, observer, owner) as services:
             search_result = _search(experiment, home, data, services)
             services.artefacts = list(search_result.write_report().values())
@@ -225,7 +225,10 @@ def _check(experiment: Experiment, home: Home, address: str | None) -> None:
         cluster.check_fits(experiment.resources)
 
 
-def _prepare(experiment: Experiment, home: Home, source: Path | None, download: bool, observer: Observer) -> Datasets:
+def prepare_data(
+    experiment: Experiment, home: Home, source: Path | None, download: bool, observer: Observer
+) -> Datasets:
+    """Prepare what is not prepared yet; return the data sets of an experiment."""
     datasets, remarked_labels = experiment.data(), set()
     storage = None if home.storage is None else Storage(home.storage)
 
@@ -254,7 +257,7 @@ def _prepare(experiment: Experiment, home: Home, source: Path | None, download: 
     return Datasets.prepare(experiment, folder)
 
 
-def _plan_runs(experiment: Experiment, runs: Sequence[Run], home: Home, data: Datasets) -> Plan:
+def plan_runs(experiment: Experiment, runs: Sequence[Run], home: Home, data: Datasets) -> Plan:
     """Plan these runs, including those that finished in another home."""
     if home.storage is not None:
         restore(Storage(home.storage), (home.run(run.run_id) for run in runs))
@@ -271,17 +274,17 @@ class _Services:
     ) -> None:
         self._experiment, self._home, self._address = experiment, home, address
         self.observer, self.owner = observer, owner
-        self.tracker: Tracker | None = None
+        self.tracker: Trackers | None = None
         self.artefacts: list[Path] = []
         self.table: Callable[[], list[Row]] = list  # what the leaderboard says now
         self._stack = contextlib.ExitStack()
 
     def track(self) -> None:
-        """Start MLflow alone."""
-        if self.tracker is None and self._experiment.tracking.enabled:
+        """Start MLflow and the sinks beside it alone."""
+        settings = self._experiment.tracking
+        if self.tracker is None and (settings.enabled or settings.also):
             cluster.named(self._address)  # before MLflow's database is made
-            self.tracker = Tracker(self._experiment, self._home, self.observer.note)
-            self.tracker.follow(lambda: self.table())
+            self.tracker = Trackers(self._experiment, self._home, self.observer.note, lambda: self.table())
 
     def start(self) -> None:
         """Start the services unless they run already; raise `UserError` if one does not answer."""
@@ -406,7 +409,7 @@ class Recorder:
         ledger: Ledger,
         records: dict[str, RunRecord],
         observer: Observer,
-        tracker: Tracker | None = None,
+        tracker: Trackers | None = None,
         meters: Meters | None = None,
     ) -> None:
         self._todo, self._home, self._ledger, self._records = todo, home, ledger, records

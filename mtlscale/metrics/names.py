@@ -25,6 +25,7 @@ class MetricInfo:
     help: str
     unit: str = ""
     lowest: float = 0.0  # the least it can be
+    highest: float | None = None  # the most it can be, where it has a bound
     one_score: bool = False  # wants one output, or two classes
     of_tokens: bool = False  # wants sequences of tags with names
     grouped: bool = False  # wants a task whose samples are grouped by an input column
@@ -127,6 +128,9 @@ METRICS: dict[str, MetricInfo] = {
     "mse": MetricInfo(higher_is_better=False, losses=_NUMBERS, help="mean squared error"),
     "rmse": MetricInfo(higher_is_better=False, losses=_NUMBERS, help="root of the mean squared error over the split"),
     "mae": MetricInfo(higher_is_better=False, losses=_NUMBERS, help="mean absolute error"),
+    "welsch": MetricInfo(
+        higher_is_better=False, losses=("welsch",), highest=1.0, help="mean of 1 − exp(−|e|²), e the error of a sample"
+    ),
     "ndcg": MetricInfo(
         higher_is_better=True,
         losses=(*_CLASSES, *_NUMBERS),

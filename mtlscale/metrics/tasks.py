@@ -248,6 +248,7 @@ _POOLED: dict[str, tuple[str, Callable[[float], float]]] = {
     "mse": ("squared", lambda mean: mean),
     "rmse": ("squared", math.sqrt),
     "mae": ("absolute", lambda mean: mean),
+    "welsch": ("welsch", lambda mean: mean),
 }
 
 
@@ -270,6 +271,7 @@ _STATISTICS: dict[str, Callable[[str, Tensor, Tensor], Tensor]] = {
     "correct": _correct,
     "nats": _nats,
     "squared": lambda loss, prediction, target: (prediction - target) ** 2,
+    "welsch": lambda loss, prediction, target: -torch.expm1(-((prediction - target) ** 2).sum(-1)),
     "absolute": lambda loss, prediction, target: (prediction - target).abs(),
 }
 
@@ -303,7 +305,7 @@ def present_rows(task: Task, target: Tensor) -> Tensor:
     """Return the mask of the rows, or of the single entries, whose label is present."""
     if task.loss == "cross_entropy":
         return target != MISSING_CLASS
-    if task.loss in ("soft_cross_entropy", "cosine"):  # a label of several numbers is present or missing as a whole
+    if task.loss in ("soft_cross_entropy", "cosine", "welsch"):  # of several numbers, present or missing as a whole
         return ~target.isnan().any(-1)
     return ~target.isnan()
 

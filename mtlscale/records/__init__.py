@@ -5,7 +5,7 @@ from mtlscale.records.files import clear_temporaries, is_full, no_space, write_a
 from mtlscale.records.home import Home, check_folder, new_folders
 from mtlscale.records.lease import Holder, Lease, holder_of, take
 from mtlscale.records.ledger import Ledger, Outcome
-from mtlscale.records.record import Epoch, ItemErrors, Metrics, PhaseCost, RunRecord, read_record
+from mtlscale.records.record import Epoch, FrontPoint, ItemErrors, Metrics, PhaseCost, RunRecord, read_record
 from mtlscale.records.run_lookup import (
     FoundRun,
     best_run,
@@ -23,6 +23,7 @@ __all__ = [
     "Diagnosis",
     "Epoch",
     "FoundRun",
+    "FrontPoint",
     "Holder",
     "Home",
     "ItemErrors",

@@ -50,6 +50,15 @@ class ItemErrors(BaseModel):
     means: list[float] = Field(default_factory=list)  # replicate -> mean over tasks, where they share one metric
 
 
+class FrontPoint(BaseModel):
+    """The metrics of a network that is given a preference, for one of them."""
+
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+
+    preference: list[float]  # one share per task
+    metrics: dict[str, Metrics] = Field(default_factory=dict)  # split -> task -> metric -> value, at the chosen epoch
+
+
 class RunRecord(BaseModel):
     """The record of a finished, failed or diverged run: everything the leaderboard, MLflow and the plots read."""
 
@@ -71,6 +80,8 @@ class RunRecord(BaseModel):
     items: ItemErrors | None = None  # of test, at the chosen epoch; None in records of earlier versions
     # split, or "network" -> what an evaluation measured, by the names of `mtlscale.metrics.FIGURES`
     figures: dict[str, dict[str, float]] = Field(default_factory=dict, exclude_if=lambda figures: not figures)
+    # of a network that is given preferences: what it reaches for each of an even grid of them
+    front: list[FrontPoint] = Field(default_factory=list, exclude_if=lambda front: not front)
     last: dict[str, Metrics] = Field(default_factory=dict)  # the same after the last epoch
     # The labelled source and the target, of a transfer: what `last` has of test is the "last step" score of its papers.
     domains: list[str] = Field(default_factory=list, exclude_if=lambda domains: not domains)

@@ -14,6 +14,7 @@ from mtlscale.solvers.layer_gramians import embedding_gramian, gramian_cost, lay
 from mtlscale.solvers.linear_plus_norm import linear_plus_norm
 from mtlscale.solvers.min_norm import min_norm_weights, solve_min_norm
 from mtlscale.solvers.pcgrad import pcgrad_weights
+from mtlscale.solvers.preferences import epo_weights, pmgda_weights
 from mtlscale.solvers.primary import primary_weights
 from mtlscale.solvers.prox import prox_element, prox_exclusive
 from mtlscale.solvers.relations.conflicts import conflict_mask, conflicting_pairs, module_mask
@@ -43,6 +44,7 @@ __all__ = [
     "covariance_similarity",
     "dual_projection_weights",
     "embedding_gramian",
+    "epo_weights",
     "fair_weights",
     "getmtl_weights",
     "gradvac_weights",
@@ -57,6 +59,7 @@ __all__ = [
     "module_mask",
     "nash_weights",
     "pcgrad_weights",
+    "pmgda_weights",
     "primary_weights",
     "project_simplex",
     "prox_element",

@@ -1,6 +1,7 @@
-"""MLflow tracking: a row per method and data set, its seeds' runs below it, written by one thread."""
+"""Tracking: MLflow has a row per method and data set, its seeds' runs below it; other sinks stand beside it."""
 
 from mtlscale.renamed import renamed_names
+from mtlscale.tracking.all_trackers import Trackers
 from mtlscale.tracking.entries import RunUpdate
 from mtlscale.tracking.reader import experiments, read_experiment, read_records
 from mtlscale.tracking.service import check_uri
@@ -8,6 +9,16 @@ from mtlscale.tracking.summary_runs import Row
 from mtlscale.tracking.tracker import Tracker
 from mtlscale.tracking.writer import Writer
 
-__all__ = ["Row", "RunUpdate", "Tracker", "Writer", "check_uri", "experiments", "read_experiment", "read_records"]
+__all__ = [
+    "Row",
+    "RunUpdate",
+    "Tracker",
+    "Trackers",
+    "Writer",
+    "check_uri",
+    "experiments",
+    "read_experiment",
+    "read_records",
+]
 
 __getattr__ = renamed_names(__name__, {"Told": "RunUpdate"})

@@ -198,7 +198,7 @@ class TaskBalancer:
                 f"{len(self.names)}; load the state that belongs to it"
             )
         self.update.load_state_dict(content["update"])
-        self._tally.losses, self._tally.seen = content["epoch"]["losses"].clone(), content["epoch"]["seen"].clone()
+        self._tally.restore(content["epoch"]["losses"], content["epoch"]["seen"])
         self._awaits_losses = content["awaits_losses"]
 
     # -- pieces --------------------------------------------------------------------------------------------------------
@@ -323,7 +323,8 @@ class TaskBalancer:
             if counts is not None and task not in terms:
                 raise UserError(f"counts have no entry for task {name}, which has a loss")
 
-            loss = (loss.detach() if detached else loss).reshape(())
+            loss = loss.detach() if detached else loss
+            loss = loss.reshape(()) if loss.ndim else loss
             if counts is None:
                 if one is None or one.dtype != loss.dtype or one.device != loss.device:
                     one = torch.ones_like(loss)
@@ -434,6 +435,11 @@ def _check_usable(balancer: Balancer, partition: Partition) -> None:
         raise UserError(
             f"{balancer.name} needs losses of other samples after a look-ahead step, which a loop of one's own does "
             "not hand over; use it in an experiment file"
+        )
+    if balancer.ascent:
+        raise UserError(
+            f"{balancer.name} needs the losses at another point, too, which a loop of one's own does not hand over; "
+            "use it in an experiment file"
         )
     if hasattr(balancer, "from_data"):
         raise UserError(

@@ -94,6 +94,7 @@ def _tar_members(source: Path) -> Iterator[_Member]:
         for member in archive:
             kind = "" if member.isfile() else "folder" if member.isdir() else "a device" if member.isdev() else "a link"
             yield _Member(member.name, kind, member.size, partial(_tar_content, archive, member))
+            archive.members.clear()  # type: ignore[attr-defined] # tarfile keeps all: half a gigabyte for a million
         # tarfile takes a cut inside a header for the end of the archive; reading on lets the decompressor notice it.
         while stream.read(1 << 20):
             pass

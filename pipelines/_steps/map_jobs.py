@@ -15,7 +15,8 @@ from pipelines._steps.ray_errors import in_one_line
 T = TypeVar("T")
 R = TypeVar("R")
 
-_TASKS_PER_PROCESSOR = 8  # at least, where there are as many jobs: the last ones end at about the same time
+_TOGETHER = 8  # jobs of a task at most: what is lost with a worker
+_TASKS_PER_PROCESSOR = 2  # at least, where there are as many jobs
 
 
 def results_of(
@@ -75,12 +76,12 @@ def _threads(function: Callable[[T], R], jobs: Sequence[T], go_on: Callable[[], 
 def _ray_data(function: Callable[[T], R], jobs: Sequence[T]) -> Generator[R]:
     """Yield results from Ray Data, which tries again what is lost with a worker or a node.
 
-    A task takes several jobs where there are many: between two tasks of a processor Ray Data lets 0.2 s pass.
+    A task takes several jobs where there are enough: between two tasks of a processor Ray Data lets 0.2 s pass.
     """
     import ray
 
     processors = max(1, int(ray.cluster_resources().get("CPU", 1)))
-    together = max(1, len(jobs) // (_TASKS_PER_PROCESSOR * processors))
+    together = min(_TOGETHER, max(1, len(jobs) // (_TASKS_PER_PROCESSOR * processors)))
     tasks = [jobs[start : start + together] for start in range(0, len(jobs), together)]
     lazy = items(tasks).flat_map(partial(_do_jobs, function=function), num_cpus=1)
     with in_one_line():

@@ -22,6 +22,7 @@ LABELS = {
     "mse": "numbers",
     "l1": "numbers",
     "cosine": "vectors",
+    "welsch": "numbers",
 }
 _LONGEST = 100  # characters of a task's name, which files, columns and tables carry
 

@@ -18,11 +18,13 @@ from pipelines._formats.text_files import Problems
 from pipelines._tables.inputs import input_kind
 from pipelines._tables.row_splits import RowSplit
 from pipelines._tables.suspicions import duplicates, perfect_predictors, row_names
+from pipelines._tables.table_parts import is_large, parts_of, sample_of
 from pipelines._tables.targets import Target, guess_kind, is_present, read_target
 from pipelines.image.image_folder import IMAGE, PICTURES, ImageFolder, split_folders
 from pipelines.vectors.table import TableFile
 
 _TARGET_NAMES = ("target", "targets", "label", "labels", "class", "outcome", "y")
+_LARGE_SAMPLE = 4  # parts of a large file
 INPUT, TARGET, LEFT_OUT = "input", "target", "left out"
 
 
@@ -137,6 +139,13 @@ def _read(source: Path, targets: Mapping[str, str], options: Mapping[str, Any]) 
         with_splits = {"split_column": SPLIT_COLUMN} if SPLIT_COLUMN in table.column_names else {}
         all_options = {**with_splits, **options}
         return _RawTable(table, _built(targets, all_options), all_options)
+
+    if is_large(located):
+        parts = parts_of(located, header=pipeline.header, missing=pipeline.missing)
+        table = sample_of(parts, _LARGE_SAMPLE)
+        warning = (f"the file is large: {len(table):,} rows, from {_LARGE_SAMPLE} of its {len(parts.parts)} parts, "
+                   "were looked at; numbers and splits are those of them")  # fmt: skip
+        return _RawTable(table, pipeline, dict(options), warnings=[warning])
 
     problems: Problems = []
     table, notes = read_table(located, header=pipeline.header, missing=pipeline.missing, problems=problems)

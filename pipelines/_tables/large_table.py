@@ -21,7 +21,6 @@ import pyarrow as pa
 from mtlscale.config import SPLITS, UNKNOWN_CATEGORY
 from mtlscale.data.format.table_columns import TableColumn
 from pipelines._formats.table_file import ROW
-from pipelines._formats.table_parts import RawPart, TablePart, TableParts, check_encoding, common_type
 from pipelines._formats.text_files import Problems
 from pipelines._steps.features import lists, scaling
 from pipelines._steps.map_jobs import results_of
@@ -29,6 +28,7 @@ from pipelines._tables.column_sums import ColumnSums, sums_of
 from pipelines._tables.inputs import mostly_numbers, problem_in_numbers, text_numbers
 from pipelines._tables.shared_table import SharedTable, UsableRows
 from pipelines._tables.suspicions import perfect_predictors
+from pipelines._tables.table_parts import RawPart, TablePart, TableParts, check_encoding, common_type
 from pipelines._tables.targets import Target
 from pipelines.contract import ComputedRows, PrepareContext, Prepared
 
@@ -37,7 +37,7 @@ _SAMPLE = 256  # training rows of each part in which columns that give a target 
 
 @dataclass(frozen=True)
 class PartJob:
-    """A part of the file with the number of its first row, and those of its rows that are training rows."""
+    """The part of the file with the number of its first row, and those of its rows that are training rows."""
 
     part: TablePart
     first: int = 0
@@ -52,7 +52,7 @@ class _Done:
 
 @dataclass(frozen=True)
 class PartSummary:
-    """What the first pass finds in a part.
+    """The findings of the first pass in a part.
 
     Attributes:
         raw: The part without its rows.

@@ -22,14 +22,12 @@ from pipelines._images.dense_images import (
     npy_labels,
     segmentation_task,
 )
-from pipelines._images.indexed_images import Decode, Files, Row, index_table, prepared_images
+from pipelines._images.indexed_images import Files, Row, index_table, prepared_images
 from pipelines._images.pixels import (
     BYTES,
     WORDS,
     Size,
-    array_picture,
     classes,
-    colour,
     depth,
     is_array,
     nearest,
@@ -133,10 +131,8 @@ class Cityscapes(DensePipeline):
 
         parts = ["image", "label", "depth"]
         rows, problems = self.rows(store, samples, parts)
-        decode = partial(decode_arrays if arrays else decode_official, size=self.height_width, count=self.classes)
-
         layout = "arrays" if arrays else "official"
-        return self._prepared(layout, str(store.root), rows, parts, decode, problems, context)
+        return self._prepared(layout, str(store.root), rows, parts, problems, context)
 
     def _prepare_hub(self, hub: HubFolder, context: PrepareContext) -> Prepared:
         count = self.classes
@@ -146,10 +142,8 @@ class Cityscapes(DensePipeline):
             "depth": ("depth", "disparity", "inverse_depth"),
         }
         columns = hub.columns(names)
-        decode = partial(decode_cells, size=self.height_width, count=count)
-        return self._prepared(
-            "hub", str(hub.root), self.hub_rows(hub, columns, test="val"), list(columns), decode, [], context
-        )
+        rows = self.hub_rows(hub, columns, test="val")
+        return self._prepared("hub", str(hub.root), rows, list(columns), [], context)
 
     def _prepared(
         self,
@@ -157,43 +151,21 @@ class Cityscapes(DensePipeline):
         root: str,
         rows: list[dict[str, Any]],
         parts: list[str],
-        decode: Decode,
         problems: list[tuple[str, str]],
         context: PrepareContext,
     ) -> Prepared:
         suite = image_suite(self.name, [segmentation_task(CLASSES[self.classes]), depth_task()], self.height_width)
         suite = replace(suite, extras={"inverse": ["depth"]})  # larger is nearer: a zoom multiplies it
 
+        decode = partial(decode_scene, size=self.height_width, count=self.classes)
         index = index_table(rows, parts)
         return prepared_images(
             suite, index, decode, columns_of(suite), root, problems, context, self.encoded_modality, {"layout": layout}
         )
 
 
-def decode_official(row: Row, files: Files, size: Size, count: int) -> dict[str, np.ndarray]:
-    """Decode a row of the official files: image, class map and inverse depth."""
-    image, original_size = colour(files("image"), size)
-    inverse = _disparity(files, original_size)
-    return {
-        "input": image,
-        "target.segmentation": _label_ids(files, count, original_size, size),
-        "target.depth": nearest(inverse, size),
-    }
-
-
-def decode_arrays(row: Row, files: Files, size: Size, count: int) -> dict[str, np.ndarray]:
-    """Decode a row of `.npy` arrays: image, class map and inverse depth."""
-    image, original_size = array_picture(files("image"), size)
-    segmentation = npy_labels(files, count, original_size, size)
-    return {
-        "input": image,
-        "target.segmentation": segmentation,
-        "target.depth": nearest(npy_depth(files, original_size), size),
-    }
-
-
-def decode_cells(row: Row, files: Files, size: Size, count: int) -> dict[str, np.ndarray]:
-    """Decode a row of arrays or of pictures like the official ones, told apart by their bytes."""
+def decode_scene(row: Row, files: Files, size: Size, count: int) -> dict[str, np.ndarray]:
+    """Decode a row of the official files, or of arrays, told apart by their bytes: image, class map, inverse depth."""
     image, original_size = picture(files("image"), size)
     read_labels = npy_labels if is_array(files("label")) else _label_ids
     segmentation = read_labels(files, count, original_size, size)

@@ -36,13 +36,7 @@ class Digits(Pipeline):
     negatives: int = knob(20, low=1, high=174, help="images of each other digit in a task; 20 balances the classes")
 
     def source_fingerprint(self, located: Path | None) -> str:
-        # Hash the file itself, since importing scikit-learn takes a second.
-        package = importlib.util.find_spec("sklearn")
-        if package is None or not package.submodule_search_locations:
-            raise UserError("digits: scikit-learn is not installed; pip install scikit-learn")
-
-        data = Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
-        return hashlib.sha256(data.read_bytes()).hexdigest()
+        return digits_fingerprint(self.name)
 
     def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         from sklearn.datasets import load_digits
@@ -79,6 +73,19 @@ class Digits(Pipeline):
                 start = (digit - (digit > other_digit)) * self.negatives  # one of nine stretches
                 rows.append(np.take(images, range(start, start + self.negatives), mode="wrap"))
         return np.concatenate(rows)
+
+
+def digits_fingerprint(name: str) -> str:
+    """Return the hash of scikit-learn's file of digits, for a pipeline of this name.
+
+    The file itself is hashed, since importing scikit-learn takes a second.
+    """
+    package = importlib.util.find_spec("sklearn")
+    if package is None or not package.submodule_search_locations:
+        raise UserError(f"{name}: scikit-learn is not installed; pip install scikit-learn")
+
+    data = Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
+    return hashlib.sha256(data.read_bytes()).hexdigest()
 
 
 TASKS = tuple(

@@ -23,27 +23,18 @@ from pipelines._images.dense_images import (
     depth_task,
     image_suite,
     normals_task,
-    npy_depth,
-    npy_labels,
-    npy_normals,
     segmentation_task,
 )
 from pipelines._images.indexed_images import Decode, Files, Row, index_table, prepared_images
 from pipelines._images.normals import Camera, estimate_normals
 from pipelines._images.nyu_classes import CLASSES_13, CLASSES_40, TO_13
 from pipelines._images.pixels import (
-    BYTES,
     Size,
-    array_picture,
     classes,
-    colour,
     depth,
     nearest,
     picture,
-    same_size,
     table_of,
-    unit_normals,
-    values,
 )
 from pipelines._sources.file_store import Store
 from pipelines.contract import PrepareContext, Prepared
@@ -69,12 +60,12 @@ class Nyuv2(DensePipeline):
     """NYUv2: 13 (or 40) classes, depth in metres, and surface normals, given or estimated from depth.
 
     The source has one of five layouts, told apart by their files. Pictures, as a folder or a zip:
-    `{train,val}/{image,depth,label13,label40,normal}/NNNN.{jpg,png}`, with normals v / 127.5 - 1 and 8-bit depth v of
-    (v + 0.5) / 25.5 m. Arrays, as MTAN and LibMTL use them: `{train,val}/{image,label,depth,normal}/N.npy`, labels from
-    -1. NYUD_MT's files: `images`, `segmentation` with labels 1..40, `depth` and `normals` beside
-    `gt_sets/{train,val}.txt`. A set of the `datasets` library with the columns image, segmentation, depth and,
-    optionally, normal. The official `nyu_depth_v2_labeled.mat` beside `splits.mat` and `classMapping40.mat` (needs
-    h5py).
+    `{train,val}/{image,depth,label13,label40,normal}/NNNN.{jpg,png}`, with normals v / 127.5 - 1 and depth of 8 bits v,
+    (v + 0.5) / 25.5 m, or of 16, millimetres. Arrays, as MTAN and LibMTL use them:
+    `{train,val}/{image,label,depth,normal}/N.npy`, labels from -1. NYUD_MT's files: `images`, `segmentation` with
+    labels 1..40, `depth` and `normals` beside `gt_sets/{train,val}.txt`. A set of the `datasets` library with the
+    columns image, segmentation, depth and, optionally, normal. The official `nyu_depth_v2_labeled.mat` beside
+    `splits.mat` and `classMapping40.mat` (needs h5py).
 
     The official test frames are the test split; validation is carved out of train by frame, so frames of one room may
     be in both. When scaled, colour is filtered, while labels, depth and normals keep their nearest pixel. Normals that
@@ -113,22 +104,20 @@ class Nyuv2(DensePipeline):
         store = self.store(source)
         layout = _layout(store)
         samples = _listed(store) if layout == "nyud_mt" else _samples(store, layout)
-        label = f"label{self.classes}" if layout == "pictures" else "label"
         normals = self._normals(source, any("normal" in files for files in samples.values()))
 
         if layout == "mat":
             rows, decode = self._mat_rows(store, normals)
             return self._prepared(layout, str(store.root), rows, ["mat", "frame"], decode, normals, [], context)
 
-        parts = ["image", label, "depth", *(["normal"] if normals == "given" else [])]
-        rows, problems = self.rows(store, samples, parts)
-        decoders: dict[str, Decode] = {
-            "pictures": partial(decode_pictures, size=self.height_width, count=self.classes, normals=normals),
-            "arrays": partial(decode_arrays, size=self.height_width, count=self.classes, normals=normals),
-            "nyud_mt": self._mixed(NYUD_MT_LABELS, normals),
-        }
+        for files in samples.values():
+            if f"label{self.classes}" in files:
+                files["label"] = files[f"label{self.classes}"]
 
-        return self._prepared(layout, str(store.root), rows, parts, decoders[layout], normals, problems, context)
+        parts = ["image", "label", "depth", *(["normal"] if normals == "given" else [])]
+        rows, problems = self.rows(store, samples, parts)
+        decode = self._decode(NYUD_MT_LABELS if layout == "nyud_mt" else LABELS, normals)
+        return self._prepared(layout, str(store.root), rows, parts, decode, normals, problems, context)
 
     def _prepare_hub(self, hub: HubFolder, context: PrepareContext) -> Prepared:
         count = self.classes
@@ -151,13 +140,13 @@ class Nyuv2(DensePipeline):
         if normals != "given":
             columns.pop("normal", None)
 
-        decode = self._mixed(LABELS, normals)
+        decode = self._decode(LABELS, normals)
         rows = self.hub_rows(hub, columns, test="test")
         return self._prepared("hub", str(hub.root), rows, list(columns), decode, normals, [], context)
 
-    def _mixed(self, tables: dict[int, np.ndarray], normals: str) -> Decode:
+    def _decode(self, tables: dict[int, np.ndarray], normals: str) -> Decode:
         count = self.classes
-        return partial(decode_mixed, size=self.height_width, count=count, normals=normals, table=tables[count])
+        return partial(decode_frame, size=self.height_width, count=count, normals=normals, table=tables[count])
 
     def _normals(self, source: Path, given_normals: bool) -> str:
         """Return the kind of normals to prepare: given, estimated or none."""
@@ -204,42 +193,10 @@ class Nyuv2(DensePipeline):
         return rows, partial(decode_mat, size=self.height_width, table=table, normals=normals)
 
 
-def decode_pictures(row: Row, files: Files, size: Size, count: int, normals: str) -> dict[str, np.ndarray]:
-    """Decode a row of pictures: image, class map, depth and, if chosen, normals."""
-    image, original_size = colour(files("image"), size)
-
-    labels = values(files(f"label{count}"), BYTES, "8 bits")
-    same_size(labels.shape, original_size)
-    segmentation = nearest(classes(labels, LABELS[count], f"the {count} classes"), size)
-
-    stored = values(files("depth"), BYTES, "8 bits")
-    same_size(stored.shape, original_size)
-    metres = depth((stored + 0.5) / 25.5, stored > 0)
-
-    result = {"input": image, "target.segmentation": segmentation, "target.depth": nearest(metres, size)}
-    if normals == "given":
-        vectors = values(files("normal"), ("RGB",), "three times 8 bits") / 127.5 - 1
-        same_size(vectors.shape[:2], original_size)
-        unit = unit_normals(vectors, np.linalg.norm(vectors, axis=-1) > 0.5)
-        result["target.normals"] = nearest(unit, size).transpose(2, 0, 1)
-    return result | _estimated(metres, size, normals)
-
-
-def decode_arrays(row: Row, files: Files, size: Size, count: int, normals: str) -> dict[str, np.ndarray]:
-    """Decode a row of `.npy` arrays: image, class map, depth and, if chosen, normals."""
-    image, original_size = array_picture(files("image"), size)
-    segmentation = npy_labels(files, count, original_size, size)
-    metres = npy_depth(files, original_size)
-    result = {"input": image, "target.segmentation": segmentation, "target.depth": nearest(metres, size)}
-    if normals == "given":
-        result["target.normals"] = npy_normals(files, original_size, size)
-    return result | _estimated(metres, size, normals)
-
-
-def decode_mixed(
+def decode_frame(
     row: Row, files: Files, size: Size, count: int, normals: str, table: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Decode a row of arrays, MATLAB matrices or pictures, told apart by their bytes."""
+    """Decode a row of pictures, arrays or MATLAB matrices, told apart by their bytes."""
     image, original_size = picture(files("image"), size)
     segmentation = any_labels(files, table, count, original_size, size)
     metres = any_depth(files, original_size)

@@ -16,7 +16,6 @@ from mtlscale.data.format.table_columns import by_kind
 from pipelines._formats.hub import HubFolder, is_saved
 from pipelines._formats.hub_table import read_hub_table
 from pipelines._formats.table_file import ROW, SUFFIXES, is_table_file, read_table, why_no_numbers
-from pipelines._formats.table_parts import LARGE, is_large, parts_of
 from pipelines._formats.text_files import Problems
 from pipelines._steps.features import (
     TEST,
@@ -31,6 +30,7 @@ from pipelines._tables.inputs import InputColumns
 from pipelines._tables.large_table import large_table
 from pipelines._tables.row_splits import RowSplit
 from pipelines._tables.shared_table import SharedTable
+from pipelines._tables.table_parts import LARGE, is_large, parts_of
 from pipelines._tables.targets import check_kinds
 from pipelines.contract import Pipeline, PrepareContext, Prepared
 
@@ -214,18 +214,10 @@ class TableFile(Pipeline):
     def _prepared_targets(self, source: Path, context: PrepareContext) -> Prepared:
         """Return a table with several targets in each row."""
         shared = SharedTable(
-            pipeline=self.name,
-            targets=self.targets,
-            separator=self.separator,
-            id=self.id,
-            weight=self.weight,
-            split=self.row_split,
-            inputs=self.input_columns,
-            standardise=self.standardise,
-            scale_targets=self.scale_targets,
-            drop_constant=self.constant == "drop",
-            grouped=self.grouped,
-        )
+            pipeline=self.name, targets=self.targets, separator=self.separator, id=self.id, weight=self.weight,
+            split=self.row_split, inputs=self.input_columns, standardise=self.standardise,
+            scale_targets=self.scale_targets, drop_constant=self.constant == "drop", grouped=self.grouped,
+        )  # fmt: skip
         if is_large(source):
             return large_table(shared, parts_of(source, header=self.header, missing=self.missing), context)
 

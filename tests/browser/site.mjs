@@ -32,6 +32,8 @@ for (const path of paths) {
     await page.setViewport(viewport);
     await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
     await page.goto(pathToFileURL(path).href, { waitUntil: "load" });
+    if (scheme === "dark") await page.evaluate(() => document.body.setAttribute("data-md-color-scheme", "slate"));
+    await page.evaluate(() => new Promise((done) => setTimeout(done, 600)));
     await page.screenshot({ path: `${out}/${basename(path, ".html")}-${size}.png` });
     found.overflow[size] = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
     await page.evaluate(axe);

@@ -114,6 +114,8 @@ def test_options_that_do_not_go_together(experiment_file: File, tmp_path: Path) 
     assert "drop one of them" in refused("run", path, "--fast", "--dry-run", "--home", tmp_path / "home")
     told = refused("run", path, "--only", "mdga", "--home", tmp_path / "home")
     assert told == "--only mdga: small has no such method; did you mean mgda?"
+    told = refused("run", path, "--dataset", "unevn", "--home", tmp_path / "home")
+    assert told == "--dataset unevn: small has no such data set; did you mean uneven?"
     assert [run["method"] for run in planned("run", path, "--only", "mgda", "--home", tmp_path / "home")["runs"]] == [
         "mgda"
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from mtlscale.config import Experiment, UserError, load_experiment, read_setting
 from mtlscale.execution.submission.validate import check
 from mtlscale.execution.submission.write import contribute
 from mtlscale.records import Home, Ledger, RunRecord, is_results, records_of_results
-from mtlscale.records.submission_schema import in_lines, records_hash
+from mtlscale.records.submission_schema import in_lines, records_hash, write_records
 from mtlscale.training import train
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "digits_few_labels"
@@ -220,3 +221,21 @@ def test_results_are_made_without_paths_users_and_machines(
 def test_records_are_read_back_as_they_were(tmp_path: Path) -> None:
     records: list[RunRecord] = records_of_results(EXAMPLE)
     assert in_lines(records) == (EXAMPLE / "records.jsonl").read_bytes()
+
+
+def test_many_records_are_packed_and_damage_is_said(example: Path, tmp_path: Path) -> None:
+    records = records_of_results(example)
+    content = (example / "records.jsonl").read_bytes()
+    (example / "records.jsonl").unlink()
+    (example / "records.jsonl.gz").write_bytes(gzip.compress(content))
+    assert records_of_results(example) == records and problems(example) == [] and is_results(example)
+
+    write_records(tmp_path, b" " * (1 << 20))
+    assert (tmp_path / "records.jsonl").is_file()
+    write_records(tmp_path / "many", b" " * ((1 << 20) + 1))
+    assert not (tmp_path / "many" / "records.jsonl").exists() and (tmp_path / "many" / "records.jsonl.gz").is_file()
+
+    (example / "records.jsonl.gz").write_bytes(gzip.compress(content)[:-100])
+    assert "records.jsonl.gz cannot be unpacked" in refused("validate-results", example)
+    (example / "records.jsonl.gz").write_bytes(gzip.compress(b"\n" * ((64 << 20) + 1)))
+    assert "is larger than 64 MiB" in refused("validate-results", example)

@@ -90,6 +90,10 @@ for name in (*NEWEST_BY_LOSSES, *NEWEST_BY_GRADIENTS):
     add(f"balancer/{name}", "uneven", name, SGD, options=SHARED if name in ("consmtl", "ntkmtl_sr") else {})
 for name, of in (("smooth", "famo"), ("smooth", "cagrad"), ("log_losses", "equal"), ("log_losses", "mgda")):
     add(f"balancer/{name} of {of}", "uneven", {"name": name, "of": of}, SGD)
+for name in ("linear_scalarization", "pbi", "cosmos", "epo", "pmgda"):
+    add(f"balancer/{name}", "uneven", {"name": name, "preference": [0.5, 0.3, 0.2]}, SGD)
+for of in ("equal", "mgda"):
+    add(f"balancer/look_ahead of {of}", "uneven", {"name": "look_ahead", "of": of}, SGD, dropout=0.3)
 for name in ("equal", "uncertainty", "famo", *BY_GRADIENTS):
     training = {**ADAM, "selection": "last"}
     add(f"balancer, shared inputs/{name}", "uneven", name, training, options=SHARED, dropout=0.3)
@@ -404,6 +408,15 @@ method = {
 }
 add("domains/aaspc", "domains", method, {**MOVED, "epochs": 3}, encoder=BOTTLENECK)
 
+# -- one network for a front ---------------------------------------------------------------------------------------
+
+add("architecture, preferences/conditioned_hps", "uneven", {"name": "conditioned_hps", "grid": 3}, SGD, options=SHARED)
+add("architecture, preferences/palora", "uneven", {"name": "palora", "grid": 3, "rank": 2}, SGD)
+add(
+    "architecture, preferences/palora epo", "uneven",
+    {"architecture": {"name": "palora", "grid": 3}, "balancer": "epo"}, SGD, options=SHARED,
+)  # fmt: skip
+
 # -- batched trials ------------------------------------------------------------------------------------------------
 
 RATES = ({"training.lr": 3e-3}, {"training.lr": 3e-2, "training.weight_decay": 1e-2})
@@ -411,6 +424,14 @@ MMOE = {"name": "mmoe", "experts": 2, "top": 4}
 BATCHED: dict[str, Options] = {
     **{name: {"method": name} for name in ("equal", "uncertainty", "mgda", "dwa", "stl", "famo", "pcgrad")},
     "getmtl, other eps": {"method": "getmtl", "trials": ({"balancer.eps": 0.3}, {"balancer.eps": 0.8})},
+    "epo, other preferences": {
+        "method": {"name": "epo"},
+        "trials": ({"balancer.ray": "1 of 3"}, {"balancer.preference": [0.2, 0.2, 0.6], "seed": 1}),
+    },
+    "look_ahead, other lengths": {
+        "method": {"name": "look_ahead", "of": "mgda"},
+        "trials": ({"balancer.rho": 0.05}, {"balancer.rho": 0.3, "seed": 1}),
+    },
     "stch, other smoothing": {
         "method": "stch",
         "trials": ({"balancer.smoothing": 0.1}, {"balancer.smoothing": 0.5, "training.lr": 0.03}),

@@ -185,7 +185,8 @@ class _Batch(BatchedTrainer):
 
     def _finish(self, places: list[int]) -> None:
         for place in places:
-            self.lasts[self.runs[place].run_id] = self._state_dict([value[place] for value in self.values])
+            values = [value[place] for value in self.values]
+            self.lasts[self.runs[place].run_id] = self.session.layout.state_dict(values)
         super()._finish(places)
 
 
@@ -208,7 +209,7 @@ def described(record: RunRecord, last: State, chosen: State, objective: State) -
     names = list(record.main_metrics)
     weights = [[epoch.weights[name] for name in names if name in epoch.weights] for epoch in record.epochs]
     # A time, and what was not noted when the cases were frozen.
-    later = ("data_share", "kappa", "applied_ratio", "moved_ratio")
+    later = ("data_share", "kappa", "applied_ratio", "moved_ratio", "survival")
     traces = [{key: value for key, value in e.traces.items() if key not in later} for e in record.epochs]
     return {
         "status": record.status,

@@ -2,6 +2,7 @@ import io
 import lzma
 import stat
 import tarfile
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -147,6 +148,16 @@ def test_an_archive_of_too_much_is_refused_unread(tmp_path: Path, monkeypatch: p
     for source in (write_tar(tmp_path / "b.tar", "w", FILES), write_zip(tmp_path / "b.zip", FILES)):
         with pytest.raises(UserError, match="has more than 30 members"):
             list(read_members(source, lambda name: False))
+
+
+def test_a_tar_of_many_members_takes_no_memory_for_each(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "a.tar", "w", {f"{number}": b"" for number in range(3000)})
+    tracemalloc.start()
+    try:
+        assert not list(read_members(tar, lambda name: False))
+        assert tracemalloc.get_traced_memory()[1] < 1_500_000  # kept members are 2.4 MB
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])

@@ -16,9 +16,10 @@ from mtlscale.data.format.manifest import Manifest
 from mtlscale.data.format.prepared import load_prepared, read_ids, read_manifest
 from mtlscale.execution.cluster.cluster import session
 from mtlscale.execution.preparing.prepare import prepare
-from pipelines._formats import table_parts
-from pipelines._formats.table_parts import common_type, parts_of
+from pipelines._tables import table_parts
 from pipelines._tables.column_sums import ColumnSums, sums_of
+from pipelines._tables.inspection import inspect_table
+from pipelines._tables.table_parts import common_type, parts_of
 from pipelines.vectors.table import TableFile
 
 ROWS = 1200
@@ -156,6 +157,17 @@ def test_two_encodings_in_two_parts_are_refused(prepared: Prepare, tmp_path: Pat
     path.write_bytes(b"\n".join(lines))
     with pytest.raises(UserError, match="two encodings: line 3 is UTF-8, line 1001 is not"):
         prepare("table", {"targets": TARGETS}, path, tmp_path / "home", engine="local")
+
+
+def test_a_large_file_is_inspected_by_some_of_its_parts(prepared: Prepare, tmp_path: Path) -> None:
+    prepared(frame(), "wine.csv", large=True)
+    report = inspect_table(tmp_path / "wine.csv", {"grower": "auto", "alcohol": "auto"}, {})
+    kinds = {column.name: (column.role, column.kind) for column in report.columns}
+    assert kinds["grower"] == ("target", "class")
+    assert kinds["late"] == ("input", "number")
+    assert kinds["key"][0] == "left out"
+    assert 0 < report.rows < ROWS
+    assert report.warnings[0].startswith(f"the file is large: {report.rows} rows, from 4 of its ")
 
 
 def test_types_of_parts_agree_as_those_of_the_whole_file() -> None:

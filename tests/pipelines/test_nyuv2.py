@@ -272,7 +272,7 @@ def spoil_image(path: Path) -> None:
 
 
 def spoil_kind(path: Path) -> None:
-    save(path / "depth" / "0003.png", np.ones((HEIGHT, WIDTH), np.uint16))
+    save(path / "depth" / "0003.png", np.ones((HEIGHT, WIDTH, 3), np.uint8))
 
 
 def spoil_modality(path: Path) -> None:
@@ -287,7 +287,7 @@ def spoil_modality(path: Path) -> None:
         (spoil_size, "nyuv2/train/label13/0003.png is 48x65 pixels, its image 48x64"),
         (spoil_depth_size, "nyuv2/train/depth/0003.png is 24x32 pixels, its image 48x64"),
         (spoil_image, "nyuv2/train/image/0003.jpg is corrupt (image file is truncated"),
-        (spoil_kind, "nyuv2/train/depth/0003.png has pixels of kind I;16, expected 8 bits"),
+        (spoil_kind, "nyuv2/train/depth/0003.png has pixels of kind RGB, expected one number each"),
         (spoil_modality, "nyuv2/train/image/0003.jpg has no depth beside it"),
     ],
 )

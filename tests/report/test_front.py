@@ -10,8 +10,8 @@ from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard
 from mtlscale.report.charts.chart import Dots
 from mtlscale.report.charts.colors import line_styles
-from mtlscale.report.charts.front import front_chart, front_of, hypervolume
-from mtlscale.report.stats.pareto import dominated
+from mtlscale.report.charts.front import front_chart, front_of
+from mtlscale.report.stats.pareto import dominated, hypervolume
 from mtlscale.report.structures.searched import structure_charts
 
 

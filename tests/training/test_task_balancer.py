@@ -24,6 +24,7 @@ from mtlscale.balancing import Balancer, State, ValidationBalancer
 from mtlscale.config import Experiment, Run, component, names
 from mtlscale.data import Workers
 from mtlscale.data.format.prepared import PreparedData
+from mtlscale.torchvision_ops import declare
 from mtlscale.training import Diverged, Trainer
 from mtlscale.training.gradients import layerwise_gramian
 
@@ -31,7 +32,8 @@ LOOPS = Path(__file__).parents[2] / "docs" / "examples" / "loops"
 REFUSED = {
     name
     for name in names("balancers", plugins=False)
-    if issubclass(component("balancers", name), ValidationBalancer) or name in ("svd_reweighting", "noise_oracle")
+    if issubclass(component("balancers", name), ValidationBalancer)
+    or name in ("svd_reweighting", "noise_oracle", "look_ahead")
 }
 USABLE = sorted({*names("balancers", plugins=False)} - REFUSED)
 NEEDED: dict[str, dict[str, Any]] = {"static": {"weights": (0.5, 0.3, 0.2)}}
@@ -499,6 +501,14 @@ def test_an_example_runs(name: str, said: str, capsys: pytest.CaptureFixture[str
     runpy.run_path(str(LOOPS / f"{name}.py"), run_name="example")
     said_by_it = capsys.readouterr().out
     assert re.search(said, said_by_it), said_by_it
+
+
+def test_the_example_of_a_lightning_module_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    declare()  # Lightning imports torchvision
+    pytest.importorskip("lightning", reason="lightning is not installed")
+    runpy.run_path(str(LOOPS / "lightning_module.py"), run_name="example")
+    said_by_it = capsys.readouterr().out
+    assert re.search(r"step 100: losses \[0\.0\d+, 0\.0\d+\]", said_by_it), said_by_it
 
 
 @pytest.mark.slow

@@ -60,6 +60,8 @@ def obstacle(run: Run, suite: TaskSuite) -> str | None:
     spec = run.training
     if spec.amp != "off" or spec.accumulate > 1 or spec.gramian_every > 1:
         return "mixed precision, accumulation and gramian_every run one by one"
+    if spec.optimizer in ("muon", "lion"):
+        return f"{spec.optimizer} runs one by one"
     if spec.augment != "none" or spec.channels_last:
         return "changed images and channels_last run one by one"
     if run.evaluation is not None:
@@ -108,12 +110,12 @@ def signature(run: Run) -> str:
         if built is None:
             continue
 
-        per_task = getattr(built, "per_task", ())
+        per_task = (*getattr(built, "per_task", ()), *getattr(built, "only_in_init", ()))
         for name, (default, _) in built.knobs().items():
             if (isinstance(default, float) and spec[part].get(name, default) is not None) or name in per_task:
                 spec[part][name] = "any"
 
-    return json.dumps([run.data, run.method, run.fingerprint, spec], sort_keys=True)
+    return json.dumps([run.data, run.row, run.fingerprint, spec], sort_keys=True)
 
 
 def groups(runs: Sequence[Run]) -> list[list[Run]]:

@@ -23,6 +23,7 @@ from mtlscale.config.experiment.models import (
     TrackingSpec,
     TrainingSpec,
 )
+from mtlscale.config.experiment.ray_methods import on_rays
 from mtlscale.config.registry.components import component
 from mtlscale.config.registry.nearest import nearest
 from mtlscale.config.run.run import Run, RunIdTemplate
@@ -60,7 +61,14 @@ class Experiment(Model):
     @field_validator("methods")
     @classmethod
     def _with_floors(cls, methods: tuple[MethodSpec, ...], info: ValidationInfo) -> tuple[MethodSpec, ...]:
-        """Add the floors that the file does not name, behind its own methods, as rows like any other."""
+        """Add the floors that the file does not name, behind its own methods, as rows like any other.
+
+        A method with several rays becomes one method for each.
+        """
+        try:
+            methods = tuple(method for entry in methods for method in on_rays(entry))
+        except UserError as error:
+            raise ValueError(str(error)) from None
         labels = {method.label for method in methods}
         added = (floor for floor in info.data.get("floors", ()) if floor not in labels)
         return (*methods, *(MethodSpec.added(floor) for floor in added))
@@ -92,7 +100,8 @@ class Experiment(Model):
                 self._parts(dataset, method)
 
         if self.search is not None:
-            check(self.search, [method.label for method in self.methods], self.seeds)
+            labels = dict.fromkeys(label for method in self.methods for label in (method.row, method.label))
+            check(self.search, list(labels), self.seeds)
             for dataset in self.datasets:
                 dataset.check_search(self.search.seed, self.seeds)
             for run in self.bases(dict.fromkeys(self.data(), "")):
@@ -100,8 +109,8 @@ class Experiment(Model):
 
     def _check_compared(self) -> None:
         """Raise `UserError` with the nearest names if `baseline` or `reference` is none of the methods."""
-        labels = [method.label for method in self.methods]
-        known_names = {name.casefold() for method in self.methods for name in (method.label, method.name)}
+        labels = list(dict.fromkeys(method.row for method in self.methods))
+        known_names = {name.casefold() for method in self.methods for name in (method.label, method.row, method.name)}
         for key in ("baseline", "reference"):
             name = getattr(self, key)
             if key in self.model_fields_set and name.casefold() not in known_names:  # the default need not be a row
@@ -149,18 +158,35 @@ class Experiment(Model):
             fingerprints: Name of the prepared data -> its fingerprint.
             chosen: (dataset, method) -> the settings that a search has chosen.
         """
+        searched = self._searched_ray()
         for run in self._runs(fingerprints, self.seeds):
-            yield run.tuned((chosen or {}).get((run.dataset, run.method), {}))
+            yield run.tuned((chosen or {}).get((run.dataset, searched.get(run.method, run.method)), {}))
 
     def bases(self, fingerprints: Mapping[str, str]) -> list[Run]:
         """List the run that each method's trials are made from: with the search's seed, before any setting is chosen.
 
-        Methods that are computed from the data have none, nor have methods with an empty search space.
+        Methods that are computed from the data have none, nor have methods with an empty search space. Of a method's
+        rays the middle one is tried, for all.
         """
         assert self.search is not None
         runs = self._runs(fingerprints, (self.search.seed,))
-        searched = (run for run in runs if not run.parts.architecture.fitted and space_of(self.search, run))
+        middle = self._searched_ray()
+        searched = (
+            run
+            for run in runs
+            if middle.get(run.method, run.method) == run.method
+            and not run.parts.architecture.fitted
+            and space_of(self.search, run)
+        )
         return [self._as_tried(run) for run in searched]
+
+    def _searched_ray(self) -> dict[str, str]:
+        """Return the label of each ray -> that of the middle one of its method, whose search counts for all."""
+        labels_by_row: dict[str, list[str]] = {}
+        for method in self.methods:
+            if method.row != method.label:
+                labels_by_row.setdefault(method.row, []).append(method.label)
+        return {label: labels[(len(labels) - 1) // 2] for labels in labels_by_row.values() for label in labels}
 
     def _as_tried(self, run: Run) -> Run:
         """Return a run with the training settings of trials.

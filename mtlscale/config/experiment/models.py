@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PlainValidator, PrivateAttr, TypeAdapter, field_validator, model_validator
 
 from mtlscale.config.errors import UserError
+from mtlscale.config.preferences import Preference, check_rays, row_of
 from mtlscale.config.registry import components
 from mtlscale.config.registry.nearest import nearest
 from mtlscale.config.validation import Label, Model, OfValidation
@@ -208,6 +209,10 @@ def _in_percent(task: str, share: Any) -> str:
     return f"{f' {task}' if task else ''} {100 * share:.4g} %" if small else ""
 
 
+def _check_rays(rays: Any) -> int | tuple[Preference, ...] | None:
+    return None if rays is None else check_rays(rays)
+
+
 class MethodSpec(Model):
     """The definition of a leaderboard row: parameter sharing, task balancing, and additions to the losses."""
 
@@ -217,6 +222,8 @@ class MethodSpec(Model):
     objective: ComponentSpec | None = None  # what is added to the losses
     model: dict[str, Any] = Field(default_factory=dict)  # keys of `model` that differ for this method
     training: dict[str, Any] = Field(default_factory=dict)  # keys of `training` that differ for this method
+    # preferences of its balancer, each with networks of its own: a number of even ones, or a list; one row for all
+    rays: Annotated[int | tuple[tuple[float, ...], ...] | None, PlainValidator(_check_rays)] = None
     _is_added: bool = PrivateAttr(False)
 
     @classmethod
@@ -262,6 +269,11 @@ class MethodSpec(Model):
         return value
 
     @property
+    def row(self) -> str:
+        """The leaderboard row that it stands in: its label, less that of a ray."""
+        return row_of(self.label, self.balancer.options)
+
+    @property
     def name(self) -> str:
         """The method's name, independent of its label."""
         objective = None if self.objective is None else self.objective.name
@@ -305,11 +317,14 @@ class TrainingSpec(Model):
     # pooled: a batch is drawn from the samples of all tasks together, of tasks with inputs of their own
     batches: Literal["per_task", "pooled"] = "per_task"
     steps_per_epoch: int | None = Field(None, ge=1)  # default: one pass over the largest task, or over all pooled
-    # of all parameters, where a method has none of its own; nesterov is sgd with momentum of that kind
-    optimizer: Literal["adam", "adamw", "sgd", "nesterov"] = "adam"
+    # of all parameters, where a method has none of its own; nesterov is sgd with momentum of that kind; muon: of shared
+    # matrices, adamw for everything else
+    optimizer: Literal["adam", "adamw", "sgd", "nesterov", "muon", "lion"] = "adam"
     lr: float = Field(1e-3, gt=0)  # learning rate
-    weight_decay: float = Field(0.0, ge=0)  # decoupled with adamw, a term of the gradient with the others
-    momentum: float = Field(0.0, ge=0, lt=1)  # sgd, nesterov
+    weight_decay: float = Field(
+        0.0, ge=0
+    )  # decoupled with adamw, muon and lion, a term of the gradient with the others
+    momentum: float = Field(0.0, ge=0, lt=1)  # sgd, nesterov, muon (0: its default, 0.95)
     schedule: Literal["constant", "exponential", "inverse", "cosine"] = "constant"  # of the learning rate
     # exponential: lr * decay_rate ** (step / decay_steps); inverse: lr * (1 + step / decay_steps) ** -decay_rate
     decay_rate: float = Field(0.9, gt=0, le=1)
@@ -365,3 +380,4 @@ class TrackingSpec(Model):
     uri: str | None = None  # of a database or server; default: mlflow.db in the home folder
     models: bool = True  # keep the chosen parameters of every run
     detail: Literal["summary", "full"] = "summary"  # at most 25 metrics of a run, or every one there is
+    also: tuple[Literal["tensorboard", "wandb"], ...] = ()  # sinks beside MLflow, each with its extra

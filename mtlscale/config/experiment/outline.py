@@ -18,6 +18,7 @@ from mtlscale.config.errors import UserError
 from mtlscale.config.experiment.experiment import FLOORS, Experiment, Floor
 from mtlscale.config.experiment.loading import experiment_of
 from mtlscale.config.experiment.models import DatasetSpec, component_title
+from mtlscale.config.preferences import check_rays, ray_label, ray_settings
 from mtlscale.config.registry import components
 from mtlscale.config.registry.plugin_text import PluginText, read_plugin
 from mtlscale.config.validation import Label, describe
@@ -205,12 +206,24 @@ def _rows(frame: _Frame) -> tuple[tuple[MethodLabel, ...], list[str]]:
     for entry in frame.methods:
         settings = {"name": entry} if isinstance(entry, str) else entry
         training = settings.get("training")
-        rows.append(
-            MethodLabel(_label(entry), str(settings.get("name", "")), training if isinstance(training, dict) else {})
-        )
+        rows += [
+            MethodLabel(label, str(settings.get("name", "")), training if isinstance(training, dict) else {})
+            for label in _labels(entry, settings.get("rays"))
+        ]
     labels = {row.label for row in rows}
     added: list[str] = [floor for floor in frame.floors if floor not in labels]
     return (*rows, *(MethodLabel(floor, floor) for floor in added)), added
+
+
+def _labels(entry: str | dict[str, Any], rays: Any) -> list[str]:
+    """Return the labels of a method's entry, one for each of its rays."""
+    row = _label(entry)
+    if rays is None:
+        return [row]
+    try:
+        return [ray_label(row, setting) for setting in ray_settings(check_rays(rays))]
+    except ValueError as error:
+        raise UserError(f"method {row}: rays {error}") from None
 
 
 def _label(entry: str | dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from pydantic import Field
 from mtlscale.config.experiment.metric_selection import Chosen
 from mtlscale.config.experiment.models import EvaluationSpec, LabelNoise, ModelSpec, TrainingSpec
 from mtlscale.config.named_files import identity
+from mtlscale.config.preferences import row_of
 from mtlscale.config.registry import components
 from mtlscale.config.run.run_parts import IDENTITY, Parts, as_json, settings
 from mtlscale.config.search.search_space import PARTS, Knobs, split_path
@@ -144,6 +145,11 @@ class Run(Model):
             for key in _DERIVED:
                 copied.__dict__.pop(key, None)
         return copied
+
+    @property
+    def row(self) -> str:
+        """The leaderboard row that it stands in: its method, less the ray that it aims at."""
+        return row_of(self.method, self.spec["balancer"])
 
     @property
     def training(self) -> TrainingSpec:

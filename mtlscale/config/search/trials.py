@@ -25,7 +25,7 @@ from mtlscale.config.tasks import TaskSuite
 
 def space_of(search: SearchSpec, run: Run) -> dict[str, Dimension]:
     """Return the search space of a run's method: the common space, then the method's own knobs."""
-    method_space = search.methods.get(run.method)
+    method_space = search.methods.get(run.method, search.methods.get(run.row))
     return {**search.space, **(default_space(run) if method_space is None else method_space)}
 
 

@@ -30,7 +30,14 @@ PROBE_SECONDS = 8.0  # for all methods together, once all is imported
 _LARGEST = 256 << 20  # bytes of a ledger that is read for this
 _TRIED = 1 << 30  # bytes of data that are read to try a few steps
 _TIMED_SECONDS = 0.3  # seconds that are timed of a method
-_STATES = {"adam": 2, "adamw": 2, "sgd": 1, "nesterov": 1}  # numbers an optimiser keeps for each parameter
+_STATES = {
+    "adam": 2,
+    "adamw": 2,
+    "sgd": 1,
+    "nesterov": 1,
+    "muon": 2,
+    "lion": 1,
+}  # numbers an optimiser keeps for each parameter
 _FORWARD = 1 / 3  # the time of evaluating a batch, as a share of a step's
 _NO_SIZE = ("split", "label_noise", "seed", "search_seed")
 _SHAPE = ("batch_size", "batches", "optimizer", "clip", "amp", "accumulate", "gramian_every", "dtype", "channels_last")

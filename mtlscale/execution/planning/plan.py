@@ -176,7 +176,9 @@ def make_plan(experiment: Experiment, runs: Iterable[Run], ledger: Path, home: H
     first: dict[str, str] = {}
 
     for run in runs:
-        check_batches(run, data.manifests[run.data].suite)
+        suite = data.manifests[run.data].suite
+        check_batches(run, suite)
+        check_preferences(run, len(suite.tasks))
         run_id = run.run_id  # a hash, computed anew each time
         if run_id in first:
             planned.append(PlannedRun(run, "same", first[run_id]))
@@ -185,6 +187,18 @@ def make_plan(experiment: Experiment, runs: Iterable[Run], ledger: Path, home: H
         planned.append(_where_it_stands(run, run_id, status_by_id, home))
 
     return Plan(experiment, tuple(planned), data.folders, data.manifests, home, ledger)
+
+
+def check_preferences(run: Run, tasks: int) -> None:
+    """Raise `UserError` if a run's preference is for another number of tasks, or its balancer lacks one it needs."""
+    architecture, balancer = run.parts.architecture, run.parts.balancer
+    if "preference" in balancer.hints:
+        balancer.init(tasks)
+    elif architecture.draws_preferences and tasks > 1:
+        raise UserError(
+            f"{run.method}: {architecture.name} draws a preference every step, which {balancer.name} does not take; "
+            "choose linear_scalarization, cosmos, pbi, epo or pmgda"
+        )
 
 
 def _where_it_stands(run: Run, run_id: str, statuses: Mapping[str, str], home: Home) -> PlannedRun:

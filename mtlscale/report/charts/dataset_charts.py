@@ -10,6 +10,7 @@ from mtlscale.report.charts.canvas import MOST_LINES
 from mtlscale.report.charts.chart import Chart, of_file
 from mtlscale.report.charts.colors import LineStyles, page_looks
 from mtlscale.report.charts.curves import curve_chart, radar_chart, weight_chart
+from mtlscale.report.charts.front import rays_chart
 from mtlscale.report.charts.heatmaps import heat_chart, matrices
 from mtlscale.report.charts.scores import cost_chart, gain_bars, gain_map, score_chart, score_column
 from mtlscale.report.formats.number_format import file_name
@@ -36,6 +37,8 @@ def page_charts(table: Table, records: Sequence[RunRecord], styles: LineStyles) 
         yield gain_bars(table, styles)
     if base is not None and len(table.tasks) > 1:
         yield gain_map(table, base)
+    if table.front is not None and len(table.tasks) > 1:
+        yield rays_chart(table, table.front, styles)
 
     epochs = epoch_frame(records, drawn_rows(table))
     # Different metrics have no mean.
@@ -79,7 +82,7 @@ def pictures(records: Sequence[RunRecord], board: Leaderboard) -> Iterator[tuple
     from mtlscale.report.overall.plots import charts as overall_charts
     from mtlscale.report.studies.studies import studies
 
-    shown = page_looks(records, board.tables.values())
+    shown = page_looks(newest(records), board.tables.values())
     for number, (dataset, runs) in enumerate(by_dataset(newest(records)).items(), 1):
         suffix = "" if len(board.tables) == 1 else f"_{number}_{file_name(dataset)}"
         for name, charts in of_file([*file_charts(board.tables[dataset], runs, shown)]).items():
@@ -96,6 +99,8 @@ def file_charts(table: Table, records: Sequence[RunRecord], styles: LineStyles) 
     one_unit = len(set(table.main_metrics.values())) == 1  # losses and metrics of one unit
     epochs = epoch_frame(records, list(dict.fromkeys(record.method for record in records)))
 
+    if table.front is not None and len(table.tasks) > 1:
+        yield rays_chart(table, table.front, styles)
     if weights := varying_weights(epochs):
         yield weight_chart(weights, MOST_WEIGHTS, "weights")
     if one_unit and len(table.tasks) > 1 and epochs["train_loss"].notna().any():

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from mtlscale.metrics import FIGURES
-from mtlscale.report.charts.chart import Axis, Chart, Dots, Panel
+from mtlscale.report.charts.chart import Axis, Chart, Dots, Line, Mark, Panel
 from mtlscale.report.charts.colors import LineStyles
-from mtlscale.report.stats.pareto import FLOOR, Values, dominated
+from mtlscale.report.stats.fronts import Fronts, preference_text
+from mtlscale.report.stats.pareto import FLOOR, dominated, hypervolume
 
 if TYPE_CHECKING:
     from mtlscale.report.tables.table import Table
 
+_MOST_PANELS = 6  # pairs of tasks in the chart of rays
 _OBJECTIVES = ("pgd_accuracy", "ood_auroc", "flops")  # beside the average; parameters where there are no FLOPs
 
 
@@ -32,30 +35,6 @@ class Front:
     methods: pd.DataFrame
     objectives: dict[str, bool]  # column -> whether more is better
     total_volume: float
-
-
-def hypervolume(points: Values, reference: Values) -> float:
-    """Return the exact volume between points [N, k], less is better, and the reference [k].
-
-    Points beyond the reference count nothing. The computation goes by slices along the last objective and is meant for
-    up to some hundred points.
-    """
-    points = points[(points < reference).all(1)]
-
-    if not len(points):
-        return 0.0
-    if points.shape[1] == 1:
-        return float(reference[0] - points.min())
-
-    points = points[points[:, -1].argsort(kind="stable")]
-    edges = [*points[1:, -1], reference[-1]]
-    total = 0.0
-    for count, (low, high) in enumerate(zip(points[:, -1], edges, strict=True), 1):
-        if high > low:
-            slice_points = points[:count, :-1]
-            total += float(high - low) * hypervolume(slice_points[~dominated(slice_points)], reference[:-1])
-
-    return total
 
 
 def front_of(table: Table) -> Front | None:
@@ -136,3 +115,54 @@ def header(table: Table, name: str) -> str:
         return f"{table.split} {next(iter(table.main_metrics.values()))}"
     figure = FIGURES.get(name)
     return name if figure is None else f"{figure.header}, {figure.unit}"
+
+
+def rays_chart(table: Table, front: Fronts, styles: LineStyles) -> Chart:
+    """Return a panel for each pair of tasks, with the networks of each row that has several."""
+    panels = []
+    for first, second in list(combinations(front.objectives, 2))[:_MOST_PANELS]:
+        marks: list[Mark] = []
+        for method, points in front.points.groupby("method", sort=False):
+            style = styles[str(method)]
+            means = points.groupby("ray")[[first, second]].mean()
+            found = points.groupby("ray")["found"].any()
+            names = [
+                f"{method}, {preference_text(preference)}" for preference in points.groupby("ray")["preference"].first()
+            ]
+            marks.append(
+                Dots(
+                    x=points[first],
+                    y=points[second],
+                    looks=style,
+                    names=[str(method)] * len(points),
+                    size=3,
+                    opacity=0.4,
+                    aside=True,
+                )
+            )
+            marks.append(Line(x=means[first], y=means[second], look=style, width=1.0, hover=""))
+            marks.append(
+                Dots(
+                    x=means[first],
+                    y=means[second],
+                    looks=style,
+                    legend=str(method),
+                    names=names,
+                    size=7,
+                    ringed=list(found),
+                )
+            )
+        x, y = (Axis(title=f"{task} {front.objectives[task]}") for task in (first, second))
+        panels.append(Panel(marks=marks, x=x, y=y))
+
+    return Chart(
+        panels=panels,
+        title="Fronts",
+        note=f"Networks of each ray on {table.split}, means over seeds joined along the grid; small: single runs; "
+        "ringed: no other network of the row is better in all tasks, for some seed.",
+        file="rays",
+        columns=3,
+        width=3.8 * min(3, len(panels)) + 2.2,
+        height=3.8 * -(-len(panels) // 3),
+        legend="right",
+    )

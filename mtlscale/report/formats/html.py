@@ -22,7 +22,7 @@ from mtlscale.report.tables.caveats import colour_key, failures, legend
 from mtlscale.report.tables.columns import by_block, columns
 from mtlscale.report.tables.leaderboard import Leaderboard
 from mtlscale.report.tables.method_tables import method_tables
-from mtlscale.report.tables.sheets import across, run_ids
+from mtlscale.report.tables.sheets import across, rays, run_ids
 from mtlscale.report.tables.table import Table
 from mtlscale.report.tables.takeaway import takeaway
 
@@ -108,7 +108,11 @@ def _section(
         "tasks": tasks,
         "cost": cost,
         "beside": [comparison.sheet for comparison in board.comparisons.get(table.dataset, ())],
-        "method_tables": [*method_tables(runs, board.published.get(table.dataset, ())), run_ids(table)],
+        "method_tables": [
+            *([] if table.front is None else [rays(table, table.front)]),
+            *method_tables(runs, board.published.get(table.dataset, ())),
+            run_ids(table),
+        ],
         "columns": table_columns,
     }
 

@@ -11,7 +11,7 @@ from mtlscale.report.tables.sheets import names_of
 from mtlscale.report.tables.table import Table
 
 MOST_COLUMNS = 9  # of a table; more are split over several tables, which fit a window and paper
-_MAIN = ("delta_i", "average", "mean_rank", "verdict", "runs", "total_seconds", "seconds", "parameters")
+_MAIN = ("delta_i", "average", "mean_rank", "hypervolume", "verdict", "runs", "total_seconds", "seconds", "parameters")
 _MOST_TASKS = 4  # tasks with a column in the compact table, where their metrics have no mean
 
 

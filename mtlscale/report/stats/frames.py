@@ -11,13 +11,20 @@ import pandas as pd
 from mtlscale.config import method_name
 from mtlscale.metrics import FIGURES, NETWORK
 from mtlscale.records import Metrics, RunRecord
+from mtlscale.report.stats.fronts import folded
 
 
 def newest(records: Iterable[RunRecord]) -> list[RunRecord]:
-    """Return the last record of each data set, method and seed.
+    """Return the last record of each data set, row and seed.
 
-    Older records of runs that were changed and run again are left out.
+    Older records of runs that were changed and run again are left out; of a method's rays the central one stands for
+    all, under the method's label.
     """
+    return folded(latest(records))
+
+
+def latest(records: Iterable[RunRecord]) -> list[RunRecord]:
+    """Return the last record of each data set, label and seed, those of all rays among them."""
     return list({(record.dataset, record.method, record.seed): record for record in records}.values())
 
 

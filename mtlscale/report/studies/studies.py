@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def studies(records: Sequence[RunRecord], board: Leaderboard) -> list[Study]:
     """Return the studies that the data sets of these records make up."""
-    runs, shown = newest(records), page_looks(records, board.tables.values())
+    runs, shown = newest(records), page_looks(newest(records), board.tables.values())
     baseline = next((table.baseline for table in board.tables.values() if table.baseline), None)
     reference = next((table.reference for table in board.tables.values() if table.reference), None)
 

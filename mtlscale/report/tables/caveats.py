@@ -13,7 +13,7 @@ from mtlscale.records import RunRecord
 from mtlscale.report.formats.number_format import SCORE_NAMES, about, counted, names
 from mtlscale.report.stats.near_zero import Entry
 from mtlscale.report.stats.statistics import FEWEST_SEEDS, LEVEL, smallest_difference
-from mtlscale.report.tables.columns import unit_text
+from mtlscale.report.tables.columns import SURVIVAL, unit_text
 from mtlscale.report.tables.table import Table
 
 _MOST_TASKS = 3  # in a note
@@ -101,6 +101,19 @@ def departures(records: Sequence[RunRecord]) -> dict[str, float]:
             value = math.nan if record.departure is None else record.departure
             largest[record.method] = float(np.maximum(largest.get(record.method, 0.0), value))  # NaN stays
     return {method: value for method, value in largest.items() if not math.isnan(value)}
+
+
+def survival(records: Sequence[RunRecord]) -> pd.DataFrame:
+    """Return method x cosine: the means over runs and epochs of what balancing changed in the optimiser's steps."""
+    entries = [
+        {"method": record.method, **values}
+        for record in records
+        if record.status == "finished"
+        for epoch in record.epochs
+        if isinstance(values := epoch.traces.get("survival"), dict)
+    ]
+    frame = pd.DataFrame(entries, columns=["method", *SURVIVAL]).set_index("method")
+    return frame.astype(float).groupby(level=0).mean()
 
 
 def idle(records: Sequence[RunRecord]) -> dict[str, str]:

@@ -18,6 +18,12 @@ from mtlscale.report.stats.statistics import BETTER, FEW, LEVEL, SAME, WORSE
 if TYPE_CHECKING:
     from mtlscale.report.tables.table import Table
 
+# What balancing changed in the optimiser's steps, by the names in the trace `survival` of a record's epochs.
+SURVIVAL = {
+    "gradient_to_equal": ("grad ∠ equal", "cosine between the balanced gradient and that of equal weights"),
+    "step_to_equal": ("step ∠ equal", "cosine between the optimiser's step and the one that equal weights would make"),
+    "step_to_gradient": ("step ∠ grad", "cosine between the balanced gradient, downhill, and the optimiser's step"),
+}
 LAST_STEP = "last step"
 MOST_TASKS = 5  # tasks beside the columns of quality; more go to a table of their own
 _BADGES = {BETTER: "better", WORSE: "worse", SAME: "same", FEW: "few"}
@@ -26,7 +32,7 @@ _VERDICT_ORDER = {BETTER: 3.0, SAME: 2.0, FEW: 1.0, WORSE: 0.0}
 
 def columns(table: Table) -> list[Column]:
     """Return every column that has something to show, in order: quality, tasks, cost."""
-    available = [*_quality(table), *_by_task(table), *_split_figures(table), *_cost(table)]
+    available = [*_quality(table), *_by_task(table), *_split_figures(table), *_fronts(table), *_cost(table)]
     shown = [column for column in available if any(text != EMPTY for text in column.texts)]
     return _coloured(table, shown)
 
@@ -100,6 +106,29 @@ def _split_figures(table: Table) -> Iterator[Column]:
             yield _measure(table, name, figure.header, help)
 
 
+_FRONTS = (
+    (
+        "hypervolume",
+        "front %",
+        "hypervolume: the share of all possible results that some ray is better than",
+    ),
+    (
+        "spread",
+        "spread %",
+        "how far a front reaches: best less worst of a task, of its range, mean over tasks",
+    ),
+    ("rays_found", "rays", "networks on a front that no other of the same front is better than in all tasks"),
+    ("off_ray", "off ray °", "angle between the losses and the ray that the preference asks for, mean over rays"),
+)
+
+
+def _fronts(table: Table) -> Iterator[Column]:
+    """Yield the columns of rows with several solutions; their other columns are those of the central one."""
+    for name, header, help in _FRONTS:
+        if name in table.rows:
+            yield _measure(table, name, header, help, detail=name == "spread")
+
+
 def _cost(table: Table) -> Iterator[Column]:
     """Yield the columns of times, memory, size of the network, and events."""
     rows, ref = table.rows, table.reference
@@ -116,6 +145,9 @@ def _cost(table: Table) -> Iterator[Column]:
     for name, header, help in costs:
         speed = name == "samples_per_second"
         yield _number(rows, name, header, help, speed, block="cost", detail=speed)
+
+    for name, (header, help) in SURVIVAL.items():
+        yield _number(rows, name, header, help, None, digits=2, block="cost", detail=True)
 
     for name, figure in FIGURES.items():
         if name in rows and figure.of == "network":

@@ -21,15 +21,17 @@ from mtlscale.report.stats import statistics
 from mtlscale.report.stats.frames import (
     by_dataset,
     figure_frame,
+    latest,
     method_of,
     metric_columns,
     newest,
     run_frame,
     value_frame,
 )
+from mtlscale.report.stats.fronts import fronts, higher, is_ray
 from mtlscale.report.stats.gains import deltas, of_same_seed
 from mtlscale.report.stats.item_intervals import intervals
-from mtlscale.report.tables.caveats import departures, idle, near_zero_notes, resolution
+from mtlscale.report.tables.caveats import departures, idle, near_zero_notes, resolution, survival
 from mtlscale.report.tables.published import Published, PublishedTable
 from mtlscale.report.tables.published_comparison import Comparison, compare
 from mtlscale.report.tables.table import IDLE, Table
@@ -196,13 +198,12 @@ def _table(
     planned: Mapping[str, Collection[int]],
 ) -> Table:
     """Build the table of one data set; `names` are the metrics that enter Δ, if the experiment says."""
-    records = newest(all_records)
-    finished_records, split = _finished(records)
+    records, of_rays = newest(all_records), latest(all_records)
+    (finished_records, split), directions = _finished(records), _directions(records)
     all_runs = run_frame(records)
     is_finished = all_runs["status"] == "finished"
     base, ref = (_label(name, finished_records) for name in (baseline, reference))
 
-    directions = _directions(records)
     columns = metric_columns(finished_records, split)
     values = value_frame([record.metrics.get(split, {}) for record in finished_records], columns)
     main = _main_metrics([*finished_records, *records], columns)
@@ -210,21 +211,21 @@ def _table(
     runs = all_runs[is_finished].reset_index(drop=True)
     scores, part = _averages(finished_records, split, values, columns, main, runs.index)
 
-    notes = _older_runs(all_records, records)
+    no_base = [] if base is not None else [f"no Δ and η: no finished run of {baseline}"]
+    notes = [*_older_runs(all_records, of_rays), *_lost_rays(of_rays), *no_base]
     near_zero: tuple[tuple[str, str], ...] = ()
     means, constant = values.groupby(runs["method"], sort=False).mean(), _label("constant", finished_records)
-    if base is None:
-        notes.append(f"no Δ and η: no finished run of {baseline}")
-    else:
+    if base is not None:
         references = of_same_seed(values, runs["seed"], runs["method"] == base)
         notes += _zero_references(references, entered, base)
         _add_gains(scores, values, references, directions, main, entered)
         near_zero = zeros.near_zero(means, base, constant, entered, directions)
 
     values.columns = measured = pd.Index([f"{task}.{metric}" for task, metric in columns])
-    figures = figure_frame(finished_records, split)
+    figures, front = figure_frame(finished_records, split), fronts(of_rays, split, main, directions)
     directions |= {name: FIGURES[name].higher_is_better for name in map(str, figures)}
-    runs = pd.concat([runs, scores, values, figures], axis=1)
+    front_scores = pd.DataFrame() if front is None else front.of_runs(runs)
+    runs, directions = pd.concat([runs, scores, values, figures, front_scores], axis=1), directions | higher(front)
 
     order = zeros.order_without(near_zero, main, scores)
     if base is not None:
@@ -245,8 +246,9 @@ def _table(
         failures=all_runs.loc[~is_finished, ["method", "seed", "status", "error", "run_id"]].reset_index(drop=True),
         notes=tuple(notes),
         domains=next((tuple(record.domains) for record in finished_records if record.domains), ()),
+        front=front,
     )
-    return _with_rows(table, finished_records, all_runs, planned, [*measured, *figures])
+    return _with_rows(table, finished_records, all_runs, planned, [*measured, *figures, *front_scores])
 
 
 def _directions(records: Sequence[RunRecord]) -> dict[str, bool]:
@@ -267,6 +269,12 @@ def _older_runs(all_records: Sequence[RunRecord], records: Sequence[RunRecord]) 
     """Return the note on runs that are left out for newer ones with other settings."""
     older = len({record.run_id for record in all_records}) - len({record.run_id for record in records})
     return [f"{older} older run{'s' if older > 1 else ''} with other settings left out"] if older else []
+
+
+def _lost_rays(records: Sequence[RunRecord]) -> list[str]:
+    """Return the note on rays whose runs did not finish: their row shows those of its central ray alone."""
+    lost = [f"{r.method}, seed {r.seed} ({r.status})" for r in records if is_ray(r) and r.status != "finished"]
+    return [f"rays without a point on their front: {', '.join(lost)}"] if lost else []
 
 
 def _zero_references(references: pd.DataFrame, entered: Sequence[tuple[str, str]], baseline: str) -> list[str]:
@@ -327,6 +335,7 @@ def _with_rows(
     rows["run_ids"] = _run_ids(all_runs).reindex(rows.index)
     rows = rows.join(intervals(finished, table.runs, rows.index, table.reference))
     rows["departure"] = rows.index.map(departures(finished)).astype(float)
+    rows = rows.join(survival(finished))
     rows = rows.sort_values(table.order, ascending=table.ascending, na_position="last", kind="stable")
 
     idle_notes = idle(finished)

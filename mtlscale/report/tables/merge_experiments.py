@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mtlscale.config import UserError, nearest
 from mtlscale.records import RunRecord
 from mtlscale.report.formats.number_format import listed
-from mtlscale.report.stats.frames import by_dataset, method_of, newest
+from mtlscale.report.stats.frames import by_dataset, latest, method_of
 from mtlscale.report.tables.protocols import Protocol, differing_settings, identity, selection, splits_by_seed
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class _RecordMerger:
         groups: dict[str, list[_TableRuns]] = {}
         for number, source in enumerate(self.sources):
             for dataset, records in by_dataset(source.records).items():
-                current = newest(records) if source.chosen_by_file else _current(records)
+                current = latest(records) if source.chosen_by_file else _current(records)
                 left_out = {record.run_id for record in records} - {record.run_id for record in current}
                 older = 0 if source.chosen_by_file else len(left_out)
 
@@ -352,7 +352,7 @@ def _join(groups: list[_TableRuns], one: _TableRuns) -> None:
 
 def _current(records: Sequence[RunRecord]) -> list[RunRecord]:
     """Keep, per method and seed, the newest record whose settings match the label's current ones."""
-    current = newest(records)
+    current = latest(records)
     meanings: dict[str, tuple[str, str]] = {}  # method -> when its newest run ended, and its settings
     for record in current:
         if record.method not in meanings or record.finished >= meanings[record.method][0]:

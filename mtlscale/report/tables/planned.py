@@ -14,7 +14,7 @@ _MAX_LISTED = 3  # settings in a sentence
 
 def planned_rows(experiment: Experiment) -> dict[str, dict[str, tuple[int, ...]]]:
     """Return the planned seeds of the experiment's file: data set -> method -> seeds."""
-    rows = {method.label: tuple(experiment.seeds) for method in experiment.methods}
+    rows = {method.row: tuple(experiment.seeds) for method in experiment.methods}
     return {dataset.label: dict(rows) for dataset in experiment.datasets}
 
 

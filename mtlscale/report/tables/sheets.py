@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.report.formats.number_format import EMPTY, SCORE_NAMES, counted, decimals, signed
-from mtlscale.report.formats.sheet import Column, Sheet, TableCell, text_sheet
+from mtlscale.report.formats.sheet import Column, Sheet, TableCell, number_column, text_column, text_sheet
 from mtlscale.report.overall.columns import columns as overall_columns
 from mtlscale.report.overall.takeaway import sentence
-from mtlscale.report.stats.statistics import BETTER, FEWEST_SEEDS, LEVEL, WORSE
+from mtlscale.report.stats.fronts import Fronts, preference_text
+from mtlscale.report.stats.statistics import BETTER, FEWEST_SEEDS, LEVEL, WORSE, half_width
 from mtlscale.report.tables.caveats import legend
 from mtlscale.report.tables.columns import MOST_TASKS, by_block, columns, method_column
 from mtlscale.report.tables.takeaway import takeaway
@@ -45,7 +46,36 @@ def sheets(table: Table) -> list[Sheet]:
         (tasks, f"{table.dataset}, by task.", ""),
         (cost, f"{table.dataset}: what the methods cost.", ""),
     )
-    return [Sheet(columns=[names, *block], text=text, legend=below) for block, text, below in parts if block]
+    shown = [Sheet(columns=[names, *block], text=text, legend=below) for block, text, below in parts if block]
+    return shown if table.front is None else [*shown, rays(table, table.front)]
+
+
+def rays(table: Table, front: Fronts) -> Sheet:
+    """Return the networks of rows with several: the preference of each, and what it reaches."""
+    points = front.points.groupby(["method", "ray"], sort=False)
+    preferences = points["preference"].first()
+    methods = preferences.index.get_level_values("method")
+    columns = [
+        method_column(methods),
+        text_column("preference", list(map(preference_text, preferences))),
+    ]
+    for task, metric in front.objectives.items():
+        means = points[task].mean()
+        widths = half_width(points[task].std(), points[task].count())
+        header = f"{task} {metric}"
+        columns.append(number_column(header, means, f".{decimals(means)}f", pd.Series(widths, means.index)))
+    columns.append(number_column("off ray °", points["off_ray"].mean(), ".1f"))
+    found = [f"{good}/{all_seeds}" for good, all_seeds in zip(points["found"].sum(), points.size(), strict=True)]
+    columns.append(text_column("on the front", found))
+    return Sheet(
+        title="Rays",
+        columns=columns,
+        names=2,
+        text=f"{table.dataset}: each network of the rows with several. Above, such a row has the numbers of its "
+        "central ray.",
+        legend="on the front: seeds for which no other network of the row is better in all tasks.",
+        label=f"{table.dataset}: the rays",
+    )
 
 
 def across(overall: Overall, notes: Sequence[str] = ()) -> Sheet:

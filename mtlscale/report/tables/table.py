@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from mtlscale.report.stats.fronts import Fronts
 from mtlscale.report.stats.statistics import BETTER, WORSE, holm, judged, t_test
 
 IDLE = "≈"  # beside the name of a method that never left equal weighting
@@ -37,6 +38,7 @@ class Table:
     near_zero: tuple[tuple[str, str], ...] = ()  # entries of `delta` whose baseline is near 0
     domains: tuple[str, ...] = ()  # source and target of a transfer, else none
     untested: int = 0  # planned rows whose test has to wait for runs: the correction of tests counts them
+    front: Fronts | None = None  # of the rows with several solutions, if there are any
     idle: tuple[str, ...] = ()  # methods that never left equal weighting, except equal weighting itself
 
     @property

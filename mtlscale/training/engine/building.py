@@ -46,10 +46,11 @@ def build_model(
         if objective is not None:
             objective.require(architecture, parts.training)
 
+        inputs = architecture.encoder_suite(suite)
         if found is None:
-            model = architecture.build(suite, lambda: encoder.build(suite), parts.dropout)
+            model = architecture.build(suite, lambda: encoder.build(inputs), parts.dropout)
         else:
-            model = architecture.build_next(phase.name, found, suite, lambda: encoder.build(suite), parts.dropout)
+            model = architecture.build_next(phase.name, found, suite, lambda: encoder.build(inputs), parts.dropout)
 
         of_tokens(model, suite)
         uses_objective = objective is not None and any(turn.objective for turn in phase.turns)

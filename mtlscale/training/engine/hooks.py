@@ -14,9 +14,12 @@ from mtlscale.architectures import (
     FollowsLosses,
     MultiTaskModule,
     SelectsByLoss,
+    TakesPreferences,
     capability,
 )
+from mtlscale.config.preferences import Preference, central
 from mtlscale.data import Batch
+from mtlscale.records import FrontPoint, Metrics
 
 
 def begin_epoch(model: MultiTaskModule, epoch: int) -> None:
@@ -57,3 +60,30 @@ def after_training(model: MultiTaskModule, train: Iterator[Batch], sum: Callable
     if network is not None:
         with torch.no_grad():
             network.after_training(train, sum)
+
+
+def prefer(model: MultiTaskModule, preference: Preference | None = None) -> None:
+    """Give a preference to a network that takes one, by default the central one of its grid."""
+    network = capability(model, TakesPreferences)
+    if network is not None:
+        chosen = network.grid[central(network.grid)] if preference is None else preference
+        network.set_preference(torch.tensor(chosen, dtype=torch.float64))
+
+
+def front(model: MultiTaskModule, evaluate: Callable[..., Metrics]) -> list[FrontPoint]:
+    """Return what a network reaches for each preference of its grid, if it is given any.
+
+    Args:
+        model: The network.
+        evaluate: From a split and a `preference` to metrics.
+    """
+    network = capability(model, TakesPreferences)
+    points = [
+        FrontPoint(
+            preference=list(preference),
+            metrics={split: evaluate(split, preference=preference) for split in ("val", "test")},
+        )
+        for preference in (() if network is None else network.grid)
+    ]
+    prefer(model)
+    return points

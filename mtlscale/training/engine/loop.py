@@ -18,6 +18,7 @@ from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule, Phase, PhaseOutput
 from mtlscale.config import Run
+from mtlscale.config.preferences import Preference
 from mtlscale.data import Batch, Outputs, PreparedData, Workers
 from mtlscale.data.readers.random_access import open_reader
 from mtlscale.data.readers.stream import Pieces
@@ -31,6 +32,7 @@ from mtlscale.training.engine.phases import begin, check_shares
 from mtlscale.training.engine.record import counters, now, run_record, traced
 from mtlscale.training.engine.seeds import derive_seed
 from mtlscale.training.engine.session import Session, Updater
+from mtlscale.training.engine.survival import Cosines
 from mtlscale.training.engine.tally import Tally, furthest
 from mtlscale.training.evaluation.evaluate import as_asked, evaluate, mean_losses
 from mtlscale.training.evaluation.evaluator import evaluator_of
@@ -149,6 +151,7 @@ class Trainer:
         self.model.train()
         hooks.begin_epoch(self.model, epoch)
         self.batches.waited = 0.0
+        session.survival.cosines = Cosines()
         tallies = [Tally(len(updater.update.names)) for updater in session.updaters]
 
         total = self.epochs * main.sampler.steps
@@ -215,6 +218,7 @@ class Trainer:
         objective = self.session.objective
         if objective is not None:
             traces |= objective.traces()
+        traces |= self.session.survival.cosines.traces()
         if self.suite.input_kind == "image":
             traces["data_share"] = self.batches.waited / seconds
         if objective is not None and self._over():
@@ -226,8 +230,12 @@ class Trainer:
         patience = self.spec.patience
         return self.at.epoch >= self.epochs or (patience is not None and self.selection.since_best >= patience)
 
-    def evaluate(self, split: str, items: ItemBootstrap | None = None) -> Metrics:
-        """Return task -> metric -> value over the whole split, "loss" included; the same for any number of workers."""
+    def evaluate(self, split: str, items: ItemBootstrap | None = None, preference: Preference | None = None) -> Metrics:
+        """Return task -> metric -> value over the whole split, "loss" included; the same for any number of workers.
+
+        A network that is given preferences is measured for `preference`, by default the central one.
+        """
+        hooks.prefer(self.model, preference)
         metrics = evaluate(self.model, self.batches.of_split(split), self.suite, self.device, self.workers, items)
         return metrics if self.evaluator is None else self.evaluator.with_measured(metrics, self.model, split)
 
@@ -307,12 +315,14 @@ class Trainer:
         with self.session.chosen():
             # An epoch is chosen on validation before test is looked at; test of the choice is computed once.
             metrics = {split: self.evaluate(split, items if split == "test" else None) for split in self.data.splits}
+            front = hooks.front(self.model, self.evaluate)
             figures = measured_figures(self.run.evaluation, self.model, self.batches, self.suite, self.workers)
             hooks.after_training(self.model, self.batches.of_split("train"), self.workers.sum)
             self.chosen_state = {name: value.clone() for name, value in self.model.state_dict().items()}
 
         self.at.seconds += time.perf_counter() - started
-        return self._record(metrics=metrics, last=last, items=items.results(self.workers)[0], figures=figures)
+        items_errors = items.results(self.workers)[0]
+        return self._record(metrics=metrics, last=last, items=items_errors, figures=figures, front=front)
 
     def _record(self, error: str | None = None, **measured: Any) -> RunRecord:
         """Return the run's record; `measured` are the arguments of `run_record` that only a finished run has."""

@@ -53,6 +53,17 @@ def _cosine(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return 1.0 - F.cosine_similarity(prediction, filled, dim=1), present
 
 
+def _welsch(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Return 1 - exp(-|e|²) of the errors e along dimension 1, and which targets are present.
+
+    It is below 1, however far the target is; a target with a NaN is missing.
+    """
+    target = target.reshape(prediction.shape)
+    present = ~target.isnan().any(dim=1)
+    filled = torch.nan_to_num(target, nan=0.0).to(prediction.dtype)
+    return -torch.expm1(-(prediction - filled).square().sum(dim=1)), present
+
+
 LOSSES: dict[str, ElementLoss] = {
     "cross_entropy": _cross_entropy,
     "soft_cross_entropy": _soft_cross_entropy,
@@ -60,6 +71,7 @@ LOSSES: dict[str, ElementLoss] = {
     "mse": _regression(F.mse_loss),
     "l1": _regression(F.l1_loss),
     "cosine": _cosine,
+    "welsch": _welsch,
 }
 
 

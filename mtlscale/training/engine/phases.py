@@ -36,7 +36,7 @@ from mtlscale.objectives import ObjectiveModule
 from mtlscale.training.diagnosis.features import features
 from mtlscale.training.engine.batches import Batches
 from mtlscale.training.engine.building import build_model
-from mtlscale.training.engine.optimizers import make_optimizer
+from mtlscale.training.engine.optimizers import hidden_matrices, make_optimizer
 from mtlscale.training.engine.seeds import derive_seed
 from mtlscale.training.engine.session import Session, Updater
 from mtlscale.training.engine.sources import SupervisedSource, check_names, sparse_embeddings
@@ -169,7 +169,8 @@ class _UpdaterBuilder:
             query_sampler = _sampler(batches, spec, query_share, query_seed, sampler.steps, suite.unlabelled)
             query = (query_sampler, query_share)
 
-        optimizer = make_optimizer(settings, parameters, turn.optimizer.betas)
+        hidden = hidden_matrices(self.model, partition.shared) if settings.optimizer == "muon" else ()
+        optimizer = make_optimizer(settings, parameters, turn.optimizer.betas, hidden)
         return Updater(turn, settings, source, update, optimizer, sampler, share, query)
 
     def _update(

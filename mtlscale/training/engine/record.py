@@ -13,7 +13,7 @@ from mtlscale.architectures import MultiTaskModule, extra_parameters
 from mtlscale.balancing import Balancer
 from mtlscale.config import Run, TaskSuite
 from mtlscale.metrics import higher_is_better, lowest
-from mtlscale.records import Epoch, ItemErrors, Metrics, PhaseCost, RunRecord
+from mtlscale.records import Epoch, FrontPoint, ItemErrors, Metrics, PhaseCost, RunRecord
 from mtlscale.training.engine import provenance
 from mtlscale.training.evaluation.select import Selection
 
@@ -30,6 +30,7 @@ def run_record(
     last: Mapping[str, Metrics],
     items: ItemErrors | None = None,
     figures: Mapping[str, Mapping[str, float]] | None = None,
+    front: Sequence[FrontPoint] = (),
     epochs: Sequence[dict[str, Any]],
     seconds: float,
     train_seconds: float,
@@ -56,6 +57,7 @@ def run_record(
         domains=list(suite.domains),
         items=items,
         figures={where: dict(values) for where, values in (figures or {}).items()},
+        front=list(front),
         chosen_epoch=selection.best_epoch.get(""),
         chosen_epochs={task: epoch for task, epoch in selection.best_epoch.items() if task},
         epochs=[Epoch.model_validate(entry) for entry in epochs],

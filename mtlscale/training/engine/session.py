@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from mtlscale.architectures import (
     Penalised,
     SeesCompanion,
     Source,
+    TakesPreferences,
     Turn,
     UpdatesItself,
     WeighsTasks,
@@ -30,6 +32,8 @@ from mtlscale.objectives import ObjectiveModule
 from mtlscale.training.diagnosis.affinity import task_affinity
 from mtlscale.training.diagnosis.replay import random_state, replayed, statistics_kept
 from mtlscale.training.engine.batches import Part
+from mtlscale.training.engine.survival import Survival
+from mtlscale.training.gradients.look_ahead import uphill
 from mtlscale.training.gradients.update import StepResult, Update
 
 Micros = Sequence[Sequence[Batch]]  # micro-batches of a step, each one batch per stream
@@ -86,6 +90,7 @@ class Session:
     ) -> None:
         self.model, self.objective, self.updaters = model, objective, list(updaters)
         self.place = [updater.turn.name for updater in updaters].index(main) if main else 0  # of the main updater
+        self.survival = Survival(model, self.main.update, self.main.source, objective)  # of the main updater's steps
         self.best: dict[str, dict[str, Tensor]] = {}  # "" or the task -> the parameters of its best epoch
 
     @property
@@ -121,6 +126,7 @@ class Session:
         A skipped step moves nothing.
         """
         model, update = self.model, updater.update
+        self._draw_preference(updater)
         for any_updater in self.updaters:
             # The previous step's gradients would take memory beside this step's activations.
             any_updater.update.strategy.zero()
@@ -133,14 +139,20 @@ class Session:
 
         repeats = update.balancer.needs_post_step_losses and not update.partition.independent and len(update.names) > 1
         rng_states = random_state(update.device) if repeats else None
+        sizes = updater.source.sizes(micros) if update.amp == "fp16" else None
+        scale = self._task_scale(updater)
 
-        result = update(
-            [updater.source(micro) for micro in micros],
-            sizes=updater.source.sizes(micros) if update.amp == "fp16" else None,
-            scale=self._task_scale(updater),
-            penalty=lambda: _penalty(model, objective),
-            query=None if query is None else [updater.source(micro, terms=False) for micro in query],
-        )
+        survival = self.survival if updater is self.main else None
+        if survival is not None:
+            survival.before_update(micros, scale, lambda: _penalty(model, objective))
+        with self._uphill(updater, micros, sizes, scale):
+            result = update(
+                [updater.source(micro) for micro in micros],
+                sizes=sizes,
+                scale=scale,
+                penalty=lambda: _penalty(model, objective),
+                query=None if query is None else [updater.source(micro, terms=False) for micro in query],
+            )
 
         if result.skipped:
             discarding = capability(model, DiscardsSteps)
@@ -152,7 +164,10 @@ class Session:
 
         if objective is not None:
             objective.reduce(update.workers.sum)
-        updater.optimizer.step()
+        if survival is None:
+            updater.optimizer.step()
+        else:
+            survival.step(updater.optimizer)
         updating = capability(model, UpdatesItself)
         if updating is not None:
             updating.after_step(updater.lr, update.workers.sum)
@@ -165,6 +180,42 @@ class Session:
                 update.look_again(losses_after, self._task_scale(updater))
 
         return result
+
+    def _draw_preference(self, updater: Updater) -> None:
+        """Draw the preference of this step for network and balancer, where the network is given one.
+
+        It is a function of the run's seed and the step: the same on every worker and after an interruption.
+        """
+        network, update = capability(self.model, TakesPreferences), updater.update
+        if network is None:
+            return
+        rng = np.random.default_rng((updater.sampler.seed, update.count))
+        drawn = torch.from_numpy(rng.dirichlet(np.full(len(update.names), network.concentration)))
+        network.set_preference(drawn)
+        if "preference" in update.balancer.hints:
+            update.state = {**update.state, "preference": drawn}
+
+    @contextmanager
+    def _uphill(
+        self, updater: Updater, micros: Micros, sizes: Sequence[float] | None, scale: Tensor | None
+    ) -> Iterator[None]:
+        """Hold the parameters uphill inside the context, if the updater's balancer looks ahead.
+
+        The way there leaves no trace in random numbers, running statistics or what the network gathers.
+        """
+        update, length = updater.update, updater.update.balancer.ascent
+        if not length:
+            yield
+            return
+
+        with ExitStack() as stack:
+            with replayed(random_state(update.device), update.device), statistics_kept(self.model):
+                losses = [updater.source(micro, terms=False) for micro in micros]
+                stack.enter_context(uphill(update, losses, length, sizes, scale))
+            discarding = capability(self.model, DiscardsSteps)
+            if discarding is not None:
+                discarding.discard_step()
+            yield
 
     def _task_scale(self, updater: Updater) -> Tensor | None:
         """Return the factors [T] of a turn's losses, None for ones.

@@ -8,35 +8,60 @@ from copy import copy
 import torch
 from torch import Tensor
 
-from mtlscale.training.gradients.step_stats import all_finite
 from mtlscale.training.gradients.update import StepResult
+
+_AT_A_TIME = 64
 
 
 class Tally:
-    """Losses and weights of an epoch's steps, of one run [T] or of a batch of trials [B, T]."""
+    """Losses and weights of an epoch's steps, of one run [T] or of a batch of trials [B, T].
+
+    Steps are added up many at a time, in their order: a small network would notice one at a time.
+    """
 
     def __init__(self, *shape: int) -> None:
-        self.losses = torch.zeros(shape, dtype=torch.float64)
-        self.seen, self.weights, self.taken = torch.zeros_like(self.losses), torch.zeros_like(self.losses), 0
-        self.departure = torch.zeros(
-            shape[:-1], dtype=torch.float64
-        )  # of the weights from equal ones, the largest so far
+        self._losses = torch.zeros(shape, dtype=torch.float64)
+        self._seen, self._weights, self._taken = torch.zeros_like(self._losses), torch.zeros_like(self._losses), 0
+        self._departure = torch.zeros(shape[:-1], dtype=torch.float64)
+        self._steps: list[StepResult] = []  # those that are not added up yet
 
     def of(self, trials: Tensor | int) -> Tally:
         """Return the tally of some of the trials, or of one."""
+        self._add_up()
         part = copy(self)
-        part.losses, part.seen, part.weights = self.losses[trials], self.seen[trials], self.weights[trials]
-        part.departure = self.departure[trials] if self.departure.ndim else self.departure
+        part._losses, part._seen, part._weights = self._losses[trials], self._seen[trials], self._weights[trials]
+        part._departure = self._departure[trials] if self._departure.ndim else self._departure
+        part._steps = []
         return part
 
     def add(self, result: StepResult) -> None:
-        present = None if all_finite(result.losses) else ~result.losses.isnan()
-        self.losses += result.losses if present is None else torch.where(present, result.losses, 0.0)
-        self.seen += 1 if present is None else present
-        if not result.skipped:
-            self.weights += result.weights
-            self.departure = torch.maximum(self.departure, departure(result.weights, present))
-            self.taken += 1
+        self._steps.append(result)
+        if len(self._steps) == _AT_A_TIME:
+            self._add_up()
+
+    @property
+    def losses(self) -> Tensor:
+        """The sums of the losses of the steps [..., T]."""
+        self._add_up()
+        return self._losses
+
+    @property
+    def seen(self) -> Tensor:
+        """The numbers of steps [..., T] in which a task had labels."""
+        self._add_up()
+        return self._seen
+
+    @property
+    def weights(self) -> Tensor:
+        """The sums of the weights of the steps that were not skipped [..., T]."""
+        self._add_up()
+        return self._weights
+
+    @property
+    def departure(self) -> Tensor:
+        """The largest distance [...] of a step's weights from equal ones."""
+        self._add_up()
+        return self._departure
 
     @property
     def mean_losses(self) -> Tensor:
@@ -45,8 +70,33 @@ class Tally:
 
     def mean_weights(self, names: Sequence[str]) -> dict[str, float]:
         """Return the mean weights of one run; empty where the balancer has no weights."""
-        means = (self.weights / max(1, self.taken)).tolist()
+        means = (self.weights / max(1, self._taken)).tolist()
         return {} if any(w != w for w in means) else dict(zip(names, means, strict=True))
+
+    def restore(self, losses: Tensor, seen: Tensor) -> None:
+        """Go on from sums of losses and numbers of steps [..., T]."""
+        self._steps, self._losses, self._seen = [], losses.clone(), seen.clone()
+
+    def _add_up(self) -> None:
+        if not self._steps:
+            return
+        losses = torch.stack([step.losses for step in self._steps])
+        present = ~losses.isnan()
+        self._losses = _in_order(self._losses, torch.where(present, losses, 0.0))
+        self._seen = self._seen + present.sum(0)
+
+        taken = [place for place, step in enumerate(self._steps) if not step.skipped]
+        if taken:
+            weights = torch.stack([self._steps[place].weights for place in taken])
+            self._weights = _in_order(self._weights, weights)
+            self._departure = torch.maximum(self._departure, departure(weights, present[taken]).amax(0))
+            self._taken += len(taken)
+        self._steps = []
+
+
+def _in_order(total: Tensor, terms: Tensor) -> Tensor:
+    """Return a total plus terms [n, ...], one after the other, so that a sum does not depend on where it is cut."""
+    return torch.cat([total.unsqueeze(0), terms]).cumsum(0)[-1]
 
 
 def furthest(before: float, tally: Tally) -> float:
@@ -54,12 +104,12 @@ def furthest(before: float, tally: Tally) -> float:
     return float(torch.maximum(torch.tensor(before, dtype=torch.float64), tally.departure))
 
 
-def departure(weights: Tensor, there: Tensor | None) -> Tensor:
-    """Return max_t |T ω_t / Σω − 1| [...] over the T tasks that had labels (`there`, [..., T]; None: all).
+def departure(weights: Tensor, there: Tensor) -> Tensor:
+    """Return max_t |T ω_t / Σω − 1| [...] over the T tasks that had labels (`there`, [..., T]).
 
     It is 0 where none had, NaN where a balancer gives no weights. Scaling all weights changes nothing: that is the
     learning rate's.
     """
-    count = weights.shape[-1] if there is None else there.sum(-1, keepdim=True)
-    off = (weights * count / weights.sum(-1, keepdim=True) - 1.0).abs()
-    return (off if there is None else torch.where(there, off, 0.0)).amax(-1)
+    count, total = there.sum(-1, keepdim=True), weights.sum(-1, keepdim=True)
+    off = (weights * count / total - 1.0).abs()
+    return torch.where(there, off, 0.0).amax(-1)

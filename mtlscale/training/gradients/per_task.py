@@ -97,15 +97,13 @@ def values_of(rows: Iterable[Gradients]) -> list[Tensor]:
 
 
 def scatter(
-    tasks: Sequence[int], sums: Sequence[Tensor], counts: Sequence[Tensor], size: int, device: torch.device
+    tasks: Sequence[int], sums: Sequence[Tensor] | Tensor, counts: Sequence[Tensor], size: int, device: torch.device
 ) -> Tensor:
     """Return sums of losses and counts, added up by task, [2, T] float64."""
     if not tasks:
         return torch.zeros(2, size, dtype=torch.float64, device=device)
-    numbers = [*sums, *counts]
-    if any(number.dtype != numbers[0].dtype for number in numbers):
-        numbers = [number.to(torch.float64) for number in numbers]  # large counts are no 32 bit floats
-    values = torch.stack(numbers).to(torch.float64).view(2, -1)
+    columns = (sums if isinstance(sums, Tensor) else torch.stack(list(sums)), torch.stack(list(counts)))
+    values = torch.stack([column.to(torch.float64) for column in columns])
     if list(tasks) == list(range(size)):
         return values
     result = torch.zeros(2, size, dtype=torch.float64, device=values.device)

@@ -125,12 +125,12 @@ def with_hints(balancer: Balancer, state: State, precision: float, scale: Tensor
     """Return the state with the hints filled in that the balancer asks for.
 
     The hints are `precision`, the relative rounding error of the gradients, and `task_scale` [..., T], the factors of
-    the losses.
+    the losses. A `preference` stays: the session sets it where it is drawn anew.
     """
     if not balancer.hints:
         return state
     hints = {"precision": lambda old: torch.full_like(old, precision), "task_scale": lambda old: scale.to(old)}
-    return {**state, **{name: hints[name](state[name]) for name in balancer.hints}}
+    return {**state, **{name: hints[name](state[name]) for name in balancer.hints if name in hints}}
 
 
 def clip_factors(squares: Tensor, limit: Tensor | float) -> Tensor:

@@ -118,15 +118,17 @@ class GradientStrategy:
     def by_losses(self, asked: Asked) -> Draft:
         """Draft the update by one backward pass of the weighted losses."""
         partition = self.partition
-        roots: list[tuple[int, Tensor]] = []  # each sum of losses with its task
-        g = TaskGradients([], [], [], [])
+        tasks: list[int] = []
+        sums: list[Tensor] = []
+        counts: list[Tensor] = []
         extra: Tensor | None = None
         for losses in asked.micros[0]:
-            g.note(losses)
-            roots += zip(losses.tasks, losses.sums, strict=True)
+            tasks, sums, counts = tasks + losses.tasks, sums + losses.sums, counts + losses.counts
             extra = _plus(extra, losses.extra)
 
-        stats = self.stats(asked, self.workers.sum(self.table(g)))
+        root = torch.stack(sums) if sums else None
+        table = scatter(tasks, [] if root is None else root.detach(), counts, len(self.names), self.device)
+        stats = self.stats(asked, self.workers.sum(table))
         weights, state = self.balance(asked, stats, None)
         per_sum = stats.per_sum
 
@@ -135,7 +137,7 @@ class GradientStrategy:
         inputs = partition.all if partition.partial else None
 
         if partition.independent or self.balancer.heads == "weighted":
-            outputs, seeds = self._seeded(roots, weights * per_sum, _plus(extra, penalty), asked.loss_scale)
+            outputs, seeds = self._seeded(root, tasks, weights * per_sum, _plus(extra, penalty), asked.loss_scale)
             with nullcontext() if self.overlap is None else self.overlap.reducing():
                 if outputs:
                     torch.autograd.backward(outputs, seeds, inputs=inputs)
@@ -148,7 +150,7 @@ class GradientStrategy:
             (of_heads, None, own_parameters, True),
             (weights * per_sum, extra, targets, False),
         ):
-            outputs, seeds = self._seeded(roots, factors, term, asked.loss_scale)
+            outputs, seeds = self._seeded(root, tasks, factors, term, asked.loss_scale)
             if outputs and parameters:
                 gradients = torch.autograd.grad(outputs, parameters, seeds, retain_graph=keep, allow_unused=True)
                 _assign(parameters, gradients)
@@ -429,18 +431,22 @@ class GradientStrategy:
         return weights, after
 
     def _seeded(
-        self, roots: Sequence[tuple[int, Tensor]], factors: Tensor, term: Tensor | None, loss_scale: float
+        self, root: Tensor | None, tasks: Sequence[int], factors: Tensor, term: Tensor | None, loss_scale: float
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the scalars of a backward pass with the gradients it starts from.
+        """Return the outputs of a backward pass with the gradients it starts from.
 
-        These are the sums of losses with the factors [T] of their tasks, and a term with 1, all times the loss scale.
-        No scalar is multiplied or added up in the graph, which small networks would notice.
+        These are the sums of losses `root` [n] with the factors [T] of their tasks, and a term with 1, all times the
+        loss scale. No loss is multiplied or added up in the graph, which small networks would notice.
         """
-        seeds = (factors * loss_scale).to(self.device, non_blocking=True).unbind()
-        outputs = [(total, seeds[task].to(total.dtype)) for task, total in roots if total.requires_grad]
+        outputs, seeds = [], []
+        if root is not None and root.requires_grad:
+            by_sum = factors if list(tasks) == list(range(len(factors))) else factors[list(tasks)]
+            outputs.append(root)
+            seeds.append((by_sum * loss_scale).to(root, non_blocking=True))
         if term is not None and term.requires_grad:
-            outputs.append((term, torch.full_like(term, loss_scale)))
-        return [output for output, _ in outputs], [seed for _, seed in outputs]
+            outputs.append(term)
+            seeds.append(torch.full_like(term, loss_scale))
+        return outputs, seeds
 
     def _head_weights(self, weights: Tensor, present: Tensor) -> Tensor:
         """Return the factors [T] of the tasks' own gradients."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pyarrow.parquet
 
 from mtlscale.config import UserError
 from pipelines._formats.table_file import (
+    ROW,
     check_names,
     check_one_encoding,
     check_separator,
@@ -33,7 +34,7 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class TablePart:
-    """Part of a file: bytes of whole lines, or rows of a row group of Parquet.
+    """The part of a file: bytes of whole lines, or rows of a row group of Parquet.
 
     Attributes:
         start: The first byte or row.
@@ -63,7 +64,7 @@ class TextLines:
 
 @dataclass(frozen=True)
 class RawPart:
-    """A part as it was read.
+    """The part as it was read.
 
     Attributes:
         table: Its rows.
@@ -84,7 +85,7 @@ class RawPart:
 
 @dataclass(frozen=True)
 class TableParts:
-    """File that is read in parts.
+    """The file that is read in parts.
 
     Attributes:
         path: The file.
@@ -224,6 +225,17 @@ def common_type(types: Iterable[pa.DataType]) -> pa.DataType:
     if all(pa.types.is_date32(kind) or (pa.types.is_timestamp(kind) and kind.tz is None) for kind in different):
         return pa.timestamp("ns") if pa.timestamp("ns") in different else pa.timestamp("s")
     return pa.string()
+
+
+def sample_of(parts: TableParts, count: int) -> pa.Table:
+    """Return the rows of so many parts of a file, at even distances, with their numbers in the column `ROW`."""
+    chosen = [parts.parts[place * len(parts.parts) // count] for place in range(min(count, len(parts.parts)))]
+    if not parts.types:
+        tables = [parts.read(part).table for part in chosen]
+        kinds = [common_type(table.schema.field(name).type for table in tables) for name in parts.columns]
+        parts = replace(parts, types=tuple(kinds))
+    table = pa.concat_tables([parts.read(part).table for part in chosen])
+    return table.append_column(ROW, pa.array(range(len(table))))
 
 
 def check_encoding(name: str, lines: Sequence[TextLines], header: int) -> dict[str, Any]:

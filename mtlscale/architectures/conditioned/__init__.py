@@ -1,0 +1,1 @@
+"""Networks that are given a preference among the tasks: one network for a whole Pareto front."""
