@@ -15,7 +15,7 @@ from mtlscale.data import Losses
 from mtlscale.training.gradients.gramian import Gradients, accumulate, combine, gramian
 from mtlscale.training.gradients.per_task import Partition, TaskGradients, collect, dense_everywhere, reduce, values_of
 from mtlscale.training.gradients.step_stats import StepStats, head_weights
-from mtlscale.training.gradients.strategies import Asked, Draft, GradientStrategy
+from mtlscale.training.gradients.strategies import Asked, Draft, GradientStrategy, densify
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def by_modules(strategy: GradientStrategy, asked: Asked) -> Draft:
     penalty = asked.penalty()
     if penalty is not None:
         penalty.backward(inputs=partition.all if partition.partial else None)
-    strategy.densify()
+    densify(strategy.partition.all)
     return Draft(stats.losses, torch.full_like(stats.losses, float("nan")), state, still=unmoved)
 
 

@@ -137,7 +137,7 @@ class GradientStrategy:
         inputs = partition.all if partition.partial else None
 
         if partition.independent or self.balancer.heads == "weighted":
-            outputs, seeds = self._seeded(root, tasks, weights * per_sum, _plus(extra, penalty), asked.loss_scale)
+            outputs, seeds = _seeded(root, tasks, weights * per_sum, _plus(extra, penalty), asked.loss_scale)
             with nullcontext() if self.overlap is None else self.overlap.reducing():
                 if outputs:
                     torch.autograd.backward(outputs, seeds, inputs=inputs)
@@ -146,11 +146,9 @@ class GradientStrategy:
         of_heads = self._head_weights(weights, stats.present) * per_sum
         own_parameters = [p for group in partition.own for p in group]
         targets = [*partition.shared, *partition.extra]
-        for factors, term, parameters, keep in (
-            (of_heads, None, own_parameters, True),
-            (weights * per_sum, extra, targets, False),
-        ):
-            outputs, seeds = self._seeded(root, tasks, factors, term, asked.loss_scale)
+        passes = ((of_heads, None, own_parameters, True), (weights * per_sum, extra, targets, False))
+        for factors, term, parameters, keep in passes:
+            outputs, seeds = _seeded(root, tasks, factors, term, asked.loss_scale)
             if outputs and parameters:
                 gradients = torch.autograd.grad(outputs, parameters, seeds, retain_graph=keep, allow_unused=True)
                 _assign(parameters, gradients)
@@ -196,7 +194,7 @@ class GradientStrategy:
         penalty = asked.penalty()
         if penalty is not None:
             penalty.backward(inputs=self.partition.all if self.partition.partial else None)
-            self.densify()
+            densify(self.partition.all)
 
         return Draft(stats.losses, weights, state, finite)
 
@@ -430,24 +428,6 @@ class GradientStrategy:
             raise bad_weights(self.balancer, weights, asked.step)
         return weights, after
 
-    def _seeded(
-        self, root: Tensor | None, tasks: Sequence[int], factors: Tensor, term: Tensor | None, loss_scale: float
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the outputs of a backward pass with the gradients it starts from.
-
-        These are the sums of losses `root` [n] with the factors [T] of their tasks, and a term with 1, all times the
-        loss scale. No loss is multiplied or added up in the graph, which small networks would notice.
-        """
-        outputs, seeds = [], []
-        if root is not None and root.requires_grad:
-            by_sum = factors if list(tasks) == list(range(len(factors))) else factors[list(tasks)]
-            outputs.append(root)
-            seeds.append((by_sum * loss_scale).to(root, non_blocking=True))
-        if term is not None and term.requires_grad:
-            outputs.append(term)
-            seeds.append(torch.full_like(term, loss_scale))
-        return outputs, seeds
-
     def _head_weights(self, weights: Tensor, present: Tensor) -> Tensor:
         """Return the factors [T] of the tasks' own gradients."""
         return weights if self.partition.independent else head_weights(self.balancer, weights, present)
@@ -469,7 +449,7 @@ class GradientStrategy:
 
         Whether all is finite is checked in fp16 alone.
         """
-        parameters = self.densify()
+        parameters = densify(self.partition.all)
         if self.workers.size > 1 and not summed and parameters:
             _sum_gradients(parameters, self.workers)
         if self.amp != "fp16":
@@ -478,13 +458,13 @@ class GradientStrategy:
         torch._foreach_div_(grads, asked.loss_scale)
         return bool(_finite(grads, self.device))
 
-    def densify(self) -> list[nn.Parameter]:
-        """Make sparse gradients dense, since Adam and its like take no others, and return all parameters."""
-        parameters = self.partition.all
-        for parameter in parameters:
-            if parameter.grad is not None and parameter.grad.is_sparse:
-                parameter.grad = parameter.grad.to_dense()
-        return parameters
+
+def densify(parameters: list[nn.Parameter]) -> list[nn.Parameter]:
+    """Make sparse gradients dense, since Adam and its like take no others, and return all parameters."""
+    for parameter in parameters:
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.to_dense()
+    return parameters
 
 
 def _sum_gradients(parameters: Sequence[nn.Parameter], workers: Workers) -> None:
@@ -507,6 +487,25 @@ def _finite(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
     if not tensors:
         return torch.ones((), dtype=torch.bool, device=device)
     return torch.stack(torch._foreach_norm(list(tensors), float("inf"))).isfinite().all()
+
+
+def _seeded(
+    root: Tensor | None, tasks: Sequence[int], factors: Tensor, term: Tensor | None, loss_scale: float
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the outputs of a backward pass with the gradients it starts from.
+
+    These are the sums of losses `root` [n] with the factors [T] of their tasks, and a term with 1, all times the
+    loss scale. No loss is multiplied or added up in the graph, which small networks would notice.
+    """
+    outputs, seeds = [], []
+    if root is not None and root.requires_grad:
+        by_sum = factors if list(tasks) == list(range(len(factors))) else factors[list(tasks)]
+        outputs.append(root)
+        seeds.append((by_sum * loss_scale).to(root, non_blocking=True))
+    if term is not None and term.requires_grad:
+        outputs.append(term)
+        seeds.append(torch.full_like(term, loss_scale))
+    return outputs, seeds
 
 
 def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
