@@ -92,6 +92,19 @@ def test_six_regressions_on_molecules(command: Command, shared_data: Path, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.ray
+def test_molecules_as_graphs(command: Command, shared_data: Path, tmp_path: Path) -> None:
+    raw = shared_data / "qm9" / "qm9_small.csv.gz"
+    command("mtlscale", "run", "qm9_cpu", "--set", f"datasets.0.source={raw}", "--set", "seeds=[0]",
+            "--set", "training.epochs=4", "--set", "methods=[equal, uncertainty]",
+            "--set", "baseline=equal")  # fmt: skip
+    rows = leaderboard(tmp_path, "qm9_cpu")
+    assert {"equal", "uncertainty", "constant", "linear"} == set(rows.index)
+    alpha = rows["alpha.mae"]
+    assert alpha["equal"] < 4 < 5.5 < alpha["constant"]
+
+
+@pytest.mark.slow
+@pytest.mark.ray
 def test_six_labels_of_music(command: Command, shared_data: Path, tmp_path: Path) -> None:
     raw = shared_data / "multilabel" / "emotions-train.arff.gz"
     labels = "amazed-suprised,happy-pleased,relaxing-calm,quiet-still,sad-lonely,angry-aggresive"

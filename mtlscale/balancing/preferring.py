@@ -57,4 +57,5 @@ class PreferenceBalancer(Balancer):
     def target_ray(self, losses: Tensor, state: State) -> Tensor:
         """Return the unit vector [..., T] along which r_t ℓ_t are equal: what matters more has a smaller loss."""
         ray = 1.0 / self.shares(losses, state).clamp(min=_LEAST)
-        return ray / ray.norm(dim=-1, keepdim=True)
+        unit: Tensor = ray / ray.norm(dim=-1, keepdim=True)
+        return unit

@@ -104,6 +104,27 @@ class Owner:
             claimed_elsewhere = still_claimed
             time.sleep(LOOK_SECONDS if claimed_elsewhere else 0)
 
+    def claim_job(self, job: Job | Batched, since: float) -> tuple[list[Job | Batched], bool, list[RunEnded]]:
+        """Claim one job alone, as a task of a job array does.
+
+        Args:
+            job: The job.
+            since: The time of the file system from which on a run's failure counts: it is not tried again.
+
+        Returns:
+            What to train; whether other drivers are at some of it; the ends of runs that others have finished.
+        """
+        parts = {part.run.run_id: part for part in job.jobs}
+        self._lease.claim(parts)
+        elsewhere = set(self._lease.elsewhere(parts))
+        ended = list(_ended(parts))
+        done = {event.run_id for event in ended} | {run_id for run_id, part in parts.items() if _failed(part, since)}
+        return _without([job], elsewhere | done), bool(elsewhere - done), ended
+
+    def claim_nothing(self) -> None:
+        """Give back what is claimed."""
+        self._lease.claim(())
+
 
 @contextmanager
 def driving(experiment: str, home: Home, observer: Observer, *, wait: bool) -> Iterator[Owner]:
@@ -228,6 +249,14 @@ def _ended(parts: Mapping[str, Job]) -> Iterator[RunEnded]:
         record = read_record(part.folder)
         if record is not None and record.status != "failed":
             yield RunEnded(run_id, labelled(record, part.run))
+
+
+def _failed(part: Job, since: float) -> bool:
+    """Return whether a run has failed since then, whoever has tried it."""
+    try:
+        return (part.folder / "error.txt").stat().st_mtime >= since
+    except FileNotFoundError:
+        return False
 
 
 def _without(jobs: Sequence[Job | Batched], runs: set[str]) -> list[Job | Batched]:

@@ -70,11 +70,11 @@ def plan(
         Storage(home.storage).check()
 
     cluster.check_fits(experiment.resources, address)
-    data = data or _prepare(experiment, home, source, download, Silent())
+    data = data or prepare_data(experiment, home, source, download, Silent())
 
     if experiment.search is not None:
         return plan_sweep(experiment, home, data)
-    return _plan_runs(experiment, list(experiment.runs(data.fingerprints)), home, data)
+    return plan_runs(experiment, list(experiment.runs(data.fingerprints)), home, data)
 
 
 def run(
@@ -112,7 +112,7 @@ def run(
     _check(experiment, home, address)
 
     with new_folders(home.root / "experiments"), driving(experiment.name, home, observer, wait=wait) as owner:
-        data = _prepare(experiment, home, source, download, observer)
+        data = prepare_data(experiment, home, source, download, observer)
         with _Services(experiment, home, address, observer, owner) as services:
             return _run(experiment, home, data, services, full_experiment or experiment)
 
@@ -124,7 +124,7 @@ def _run(
     winners, hopeless = ({}, {}) if search_result is None else (search_result.winners(), search_result.hopeless())
     runs = list(experiment.runs(data.fingerprints, winners))
 
-    the_plan = _plan_runs(experiment, runs, home, data)
+    the_plan = plan_runs(experiment, runs, home, data)
     # A search for some rows alone does not say which runs the other rows have.
     planned_runs = (
         runs
@@ -207,7 +207,7 @@ def sweep(
     _check(experiment, home, address)
 
     with new_folders(home.root / "experiments"), driving(experiment.name, home, observer, wait=wait) as owner:
-        data = _prepare(experiment, home, source, download, observer)
+        data = prepare_data(experiment, home, source, download, observer)
         with _Services(experiment, home, address, observer, owner) as services:
             search_result = _search(experiment, home, data, services)
             services.artefacts = list(search_result.write_report().values())
@@ -225,7 +225,10 @@ def _check(experiment: Experiment, home: Home, address: str | None) -> None:
         cluster.check_fits(experiment.resources)
 
 
-def _prepare(experiment: Experiment, home: Home, source: Path | None, download: bool, observer: Observer) -> Datasets:
+def prepare_data(
+    experiment: Experiment, home: Home, source: Path | None, download: bool, observer: Observer
+) -> Datasets:
+    """Prepare what is not prepared yet; return the data sets of an experiment."""
     datasets, remarked_labels = experiment.data(), set()
     storage = None if home.storage is None else Storage(home.storage)
 
@@ -254,7 +257,7 @@ def _prepare(experiment: Experiment, home: Home, source: Path | None, download: 
     return Datasets.prepare(experiment, folder)
 
 
-def _plan_runs(experiment: Experiment, runs: Sequence[Run], home: Home, data: Datasets) -> Plan:
+def plan_runs(experiment: Experiment, runs: Sequence[Run], home: Home, data: Datasets) -> Plan:
     """Plan these runs, including those that finished in another home."""
     if home.storage is not None:
         restore(Storage(home.storage), (home.run(run.run_id) for run in runs))

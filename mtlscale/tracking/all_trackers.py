@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mtlscale.config import Experiment, Run
 from mtlscale.records import Epoch, Home, RunRecord
-from mtlscale.tracking.sinks import SINKS
+from mtlscale.tracking.sinks import SINKS, ScalarSink
 from mtlscale.tracking.summary_runs import Row
 from mtlscale.tracking.tracker import Tracker
 
@@ -21,7 +21,7 @@ class Trackers:
         settings = experiment.tracking
         self._sinks = [SINKS[name](experiment, home, tell) for name in settings.also]
         self._mlflow = Tracker(experiment, home, tell) if settings.enabled else None
-        self._all = [*self._sinks, *([] if self._mlflow is None else [self._mlflow])]
+        self._all: list[ScalarSink | Tracker] = [*self._sinks, *([] if self._mlflow is None else [self._mlflow])]
         if self._mlflow is not None:
             self._mlflow.follow(table)
 

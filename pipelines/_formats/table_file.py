@@ -14,7 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from mtlscale.config import UserError
-from pipelines._formats.arff_table import read_arff_table
+from pipelines._formats.arff import read_arff_table
 from pipelines._formats.text_files import LATIN_1, Problems, decoded, unpacked
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".arff")

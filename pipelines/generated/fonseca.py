@@ -44,7 +44,7 @@ class Fonseca(Pipeline):
 
         tasks = tuple(Task(name=task, loss="welsch", outputs=self.variables, metrics=("welsch",)) for task in TASKS)
         suite = TaskSuite(name=self.name, tasks=tasks, inputs="shared", input_kind="vector", input_shape=(1,))
-        shapes = dict.fromkeys(TASKS, (self.variables,)) if self.variables > 1 else {}
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(TASKS, (self.variables,)) if self.variables > 1 else {}
         return Prepared(suite, tables, target_shapes=shapes)
 
     def _target(self, values: np.ndarray) -> pa.Array:

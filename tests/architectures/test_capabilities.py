@@ -53,7 +53,7 @@ def test_the_contract_has_ten_members_and_no_capability() -> None:
         "forward", "shared_parameters", "shared_modules", "task_parameters", "groups", "traces", "structure",
         "phase_output", "independent", "vectorised",
     }  # fmt: skip
-    assert len(_protocols()) == 22
+    assert len(_protocols()) == 23
     assert [kind for kind in _protocols() if capability(Bare(), kind) is not None] == []
     assert extra_parameters(Bare()) == 0
 

@@ -122,15 +122,18 @@ def test_the_compose_file() -> None:
 
 def test_the_container_file_names_files_that_exist() -> None:
     text = (FOLDER / "Containerfile").read_text()
+    assert "dist/*.whl" in text  # of `make dist`
     for line in re.findall(r"^COPY (.+)$", text, re.MULTILINE):
         *sources, _ = line.split()
-        assert all((ROOT / source).exists() for source in sources), line
-    assert "cluster = [" in (ROOT / "pyproject.toml").read_text() and ".[cluster]" in text
-    assert re.search(r"^USER (?!root)", text, re.MULTILINE)
+        assert all((ROOT / source).exists() for source in sources if source != "dist/*.whl"), line
+    assert "cluster = [" in (ROOT / "pyproject.toml").read_text() and "mtlscale[cluster]" in text
+    assert re.search(r"^USER [1-9]", text, re.MULTILINE) and "HEALTHCHECK" in text
 
 
-def test_the_slurm_script_is_bash() -> None:
-    script = FOLDER / "slurm.sh"
+@pytest.mark.parametrize("name", ["slurm.sh", "slurm_array.sh"])
+def test_the_slurm_scripts_are_bash(name: str) -> None:
+    """`make lint` has shellcheck look at them, and test_slurm.py runs them."""
+    script = FOLDER / name
     done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     text = script.read_text()
@@ -140,7 +143,7 @@ def test_the_slurm_script_is_bash() -> None:
             assert re.fullmatch(r"#SBATCH --[a-z-]+(=\S+)?", line), line
     # Outside SLURM and without an experiment it says how it is used, and starts nothing.
     used = subprocess.run(["bash", str(script)], capture_output=True, text=True)
-    assert used.returncode != 0 and "usage: sbatch" in used.stderr
+    assert used.returncode != 0 and f"usage: sbatch cluster/{name}" in used.stderr
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.*") if path.suffix != ".md"))

@@ -27,14 +27,15 @@ def audit(case: Case) -> Result:
     watch = Watch(of_step=(Session.step, Batches.micros))
     with watch, tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(run, data, device=GPU, folder=Path(folder))
-        turns: dict[int, list[tuple[str, bool]]] = {}
+        turns: dict[int, list[tuple[str, int]]] = {}
         measured: dict[int, int] = {}
 
         def step() -> tuple[int, int]:
             place = trainer.at.place
             if place not in turns:
                 balancers = [updater.update.balancer for updater in trainer.session.updaters]
-                turns[place] = [(balancer.needs, balancer.needs_post_step_losses) for balancer in balancers]
+                more_passes = [b.needs_post_step_losses + (b.ascent > 0) for b in balancers]
+                turns[place] = [(b.needs, more) for b, more in zip(balancers, more_passes, strict=True)]
                 measured[place] = len(data.suite.tasks) if getattr(trainer.model, "affinity_every", 0) else 0
             return place, trainer.at.step
 

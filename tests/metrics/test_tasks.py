@@ -11,7 +11,7 @@ from two_workers import two_workers
 
 from mtlscale.config import MISSING_CLASS, Task
 from mtlscale.data import Workers
-from mtlscale.metrics import task_metrics
+from mtlscale.metrics import pooled_metrics, pooled_sums, task_metrics
 
 torch.set_num_threads(1)
 
@@ -199,3 +199,17 @@ def test_workers_without_a_common_share_agree_on_one_workers_figures():
     for figures in two_workers(_figures, [13, 30]):
         for found in figures:
             same(found, alone)
+
+
+@pytest.mark.parametrize("scale", [0.25, 300.0])
+def test_metrics_are_in_the_unit_that_labels_were_divided_by(scale: float) -> None:
+    """By the accumulator, and by the sums that batched trials and bootstrap samples add up."""
+    task = Task(name="t", loss="mse", outputs=1, metrics=("mae", "rmse"), scale=scale)
+    prediction, target = samples(task, 20, 0, missing=0.3)
+    error = scale * (prediction - target).double()
+    error = error[~error.isnan()]
+    expected = {"mae": float(error.abs().mean()), "rmse": float(error.square().mean().sqrt())}
+    assert compute(task, (prediction, target)) == pytest.approx(expected, rel=1e-6)
+    sums, count = pooled_sums(task, prediction, target)
+    means = {name: float(total / count) for name, total in sums.items()}
+    assert pooled_metrics(task, means) == pytest.approx(expected, rel=1e-6)

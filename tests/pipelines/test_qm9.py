@@ -19,25 +19,8 @@ from mtlscale.execution.preparing.prepare import prepare
 from pipelines.graph._smiles import AROMATIC, DOUBLE, SINGLE, TRIPLE, BadSmiles, read_smiles
 from pipelines.graph.qm9 import ATOMS, BONDS, ELEMENTS, MILLI_EV, POSITIONS, TASKS
 
-COLUMNS = [
-    "mol_id",
-    "smiles",
-    "A",
-    "B",
-    "C",
-    "mu",
-    "alpha",
-    "homo",
-    "lumo",
-    "gap",
-    "r2",
-    "zpve",
-    "u0",
-    "u298",
-    "h298",
-    "g298",
-    "cv",
-]
+COLUMNS = ("mol_id", "smiles", "A", "B", "C", "mu", "alpha", "homo", "lumo", "gap", "r2", "zpve", "u0", "u298", "h298",
+           "g298", "cv")  # fmt: skip
 MOLECULES = ("C", "N", "O", "C#C", "C#N", "C=O", "CC", "CO", "CC#C", "CC#N", "CC=O", "NC=O", "CCC", "CCO", "C1CC1",
              "C1CO1", "CC(C)=O", "NC(N)=O", "c1ccoc1", "c1cc[nH]c1", "FC(F)F", "C[NH2+]CC([O-])=O", "CN1CC1",
              "OC1CC1", "CC1CO1", "N#CC#N")  # fmt: skip
@@ -266,6 +249,7 @@ def test_sources_that_are_something_else(tmp_path: Path) -> None:
         ready(tmp_path / "empty.tar", tmp_path)
 
 
+@pytest.mark.slow
 def test_the_part_at_hand(shared_data: Path, tmp_path: Path) -> None:
     data = ready(shared_data / "qm9", tmp_path)
     assert {split: len(data.splits[split]["all"]) for split in data.splits} == {

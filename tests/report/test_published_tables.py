@@ -18,7 +18,7 @@ TABLES = {
     for table in read_published(path).tables
     if table.score == "delta_i" and table.methods["stl"].values
 }
-FOLLOW = ("5.2", "5.3", "5.9", "6.1", "6.2", "6.3")  # of the others Δ_I cannot be had from the entries
+FOLLOW = ("5.2", "5.3", "5.9", "6.1", "6.2", "6.3", "QM9")  # of the others Δ_I cannot be had from the entries
 # What the entries give where another figure is printed; of Δ_I and η in percent.
 DELTA = {("6.3", "dsmtl_al"): 1.005}  # printed 1.06
 SAFENESS = {
@@ -139,7 +139,8 @@ def test_a_paper_beside_itself_differs_by_rounding_alone(number: str) -> None:
     [comparison] = board.comparisons[table.dataset]
     assert {row[0] for row in comparison.sheet.texts} == set(table.methods)
     parameters = {row[0]: row[-2:] for row in comparison.sheet.texts}
-    assert all(ours == printed for ours, printed in parameters.values())
+    if any(method.parameters for method in table.methods.values()):
+        assert all(ours == printed for ours, printed in parameters.values())
     if number in FOLLOW:
         assert comparison.far == ()
     assert len(comparison.opposite) == (number == "5.10" or number == "6.4")

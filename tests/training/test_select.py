@@ -57,6 +57,20 @@ def test_by_loss_a_loss_that_is_nan_is_never_the_best() -> None:
     assert chosen([[(1.0, NAN)], [(1.0, 2.0)], [(1.0, NAN)]], "accuracy", rule="loss").best_epoch == {"": 2}
 
 
+def test_no_unit_rules_where_labels_have_other_units() -> None:
+    """The first task doubles its error in tiny units while the second, in large ones, gains 1 %."""
+    tasks = tuple(
+        Task(name=name, loss="mse", outputs=1, metrics=("mae",), scale=scale)
+        for name, scale in (("a", 0.1), ("b", 900.0))
+    )
+    of = TaskSuite(name="s", tasks=tasks, inputs="shared", input_kind="vector", input_shape=(2,))
+    selection = Selection()
+    for epoch, (small, large) in enumerate([(0.1, 900.0), (0.2, 891.0)], start=1):
+        val = {"a": {"mae": small, "loss": 1.0}, "b": {"mae": large, "loss": 1.0}}
+        selection.choose(epoch, val, of, "metric", False)
+    assert selection.best_epoch == {"": 1}
+
+
 def test_every_task_chooses_for_itself_where_nothing_is_shared() -> None:
     rows = [[(NAN, 1.0), (3.0, 1.0)], [(5.0, 1.0), (2.0, 1.0)], [(4.0, 1.0), (NAN, 1.0)]]
     assert chosen(rows, "accuracy", "accuracy", alone=True).best_epoch == {"a": 2, "b": 1}

@@ -29,7 +29,7 @@ class PreferredModule(HPSModule):
         self.register_buffer("preference", torch.full((tasks,), 1.0 / tasks))
 
     def set_preference(self, preference: Tensor) -> None:
-        self.preference.copy_(preference)
+        self.preference.copy_(preference, non_blocking=True)
 
 
 class PreferredArchitecture(Architecture):

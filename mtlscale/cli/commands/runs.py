@@ -64,6 +64,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     app.command(epilog="Example: mtlscale run quickstart --set seeds=[0] --set training.epochs=5")(run)
     app.command(epilog="Example: mtlscale sweep quickstart_sweep --set search.budget=8")(sweep)
+    app.command(epilog="Example: mtlscale work quickstart --task 3")(work)
 
 
 def run(
@@ -124,6 +125,36 @@ def run(
     if not quiet:
         console.print(f"{len(results.records)} runs, {seconds:.0f} s")
     _report_end(lines, spec, results.records, seconds, files, "runs")
+
+
+def work(
+    experiment: ExperimentArgument,
+    task: Annotated[
+        int, typer.Option(min=0, envvar="SLURM_ARRAY_TASK_ID", help="The number of this task among those of the array")
+    ] = 0,
+    set_: SetOption = None,
+    source: SourceOption = None,
+    home: HomeOption = None,
+    methods: OnlyOption = None,
+    datasets: DatasetOption = None,
+    download: DownloadOption = True,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Train runs of an experiment in this process, without Ray, beside other tasks of a job array.
+
+    Tasks divide the runs through the home folder. Afterwards `mtlscale run` prints the leaderboard.
+    """
+    from mtlscale.config import load_experiment
+    from mtlscale.execution.array_task import work as train_runs
+
+    spec = only(load_experiment(experiment, tuple(set_ or ())), methods, datasets)
+    console, started = console_of(quiet=json), time.perf_counter()
+    with _interruptible(), observer_of(console, spec, quiet=quiet, json=json) as observer:
+        count = train_runs(spec, home_of(home), task, observer, source=source, download=download)
+    if not quiet and not json:
+        seconds = time.perf_counter() - started
+        console.print(f"task {task} has trained {count} runs in {seconds:.0f} s; `mtlscale run` compares them")
 
 
 def _print_outcome(console: Console, results: Results, home: Home, *, quiet: bool, json: bool) -> dict[str, Path]:

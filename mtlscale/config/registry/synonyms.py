@@ -33,6 +33,8 @@ _ELSEWHERE = {
     "embedding_mlp": "embedding embeddings embeddinglookup widedeep wideanddeep widendeep",
     "deepfm": "fm nfm factorizationmachine factorisationmachine",
     "dcn_v2": "dcn dcnv2 crossnet crossnetwork deepcross deepcrossnetwork",
+    "mpnn": "gnn gcn gin graph graphnet graphnetwork messagepassing nnconv",
+    "schnet": "egnn dimenet painn",
     "movielens": "ml100k movielens100k",
     "census_income": "census censusincome kddcensus",
     "pretrained": "bert roberta distilbert huggingface transformers hf",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -83,7 +85,7 @@ def fronts(
         main: Task -> its main metric.
         directions: Metric -> whether more is better.
     """
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (row, record.seed, preference, *_values(metrics, main), _off(metrics, preference))
         for record in records
         if record.status == "finished"
@@ -95,13 +97,18 @@ def fronts(
 
     columns = ["method", "seed", "preference", *main, "off_ray"]
     points = pd.DataFrame(rows, columns=columns)
-    order = {method: sorted(set(own)) for method, own in points.groupby("method")["preference"]}
-    points["ray"] = [order[row.method].index(row.preference) for row in points.itertuples()]
+    order: dict[str, set[Any]] = defaultdict(set)
+    for method, _, preference, *_ in rows:
+        order[method].add(preference)
+    points["ray"] = [sorted(order[method]).index(preference) for method, _, preference, *_ in rows]
     points["found"] = False
     scores = []
     signs = np.array([-1.0 if directions[metric] else 1.0 for metric in main.values()])
     scaled = _scaled(points[list(main)].to_numpy(float), main, signs)
-    for (method, seed), places in points.groupby(["method", "seed"], sort=False).indices.items():
+    places_of: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for place, (method, seed, *_) in enumerate(rows):
+        places_of[method, seed].append(place)
+    for (method, seed), places in places_of.items():
         found = ~dominated(scaled[places])
         points.loc[places, "found"] = found
         reach = np.ptp(scaled[places][found], axis=0).mean()

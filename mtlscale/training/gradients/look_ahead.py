@@ -30,7 +30,13 @@ def uphill(
     """
     partition, dtype = update.partition, update.partition.all[0].dtype
     plain = Update(
-        update.names, partition, Equal(), device=update.device, dtype=dtype, workers=update.workers, amp=update.amp
+        update.names,
+        partition,
+        Equal(reduction="mean"),
+        device=update.device,
+        dtype=dtype,
+        workers=update.workers,
+        amp=update.amp,
     )
     plain.loss_scale = update.loss_scale
     plain(micros, sizes=sizes, scale=scale)
