@@ -17,7 +17,7 @@ from mtlscale.data import Workers
 from mtlscale.data.format.prepared import PreparedData
 from mtlscale.records import RunRecord
 from mtlscale.training import Trainer, train
-from mtlscale.training.engine import survival
+from mtlscale.training.diagnosis import survival
 from mtlscale.training.engine.optimizers import hidden_matrices, make_optimizer
 
 Small = Callable[..., Experiment]

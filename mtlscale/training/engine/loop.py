@@ -24,6 +24,7 @@ from mtlscale.data.readers.random_access import open_reader
 from mtlscale.data.readers.stream import Pieces
 from mtlscale.objectives import ObjectiveModule
 from mtlscale.records import Epoch, Metrics, PhaseCost, RunRecord
+from mtlscale.training.diagnosis.survival import Cosines
 from mtlscale.training.engine import checkpoint, hooks
 from mtlscale.training.engine.augment import Augment
 from mtlscale.training.engine.batches import Batches
@@ -32,7 +33,6 @@ from mtlscale.training.engine.phases import begin, check_shares
 from mtlscale.training.engine.record import counters, now, run_record, traced
 from mtlscale.training.engine.seeds import derive_seed
 from mtlscale.training.engine.session import Session, Updater
-from mtlscale.training.engine.survival import Cosines
 from mtlscale.training.evaluation.evaluate import as_asked, evaluate, mean_losses
 from mtlscale.training.evaluation.evaluator import evaluator_of
 from mtlscale.training.evaluation.item_bootstrap import ItemBootstrap

@@ -31,8 +31,8 @@ from mtlscale.data import Batch, EpochSampler
 from mtlscale.objectives import ObjectiveModule
 from mtlscale.training.diagnosis.affinity import task_affinity
 from mtlscale.training.diagnosis.replay import random_state, replayed, statistics_kept
+from mtlscale.training.diagnosis.survival import Survival
 from mtlscale.training.engine.batches import Part
-from mtlscale.training.engine.survival import Survival
 from mtlscale.training.gradients.look_ahead import uphill
 from mtlscale.training.gradients.update import StepResult, Update
 

@@ -146,10 +146,8 @@ class GradientStrategy:
         of_heads = self._head_weights(weights, stats.present) * per_sum
         own_parameters = [p for group in partition.own for p in group]
         targets = [*partition.shared, *partition.extra]
-        for factors, term, parameters, keep in (
-            (of_heads, None, own_parameters, True),
-            (weights * per_sum, extra, targets, False),
-        ):
+        passes = ((of_heads, None, own_parameters, True), (weights * per_sum, extra, targets, False))
+        for factors, term, parameters, keep in passes:
             outputs, seeds = _seeded(root, tasks, factors, term, asked.loss_scale)
             if outputs and parameters:
                 gradients = torch.autograd.grad(outputs, parameters, seeds, retain_graph=keep, allow_unused=True)
@@ -462,30 +460,11 @@ class GradientStrategy:
 
 
 def densify(parameters: list[nn.Parameter]) -> list[nn.Parameter]:
-    """Make sparse gradients dense, since Adam and its like take no others, and return the parameters."""
+    """Make sparse gradients dense, since Adam and its like take no others, and return all parameters."""
     for parameter in parameters:
         if parameter.grad is not None and parameter.grad.is_sparse:
             parameter.grad = parameter.grad.to_dense()
     return parameters
-
-
-def _seeded(
-    root: Tensor | None, tasks: Sequence[int], factors: Tensor, term: Tensor | None, loss_scale: float
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the outputs of a backward pass with the gradients it starts from.
-
-    These are the sums of losses `root` [n] with the factors [T] of their tasks, and a term with 1, all times the
-    loss scale. No loss is multiplied or added up in the graph, which small networks would notice.
-    """
-    outputs, seeds = [], []
-    if root is not None and root.requires_grad:
-        by_sum = factors if list(tasks) == list(range(len(factors))) else factors[list(tasks)]
-        outputs.append(root)
-        seeds.append((by_sum * loss_scale).to(root, non_blocking=True))
-    if term is not None and term.requires_grad:
-        outputs.append(term)
-        seeds.append(torch.full_like(term, loss_scale))
-    return outputs, seeds
 
 
 def _sum_gradients(parameters: Sequence[nn.Parameter], workers: Workers) -> None:
@@ -508,6 +487,25 @@ def _finite(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
     if not tensors:
         return torch.ones((), dtype=torch.bool, device=device)
     return torch.stack(torch._foreach_norm(list(tensors), float("inf"))).isfinite().all()
+
+
+def _seeded(
+    root: Tensor | None, tasks: Sequence[int], factors: Tensor, term: Tensor | None, loss_scale: float
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the outputs of a backward pass with the gradients it starts from.
+
+    These are the sums of losses `root` [n] with the factors [T] of their tasks, and a term with 1, all times the
+    loss scale. No loss is multiplied or added up in the graph, which small networks would notice.
+    """
+    outputs, seeds = [], []
+    if root is not None and root.requires_grad:
+        by_sum = factors if list(tasks) == list(range(len(factors))) else factors[list(tasks)]
+        outputs.append(root)
+        seeds.append((by_sum * loss_scale).to(root, non_blocking=True))
+    if term is not None and term.requires_grad:
+        outputs.append(term)
+        seeds.append(torch.full_like(term, loss_scale))
+    return outputs, seeds
 
 
 def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
