@@ -53,9 +53,15 @@ MORE: list[tuple[str, dict[str, Any]]] = [
 ALL = components.names("architectures")
 # Of one task; of words alone; of yes and no alone (test_recommenders.py); of environments.
 OWN_TESTS = ("aaspc", "esmm", "frequent_tag", "random_actions", "sac", "sac_conal", "scripted_expert", "soft_modules")
+# Last parts of the names of buffers that no step moves: the rate of dropout, positions of columns, a preference.
+CONSTANT = ("rate", "domain", "personal")
+# Settings without which an architecture does not fit three tasks.
+NEEDED: dict[str, dict[str, Any]] = dict.fromkeys(("conditioned_hps", "palora"), {"grid": 3})
 # Those that work between an encoder's stages are tested on images, in test_staged_architectures.py.
 EVERY = [
-    (name, {}) for name in ALL if name not in OWN_TESTS and not components.component("architectures", name).needs_stages
+    (name, NEEDED.get(name, {}))
+    for name in ALL
+    if name not in OWN_TESTS and not components.component("architectures", name).needs_stages
 ] + MORE
 every = pytest.mark.parametrize(("name", "options"), EVERY, ids=[f"{n}{list(o.values()) or ''}" for n, o in EVERY])
 
@@ -164,6 +170,6 @@ def test_batchable_are_those_that_an_optimiser_alone_moves(name: str, options: d
     model = build(name, **options)
     moving = (FitsData, UpdatesItself, EndsEpochs, DiscardsSteps, ExtraParameters, SelectsByLoss, Penalised)
     plain = type(model).traces is MultiTaskModule.traces and all(capability(model, kind) is None for kind in moving)
-    buffers = [key for key, _ in model.named_buffers() if not key.endswith("rate")]  # of dropout
+    buffers = [key for key, _ in model.named_buffers() if not key.endswith(CONSTANT)]
     at_once = len(components.build("architectures", name, options).phases_for(2)) == 1
     assert components.component("architectures", name).batchable == (plain and at_once and not buffers)

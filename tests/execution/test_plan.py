@@ -10,7 +10,7 @@ import pytest
 from mtlscale.config import Experiment, Run, UserError, load_plugin
 from mtlscale.data import PreparedData
 from mtlscale.execution import Datasets, Plan, Silent, make_plan, records_of
-from mtlscale.execution.runner import _prepare
+from mtlscale.execution.runner import prepare_data
 from mtlscale.records import Epoch, Home, Ledger, RunRecord, write_atomically
 from mtlscale.report.results import Results
 from mtlscale.training import train
@@ -58,7 +58,7 @@ def test_who_watches_hears_which_data_set_is_prepared_and_where(
         def prepared(self, dataset: str, folder: Path) -> None:
             heard.append((dataset, folder))
 
-    data = _prepare(small(), Home(tmp_path), None, False, Watching())
+    data = prepare_data(small(), Home(tmp_path), None, False, Watching())
     assert heard == list(data.folders.items()) and [name for name, _ in heard] == ["uneven"]
 
 

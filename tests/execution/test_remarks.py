@@ -16,7 +16,7 @@ from mtlscale.config import load_experiment
 from mtlscale.execution.observer import Silent
 from mtlscale.execution.planning.dry_run import sketch
 from mtlscale.execution.planning.forecast import Forecasts
-from mtlscale.execution.runner import _prepare
+from mtlscale.execution.runner import prepare_data
 from mtlscale.records import Home
 
 ENCODER = "model: {encoder: {name: word_char, dimensions: 4}}\n"
@@ -34,7 +34,7 @@ class Listener(Silent):
 
 def told(file: Path, home: Path) -> list[str]:
     listener = Listener()
-    _prepare(load_experiment(file), Home(home), None, False, listener)
+    prepare_data(load_experiment(file), Home(home), None, False, listener)
     return listener.notes
 
 
