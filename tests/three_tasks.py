@@ -38,9 +38,9 @@ def build(suite: TaskSuite) -> Callable[..., Any]:
     def make(name: str, seed: int = 0, **options: Any) -> MultiTaskModule:
         torch.manual_seed(seed)
         encoder = components.build("encoders", "mlp", {"hidden": [5]})
-        model: MultiTaskModule = components.build("architectures", name, options).build(
-            suite, lambda: encoder.build(suite), 0.0
-        )
+        architecture = components.build("architectures", name, options)
+        inputs = architecture.encoder_suite(suite)
+        model: MultiTaskModule = architecture.build(suite, lambda: encoder.build(inputs), 0.0)
         return model
 
     return make

@@ -72,15 +72,16 @@ class BatchedMover:
         """Move the slots along their gradients in a step (from 0) of `total`."""
         rates = [s.lr * schedule_factor(s, step, total) for s in self.settings]
         lr = torch.tensor(rates, dtype=torch.float64).to(self.device, non_blocking=True)
-        if self.limits is not None:
-            gradients = self._clipped(gradients, self.limits)
-        self.optimizer.step(values, gradients, lr)
+        self.optimizer.step(values, self.clipped(gradients), lr)
         if self.special is not None:
             self.special.shrink(values, self.strengths * lr)
 
-    def _clipped(self, gradients: Gradients, limits: Tensor) -> Gradients:
+    def clipped(self, gradients: Gradients) -> Gradients:
         """Clip the norm of each trial's whole gradient, or of each of its networks where nothing is shared."""
-        factors = clip_factors(squares(gradients, self.layout, len(limits), self.device), limits.unsqueeze(1))
+        if self.limits is None:
+            return gradients
+        limits = self.limits.unsqueeze(1)
+        factors = clip_factors(squares(gradients, self.layout, len(self.limits), self.device), limits)
         return [
             None if g is None else g * fit(slot.of_task(factors), g)
             for slot, g in zip(self.layout.slots, gradients, strict=True)

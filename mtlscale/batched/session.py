@@ -105,7 +105,7 @@ class BatchedSession:
     def _look(self, parts: list[StreamBatch], gradients: Gradients, count: int) -> None:
         """Take the step of all trials, and note what equal weights would have made of it."""
         before = [value.clone() for value in self.values]
-        balanced = self._of_shared(gradients)
+        balanced = self._of_shared(self.updater.clipped(gradients))
         found = self.update.of_equal(self.values, parts)
         equal = None if found is None else self._of_shared(found)
         steps_of_equal = None if equal is None else self._steps_of_equal(balanced, equal, count)

@@ -33,7 +33,7 @@ ARCHITECTURES = [
     and name != "esmm"
 ]
 TIMED = {"seconds", "train_seconds", "started", "finished", "peak_memory_mb", "epochs", "metrics", "last"}
-TIMED |= {"departure", "items"}  # compared by themselves
+TIMED |= {"departure", "items", "survival"}  # compared by themselves
 
 
 def batch_of(experiment: Experiment, data: PreparedData) -> list[Run]:

@@ -19,6 +19,7 @@ from device.cases import LIKE, audited, usual
 from frozen.cases import Case
 
 from mtlscale.config.registry import components
+from mtlscale.training.diagnosis.survival import due
 
 TESTS = Path(__file__).parents[1]
 # How often a turn of a step may wait for the device: once for the numbers that a balancer is told, and once more for
@@ -117,7 +118,8 @@ def test_a_step_of_many_trials_waits_once_and_copies_no_parameter(name: str, res
     assert result["placed"] and not any(result["difference"]), result["difference"]
     assert len(result["steps"]) > 1
     for number, events in enumerate(result["steps"][1:], 1):  # the first one may bring what stays
-        for kind, allowed in (("sync", BATCHED[name]), ("h2d", BATCHED_COPIES)):
+        looked_at = int(due(number + 1))  # the loss of equal weights is waited for, too
+        for kind, allowed in (("sync", BATCHED[name] + looked_at), ("h2d", BATCHED_COPIES + 3 * looked_at)):
             found = Counter(text for of_kind, text in events if of_kind == kind)
             listing = "\n".join(f"{count} x {text}" for text, count in found.most_common())
             assert found.total() <= allowed, f"step {number} has {found.total()}:\n{listing}"

@@ -104,13 +104,11 @@ def departures(records: Sequence[RunRecord]) -> dict[str, float]:
 
 
 def survival(records: Sequence[RunRecord]) -> pd.DataFrame:
-    """Return method x cosine: the means over runs and epochs of what balancing changed in the optimiser's steps."""
+    """Return method x cosine: the means over runs of what balancing changed in the optimiser's steps."""
     entries = [
-        {"method": record.method, **values}
+        {"method": record.method, **record.survival}
         for record in records
-        if record.status == "finished"
-        for epoch in record.epochs
-        if isinstance(values := epoch.traces.get("survival"), dict)
+        if record.status == "finished" and record.survival
     ]
     frame = pd.DataFrame(entries, columns=["method", *SURVIVAL]).set_index("method")
     return frame.astype(float).groupby(level=0).mean()

@@ -60,18 +60,26 @@ class Cosines:
     def __init__(self, *shape: int) -> None:
         self._sums = torch.zeros(*shape, len(NAMES), dtype=torch.float64)
         self._counts = torch.zeros_like(self._sums)
+        self._waiting: list[Tensor] = []  # on the device: no step waits for them
 
     def add(self, cosines: Sequence[Tensor]) -> None:
-        values = torch.stack([value.cpu() for value in cosines], -1)
-        self._sums += values.nan_to_num()  # a gradient may be zero
-        self._counts += ~values.isnan()
+        self._waiting.append(torch.stack(list(cosines), -1))
+
+    def _add_up(self) -> None:
+        for cosines in self._waiting:
+            values = cosines.cpu()
+            self._sums += values.nan_to_num()  # a gradient may be zero
+            self._counts += ~values.isnan()
+        self._waiting = []
 
     def keep(self, trials: Tensor) -> None:
         """Keep only the trials at these indices."""
+        self._add_up()
         self._sums, self._counts = self._sums[trials], self._counts[trials]
 
     def traces(self, trial: int | None = None) -> dict[str, Any]:
         """Return the means as a trace of an epoch; none where no step of it was looked at."""
+        self._add_up()
         row = (self._sums / self._counts)[() if trial is None else trial].tolist()
         means = {name: mean for name, mean in zip(NAMES, row, strict=True) if not math.isnan(mean)}
         return {"survival": means} if means else {}

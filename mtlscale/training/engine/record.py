@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import math
+import statistics
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -69,6 +71,7 @@ def run_record(
         peak_memory_mb=provenance.peak_memory_mb(device),
         **_network(model),
         departure=None if math.isnan(departure) else departure,
+        survival=_survival(epochs),
         counters=dict(counters),
         workers=workers,
         hardware=provenance.hardware(device),
@@ -101,6 +104,15 @@ def _measures(suite: TaskSuite) -> dict[str, Any]:
         "main_metrics": {task.name: task.metrics[0] for task in suite.tasks},
         "lowest": lowest(sorted(metric_names)),
     }
+
+
+def _survival(epochs: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Return the means over epochs of each cosine that the trace `survival` has."""
+    values = defaultdict[str, list[float]](list)
+    for epoch in epochs:
+        for name, value in epoch.get("traces", {}).get("survival", {}).items():
+            values[name].append(value)
+    return {name: statistics.fmean(found) for name, found in values.items()}
 
 
 def _network(model: MultiTaskModule) -> dict[str, Any]:
