@@ -56,7 +56,7 @@ OWN_TESTS = ("aaspc", "esmm", "frequent_tag", "random_actions", "sac", "sac_cona
 # Last parts of the names of buffers that no step moves: the rate of dropout, positions of columns, a preference.
 CONSTANT = ("rate", "domain", "personal")
 # Settings without which an architecture does not fit three tasks.
-NEEDED: dict[str, dict[str, Any]] = dict.fromkeys(("conditioned_hps", "palora"), {"grid": 3})
+NEEDED: dict[str, dict[str, Any]] = {"conditioned_hps": {"grid": 3}, "palora": {"grid": 3}}
 # Those that work between an encoder's stages are tested on images, in test_staged_architectures.py.
 EVERY = [
     (name, NEEDED.get(name, {}))
