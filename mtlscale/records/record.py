@@ -100,7 +100,7 @@ class RunRecord(BaseModel):
     # The largest of all steps of |T ω_t / Σω − 1|, how far the weights were from equal ones; None where there are none.
     departure: float | None = None
     # Means over epochs of the cosines in the trace `survival`: what balancing changed in the optimiser's steps.
-    survival: dict[str, float] = Field(default_factory=dict)
+    survival: dict[str, float] = Field(default_factory=dict, exclude_if=lambda cosines: not cosines)
     counters: dict[str, int] = Field(default_factory=dict)  # solver failures, clamps, skipped steps
     workers: Count = 1
     hardware: str = ""
