@@ -94,7 +94,7 @@ def test_six_regressions_on_molecules(command: Command, shared_data: Path, tmp_p
 @pytest.mark.ray
 def test_molecules_as_graphs(command: Command, shared_data: Path, tmp_path: Path) -> None:
     raw = shared_data / "qm9" / "qm9_small.csv.gz"
-    command("mtlscale", "run", "qm9_cpu", "--set", f"datasets.0.source={raw}", "--set", "seeds=[0]",
+    command("mtlscale", "run", "qm9_cpu", "--source", raw, "--set", "seeds=[0]",
             "--set", "training.epochs=4", "--set", "methods=[equal, uncertainty]",
             "--set", "baseline=equal")  # fmt: skip
     rows = leaderboard(tmp_path, "qm9_cpu")
