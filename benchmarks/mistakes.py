@@ -210,7 +210,7 @@ def tables() -> Iterator[Mistake]:
         "validation=1.5": "validation = 1.5 is outside",
         "split=-1": "split = -1 is outside",
         "standardise=5": "standardise = 5 should be true or false",
-        "targets=x": "unknown option 'targets'; did you mean target",
+        "targets=x": "targets = 'x' should be a mapping",
         "sep=;": "unknown option 'sep'",
     }.items():
         yield _table(option, says, plain, option)
@@ -286,7 +286,7 @@ def experiment_files() -> Iterator[Mistake]:
         ({"training": "{epochs: 1.5}"}, "integer"),
         ({"training": "{lr: -1}"}, "lr.*greater than 0"),
         ({"training": "{lr: fast}"}, "number"),
-        ({"training": "{optimizer: lion}"}, "adam"),
+        ({"training": "{optimizer: lamb}"}, "adam"),
         ({"training": "{epochs: 2, epochs: 3}"}, "twice"),
         ({"training": "5"}, "mapping"),
         ({"model": "{encoder: {name: mlp, layers: 2}}"}, "hidden"),
