@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 import torch
 
-from mtlscale.config import UserError, build
+from mtlscale.config import UserError, build, load_experiment
 from mtlscale.data.format.prepared import VECTORS, load_prepared, read_manifest
+from mtlscale.execution.planning.plan import Datasets
 from mtlscale.execution.preparing.prepare import prepare
+from mtlscale.execution.runner import plan_runs
+from mtlscale.records import Home
 
 FITTED = {"vectors": "word2vec", "vector_dimensions": 8}
 
@@ -73,6 +77,24 @@ def test_encoders_start_from_the_prepared_vectors(encoder: str, fdu_folder: Path
     assert not weight[0].any() and weight.requires_grad
     with pytest.raises(UserError, match="those of amazon have 8 numbers, the encoder 300; set its dimensions to it"):
         build("encoders", encoder, {"vectors": "prepared"}).build(suite)
+
+
+def test_an_experiment_on_prepared_vectors_passes_the_check_before_its_runs(
+    fdu_folder: Path, experiment_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("gensim")
+    file = experiment_file(
+        datasets=f"[{{name: amazon, source: {fdu_folder}, options: {FITTED}, tasks: [books, dvd]}}]",
+        methods="[equal]",
+        model="{encoder: {name: averaged, dimensions: 8, hidden: [8], vectors: prepared}}",
+    )
+    experiment, home = load_experiment(file), Home(tmp_path / "home")
+    data = Datasets.prepare(experiment, lambda dataset: prepare("amazon", FITTED, fdu_folder, home.root))
+    runs = [run for run in experiment.runs(data.fingerprints) if run.method == "equal"]
+    assert len(plan_runs(experiment, runs, home, data).todo) == 1
+
+    with pytest.raises(UserError, match=r"equal on amazon: .* amazon have 8 numbers, the encoder 9; set its"):
+        plan_runs(experiment, [run.tuned({"model.encoder.dimensions": 9}) for run in runs], home, data)
 
 
 def test_a_set_prepared_without_vectors_is_named(fdu_folder: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import functools
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +18,7 @@ from mtlscale.data.readers.cache import cache_room, in_words
 if TYPE_CHECKING:
     import numpy as np
 
+    from mtlscale.config import TaskSuite
     from mtlscale.data.format.manifest import Manifest
 
 MEMORY_FRACTION = 0.7  # of the free memory, for data; the remainder is for networks and their gradients
@@ -45,6 +46,16 @@ class OnDisk:
     folder: Path
     manifest: Manifest
     on_disk: bool = True
+
+    @property
+    def suite(self) -> TaskSuite:
+        """The suite with its words and word vectors, which the manifest has not."""
+        from mtlscale.data.format.prepared import load_prepared
+
+        if self.manifest.vocabulary is None:
+            return self.manifest.suite
+        extras = load_prepared(self.folder, ()).suite.extras
+        return replace(self.manifest.suite, extras={**extras, **self.manifest.suite.extras})
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtlscale.config import Run, UserError, from_plugin, plugin_error
+from mtlscale.data.readers.reader_selection import OnDisk
 from mtlscale.execution.planning.plan import Plan
 
 if TYPE_CHECKING:
@@ -22,13 +23,16 @@ def check_goes_together(plan: Plan, runs: Iterable[Run]) -> None:
     Runs that differ only in their seeds are checked once.
     """
     checked_pairs: set[tuple[str, str]] = set()
+    suites: dict[str, TaskSuite] = {}
 
     for run in runs:
         if (run.dataset, run.method) in checked_pairs:
             continue
         checked_pairs.add((run.dataset, run.method))
+        if run.data not in suites:
+            suites[run.data] = OnDisk(plan.folders[run.data], plan.manifests[run.data]).suite
         try:
-            _check(run, plan.manifests[run.data].suite, shared=plan.home is None or plan.home.storage is None)
+            _check(run, suites[run.data], shared=plan.home is None or plan.home.storage is None)
         except UserError as error:
             raise UserError(f"{run.method} on {run.dataset}: {error}") from None
 
