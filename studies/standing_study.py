@@ -51,6 +51,7 @@ from mtlscale.report.tables.leaderboard import Leaderboard
 ANALYSIS = Path(__file__).with_suffix(".yaml")
 SUPERSEDED, RUNS, SETTINGS = "superseded.csv", "runs_{}.csv", "settings.csv"
 MOST_ERROR = 0.05
+FEWEST_SUITES = 4  # of a rank correlation
 Boards = NDArray[np.float64]  # gains [seeds, suites, methods], or with boards in front
 
 
@@ -62,6 +63,7 @@ class Study:
     board: Leaderboard
     methods: list[str]  # that are tested, in the experiment's order
     missing: dict[str, str]  # suite -> why it is left out
+    traits: pd.DataFrame  # of each suite, as `traits_of` has them
 
     @property
     def suites(self) -> list[str]:
@@ -96,7 +98,30 @@ def study_of(records: Iterable[RunRecord], analysis: dict[str, Any], rows: Seque
     board = Leaderboard.from_records(complete, baseline="stl", reference=analysis["reference"])
     left_out = {analysis["reference"], *analysis["untested"]}
     methods = [method for method in dict.fromkeys(method for _, method, _ in rows) if method not in left_out]
-    return Study(analysis, board, methods, missing)
+    return Study(analysis, board, methods, missing, traits_of(complete, analysis))
+
+
+def traits_of(records: Sequence[RunRecord], analysis: dict[str, Any]) -> pd.DataFrame:
+    """Return what might decide whether balancing helps, from runs that the study has anyway: a row for each suite.
+
+    `conflict %` is 100 (1 - cosine) between the gradient of the analysis' method `conflict` and the plain mean, over
+    steps and seeds; pcgrad, for one, changes a gradient only where tasks disagree. `loss ratio` is the largest task's
+    training loss by the smallest's where the reference ended, `weights a task` its shared parameters by its tasks.
+    """
+    rows = []
+    for record in records:
+        if record.status != "finished" or record.method not in (analysis["conflict"], analysis["reference"]):
+            continue
+        row: dict[str, Any] = {"suite": record.dataset, "tasks": len(record.main_metrics)}
+        if record.method == analysis["conflict"]:
+            row["conflict %"] = 100 * (1 - record.survival.get("gradient_to_equal", math.nan))
+        else:
+            losses = [metrics["loss"] for metrics in record.metrics.get("train", {}).values() if "loss" in metrics]
+            row["loss ratio"] = max(losses) / max(min(losses), 1e-12) if losses else math.nan
+            row["weights a task"] = record.shared_parameters / len(record.main_metrics)
+        rows.append(row)
+    columns = ["tasks", "conflict %", "loss ratio", "weights a task"]
+    return pd.DataFrame(rows, columns=["suite", *columns]).groupby("suite", sort=False)[columns].mean()
 
 
 def planned(experiment: Experiment) -> list[tuple[str, str, int]]:
@@ -287,6 +312,29 @@ def kind_table(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows, index=study.suites).T.rename_axis("kind (median over methods)")
 
 
+def when_table(study: Study) -> pd.DataFrame:
+    """Return Spearman's rank correlation over suites of each trait with the gains of each kind, and its p-value.
+
+    Exploratory: no family of tests has it, and p-values are not corrected.
+    """
+    from scipy import stats
+
+    kinds = kind_table(study)
+    traits = study.traits.reindex(study.suites)
+    traits["stl - equal"] = -mean(study.scores([study.analysis["reference"]]))[:, 0]
+
+    def cell(trait: str, kind: str) -> str:
+        x, y = traits[trait].to_numpy(float), kinds.loc[kind].to_numpy(float)
+        known = np.isfinite(x) & np.isfinite(y)
+        if known.sum() < FEWEST_SUITES or np.ptp(x[known]) == 0 or np.ptp(y[known]) == 0:
+            return ""
+        found = stats.spearmanr(x[known], y[known])
+        return f"{found.statistic:+.2f} (p {found.pvalue:.2g})"
+
+    cells = {kind: [cell(trait, kind) for trait in traits] for kind in kinds.index}
+    return pd.DataFrame(cells, index=pd.Index(traits.columns, name="trait of a suite"))
+
+
 def gain_table(study: Study) -> pd.DataFrame:
     """Return gains [methods, suites] with half their 95 % interval over seeds; a star where Holm's test rejects."""
     gains = study.gains
@@ -306,7 +354,9 @@ def rounded(frame: pd.DataFrame) -> pd.DataFrame:
 def tables(study: Study) -> str:
     overall = study.board.overall(study.analysis["rope"])
     parts = ["## Methods", markdown(rounded(method_table(study))), "## Suites", markdown(rounded(suite_table(study)))]
-    parts += ["## By kind of method", markdown(rounded(kind_table(study))), "## Gains", markdown(gain_table(study))]
+    parts += ["## By kind of method", markdown(rounded(kind_table(study)))]
+    parts += ["## When balancing helps", markdown(rounded(study.traits)), markdown(when_table(study))]
+    parts += ["## Gains", markdown(gain_table(study))]
     if overall is not None:
         parts.append(f"## Ranks\n\n{sentence(overall)}")
     parts += [f"Left out: {suite} ({why})." for suite, why in study.missing.items()]

@@ -65,6 +65,30 @@ def test_who_wins_and_who_does_not(study: program.Study) -> None:
     assert "constant" not in text and "| mgda |" in text
 
 
+def test_traits_of_suites_and_what_they_go_with(record: Record) -> None:
+    suites = ("one", "two", "three", "four", "five")
+    cosines = dict(zip(suites, (0.99, 0.95, 0.9, 0.8, 0.5), strict=True))
+    asked = {**ANALYSIS, "conflict": "mgda"}
+    changed = []
+    for one in runs(record, suites):
+        place = suites.index(one.dataset)
+        losses = {"train": {"a": {"loss": 0.5}, "b": {"loss": 0.5 * (place + 1)}}}
+        metrics = {split: {**values} for split, values in one.metrics.items()} | losses
+        if one.method == "mgda":  # gains more where tasks conflict more
+            test = {task: {"accuracy": values["accuracy"] + 3 * place} for task, values in metrics["test"].items()}
+            metrics["test"] = test
+        survival = {"gradient_to_equal": cosines[one.dataset]} if one.method == "mgda" else {}
+        changed.append(one.model_copy(update={"metrics": metrics, "survival": survival, "shared_parameters": 64}))
+
+    found = program.study_of(changed, asked, rows(suites))
+    assert found.traits["conflict %"].round(6).tolist() == [1.0, 5.0, 10.0, 20.0, 50.0]
+    assert found.traits["loss ratio"].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert set(found.traits["weights a task"]) == {32.0} and set(found.traits["tasks"]) == {2.0}
+    when = program.when_table(found)
+    assert when.loc["conflict %", "gradients' Gramian"].startswith("+1.00 ")
+    assert when.loc["tasks", "gradients' Gramian"] == ""  # the same everywhere
+
+
 def test_a_suite_with_a_missing_run_is_left_out_by_name(record: Record) -> None:
     found = program.study_of(runs(record)[:-1], ANALYSIS, rows())
     assert found.suites == ["one", "two"] and found.missing == {"three": "1 of 60 runs are not done"}
