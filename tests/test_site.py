@@ -106,7 +106,16 @@ def test_every_shipped_experiment_is_listed_with_its_tables(site: Path) -> None:
 
 
 # One page of each kind. The rest are of the same kinds; axe-core needs minutes for the mathematics.
-LOOKED_AT = ("index", "first_ten_minutes", "experiments", "study", "own_loop", "results_thesis", "architecture", "notebook")
+LOOKED_AT = (
+    "index",
+    "first_ten_minutes",
+    "experiments",
+    "study",
+    "own_loop",
+    "results_thesis",
+    "architecture",
+    "notebook",
+)
 
 
 @pytest.fixture(scope="module")
