@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
+from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
 from mtlscale.cli.options import only
@@ -52,6 +53,7 @@ ANALYSIS = Path(__file__).with_suffix(".yaml")
 SUPERSEDED, RUNS, SETTINGS = "superseded.csv", "runs_{}.csv", "settings.csv"
 MOST_ERROR = 0.05
 FEWEST_SUITES = 4  # of a rank correlation
+TICKS = (-50, -20, -10, -5, -2, -1, 0, 1, 2, 5, 10)  # points of the picture
 Boards = NDArray[np.float64]  # gains [seeds, suites, methods], or with boards in front
 
 
@@ -364,20 +366,29 @@ def tables(study: Study) -> str:
 
 
 def picture(study: Study, path: Path) -> Path:
+    """Draw the gain on every suite as a dot, and the mean over suites with its 95 % interval in its kind's colour."""
     frame, means = method_table(study)[::-1], mean(study.gains)
-    places = {method: row for row, method in enumerate(frame.index)}
+    of_method = dict(zip(study.methods, means.T, strict=True))
+    colours = dict(zip(dict.fromkeys(frame["kind"][::-1]), ("C0", "C1", "C2", "C3", "C4"), strict=False))
     with style():
         figure = new_figure(7.2, 1.2 + 0.17 * len(frame))
         axes = figure.subplots()
-        rows = [places[method] for method in study.methods]
-        for suite, gains in zip(study.suites, means, strict=True):
-            axes.plot(gains, rows, "o", markersize=3, alpha=0.7, label=suite)
-        axes.plot(frame["gain"], range(len(frame)), "|", color="#1f2328", markersize=9, label="mean")
+        for row, (method, values) in enumerate(frame.iterrows()):
+            axes.plot(of_method[method], [row] * len(study.suites), "o", markersize=2.5, color="#8a9099", alpha=0.7)
+            colour = colours[values["kind"]]
+            axes.errorbar(values["gain"], row, xerr=values["± suites"], fmt="D", markersize=3.5, color=colour, lw=1.2)
         axes.axvline(0.0, color="#4a4f57", lw=0.8)
-        axes.set_xscale("symlog", linthresh=2)
+        axes.set_xscale("symlog", linthresh=2, linscale=2)
+        low, high = np.nanmin(means), np.nanmax(means)
+        axes.set_xticks([tick for tick in TICKS if low <= tick <= high])
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_locator(NullLocator())
         axes.set_yticks(range(len(frame)), list(frame.index), fontsize=7)
-        axes.set(title=f"Gain over tuned equal weighting, {len(study.suites)} suites", xlabel="points of Δ (10 seeds)")
-        axes.legend(fontsize=7, loc="lower left")
+        axes.set(ylim=(-1, len(frame)), xlabel="points of Δ (10 seeds); grey: one suite, coloured: the mean over suites")
+        axes.set_title(f"Gain over tuned equal weighting, {len(study.suites)} suites")
+        for kind, colour in colours.items():
+            axes.plot([], [], "D", color=colour, markersize=4, label=kind)
+        axes.legend(fontsize=7, loc="lower right")
     return save(figure, path)
 
 
