@@ -384,7 +384,9 @@ def picture(study: Study, path: Path) -> Path:
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_yticks(range(len(frame)), list(frame.index), fontsize=7)
-        axes.set(ylim=(-1, len(frame)), xlabel="points of Δ (10 seeds); grey: one suite, coloured: the mean over suites")
+        axes.set(
+            ylim=(-1, len(frame)), xlabel="points of Δ (10 seeds); grey: one suite, coloured: the mean over suites"
+        )
         axes.set_title(f"Gain over tuned equal weighting, {len(study.suites)} suites")
         for kind, colour in colours.items():
             axes.plot([], [], "D", color=colour, markersize=4, label=kind)
