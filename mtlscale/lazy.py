@@ -31,7 +31,9 @@ def lazily(package: str) -> Callable[[str], Any]:
     def names() -> list[str]:
         """List the public names and the package's modules imported until now; listing imports nothing."""
         namespace = vars(module)
-        submodules = [name for name, value in namespace.items() if _below(value, package) and not name.startswith("_")]
+        modules_here = {name: value for name, value in namespace.items() if isinstance(value, ModuleType)}
+        submodules = [name for name, value in modules_here.items()
+                      if value.__name__.startswith(f"{package}.") and not name.startswith("_")]  # fmt: skip
         return sorted(
             {
                 *modules(),
@@ -50,7 +52,3 @@ def _typed_imports(source: str) -> dict[str, str]:
     blocks = [node for node in ast.parse(source).body if isinstance(node, ast.If)]
     imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
     return {alias.name: str(node.module) for node in imports for alias in node.names}
-
-
-def _below(value: object, package: str) -> bool:
-    return isinstance(value, ModuleType) and value.__name__.startswith(f"{package}.")

@@ -182,12 +182,8 @@ def rehearsal(balancer: Balancer, tasks: int, *, sure: bool = True) -> None:
 
     if not bool(weights.isfinite().all()):
         actual = ", ".join(f"{loss:g}" for loss in losses.tolist())
-        raise UserError(f"balancer {balancer.name}: weights are {_odd(weights)} for losses [{actual}]; mend the plugin")
-
-
-def _odd(weights: Tensor) -> str:
-    """Return the first weight that is not finite, as text: nan, inf or -inf."""
-    return str(float(weights[~weights.isfinite()].reshape(-1)[0]))
+        odd = float(weights[~weights.isfinite()].reshape(-1)[0])  # nan, inf or -inf
+        raise UserError(f"balancer {balancer.name}: weights are {odd} for losses [{actual}]; mend the plugin")
 
 
 class _NeverReturnsError(UserError):

@@ -307,7 +307,9 @@ def measured(suite: TaskSuite, selection: Sequence[str] | Mapping[str, Sequence[
         else:
             task_metrics = tuple(name for name in selection if metric_info(name) and not _misfit(name, task))
             if selection and not task_metrics:
-                raise UserError(_none_fits(tuple(selection), task))
+                reasons = "; ".join(f"metric {name!r} {_misfit(name, task)}" for name in selection)
+                fitting = ", ".join(_fitting(task))
+                raise UserError(f"metrics: task {task.name!r}: {reasons}; use one of {fitting}")
         tasks.append(replace(task, metrics=task_metrics))
         check_task(tasks[-1])
 
@@ -315,12 +317,6 @@ def measured(suite: TaskSuite, selection: Sequence[str] | Mapping[str, Sequence[
         if not any(name in task.metrics for task in tasks):
             raise UserError(f"metrics: {name} is not defined for any task of {suite.name}; drop it")
     return replace(suite, tasks=tuple(tasks))
-
-
-def _none_fits(selection: Sequence[str], task: Task) -> str:
-    """Return the reason why a task can report none of the metrics."""
-    reasons = "; ".join(f"metric {name!r} {_misfit(name, task)}" for name in selection)
-    return f"metrics: task {task.name!r}: {reasons}; use one of {', '.join(_fitting(task))}"
 
 
 def _misfit(metric: str, task: Task) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -240,7 +240,10 @@ class Writer:
     def nest(self) -> None:
         """Put the runs that `there` has found in the layout of earlier versions below rows."""
         for run in self._flat:
-            key = _place_of(run.data.tags, run.data.params)
+            tags, params = run.data.tags, run.data.params
+            labels = tags["mtlscale.dataset"], tags["mtlscale.method"]
+            is_trial = tags["mtlscale.kind"] == "trial"
+            key = RunKey(*labels, None) if is_trial else RunKey.of_params(*labels, params)
             self._make_rows(key)
             entry = Entry("", run.info.run_id, run.info.status, ended=run.info.end_time)
             entry.tags = {_ABOVE: self._rows.above(key), _OWNER: str(self._parent)}
@@ -301,9 +304,3 @@ class Writer:
 def _run_key(update: RunUpdate) -> RunKey:
     run = update.run
     return RunKey(run.dataset, run.method, None) if update.trial else RunKey.of(run.dataset, run.method, run.spec)
-
-
-def _place_of(tags: Mapping[str, str], params: Mapping[str, str]) -> RunKey:
-    """Return the position of a run that MLflow has."""
-    labels = tags["mtlscale.dataset"], tags["mtlscale.method"]
-    return RunKey(*labels, None) if tags["mtlscale.kind"] == "trial" else RunKey.of_params(*labels, params)

@@ -294,7 +294,8 @@ class TaskBalancer:
         else:
             by_task = self._by_task("features", features)
         for task in present:
-            if features is not None and not _has_graph(by_task.get(task)):
+            feature = by_task.get(task)
+            if features is not None and not (isinstance(feature, Tensor) and feature.grad_fn is not None):
                 raise UserError(
                     f"the features of task {self.names[task]} are no tensor with a graph; hand over the output"
                 )
@@ -351,10 +352,6 @@ class TaskBalancer:
                 )
             pairs = list(enumerate(entries))
         return {task: value for task, value in pairs if value is not None}
-
-
-def _has_graph(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.grad_fn is not None
 
 
 def _names(heads: Any, tasks: int | Sequence[str] | None) -> list[str]:

@@ -99,7 +99,9 @@ def inspect_table(source: Path, targets: Mapping[str, str], options: Mapping[str
     roles = {name: role for role in ("id", "weight", "group", "time", "split_column")
              if (name := getattr(pipeline, role))}  # fmt: skip
     if not targets:
-        targets = {_guessed_target(table, roles): "auto"}
+        columns = [name for name in table.column_names if name != ROW and name not in roles]
+        guess = next((name for name in columns if name.strip().lower() in _TARGET_NAMES), columns[-1])
+        targets = {guess: "auto"}
         raw.warnings.append("the target is guessed; name yours by --targets")
     _check_there(table, [*targets, *roles])
 
@@ -165,12 +167,6 @@ def _check_there(table: pa.Table, names: Sequence[str]) -> None:
     missing = next((name for name in names if name not in available), None)
     if missing is not None:
         raise UserError(f"table: there is no column {missing!r}; {nearest(missing, available)}")
-
-
-def _guessed_target(table: pa.Table, roles: Mapping[str, str]) -> str:
-    """Return the column that is called like a target, or the last one."""
-    names = [name for name in table.column_names if name != ROW and name not in roles]
-    return next((name for name in names if name.strip().lower() in _TARGET_NAMES), names[-1])
 
 
 def _split(

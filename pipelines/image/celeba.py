@@ -161,16 +161,14 @@ class Celeba(ImagePipeline):
             for row in range(len(cells))[: self.limit or None]:
                 number = _NUMBER.fullmatch(paths[row] or "")
                 id = number[1] if number else f"{part}{row:06d}"
+                name = None if people is None else people[row]
+                person = str(name) if name is not None else number[0] if number else id
                 labels = [VALUES.get(str(value[row]), -1) for value in values]
                 if -1 in labels:
                     attribute = header[labels.index(-1)]
                     problems.append((f"{split} row {row + 1}", f"has no 1, 0 or -1 in {attribute}"))
                     continue
-                face_split = (
-                    part
-                    if self.split == "official"
-                    else hash_split(_person(people, row, number[0] if number else id), SPLIT_FRACTIONS, self.name)
-                )
+                face_split = part if self.split == "official" else hash_split(person, SPLIT_FRACTIONS, self.name)
                 faces.append(Face(id, face_split, cells[row], labels))
 
         return header, faces, {"images_found": len(faces)}
@@ -262,10 +260,6 @@ def _attribute_columns(hub: HubFolder, split: str) -> list[str]:
     if not names:
         raise UserError(f"celeba: {hub.root} has no column of an attribute; it has {', '.join(hub.names(split))}")
     return names
-
-
-def _person(people: list[str] | None, row: int, id: str) -> str:
-    return id if people is None or people[row] is None else str(people[row])
 
 
 def _attribute_position(header: list[str], name: str) -> int:

@@ -280,8 +280,10 @@ def build(kind: str, name: str, options: dict[str, Any] | None = None, where: st
         if spec.file and value is not None and not isinstance(value, str):
             expected = "file" if spec.file is True else "folder"
             raise UserError(f"{where or name}: {key} = {value!r} should be the path of a {expected}")
+        annotation: Any = types[key]
+        written_type = annotation.__name__ if type(annotation) is type else str(annotation)
         try:
-            options[key] = fitted(value, _annotation_text(types[key]), default)
+            options[key] = fitted(value, written_type, default)
         except ValueError as error:
             raise UserError(f"{where or name}: {key} = {value!r} {error}") from None
     try:
@@ -293,11 +295,6 @@ def build(kind: str, name: str, options: dict[str, Any] | None = None, where: st
         if user_error is None:
             raise
         raise user_error from error
-
-
-def _annotation_text(annotation: Any) -> str:
-    """Return a field's type as it is written."""
-    return annotation.__name__ if type(annotation) is type else str(annotation)
 
 
 def plugin_error(cls: type[Component], error: BaseException) -> UserError | None:

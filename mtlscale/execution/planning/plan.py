@@ -160,13 +160,13 @@ def _as_asked(manifest: Manifest, dataset: DatasetSpec) -> Manifest:
         check_task(task)
     check_train_fraction(suite, dataset.train)
     shares = dataset.train if isinstance(dataset.train, dict) else dict.fromkeys(manifest.counts, dataset.train)
-    counts = {task.name: _scaled_counts(manifest.counts[task.name], shares.get(task.name, 1.0)) for task in suite.tasks}
+
+    counts = {task.name: dict(manifest.counts[task.name]) for task in suite.tasks}
+    for name, of_split in counts.items():
+        share = shares.get(name, 1.0)
+        if share != 1:  # about this share; exact if no label is missing
+            of_split["train"] = kept_count(of_split.get("train", 0), share)
     return manifest.model_copy(update={"suite": suite, "counts": counts})
-
-
-def _scaled_counts(counts: Mapping[str, int], fraction: float) -> dict[str, int]:
-    """Return split -> labelled samples, with about this share of training; exact if no label is missing."""
-    return dict(counts) if fraction == 1 else {**counts, "train": kept_count(counts.get("train", 0), fraction)}
 
 
 def make_plan(experiment: Experiment, runs: Iterable[Run], ledger: Path, home: Home, data: Datasets) -> Plan:

@@ -73,7 +73,8 @@ def _sources(location: str, homes: Sequence[Home], overrides: tuple[str, ...], e
     path = Path(location)
     if path.name == CONTRIBUTED and is_results(path.parent):
         path = path.parent
-    if path.suffix in (".yaml", ".yml") or (path.name == location and location in shipped() and not _is_home(path)):
+    is_home = (path / "experiments").is_dir()
+    if path.suffix in (".yaml", ".yml") or (path.name == location and location in shipped() and not is_home):
         return _of_file(location, homes, overrides, epochs)
     if path.is_dir():
         if not is_results(path):
@@ -266,10 +267,6 @@ def _shipped(name: str) -> Experiment | None:
         return load_experiment(shipped()[name]) if name in shipped() else None
     except UserError:
         return None
-
-
-def _is_home(path: Path) -> bool:
-    return (path / "experiments").is_dir()
 
 
 def _experiments(home: Home) -> list[str]:

@@ -14,7 +14,8 @@ from mtlscale.records.submission_schema import EXPERIMENT
 def problems_of(record: RunRecord, outline: Outline) -> Iterator[str]:
     """Yield the contradictions within a single record."""
     try:
-        run_ids = [_run_id(record, fingerprint) for fingerprint in _fingerprints(record, outline)]
+        fingerprints = [{"fingerprint": fingerprint, "trial": {}} for fingerprint in _fingerprints(record, outline)]
+        run_ids = [record.model_copy(update=update).as_run().run_id for update in fingerprints]
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
         yield f"spec: is not that of a run ({type(error).__name__}: {error})"
         return
@@ -52,10 +53,6 @@ def problems_of(record: RunRecord, outline: Outline) -> Iterator[str]:
         and not all(1 <= epoch <= max_epochs for epoch in chosen_epochs)
     ):
         yield f"chosen_epoch: {max(chosen_epochs)} is none of the {max_epochs} epochs of training"
-
-
-def _run_id(record: RunRecord, fingerprint: str) -> str:
-    return record.model_copy(update={"fingerprint": fingerprint, "trial": {}}).as_run().run_id
 
 
 def _fingerprints(record: RunRecord, outline: Outline) -> list[str]:

@@ -127,15 +127,11 @@ def unfamiliar(description: InputDescription, values: Array, rows: Sequence[Any]
 
     row = int(inputs.argmax())
     column = int(far[row].argmax())
-    name = _vector_columns(description)[column] if description.features else f"column {column + 1}"
+    columns: list[TableColumn] = [from_json(entry) for entry in description.columns]
+    names = [part for one in columns for part in one.parts] or description.features
+    name = names[column] if description.features else f"column {column + 1}"
     value, training_range = values[row, column], f"{low[column]:.4g} to {high[column]:.4g}"
     return Unfamiliar(int(inputs.sum()), f"row {rows[row]} has {value:.4g} in {name}, training has {training_range}")
-
-
-def _vector_columns(description: InputDescription) -> list[str]:
-    """Return the names of the columns of a vector."""
-    columns: list[TableColumn] = [from_json(entry) for entry in description.columns]
-    return [part for column in columns for part in column.parts] or description.features
 
 
 def _columns_of_numbers(table: pa.Table) -> list[str]:

@@ -84,7 +84,9 @@ def compare(table: Table, published: PublishedTable) -> Comparison | None:
 
     if by_task:
         columns.append(("printed avg", [with_width(method.printed_average) for method in methods]))
-    columns.append(("difference", list(map(_difference_text, differences))))
+    marks = ["far" if abs(difference) > FAR else "" for difference in differences]
+    texts = [EMPTY if np.isnan(difference) else f"{difference:+.2f}" for difference in differences]
+    columns.append(("difference", [f"{text} (!)" if mark else text for text, mark in zip(texts, marks, strict=True)]))
     if by_task:
         gaps = rows[list(published.columns)].to_numpy(float) - np.array([method.values for method in methods])
         widest = [(gap[place], published.places[place][0]) for gap in gaps for place in [int(np.abs(gap).argmax())]]
@@ -98,17 +100,12 @@ def compare(table: Table, published: PublishedTable) -> Comparison | None:
             columns.append((f"ours, {measure.header}", list(map(with_width, rows[name]))))
             columns.append(("published", [with_width(method.figures.get(name)) for method in methods]))
 
-    marks = ["far" if abs(difference) > FAR else "" for difference in differences]
     return Comparison(
         published,
         tuple(text_column(header, texts, marks, right=place > 1) for place, (header, texts) in enumerate(columns)),
         tuple(str(label) for label, mark in zip(labels, marks, strict=True) if mark),
         _opposite(our_scores["mean"], published, labels, table.baseline),
     )
-
-
-def _difference_text(difference: float) -> str:
-    return EMPTY if np.isnan(difference) else f"{difference:+.2f}{' (!)' if abs(difference) > FAR else ''}"
 
 
 def _ours(table: Table, published: PublishedTable) -> pd.DataFrame | None:

@@ -83,7 +83,8 @@ class VectorEnv:
             running = []
             for index in pending:
                 task, seed = orders[index]
-                world = self._world(task)
+                free = self._free.setdefault(task, [])
+                world = free.pop() if free else self._make(task)
                 try:
                     running.append(_RunningEpisode(task, first + index, world, [self._input(task, world.reset(seed))]))
                 except Exception as error:
@@ -115,10 +116,6 @@ class VectorEnv:
             pending = [index for index in range(len(orders)) if index not in finished]
 
         return [finished[index] for index in range(len(orders))]
-
-    def _world(self, task: str) -> MetaWorld:
-        free = self._free.setdefault(task, [])
-        return free.pop() if free else self._make(task)
 
     def _broke(self, task: str, index: int, broken: dict[int, int], error: Exception) -> None:
         """Count a failure; raise `UserError` if it was the last try."""

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from mtlscale.architectures import MultiTaskModule, Phase, PhaseOutput, of_tokens
-from mtlscale.balancing import Balancer
 from mtlscale.config import Run, TaskSuite, UserError, no_result
 from mtlscale.config import named_files as files
 from mtlscale.config.run.run_parts import Parts
@@ -96,7 +95,10 @@ def phase_id(run: Run, phases: Sequence[Phase], place: int) -> str:
 
         turns: list[Any] = []
         for turn in phase.turns:
-            balancer = run.spec["balancer"] if turn.balancer is None else _balancer_spec(turn.balancer)
+            own, balancer = turn.balancer, run.spec["balancer"]
+            if own is not None:
+                knobs = {name: getattr(own, name) for name in type(own).knobs()}
+                balancer = [own.name, type(own).results_version, knobs]
             turns.append([turn.name, turn.share, turn.groups, turn.source, dict(turn.optimizer.training), balancer])
             if turn.objective:
                 turns.append(run.spec["objective"])
@@ -164,11 +166,6 @@ def _differing(*both: Any) -> list[str]:
         keys = [key for key in {**both[0], **both[1]} if both[0].get(key) != both[1].get(key)]
         both = tuple({key: entry[key] for key in keys if key in entry} for entry in both)
     return [json.dumps(entry, default=str)[:80] for entry in both]
-
-
-def _balancer_spec(balancer: Balancer) -> list[Any]:
-    knobs = {name: getattr(balancer, name) for name in type(balancer).knobs()}
-    return [balancer.name, type(balancer).results_version, knobs]
 
 
 def _plural(kind: str) -> str:

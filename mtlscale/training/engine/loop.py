@@ -124,7 +124,10 @@ class Trainer:
 
     def train(self) -> Generator[Epoch, None, RunRecord]:
         """Yield each epoch as it ends; return the record. The record of a diverged run says so."""
-        self._resume()
+        content = None if self.path is None else self._read(self.path, "the run starts anew")
+        if content is not None and content["run_id"] == self.run.run_id:
+            self._restore(content)
+
         try:
             while not self._handed_over():
                 yield from self._phase()
@@ -146,7 +149,8 @@ class Trainer:
     def _epoch(self, epoch: int) -> Epoch:
         started = time.perf_counter()
         session, main = self.session, self.session.main
-        torch.manual_seed(derive_seed("epoch", self.seed, epoch, self.workers.rank, *self._later()))
+        later_phase = () if self.at.place == 0 else (self.phase.name,)
+        torch.manual_seed(derive_seed("epoch", self.seed, epoch, self.workers.rank, *later_phase))
 
         self.model.train()
         hooks.begin_epoch(self.model, epoch)
@@ -264,10 +268,6 @@ class Trainer:
     def objective(self) -> ObjectiveModule | None:
         return self.session.objective
 
-    def _later(self) -> tuple[str, ...]:
-        """Return what tells a later phase's random numbers from the first one's."""
-        return () if self.at.place == 0 else (self.phase.name,)
-
     def phase_files(self) -> list[Path]:
         """Return where each phase but the last is kept once it is over; none where nothing is kept."""
         earlier = range(0 if self.kept is None else len(self.phases) - 1)
@@ -382,11 +382,6 @@ class Trainer:
         except checkpoint.Damaged as error:
             self.notes.append(f"{error}; {otherwise}")
             return None
-
-    def _resume(self) -> None:
-        content = None if self.path is None else self._read(self.path, "the run starts anew")
-        if content is not None and content["run_id"] == self.run.run_id:
-            self._restore(content)
 
     def adopt(self, path: Path) -> None:
         """Continue from another run's checkpoint with the settings of this one, for population-based training."""
