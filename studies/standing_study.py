@@ -3,7 +3,7 @@
     python studies/standing_study.py run --home HOME                       # suite by suite; may be cut off and resumed
     python studies/standing_study.py power --home HOME                     # seeds that show one point, and their cost
     python studies/standing_study.py write results/2026-11-24 --home HOME --by NAME
-    python studies/standing_study.py analyse results/2026-11-24            # tables in Markdown
+    python studies/standing_study.py analyse results/2026-11-24            # tables in Markdown; --picture FILE draws
     python studies/standing_study.py null results/2026-11-24 --boards 2000 # errors where there are no differences
 
 The experiment (suites, methods, budget, seeds) is experiments/standing_study.yaml, the analysis beside this file in
@@ -558,6 +558,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", help="of run: this method, and others so named")
     parser.add_argument("--boards", type=int, default=2000)
     parser.add_argument("--by", default="", help="of write: your name")
+    parser.add_argument("--picture", type=Path, help="of analyse: a file for the picture")
     options = parser.parse_args()
     analysis = yaml.safe_load(ANALYSIS.read_text(encoding="utf-8"))
     experiment = load_experiment(analysis["experiment"])
@@ -581,6 +582,8 @@ def main() -> int:
             raise UserError("write needs a folder such as results/2026-11-24, and --by with your name")
         return write(experiment, study, options)
     print(tables(study))
+    if options.picture:
+        picture(study, options.picture)
     return 0
 
 

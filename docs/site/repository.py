@@ -18,6 +18,10 @@ DOCUMENTS = {
     "cluster.md": "cluster/README.md",
     "tables/index.md": "results/tables/README.md",
     **{
+        f"studies/{page.parent.name}.md": page.relative_to(ROOT).as_posix()
+        for page in sorted((ROOT / "results").glob("[0-9]*/README.md"))
+    },
+    **{
         f"tables/{page.parent.parent.name}-{page.parent.name}.md": page.relative_to(ROOT).as_posix()
         for page in sorted((ROOT / "results" / "tables").glob("*/*/README.md"))
     },
