@@ -39,6 +39,7 @@ from mtlscale.config import Experiment, UserError, find_experiment, load_experim
 from mtlscale.config.registry.components import component, names
 from mtlscale.execution.planning.plan import records_of
 from mtlscale.execution.runner import run as run_experiment
+from mtlscale.execution.stopping import Interrupted
 from mtlscale.execution.submission.write import contribute
 from mtlscale.records import Home, RunRecord, write_atomically
 from mtlscale.records.submission_schema import Problem, is_results, read_provenance, records_of_results
@@ -593,3 +594,6 @@ if __name__ == "__main__":
     except UserError as error:
         print(f"standing_study: {error}", file=sys.stderr)
         sys.exit(2)
+    except Interrupted as error:
+        print(f"standing_study: {error}", file=sys.stderr)
+        sys.exit(error.status)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from mtlscale.architectures.floors import _regressions
 from mtlscale.architectures.floors._regressions import Examples, LinearFit, fit
 from mtlscale.config import MISSING_CLASS, Experiment, Task
 from mtlscale.data.format.prepared import PreparedData, load_prepared
@@ -37,6 +38,21 @@ def test_numbers_and_classes_that_are_linear_are_found() -> None:
     assert (_fit(_of("soft_cross_entropy", 3, "soft_error"), soft, rows)(rows).argmax(1) == classes).mean() > 0.95
     both = (rows @ weights[:, :2] > 0).astype(float)
     assert ((_fit(_of("bce", 2, "error"), both, rows)(rows) > 0) == both).mean() > 0.97
+
+
+def test_the_same_examples_are_fitted_once_and_others_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with floors of many seeds, whose fit takes minutes on wide inputs."""
+    fitted = []
+    best = _regressions._best_fits
+    monkeypatch.setattr(_regressions, "_best_fits", lambda *given: fitted.append(0) or best(*given))
+    rows, task = RNG.normal(size=(80, 3)), _of("bce", 1, "error")
+    labels = (rows[:, :1] > 0).astype(float)
+    first, again = _fit(task, labels, rows), _fit(task, labels.copy(), rows.copy())
+    assert len(fitted) == 1 and np.array_equal(first.weights, again.weights)
+    labels[0] = 1 - labels[0]
+    _fit(task, labels, rows)
+    _fit(_of("mse", 1, "rmse"), labels, rows)
+    assert len(fitted) == 3
 
 
 def test_missing_labels_count_for_nothing_and_a_class_nobody_has_is_never_predicted() -> None:
