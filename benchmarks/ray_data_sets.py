@@ -38,7 +38,8 @@ def sources(folder: Path, only: list[str]) -> dict[str, Path]:
     """Return data set -> its raw files, those generated that cannot be had."""
     data = Path(os.environ.get("MTLSCALE_DATA", "/nowhere"))
     found = {name: data / real for name, real in REAL.items() if (data / real).is_dir()}
-    sys.path.append(str(Path(__file__).parents[1] / "tests"))
+    root = Path(__file__).parents[1]
+    sys.path[:0] = [str(root), str(root / "tests")]  # in this order: both have a folder `pipelines`
     from official import cityscapes, taskonomy
 
     found |= {"cityscapes": cityscapes.write(folder / "cityscapes"), "taskonomy": taskonomy.write(folder / "taskonomy")}
