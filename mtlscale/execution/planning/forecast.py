@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtlscale.config import Run, TrainingSpec, changed
-from mtlscale.data.readers.reader_selection import bound, needed
+from mtlscale.data.readers.reader_selection import OnDisk, bound, needed
 from mtlscale.execution.planning.check import parameters
 from mtlscale.execution.planning.dry_run import DryRun
 from mtlscale.execution.planning.reader_report import processes_per_node
@@ -200,7 +200,7 @@ class _Tries:
             return Forecast(run.dataset, run.method, count, None, None, None, "", "")
 
         folder, manifest = plan.folders[run.data], plan.manifests[run.data]
-        size = parameters(run, manifest.suite)
+        size = parameters(run, OnDisk(folder, manifest).suite)
         need = needed(folder, manifest, run.training.dtype)
         memory = None if size is None else self._process() + _network(run, size) + need.stored + need.placed
         memory_from = (
