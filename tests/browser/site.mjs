@@ -1,7 +1,7 @@
 // Looks at pages of the site: node site.mjs CHROMIUM OUT PAGE.html …
 //
 // Each page at 390 px in light and at 1400 px in dark: what axe-core finds, how much wider than its window it is, what it
-// asks of the network, and errors. Screenshots of the first screen go into OUT. Prints one JSON object: PAGE -> findings.
+// asks of the network, errors, and whether a click on a head sorts its first long table. Screenshots of the first screen go into OUT. Prints one JSON object: PAGE -> findings.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -42,6 +42,15 @@ for (const path of paths) {
       const nodes = one.nodes.slice(0, 3).map((node) => `${node.target} ${node.failureSummary}`);
       found.axe.push({ where: `${size} ${scheme}`, id: one.id, impact: one.impact, count: one.nodes.length, nodes });
     }
+    found.unsorted = (found.unsorted ?? 0) + (await page.evaluate(() => {
+      const table = [...document.querySelectorAll("article table")].find((one) => one.querySelector("th > button"));
+      if (!table) return 0;
+      const values = () => [...table.tBodies[0].rows].map((row) => row.cells[0].textContent.trim());
+      table.querySelector("th > button").click();
+      const descending = values();
+      table.querySelector("th > button").click();
+      return Number(descending.join() === values().join() || descending.join() !== values().reverse().join());
+    }));
     console.error(`${basename(path)} ${size}: ${Math.round(performance.now())} ms`);
     await page.close();
   }
