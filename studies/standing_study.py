@@ -4,6 +4,7 @@
     python studies/standing_study.py power --home HOME                     # seeds that show one point, and their cost
     python studies/standing_study.py write results/2026-11-24 --home HOME --by NAME
     python studies/standing_study.py analyse results/2026-11-24            # tables in Markdown; --picture FILE draws
+    python studies/standing_study.py analyse results/2026-11-24 --without qm9
     python studies/standing_study.py null results/2026-11-24 --boards 2000 # errors where there are no differences
 
 The experiment (suites, methods, budget, seeds) is experiments/standing_study.yaml, the analysis beside this file in
@@ -559,6 +560,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", help="of run: this method, and others so named")
     parser.add_argument("--boards", type=int, default=2000)
     parser.add_argument("--by", default="", help="of write: your name")
+    parser.add_argument("--without", action="append", default=[], help="of analyse and null: not this suite")
     parser.add_argument("--picture", type=Path, help="of analyse: a file for the picture")
     options = parser.parse_args()
     analysis = yaml.safe_load(ANALYSIS.read_text(encoding="utf-8"))
@@ -575,6 +577,9 @@ def main() -> int:
         rows = [row for row in planned(experiment) if row[0] in suites]
     else:
         records, rows = list(records_of(experiment, Home.at(options.home), epochs=False)), planned(experiment)
+    if options.without:
+        records = [record for record in records if record.dataset not in options.without]
+        rows = [row for row in rows if row[0] not in options.without]
     study = study_of(records, analysis, rows)
     if options.command == "null":
         return null(study, options.boards)
