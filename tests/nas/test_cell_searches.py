@@ -32,6 +32,7 @@ SEARCHES: dict[str, tuple[dict[str, Any], int]] = {
     "pcdarts": ({"name": "pcdarts", **SIZE, "search_epochs": 2, "rest": 0.5, "part": 2, "auxiliary": 0.4}, 4),
     "pdarts": ({"name": "pdarts", **SIZE, "search_epochs": 3, "deeper": 1, "rest": 0.0}, 5),
     "e2rnas": ({"name": "e2rnas", **SIZE, **UNITS, "search_epochs": 2}, 4),
+    "e2rnas under attack": ({"name": "e2rnas", **SIZE, **UNITS, "search_epochs": 1, "adversarial_weights": True}, 3),
 }
 
 

@@ -14,7 +14,14 @@ from mtlscale.config import Task, TaskSuite
 from mtlscale.data import Batch, Samples
 from mtlscale.nas.cells import OPERATIONS
 from mtlscale.nas.search.mixed_cell import LeavingStates
-from mtlscale.nas.search.sources import ArchitectureLosses, ChoiceSource, attacked, from_uniform
+from mtlscale.nas.search.sources import (
+    ArchitectureLosses,
+    ChoiceSource,
+    WeightsSource,
+    attacked,
+    from_uniform,
+    under_attack,
+)
 from mtlscale.nas.search.supernet import CellSupernet, Size
 from mtlscale.nas.search.unrolled import RADIUS, hessian_product, look_ahead, steps_of
 from mtlscale.training import SupervisedSource
@@ -232,3 +239,37 @@ def test_looking_ahead_is_the_step_that_sgd_takes() -> None:
     parameter.grad = gradient
     optimizer.step()
     torch.testing.assert_close(there, parameter.detach())
+
+
+def test_weights_learn_the_loss_under_attack_where_it_is_asked_for() -> None:
+    """Its gradient is that of plain cross entropy on images that were attacked by hand."""
+    torch.manual_seed(1)
+    model = CellSupernet(SUITE, Size(cells=1, channels=2), 0.0, "x", lambda _: {})
+    supervised = SupervisedSource(model, SUITE)
+    sources = {"plain": WeightsSource(model, 1.0, True), "attack": WeightsSource(model, 1.0, True, 0.03)}
+    for source in sources.values():
+        source.bind(supervised, "off")
+    target = _batches()[0].samples.targets["kind"]
+    images = torch.rand(6, 2, 6, 6) * 255  # attacks leave no pixel outside this range
+    images = (images - model.mean) / model.std
+    batch = Batch("all", Samples(images.clone(), {"kind": target}), 6)
+
+    def loss(pixels: Tensor) -> Tensor:
+        prediction = model(Batch("all", Samples(pixels, {"kind": target}), 6)).predictions["kind"]
+        return torch.nn.functional.cross_entropy(prediction, target)
+
+    images.requires_grad_()
+    (by_pixels,) = torch.autograd.grad(loss(images), images)
+    wanted = under_attack(model, batch, images.detach(), by_pixels, 0.03)
+    reach = 0.03 * 255 / model.std
+    assert ((wanted - images).abs() <= reach + 1e-9).all() and not torch.equal(wanted, images)
+
+    [clean] = sources["plain"]([batch])
+    task_loss, added = sources["attack"]([batch])
+    torch.testing.assert_close(task_loss.sums[0], clean.sums[0])
+    assert added.extra is not None and added.extra > clean.sums[0] / 6 and not added.sums
+    found = torch.autograd.grad(added.extra, model.weights(), allow_unused=True)
+    for left, right in zip(found, torch.autograd.grad(loss(wanted), model.weights(), allow_unused=True), strict=True):
+        torch.testing.assert_close(left, right)
+    [alone] = sources["attack"]([batch], terms=False)
+    assert alone.extra is None

@@ -20,7 +20,7 @@ class E2RNAS(CellSearch):
     images (a stream `ood` without labels); cross entropy under attack by FGSM; and how far the search network's
     expected parameters and multiply-adds are from their targets. By itself it takes `mgda` with gradients over their
     length (`normalize: l2`), as the thesis does; `balancer: equal` is its search without MGDA. The weights learn the
-    training loss and the second of these. Phase `retrain` trains the genotype as `cell_network` does.
+    training loss and the second of these, and with `adversarial_weights` the third (table 3.6). Phase `retrain` trains the genotype as `cell_network` does.
     """
 
     name: ClassVar[str] = "e2rnas"
@@ -40,6 +40,7 @@ class E2RNAS(CellSearch):
     ood_scale: float = knob(50.0, low=0, help="of the loss on images from elsewhere, where cells are chosen")
     ood_weight: float = knob(1.0, low=0, help="the same where weights learn")
     ood_over_classes: bool = knob(True, help="whether that divergence is divided by the number of classes")
+    adversarial_weights: bool = knob(False, later=True, help="whether the weights learn the loss under attack, too")
 
     def upper_balancer(self) -> Balancer | None:
         return None
@@ -58,7 +59,8 @@ class E2RNAS(CellSearch):
 
     def sources(self, model: CellSupernet) -> Mapping[str, Source]:
         choice = ChoiceSource(model, self.architecture_losses(model))
-        return {CHOICE: choice, WEIGHTS: WeightsSource(model, self.ood_weight, self.ood_over_classes)}
+        attack = self.epsilon if self.adversarial_weights else None
+        return {CHOICE: choice, WEIGHTS: WeightsSource(model, self.ood_weight, self.ood_over_classes, attack)}
 
     def _targets(self, model: CellSupernet) -> dict[str, Any]:
         """Return the costs, target and unit of each cost loss; raise `UserError` if no network can reach a target."""

@@ -47,6 +47,26 @@ def attacked(pixels: Tensor, gradient: Tensor, start: Tensor, epsilon: Tensor, l
     return torch.maximum(torch.minimum(pixels + bounded, high), low)
 
 
+def under_attack(model: CellSupernet, batch: Batch, pixels: Tensor, gradient: Tensor, epsilon: float) -> Tensor:
+    """Attack a batch's normalised images [B, C, H, W], with the gradient of its loss by them; epsilon as `epsilon`."""
+    draws = model.draws
+    draws.begin(batch)
+    start = 2 * draws(pixels[0].numel() if len(pixels) else 0, pixels).T.reshape(pixels.shape) - 1
+    bound = epsilon * PIXELS / model.std
+    low, high = -model.mean / model.std, (PIXELS - model.mean) / model.std
+    return attacked(pixels.detach(), gradient, start.to(pixels.dtype), bound, low, high)
+
+
+def cross_entropy(supervised: Supervised, task: str, batch: Batch, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum of the task's cross entropy for these images in place of the batch's, and its number of labels."""
+    target = batch.samples.targets[task]
+    outputs = supervised.forward(replace(batch, samples=Samples(pixels, batch.samples.targets)))
+    total = functional.cross_entropy(
+        outputs.predictions[task], target.long(), ignore_index=MISSING_CLASS, reduction="sum"
+    )
+    return total, (target != MISSING_CLASS).sum().to(torch.float64)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ArchitectureLosses:
     """The losses that the architecture parameters learn from.
@@ -158,12 +178,7 @@ class ChoiceSource(NetworkSource):
         losses = {"validation": measured}
 
         if self.losses.epsilon is not None:
-            model, draws = self.model, self.model.draws
-            draws.begin(batch)
-            start = 2 * draws(pixels[0].numel() if len(pixels) else 0, pixels).T.reshape(pixels.shape) - 1
-            epsilon = self.losses.epsilon * PIXELS / model.std
-            low, high = -model.mean / model.std, (PIXELS - model.mean) / model.std
-            attacked_pixels = attacked(pixels.detach(), extra_gradients[0], start.to(pixels.dtype), epsilon, low, high)
+            attacked_pixels = under_attack(self.model, batch, pixels, extra_gradients[0], self.losses.epsilon)
             losses["adversarial"] = self._differentiated(*self._cross_entropy(batch, attacked_pixels), weights)[0]
 
         return losses
@@ -177,12 +192,7 @@ class ChoiceSource(NetworkSource):
         return self._differentiated(factor * from_uniform(logits).sum(), count, weights)[0]
 
     def _cross_entropy(self, batch: Batch, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        task = self.model.task
-        target = batch.samples.targets[task]
-        outputs = self.supervised.forward(replace(batch, samples=Samples(pixels, batch.samples.targets)))
-        prediction = outputs.predictions[task]
-        total = functional.cross_entropy(prediction, target.long(), ignore_index=MISSING_CLASS, reduction="sum")
-        return total, (target != MISSING_CLASS).sum().to(torch.float64)
+        return cross_entropy(self.supervised, self.model.task, batch, pixels)
 
     def _differentiated(
         self, total: Tensor, count: Tensor, weights: bool, aside: Sequence[Tensor] = ()
@@ -244,25 +254,48 @@ class ChoiceSource(NetworkSource):
 class WeightsSource(NetworkSource):
     """The source of the weights' losses.
 
-    These are the task's loss and, times a factor, the divergence from uniform of predictions for out-of-distribution
-    images.
+    These are the task's loss; times a factor, the divergence from uniform of predictions for out-of-distribution
+    images; and, where it is asked for, the task's loss under attack.
     """
 
     of_tasks = True
     unlabelled = True
 
-    def __init__(self, model: CellSupernet, factor: float, over_classes: bool) -> None:
+    def __init__(self, model: CellSupernet, factor: float, over_classes: bool, epsilon: float | None = None) -> None:
+        """Take the network and the losses that are added to the task's.
+
+        Args:
+            model: The search network.
+            factor: Of the divergence from uniform.
+            over_classes: Whether that is divided by the number of classes.
+            epsilon: Bound of attacks, for pixels in a range of 1; None: there are no attacks.
+        """
         self.model, self.factor, self.over_classes, self.names = model, factor, over_classes, (model.task,)
+        self.epsilon = epsilon
 
     def __call__(self, micro: Sequence[Batch], *, terms: bool = True) -> Iterator[Losses]:
         for batch in micro:
-            if batch.labelled:
+            if batch.labelled and self.epsilon is not None and terms:
+                yield from self._with_attack(batch, self.epsilon)
+            elif batch.labelled:
                 yield self.supervised.losses(batch, self.supervised.forward(batch))
             elif batch.stream == STREAM and terms:
                 outputs = self.supervised.forward(replace(batch, predict=self.names))
                 logits = outputs.predictions[self.model.task]
                 factor = self.factor / (logits.shape[1] if self.over_classes else 1)
                 yield Losses(extra=factor * from_uniform(logits).sum() / batch.total)
+
+    def _with_attack(self, batch: Batch, epsilon: float) -> Iterator[Losses]:
+        """Yield the task's loss, then that of the same images under an attack on it."""
+        pixels = self.model.pixels(batch.inputs).detach().requires_grad_()
+        clean_batch = replace(batch, samples=Samples(pixels, batch.samples.targets))
+        losses = self.supervised.losses(clean_batch, self.supervised.forward(clean_batch))
+        (gradient,) = torch.autograd.grad(losses.sums[0], pixels, retain_graph=True)
+        yield losses
+
+        attacked_pixels = under_attack(self.model, batch, pixels, gradient, epsilon)
+        total, _ = cross_entropy(self.supervised, self.model.task, batch, attacked_pixels)
+        yield Losses(extra=total / batch.total)
 
     def sizes(self, micros: Sequence[Sequence[Batch]]) -> list[float]:
         return self.supervised.sizes(micros)
