@@ -34,12 +34,19 @@ async function interactive(page) {
   }));
 }
 
+// Figures that are drawn, and the places for them; on a busy machine figures take their time.
+async function drawn(page) {
+  const all = () => document.querySelectorAll(".js-plotly-plot").length === document.querySelectorAll(".plot").length;
+  await page.waitForFunction(all, { timeout: 60000 }).catch(() => {});
+  return page.evaluate(() => [document.querySelectorAll(".js-plotly-plot").length, document.querySelectorAll(".plot").length]);
+}
+
 async function unfold(page) {
   await page.evaluate(() => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
   await page.evaluate(async () => {
     for (let y = 0; y < document.documentElement.scrollHeight; y += 700) {
       scrollTo({ top: y, behavior: "instant" });
-      await new Promise((done) => setTimeout(done, 60));
+      await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 60))));
     }
     scrollTo({ top: 0, behavior: "instant" });
   });
@@ -141,7 +148,7 @@ for (const pair of named) {
   await page.evaluate(() => dispatchEvent(new Event("beforeprint")));
   await settled(page);
   found.overflow.print = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-  found.printed = await page.evaluate(() => [document.querySelectorAll(".js-plotly-plot").length, document.querySelectorAll(".plot").length]);
+  found.printed = await drawn(page);
   await page.screenshot({ path: `${out}/${name}-print.png`, fullPage: true });
   await page.evaluate(() => dispatchEvent(new Event("afterprint")));
   await page.pdf({ path: `${out}/${name}.pdf`, format: "A4" });
@@ -160,6 +167,6 @@ async function unfolded(page, stem, size, found, scheme) {
   await unfold(page);
   await page.screenshot({ path: `${stem}-unfolded.png`, fullPage: true });
   found.overflow[`${size} ${scheme} unfolded`] = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-  found.drawn = await page.evaluate(() => [document.querySelectorAll(".js-plotly-plot").length, document.querySelectorAll(".plot").length]);
+  found.drawn = await drawn(page);
   await audit(page, `${size} ${scheme} unfolded`, found);
 }
