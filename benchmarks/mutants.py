@@ -164,7 +164,9 @@ def make_map(out: Path, paths: list[str]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     settings = out / "coveragerc"
     settings.write_text(f"[run]\nsource = {', '.join(PACKAGES)}\ndata_file = {out / 'coverage'}\n")
-    options = ["--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report="]
+    # A number of processes: where `auto` means one, pytest-cov waits for others and notes no test.
+    processes = str(len(os.sched_getaffinity(0)) + 1)
+    options = ["-n", processes, "--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report="]
     subprocess.run([sys.executable, "-m", "pytest", *options, f"--junitxml={out / 'tests.xml'}", *paths], check=False)
 
 
