@@ -20,7 +20,8 @@ class E2RNAS(CellSearch):
     images (a stream `ood` without labels); cross entropy under attack by FGSM; and how far the search network's
     expected parameters and multiply-adds are from their targets. By itself it takes `mgda` with gradients over their
     length (`normalize: l2`), as the thesis does; `balancer: equal` is its search without MGDA. The weights learn the
-    training loss and the second of these, and with `adversarial_weights` the third (table 3.6). Phase `retrain` trains the genotype as `cell_network` does.
+    training loss and the second of these, and with `adversarial_weights` the third (table 3.6). Phase `retrain` trains
+    the genotype as `cell_network` does.
     """
 
     name: ClassVar[str] = "e2rnas"
