@@ -3,7 +3,8 @@
 Each set is prepared through Ray on two cores: Amazon, 20 Newsgroups, CelebA and NYUv2 from $MTLSCALE_DATA, CityScapes
 and Taskonomy from small generated files in their official layout. For each: the plan that Ray Data notes in its log,
 seconds and rows, the fingerprint, the driver's share of the CPU time and its memory. `--against` does the same, in
-turns, with another tree of this project. `--kill` kills one of Ray's workers every so many seconds.
+turns, with another tree of this project. `--kill` kills one of Ray's workers every so many seconds,
+which have to be more than a task takes.
 
 Example:
     python benchmarks/ray_data_sets.py --against ../older --kill 10
@@ -155,7 +156,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("only", nargs="*", help="data sets; default: all six")
     parser.add_argument("--against", type=Path, metavar="TREE", help="another checkout")
-    parser.add_argument("--kill", type=float, default=0.0, metavar="SECONDS", help="kill a worker every so often")
+    parser.add_argument("--kill", type=float, default=0.0, metavar="SECONDS", help="between two killed workers")
     parser.add_argument("--repeats", type=int, default=2, help="the fastest counts")
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -136,7 +136,8 @@ def apart(tmp_path: Path) -> Callable[..., dict[str, object]]:
         done = subprocess.run(command, timeout=550, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3000:]
         assert "Traceback" not in done.stderr, done.stderr[-3000:]
-        told: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+        # Ray tells of killed workers on the same stream, whenever it has heard of them.
+        told: dict[str, object] = json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1])
         return told
 
     return run

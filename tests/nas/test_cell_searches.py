@@ -185,6 +185,11 @@ def test_parts_of_it_may_be_left_out_and_nobody_else_sees_other_images() -> None
         updaters = trainer_of(case(method)).session.updaters
         assert updaters[0].update.names == names
         assert all(set(updater.sampler.sizes) == {"all"} for updater in updaters)
+    attacks = [
+        trainer_of(case(SEARCHES[name][0])).session.updaters[1].source.epsilon
+        for name in ("e2rnas", "e2rnas under attack")
+    ]
+    assert attacks == [None, 2 / 255]
     shorter = trainer_of(case({**SEARCHES["e2rnas"][0], "adversarial": False})).session.updaters[0]
     assert shorter.update.names == ("validation", "ood", "parameters", "flops")
 
