@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from mtlscale.config import Dimension
+from mtlscale.config import Dimension, Experiment
 from mtlscale.records import RunRecord
 from mtlscale.report.charts.chart import Dots, Line
 from mtlscale.report.charts.plotly_renderer import plot
 from mtlscale.report.sweeps.search_charts import search_charts, trial_front
 from mtlscale.report.sweeps.search_study import Searched, of_sweep
 from mtlscale.report.sweeps.sweep_page import page
+from mtlscale.report.sweeps.sweeps import Sweep
 
 Make = Callable[..., RunRecord]
 LR = Dimension(low=1e-4, high=1e-1, scale="log")
@@ -139,3 +141,12 @@ def test_nothing_that_finished_is_a_page_too(record: Make) -> None:
     found = {("digits", "lost"): trials(record, "lost", [(1e-3, 0.0, None)])}
     searches = of_sweep(found, dict.fromkeys(found, SPACE), None)
     assert "No trial has finished." in page("lost", searches, frame(searches))
+
+
+@pytest.mark.parametrize("found", [{}, {("uneven", "equal"): ()}])
+def test_where_nothing_was_searched_there_is_no_report(
+    small: Callable[..., Experiment], found: dict[tuple[str, str], tuple[RunRecord, ...]], tmp_path: Path
+) -> None:
+    experiment = small(methods="[equal]", search="{budget: 2, space: {}, methods: {equal: {}}}")
+    assert Sweep(experiment, found, tmp_path / "reports").write_report() == {}
+    assert not (tmp_path / "reports").exists()

@@ -103,7 +103,13 @@ class Sweep:
         return Grid(self.sheet(("dataset", "method") if several else ("method",)))
 
     def write_report(self) -> dict[str, Path]:
-        """Write sweep.md, .csv, .html and charts of every data set into the folder; return kind -> its file."""
+        """Write sweep.md, .csv, .html and charts of every data set into the folder; return kind -> its file.
+
+        Rows without a setting to search have no trials; if there are no others, nothing is written.
+        """
+        if not any(self.trials.values()):
+            return {}
+
         from mtlscale.report.charts.canvas import save
         from mtlscale.report.charts.matplotlib_renderer import draw
         from mtlscale.report.formats.markdown import markdown_rows
