@@ -1,7 +1,7 @@
 """Figures 3 and 8 of Wu, Zhang & Ré (ICLR 2020): where does a source help and hurt, by covariance and by labels?
 
     python studies/figure3.py --home HOME                  # all of it
-    python studies/figure3.py --home HOME --only printed   # or grid, chosen, angles
+    python studies/figure3.py --home HOME --only printed   # or grid, chosen, angles, classes
 
 A target and a source of the pipeline `transfer` share one narrow layer of linear units or ReLUs,
 each with a linear head; the sum of their mean squared errors is minimised by Adam on batches of 64 samples of each. The
@@ -12,7 +12,8 @@ samples of the target, and the gain over the single task in percent. All draws a
 which the same covariance gains and another one loses most surely (the smaller of the two means over their half
 intervals), on draws 0 to 9, by the source's size. *printed*: 9,000 target samples, no noise, rate 1e-3, 30 epochs.
 *angles* (figure 8, its regressions): the cosine of the tasks' weights, at `transfer_synthetic`'s settings, draws 20
-to 29.
+to 29. *classes* (figure 8, its classes): the same pairs, where a task's label is whether its number is above the median
+of its training samples; the sum of the cross entropies is minimised, and test errors in percent are measured.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 
 from mtlscale.config import UserError
 from mtlscale.records import Home, write_atomically
@@ -49,6 +51,7 @@ class Setting:
     steps: tuple[int, ...]
     lr: float = 1e-2
     cosine: float = 0.96
+    classes: bool = False
 
     def words(self, steps: int) -> str:
         return f"{self.link} | {self.samples} | {self.noise:g} | {self.width} | {steps}"
@@ -65,6 +68,7 @@ ANGLES = [
     for link, samples, noise, width in (("linear", 40, 1.0, 1), ("relu", 100, 0.5, 2))
     for cosine in (1.0, 0.96, 0.8, 0.5, 0.0)
 ]
+CLASSES = [replace(setting, classes=True) for setting in ANGLES]
 Key = tuple[int, str, int]  # steps, covariance, source samples
 
 
@@ -74,8 +78,10 @@ class Networks:
     `sourced` [C] is 1 for pairs, 0 for a single task. Weights start as torch's linear layers do, alike for a draw.
     """
 
-    def __init__(self, draws: Sequence[int], features: int, width: int, link: str, sourced: Tensor) -> None:
-        self.link, self.sourced = link, sourced
+    def __init__(
+        self, draws: Sequence[int], features: int, width: int, link: str, sourced: Tensor, classes: bool = False
+    ) -> None:
+        self.link, self.sourced, self.classes = link, sourced, classes
         layers = [_layers(draw, features, width) for draw in draws]
         self.parameters = [torch.stack(tensors).requires_grad_() for tensors in zip(*layers, strict=True)]
 
@@ -87,11 +93,21 @@ class Networks:
         return torch.baddbmm(offsets[:, task, None, None], shared, heads[:, task, :, None]).squeeze(-1)
 
     def loss(self, target: tuple[Tensor, Tensor], source: tuple[Tensor, Tensor]) -> Tensor:
-        errors = [
-            (self.predict(inputs, task) - labels).square().mean(1)
+        """Return the sum over pairs of the target's loss and, where there is one, the source's."""
+        loss_of = binary_cross_entropy_with_logits if self.classes else mse_loss
+        losses = [
+            loss_of(self.predict(inputs, task), labels, reduction="none").mean(1)
             for task, (inputs, labels) in enumerate((target, source))
         ]
-        return (errors[0] + self.sourced * errors[1]).sum()
+        return (losses[0] + self.sourced * losses[1]).sum()
+
+    def errors(self, inputs: Tensor, labels: Tensor) -> np.ndarray:
+        """Return each pair's error [C] on the target: RMSE, or wrong classes in percent."""
+        with torch.no_grad():
+            predictions = self.predict(inputs, 0)
+            if self.classes:
+                return 100.0 * ((predictions > 0) != (labels > 0.5)).double().mean(1).numpy()
+            return (predictions - labels).square().mean(1).sqrt().numpy()
 
 
 def _layers(draw: int, features: int, width: int) -> list[Tensor]:
@@ -105,12 +121,13 @@ def _layers(draw: int, features: int, width: int) -> list[Tensor]:
 
 
 def errors(setting: Setting, draws: Sequence[int], sizes: Sequence[int]) -> dict[Key, np.ndarray]:
-    """Return the target's RMSE [draws] after these steps, by covariance and source samples; ("", 0) is alone."""
+    """Return the target's error [draws] after these steps, by covariance and source samples; ("", 0) is alone."""
     sources = [("", 0), *itertools.product(COVARIANCES, sizes)]
     pairs = [(draw, *source) for draw in draws for source in sources]
     target, source, test, counts = _data(setting, pairs)
     sourced = torch.tensor([float(size > 0) for _, _, size in pairs])
-    networks = Networks([draw for draw, *_ in pairs], target[0].shape[-1], setting.width, setting.link, sourced)
+    features = target[0].shape[-1]
+    networks = Networks([draw for draw, *_ in pairs], features, setting.width, setting.link, sourced, setting.classes)
     optimizer = torch.optim.Adam(networks.parameters, lr=setting.lr)
     generator, place = torch.Generator().manual_seed(0), torch.arange(len(pairs))[:, None]
 
@@ -125,10 +142,9 @@ def errors(setting: Setting, draws: Sequence[int], sizes: Sequence[int]) -> dict
         loss.backward()
         optimizer.step()
         if step in setting.steps:
-            with torch.no_grad():
-                rmse = (networks.predict(test[0], 0) - test[1]).square().mean(1).sqrt().numpy()
+            measured = networks.errors(*test)
             for number, (covariance, size) in enumerate(sources):
-                found[step, covariance, size] = rmse[number :: len(sources)]
+                found[step, covariance, size] = measured[number :: len(sources)]
     return found
 
 
@@ -151,6 +167,8 @@ def _data(
         for name, task, split in (("target", TARGET, "train"), ("source", SOURCE, "train"), ("test", TARGET, "test")):
             rows = vectors[task].rows[split]
             features, targets = vectors[task].features[rows], vectors[task].targets[rows]
+            if setting.classes:
+                targets = targets > np.median(vectors[task].targets[vectors[task].rows["train"]])
             parts[name].append((torch.from_numpy(features).float(), torch.from_numpy(targets).float().reshape(-1)))
 
     counts = torch.tensor([len(labels) for _, labels in parts["source"]])
@@ -166,10 +184,10 @@ def _data(
 def gains(found: Mapping[Key, np.ndarray]) -> dict[Key, tuple[float, float]]:
     """Return the mean gain over the single task in percent, and half its 95 % interval over draws."""
     result = {}
-    for (step, covariance, size), rmse in found.items():
+    for (step, covariance, size), error in found.items():
         if covariance:
             alone = found[step, "", 0]
-            gain = 100.0 * (alone - rmse) / alone
+            gain = 100.0 * (alone - error) / alone
             result[step, covariance, size] = float(gain.mean()), float(half_width(gain.std(ddof=1), len(gain)))
     return result
 
@@ -237,6 +255,7 @@ def page(
     shown: Sequence[int],
     angles: Sequence[Setting],
     pairs: Sequence[int],
+    classes: Sequence[Setting] = (),
 ) -> str:
     lines: list[str] = []
     if only in (None, "grid", "chosen"):
@@ -252,19 +271,22 @@ def page(
     if only in (None, "angles"):
         text = f"By the cosine of the tasks' weights, a source of 1,000 samples, {len(pairs)} draws, %:"
         lines += ["### Angles", "", text, "", *by_angle(angles, pairs, 1000)]
+    if only in (None, "classes"):
+        text = f"Classes, by the cosine of the tasks' weights, a source of 1,000 samples, {len(pairs)} draws, %:"
+        lines += ["### Classes", "", text, "", *by_angle(classes, pairs, 1000)]
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--home", type=Path, default=Path("outputs"))
-    parser.add_argument("--only", choices=("grid", "chosen", "printed", "angles"), help="default: all")
+    parser.add_argument("--only", choices=("grid", "chosen", "printed", "angles", "classes"), help="default: all")
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     if given.threads < 1:
         raise UserError(f"--threads {given.threads}: give at least one")
     torch.set_num_threads(given.threads)
-    text = page(given.only, GRID, CHOOSING, SHOWN, ANGLES, PAIRS)
+    text = page(given.only, GRID, CHOOSING, SHOWN, ANGLES, PAIRS, CLASSES)
     name = "figure3" if given.only is None else f"figure3_{given.only}"
     write_atomically(Home.at(given.home).experiment(name) / "page.md", text.encode())
     print(text)

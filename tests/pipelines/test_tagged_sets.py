@@ -187,6 +187,7 @@ def test_columns_of_ones_own_files(tmp_path: Path) -> None:
     ("tasks", "problem"),
     [
         ({}, "it has no tasks"),
+        ({"a": "a.txt"}, "task a should be a name with `{train: FILE, test: FILE}`"),
         ({"a": {"train": "a.txt"}}, "name its `train` and its `test`"),
         ({"a": {"train": "a.txt", "test": "b.txt"}}, "b.txt of task a is missing"),
         ({"a": {"train": "a.txt", "test": "../a.txt"}}, "should lie below the source"),

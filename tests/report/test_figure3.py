@@ -42,6 +42,21 @@ def test_pairs_of_a_draw_have_the_same_target_and_start() -> None:
     assert (found[3, "", 0] != found[3, "same", 4]).all()
 
 
+def test_classes_are_halves_of_the_training_labels_and_errors_are_percent() -> None:
+    setting = figure3.Setting("linear", 30, 0.5, 1, (1, 200), classes=True)
+    target, source, test, _ = figure3._data(setting, [(10, "", 0), (10, "same", 8)])
+    assert target[1].sum(1).tolist() == [15.0, 15.0] and source[1][1].sum() == 4.0 and test[1].unique().tolist() == [0.0, 1.0]
+
+    networks = figure3.Networks([10, 10], 100, 1, "linear", torch.zeros(2), classes=True)
+    wrong = ((networks.predict(test[0], 0) > 0).float() - test[1]).abs().mean(1)
+    np.testing.assert_allclose(networks.errors(*test), 100.0 * wrong.detach().numpy(), rtol=1e-6)
+    entropy = torch.nn.functional.binary_cross_entropy_with_logits(networks.predict(target[0], 0), target[1])
+    torch.testing.assert_close(networks.loss(target, source), 2.0 * entropy)
+
+    found = figure3.errors(setting, (10, 11), (400,))
+    assert (found[200, "same", 400] < found[1, "same", 400]).all()
+
+
 def test_gains_are_relative_to_the_single_task_of_the_draw() -> None:
     found = {(9, "", 0): np.array([1.0, 2.0]), (9, "same", 5): np.array([0.9, 1.6])}
     [(key, (mean, half))] = figure3.gains(found).items()

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure as Drawing
 
 from mtlscale.report.charts.alt_text import described
@@ -81,7 +82,9 @@ def test_a_file_has_every_mark(every: Chart, tmp_path: Path) -> None:
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert set(legend) == {"<b>one", "two", "level", "n<1", "n2!", "hollow", "first", "second", "r"}
     assert [len(axes.containers) for axes in (lines, bars)] == [3, 4 - 1]  # lines, and two of bars with one's errors
-    assert len(lines.collections) >= 1 and len(dots.collections) >= 3
+    assert len(dots.collections) >= 3
+    [band] = [mark for mark in lines.collections if isinstance(mark, PolyCollection)]
+    assert band.get_datalim(lines.transData).extents.tolist() == [1, 0, 3, 4]
     assert dots.get_xscale() == "log" and lines.get_ylim()[0] == 0
     assert heat.images and image.images and not empty.axison
     assert heat.yaxis_inverted() and image.yaxis_inverted()  # first rows stand above

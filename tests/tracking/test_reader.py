@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -110,6 +112,12 @@ def test_what_cannot_be_read_is_said_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("no database " * 100)
     with pytest.raises(UserError, match=r"cannot be read: .*not a database"):
         experiments(f"sqlite:///{tmp_path / 'text.db'}")
+
+    give_database(tmp_path / "old")
+    with contextlib.closing(sqlite3.connect(tmp_path / "old" / "mlflow.db")) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = '451aebb31d03'")  # MLflow 1.0's
+    with pytest.raises(UserError, match=r"cannot be read: .*schema.*; `mlflow db upgrade` mends it$"):
+        experiments(f"sqlite:///{tmp_path / 'old' / 'mlflow.db'}")
 
 
 def test_a_server_of_another_version_is_named() -> None:

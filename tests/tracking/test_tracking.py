@@ -309,6 +309,14 @@ def test_a_run_written_in_one_go_is_stored_as_one_followed_from_its_start(
     assert summary[3]["test.mean"] == "2.5" and len(summary[4]["test.mean"]) == 2
 
 
+def test_a_run_can_be_seen_before_its_first_epoch(small: Callable[..., Experiment], home: Home) -> None:
+    experiment = small()
+    tracker = Tracker(experiment, home)
+    tracker.started(runs_of(experiment)[0])
+    until(lambda: begun(home) == 1)
+    assert tracker.close([], "KILLED", seconds=3600) is None
+
+
 def test_closing_in_haste_ends_what_was_begun_and_the_rest_goes_on_later(
     small: Callable[..., Experiment], home: Home
 ) -> None:
