@@ -1,8 +1,8 @@
 """NSGA-II over any search space, by pymoo: settings drawn generation by generation, for several objectives at once.
 
 The draws are a function of the seed and of how the earlier settings have ended, whatever their order. A search that was
-cut off is drawn again from its first generation, and settings with a known result are not tried again. That is why it is
-not Optuna's sampler, whose draws change with the order in which trials end.
+cut off is drawn again from its first generation, and settings with a known result are not tried again. Hence pymoo:
+draws of Optuna's sampler change with the order in which trials end.
 """
 
 from __future__ import annotations

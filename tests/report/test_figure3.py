@@ -45,7 +45,8 @@ def test_pairs_of_a_draw_have_the_same_target_and_start() -> None:
 def test_classes_are_halves_of_the_training_labels_and_errors_are_percent() -> None:
     setting = figure3.Setting("linear", 30, 0.5, 1, (1, 200), classes=True)
     target, source, test, _ = figure3._data(setting, [(10, "", 0), (10, "same", 8)])
-    assert target[1].sum(1).tolist() == [15.0, 15.0] and source[1][1].sum() == 4.0 and test[1].unique().tolist() == [0.0, 1.0]
+    assert target[1].sum(1).tolist() == [15.0, 15.0] and source[1][1].sum() == 4.0
+    assert test[1].unique().tolist() == [0.0, 1.0]
 
     networks = figure3.Networks([10, 10], 100, 1, "linear", torch.zeros(2), classes=True)
     wrong = ((networks.predict(test[0], 0) > 0).float() - test[1]).abs().mean(1)
