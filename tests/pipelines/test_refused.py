@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from image_sets import picture, save
 from scipy.io import savemat
@@ -149,6 +150,16 @@ def test_a_table_with_a_number_that_is_none(
     changed.to_csv(path, index=False) if suffix == "csv" else changed.to_parquet(path)
     with pytest.raises(UserError, match=message):
         prepare("table", {}, path, tmp_path)
+
+
+def test_a_column_with_nan_in_place_of_null_has_no_value_there(tmp_path: Path) -> None:
+    sizes = np.arange(80, dtype=float)
+    sizes[[3, 11]] = np.nan
+    table = pa.table({"task": ["a", "b"] * 40, "size": pa.array(sizes), "target": np.arange(80) / 7})
+    assert table["size"].null_count == 0
+    pq.write_table(table, tmp_path / "x.parquet")
+    with pytest.raises(UserError, match="2 rows cannot be used, the first: row 4 has no value in size"):
+        prepare("table", {}, tmp_path / "x.parquet", tmp_path)
 
 
 def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_rows_with_empty_cells_stop_or_are_left_out(table: Callable[..., Path], 
         f.loc[9, "size"] = np.inf
         return f
 
-    with pytest.raises(UserError, match="3 rows cannot be used, the first: row 10 is infinite in size; mend or pass"):
+    with pytest.raises(UserError, match="3 rows cannot be used, the first: row 4 has no value in size; mend or pass"):
         prepare("table", CLASSES, table(holes), tmp_path)
     folder = prepare("table", CLASSES, table(holes), tmp_path, skip_bad=True)
     manifest = read_manifest(folder)
