@@ -31,6 +31,7 @@ SCALED = 1  # and in fp16 for whether the gradients that one backward pass left 
 # For every batch of tokens: its longest sequence, beyond which nothing is computed; which spellings it has.
 LONGEST, SPELLINGS = 1, 2
 ACTED = 2  # for every batch of an expert that knows no device: there and back
+SOLVED = 1  # for the Gramian of a balancer of rows whose weights come from a solver on the host
 MEASURED = 2  # for every task along whose gradient affinities are measured
 
 BATCHED = {  # cases of many trials -> how often a step waits
@@ -87,7 +88,7 @@ def test_a_step_waits_once_and_copies_no_parameter(name: str, results: dict[str,
         waits = sum(
             WAITS[needs] + AGAIN * needs_post_step_losses + scaled for needs, needs_post_step_losses in step["turns"]
         )
-        waits += MEASURED * step["measured"]
+        waits += MEASURED * step["measured"] + SOLVED * ("m_config" in _parts(case))
         waits += (LONGEST * (case.data == "tags") + SPELLINGS * ("word_char" in _parts(case))) * result["batches"]
         waits += ACTED * ("scripted_expert" in _parts(case)) * result["batches"]
         copies = (2 * result["batches"] + 2) * len(step["turns"])  # an index and its query's (or its tasks' places) a

@@ -45,7 +45,8 @@ class MConFIG(JacobianBalancer):
 
         unbiased = 1.0 - self.beta ** turns.to(torch.float64)
         factors = torch.where(turns > 0, 1.0 / torch.where(turns > 0, unbiased, 1.0), 0.0)
-        means, gramian = [], torch.zeros(tasks, tasks, dtype=torch.float64, device=losses.device)
+        factors = factors.to(jacobian[0].device, non_blocking=True)  # one copy for all of them
+        means, gramian = [], torch.zeros(tasks, tasks, dtype=torch.float64, device=jacobian[0].device)
         for index, gradients in enumerate(jacobian):
             tracked = state.get(f"tracked.{index}", torch.zeros_like(gradients)).clone()
             tracked[turn] = self.beta * tracked[turn] + (1.0 - self.beta) * gradients[turn]
@@ -54,5 +55,7 @@ class MConFIG(JacobianBalancer):
             flat = means[-1].flatten(1).to(gramian)
             gramian = gramian + flat @ flat.T
 
-        weights = config_weights(gramian, precision=torch.finfo(means[0].dtype).eps).weights
+        # The solver works on the host: one wait for the Gramian, none for the weights.
+        weights = config_weights(gramian.cpu(), precision=torch.finfo(means[0].dtype).eps).weights
+        weights = weights.to(gramian.device, non_blocking=True)
         return [torch.einsum("t,t...->...", weights.to(rows), rows) for rows in means], state
