@@ -157,16 +157,10 @@ def searcher(evolution: Evolution, shared: Any, search: SearchSpec) -> Any:
         def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
             knobs = self._of.pop(trial_id, None)
             if knobs is not None:
-                record_json = None if error or not result else result.get("record")
-                record = None if record_json is None else RunRecord.model_validate_json(record_json)
-                evolution.tell(knobs, values_of(record, search))
+                failed = error or not result or "objectives" not in result
+                evolution.tell(knobs, [math.inf] * len(search.objectives) if failed else result["objectives"])
 
     return NSGA2()
-
-
-def values_of(record: RunRecord | None, search: SearchSpec) -> list[float]:
-    """Return the objective values of a trial that has ended, to be minimised; None stands for an error."""
-    return [math.inf] * len(search.objectives) if record is None else to_minimise(record, search.objectives)
 
 
 def nsga2(search: SearchSpec, setup: Any, records: Sequence[RunRecord]) -> Any:
@@ -178,5 +172,5 @@ def nsga2(search: SearchSpec, setup: Any, records: Sequence[RunRecord]) -> Any:
         return None
     evolution = Evolution(setup.space, setup.integer_knobs, search)
     for record in records:
-        evolution.tell(record.trial, values_of(record, search))
+        evolution.tell(record.trial, to_minimise(record, search.objectives))
     return searcher(evolution, setup, search)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,9 @@ from mtlscale.execution import Silent
 from mtlscale.execution.planning.plan import Datasets
 from mtlscale.execution.runner import sweep
 from mtlscale.execution.tuning.sweep import plan_sweep
-from mtlscale.execution.tuning.tune import WORST, Best, Setup, _Recorder, setup_of
+from mtlscale.execution.tuning.tune import WORST, Best, Setup, _algorithm, _Recorder, setup_of
 from mtlscale.execution.workers.jobs import Options
+from mtlscale.execution.workers.worker import failed
 from mtlscale.records import Epoch, Home, read_record
 
 File = Callable[..., Path]
@@ -110,6 +112,37 @@ def test_tune_does_not_keep_what_a_trial_has_reported(
     assert not recorder._epochs
     note, ended_epoch, end = (events.get_nowait()[1] for _ in range(3))
     assert (note.text, ended_epoch.epoch, end.record.epochs) == ("slow", epoch, [epoch])
+
+
+def test_nsga2_learns_the_objectives_of_a_trial_that_has_ended(
+    experiment_file: File, uneven: Callable[..., PreparedData], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recorder takes records out of results: without the objectives, NSGA-II would draw by lot."""
+    front = "algorithm: nsga2, objectives: [loss, parameters], population: 3, budget: 3"
+    experiment = load_experiment(experiment_file(methods="[equal]", search=f"{{{front}, {SPACE}}}"))
+    prepared, events = uneven(), queue.Queue()  # type: ignore[var-annotated]
+    (base,) = experiment.bases(dict.fromkeys(experiment.data(), prepared.manifest.fingerprint))
+    search = experiment.search
+    assert search is not None
+    options = Options(experiment.resources)
+    shared = setup_of(base, search, tmp_path, prepared.suite, tmp_path, tmp_path / "begun", options)
+    learned: list[list[float]] = []
+    monkeypatch.setattr("mtlscale.nas.evolution.Evolution.tell", lambda self, knobs, values: learned.append(values))
+
+    recorder, searcher = _Recorder(shared, search, events), _algorithm(search, shared, [], [], 3)
+    trial = SimpleNamespace(trial_id="1", config=searcher.suggest("1"))
+    val = {task: {"loss": loss} for task, loss in zip(shared.main, (0.5, 1.5, 4.0), strict=False)}
+    run = shared.job(trial.config).run
+    ended = failed(run, "").model_copy(update={"status": "finished", "metrics": {"val": val}, "parameters": 58})
+    reported = {"score": 50.0, "notes": [], "record": ended.model_dump_json(), "done": True}
+    recorder._result(trial, reported)
+    searcher.on_trial_complete("1", reported)
+    mean = sum(values["loss"] for values in val.values()) / len(val)
+    assert learned == [[mean, 58.0]]
+
+    searcher.suggest("2")
+    searcher.on_trial_complete("2", error=True)
+    assert learned[1:] == [[math.inf, math.inf]]
 
 
 def test_an_early_phase_is_no_rival_of_a_later_one() -> None:

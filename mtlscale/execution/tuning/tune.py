@@ -36,6 +36,7 @@ from mtlscale.execution.tuning.tune_space import distributions, domains, moves
 from mtlscale.execution.tuning.tune_workers import WorkerGroup, bundles
 from mtlscale.execution.workers.jobs import Job, Options
 from mtlscale.execution.workers.worker import Plugin, failed, sources
+from mtlscale.metrics.objectives import to_minimise
 from mtlscale.records import Epoch, Metrics, RunRecord, Score, best_so_far, score, score_of
 
 WORST = -1e12  # what a trial that diverged reports
@@ -337,7 +338,9 @@ class _Recorder:
             self._events.put((run, Noted(run.run_id, note)))
 
         if record is not None:
-            self._put(trial, run, RunRecord.model_validate_json(record))
+            ended = RunRecord.model_validate_json(record)
+            result["objectives"] = to_minimise(ended, self._search.objectives)  # what a searcher learns of a trial
+            self._put(trial, run, ended)
         elif text is not None:
             epoch = Epoch.model_validate_json(text)
             self._epochs.setdefault(trial.trial_id, {})[run.epochs_behind(epoch.phase, epoch.epoch)] = epoch
