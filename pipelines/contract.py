@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,15 +68,10 @@ class PrepareContext:
         """
         bad = sorted(problems)
         if bad and not self.skip_bad:
-            name, problem = min(bad, key=lambda row: _by_number(row[0]))
+            name, problem = min(bad, key=lambda row: (len(row[0]), row))  # row 4 before row 10
             raise UserError(f"{len(bad)} {what} cannot be used, the first: {name} {problem}; mend or pass --skip-bad")
 
         return {"skipped": {"count": len(bad), "first": [" ".join(row) for row in bad[:20]]}} if bad else {}
-
-
-def _by_number(name: str) -> list[tuple[int, str]]:
-    """Return a key that sorts "row 4" before "row 10"."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 @dataclass(frozen=True)

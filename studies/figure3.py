@@ -255,7 +255,7 @@ def page(
     shown: Sequence[int],
     angles: Sequence[Setting],
     pairs: Sequence[int],
-    classes: Sequence[Setting] = (),
+    classes: Sequence[Setting],
 ) -> str:
     lines: list[str] = []
     if only in (None, "grid", "chosen"):

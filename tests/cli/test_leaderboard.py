@@ -124,6 +124,8 @@ def test_csv_is_one_table(home: Home) -> None:
     assert len(rows("--overall")) == len(METHODS)
     assert len(rows("--pairwise")) == 2 * len(METHODS) * (len(METHODS) - 1)
     assert {row["dataset"] for row in rows("--dataset", "ROOMS")} == {"rooms"}
+    for option in ("", "--overall", "--pairwise"):
+        assert "" not in rows(*option.split())[0]  # no column of numbers of rows
 
 
 def test_places_are_homes_experiments_and_their_folders(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
