@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from mtlscale.config import UserError
 from mtlscale.execution.cluster.local_cluster import LocalCluster
 from mtlscale.execution.cluster.local_ray import WAIT_VARIABLE
+from mtlscale.execution.cluster.token import use_token
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "uneven.py"
 
@@ -64,6 +66,25 @@ def test_the_token_of_a_relative_folder_is_found_from_another(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     token = Path(LocalCluster(Path("trial")).environment()["RAY_AUTH_TOKEN_PATH"])
     assert token == tmp_path / "trial" / "token" and token.read_text()
+
+
+def test_a_token_of_the_user_is_named_absolutely_and_one_without_text_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray's processes start in other folders, where a relative path leads to nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "token")
+    Path("token").write_text("secret\n")
+    use_token()
+    assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(tmp_path / "token")
+
+    for text, message in (("\n", "is empty"), (None, "cannot be read")):
+        Path("token").unlink()
+        if text is not None:
+            Path("token").write_text(text)
+        with pytest.raises(UserError, match=message):
+            use_token()
 
 
 @pytest.mark.ray
