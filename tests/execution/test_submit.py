@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -27,13 +28,18 @@ from mtlscale.records import Home, Ledger
 needs_job_server = pytest.mark.skipif(
     importlib.util.find_spec("aiohttp_cors") is None, reason="no job server: pip install 'ray[default]'"
 )
+AGENT_PORT = 52365  # of the agent that starts jobs, unless another one is named
 
 
 @pytest.fixture(scope="module")
 def three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path_factory.mktemp("c"), nodes=3) as cluster:
-        cluster.wait()
-        yield cluster
+    with socket.socket() as other_ray:
+        with contextlib.suppress(OSError):  # there is one already
+            other_ray.bind(("127.0.0.1", AGENT_PORT))
+            other_ray.listen()
+        with LocalCluster(tmp_path_factory.mktemp("c"), nodes=3) as cluster:
+            cluster.wait()
+            yield cluster
 
 
 def mtlscale(*arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:

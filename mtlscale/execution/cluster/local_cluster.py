@@ -105,6 +105,8 @@ class LocalCluster:
         options = [
             f"--num-cpus={self.cpus}",
             "--node-ip-address=127.0.0.1",
+            # Its usual port may be that of another Ray on this machine; no job is taken without it.
+            f"--dashboard-agent-listen-port={_free_port()}",
             # Nodes with a common folder would remove each other's copy of a job's working folder.
             f"--temp-dir={self._temporary / str(number)}",
             "--object-store-memory=157286400",
