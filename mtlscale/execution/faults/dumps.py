@@ -8,7 +8,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +40,26 @@ def listen() -> WorkerLocation:
     handle, name = tempfile.mkstemp(prefix=leftovers.prefix("dump"))
     faulthandler.register(signal.SIGUSR1, file=handle, all_threads=True, chain=False)
     return WorkerLocation(ray.get_runtime_context().get_node_id(), os.getpid(), name, note_birth())
+
+
+@contextlib.contextmanager
+def ends_if_silent(minutes: float, path: Path) -> Iterator[None]:
+    """End this process if the body takes longer, even while it is stuck in C code.
+
+    Args:
+        minutes: The most that the body may take.
+        path: The file that the thread dump is added to; nothing is left of it if the body ends in time.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        faulthandler.dump_traceback_later(60 * minutes, exit=True, file=file)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    if not path.stat().st_size:
+        path.unlink()
 
 
 def request_dump(pid: int, file: str) -> str:

@@ -32,6 +32,7 @@ from mtlscale.config import (
     whole_number,
 )
 from mtlscale.execution.events import EpochEnded, Event, Noted, RunEnded
+from mtlscale.execution.faults import dumps
 from mtlscale.execution.tuning.tune_space import distributions, domains, moves
 from mtlscale.execution.tuning.tune_workers import WorkerGroup, bundles
 from mtlscale.execution.workers.jobs import Job, Options
@@ -79,6 +80,10 @@ class Setup:
 
         names = {*self.main.values(), *([self.metric] if self.metric else [])} - {"loss"}
         return {**{name: higher_is_better(name) for name in names}, "loss": False}
+
+    def dump(self, run: Run) -> Path:
+        """Return the file for thread dumps of a trial that hangs."""
+        return self.journal.with_name(f"hung-{run.run_id}.txt")
 
     def job(self, settings: Settings) -> Job:
         run = self.base.tuned(self.knobs(settings))
@@ -130,12 +135,20 @@ def _trainable(name: str) -> type[Any]:
         def _begin(self, config: Settings) -> None:
             # A population's member changes its settings on the way: it must not pass for the run with the last ones.
             resumes = not self._shared.population
-            self._crew.begin(self._shared.job(config), self._shared.options, resumes=resumes)
+            job = self._shared.job(config)
+            self._dump = self._shared.dump(job.run)
+            with self._ends_if_silent():
+                self._crew.begin(job, self._shared.options, resumes=resumes)
             self._best = Best(self._shared)
+
+        def _ends_if_silent(self) -> contextlib.AbstractContextManager[None]:
+            return dumps.ends_if_silent(self._shared.options.resources.timeout_minutes, self._dump)
 
         def step(self) -> dict[str, Any]:
             notes: list[str] = []
-            for event in self._crew.step():
+            with self._ends_if_silent():
+                events = self._crew.step()
+            for event in events:
                 match event:
                     case Noted(_, text):
                         notes.append(text)
@@ -290,6 +303,7 @@ class _Recorder:
         self._shared, self._search, self._events = shared, search, events
         self._epochs: dict[str, dict[int, Epoch]] = {}  # by trial, then by how many epochs are over with it
         self._ended: set[str] = set()
+        self._dumped: dict[str, int] = {}  # bytes of a trial's thread dumps that have been told of
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Tune writes its callbacks to a file, which nobody reads here
@@ -311,6 +325,9 @@ class _Recorder:
 
             def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
                 recorder._complete(trial)
+
+            def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+                recorder._recover(trial)
 
             def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
                 recorder._error(trial)
@@ -353,12 +370,26 @@ class _Recorder:
         run = self._run(trial)
         self._put(trial, run, cut_short(run, list(self._epochs.get(trial.trial_id, {}).values()), self._shared))
 
+    def _recover(self, trial: Any) -> None:
+        run = self._run(trial)
+        if hung := self._hung(trial):
+            self._events.put((run, Noted(run.run_id, f"{hung}; it is tried again")))
+
     def _error(self, trial: Any) -> None:
         if trial.trial_id in self._ended:
             return
         cause = trial.get_error()
         text = str(getattr(cause, "cause", None) or cause).strip().splitlines()
-        self._put(trial, self._run(trial), failed(self._run(trial), text[-1] if text else "its worker died"))
+        reason = self._hung(trial) or (text[-1] if text else "its worker died")
+        self._put(trial, self._run(trial), failed(self._run(trial), reason))
+
+    def _hung(self, trial: Any) -> str:
+        """Return what is known of a trial whose worker hung since the last such look; "" of others."""
+        dump = self._shared.dump(self._run(trial))
+        size = dump.stat().st_size if dump.exists() else 0
+        before, self._dumped[trial.trial_id] = self._dumped.get(trial.trial_id, 0), size
+        minutes = self._shared.options.resources.timeout_minutes
+        return f"no sign of life within {minutes:g} minutes; thread dumps in {dump}" if size > before else ""
 
     def _put(self, trial: Any, run: Run, record: RunRecord) -> None:
         if trial.trial_id not in self._ended:
