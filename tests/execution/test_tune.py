@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mtlscale.config import Run, load_experiment
+from mtlscale.config import Run, UserError, load_experiment
 from mtlscale.data import PreparedData
 from mtlscale.execution import Silent
 from mtlscale.execution.planning.plan import Datasets
@@ -70,6 +70,39 @@ def test_a_trial_leaves_what_a_run_leaves(
     (record,) = found.trials["uneven", bad.method]
     assert record.status == "failed" and "after five steps" in str(record.error) and "\n" not in str(record.error)
     assert {file.name for file in home.run(bad.run_id).iterdir()} == {"error.txt"}
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_search_whose_trials_get_no_worker_is_given_up_with_the_cause(
+    experiment_file: File, tmp_path: Path, local_ray: None
+) -> None:
+    """Others hold all CPUs: what ended is kept, and the same command goes on once they are free."""
+    import ray
+
+    path = experiment_file(
+        methods="[equal]",
+        tracking="{enabled: false}",
+        resources="{cpus_per_worker: 2, start_minutes: 0.02}",
+        search="{budget: 1, algorithm: optuna, space: {training.lr: [0.02]}}",
+    )
+    experiment, home = load_experiment(path), Home(tmp_path / "home")
+    other = ray.remote(num_cpus=4)(Other).remote()
+    ray.get(other.there.remote())
+    try:
+        with pytest.raises(UserError, match=r"no worker has come up within .* minutes: each needs 2 CPUs; .*may hold"):
+            sweep(experiment, home=home)
+    finally:
+        ray.kill(other)
+    (records,) = sweep(experiment, home=home).trials.values()
+    assert [record.status for record in records] == ["finished"]
+
+
+class Other:
+    """What holds a cluster's places."""
+
+    def there(self) -> bool:
+        return True
 
 
 @pytest.mark.ray

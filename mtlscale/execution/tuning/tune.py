@@ -33,6 +33,7 @@ from mtlscale.config import (
 )
 from mtlscale.execution.events import EpochEnded, Event, Noted, RunEnded
 from mtlscale.execution.faults import dumps
+from mtlscale.execution.faults.failures import StartTimeout
 from mtlscale.execution.tuning.tune_space import distributions, domains, moves
 from mtlscale.execution.tuning.tune_workers import WorkerGroup, bundles
 from mtlscale.execution.workers.jobs import Job, Options
@@ -40,6 +41,7 @@ from mtlscale.execution.workers.worker import Plugin, failed, sources
 from mtlscale.metrics.objectives import to_minimise
 from mtlscale.records import Epoch, Metrics, RunRecord, Score, best_so_far, score, score_of
 
+_LOOK_SECONDS = 5.0  # between two looks whether any trial has a worker
 WORST = -1e12  # what a trial that diverged reports
 
 Settings = dict[str, Any]  # what Tune sees of a trial: path -> number, or the index of a choice
@@ -206,7 +208,7 @@ def execute_tune(
     differ in its name.
 
     Raises:
-        UserError: If Tune ends early.
+        UserError: If Tune ends early, or no trial gets a worker.
     """
     from ray import tune
 
@@ -248,8 +250,10 @@ def execute_tune(
         ),
     )
 
-    error = yield from _fit(tuner, events)
-    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        error = yield from _fit(tuner, events, callback, stop_file(folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     if error is not None:
         raise UserError(f"Ray Tune ended early: {str(error).strip().splitlines()[-1]}") from error
 
@@ -273,8 +277,14 @@ def _stop_where_asked(path: Path) -> Any:
     return StopWhereAsked()
 
 
-def _fit(tuner: Any, events: _Events) -> Generator[tuple[Run, Event], None, BaseException | None]:
-    """Run the tuner in a thread, yield the events that its callbacks put, and return the error that ended it."""
+def _fit(
+    tuner: Any, events: _Events, recorder: _Recorder, stop: Path
+) -> Generator[tuple[Run, Event], None, BaseException | None]:
+    """Run the tuner in a thread, yield the events that its callbacks put, and return the error that ended it.
+
+    Raises:
+        UserError: If no trial has had a worker for longer than `start_minutes` allow; Tune is stopped by the file.
+    """
     errors: list[BaseException] = []
 
     def fit() -> None:
@@ -287,9 +297,25 @@ def _fit(tuner: Any, events: _Events) -> Generator[tuple[Run, Event], None, Base
 
     thread = threading.Thread(target=fit, name="ray-tune", daemon=True)
     thread.start()
-    while (event := events.get()) is not None:
-        yield event
+
+    base, timeout = recorder.shared.base, StartTimeout(recorder.shared.options.resources)
+    over = False
+    while not over:
+        event = None
+        with contextlib.suppress(queue.Empty):
+            event = events.get(timeout=_LOOK_SECONDS)
+            over = event is None
+        if event is not None:
+            yield event
+
+        for note in timeout.note(base.run_id, up=over or event is not None or bool(recorder.running)):
+            yield base, note
+        if timeout.failure is not None:
+            stop.touch()
+
     thread.join()
+    if timeout.failure is not None:
+        raise UserError(timeout.failure)
     return errors[0] if errors else None
 
 
@@ -300,7 +326,8 @@ class _Recorder:
     """Translator of Tune's callbacks into records: a trial's own, or of a trial cut short what it had."""
 
     def __init__(self, shared: Setup, search: SearchSpec, events: _Events) -> None:
-        self._shared, self._search, self._events = shared, search, events
+        self.shared, self._search, self._events = shared, search, events
+        self.running: set[str] = set()  # ids of trials that have a worker
         self._epochs: dict[str, dict[int, Epoch]] = {}  # by trial, then by how many epochs are over with it
         self._ended: set[str] = set()
         self._dumped: dict[str, int] = {}  # bytes of a trial's thread dumps that have been told of
@@ -335,16 +362,17 @@ class _Recorder:
         return Recording()
 
     def _run(self, trial: Any) -> Run:
-        return self._shared.base.tuned(self._shared.knobs(trial.config))
+        return self.shared.base.tuned(self.shared.knobs(trial.config))
 
     def _start(self, trial: Any) -> None:
-        self._shared.journal.parent.mkdir(parents=True, exist_ok=True)
+        self.running.add(trial.trial_id)
+        self.shared.journal.parent.mkdir(parents=True, exist_ok=True)
         entry = {
-            "method": self._shared.base.method,
-            "dataset": self._shared.base.dataset,
+            "method": self.shared.base.method,
+            "dataset": self.shared.base.dataset,
             "trial": self._run(trial).trial,
         }
-        with self._shared.journal.open("a") as file:
+        with self.shared.journal.open("a") as file:
             file.write(json.dumps(entry) + "\n")
 
     def _result(self, trial: Any, result: dict[str, Any]) -> None:
@@ -368,10 +396,11 @@ class _Recorder:
         if trial.trial_id in self._ended:
             return
         run = self._run(trial)
-        self._put(trial, run, cut_short(run, list(self._epochs.get(trial.trial_id, {}).values()), self._shared))
+        self._put(trial, run, cut_short(run, list(self._epochs.get(trial.trial_id, {}).values()), self.shared))
 
     def _recover(self, trial: Any) -> None:
         run = self._run(trial)
+        self.running.discard(trial.trial_id)
         if hung := self._hung(trial):
             self._events.put((run, Noted(run.run_id, f"{hung}; it is tried again")))
 
@@ -385,13 +414,14 @@ class _Recorder:
 
     def _hung(self, trial: Any) -> str:
         """Return what is known of a trial whose worker hung since the last such look; "" of others."""
-        dump = self._shared.dump(self._run(trial))
+        dump = self.shared.dump(self._run(trial))
         size = dump.stat().st_size if dump.exists() else 0
         before, self._dumped[trial.trial_id] = self._dumped.get(trial.trial_id, 0), size
-        minutes = self._shared.options.resources.timeout_minutes
+        minutes = self.shared.options.resources.timeout_minutes
         return f"no sign of life within {minutes:g} minutes; thread dumps in {dump}" if size > before else ""
 
     def _put(self, trial: Any, run: Run, record: RunRecord) -> None:
+        self.running.discard(trial.trial_id)
         if trial.trial_id not in self._ended:
             self._ended.add(trial.trial_id)
             self._epochs.pop(trial.trial_id, None)
