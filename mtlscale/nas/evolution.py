@@ -132,7 +132,7 @@ def _key(knobs: Knobs) -> str:
 def searcher(evolution: Evolution, shared: Any, search: SearchSpec) -> Any:
     """Return the searcher by which Tune asks for the settings of its trials.
 
-    `shared` is the `Setup` of `mtlscale.execution.tuning.tune`.
+    `shared` is the `Setup` of `mtlscale.execution.tuning.tune_setup`.
     """
     from ray.tune.search import Searcher
 
@@ -166,7 +166,7 @@ def searcher(evolution: Evolution, shared: Any, search: SearchSpec) -> Any:
 def nsga2(search: SearchSpec, setup: Any, records: Sequence[RunRecord]) -> Any:
     """Return the searcher of `algorithm: nsga2`, told of the trials that have ended; None for other algorithms.
 
-    `setup` is the `Setup` of `mtlscale.execution.tuning.tune`.
+    `setup` is the `Setup` of `mtlscale.execution.tuning.tune_setup`.
     """
     if search.algorithm != "nsga2":
         return None

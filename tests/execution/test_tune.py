@@ -16,7 +16,10 @@ from mtlscale.execution import Silent
 from mtlscale.execution.planning.plan import Datasets
 from mtlscale.execution.runner import sweep
 from mtlscale.execution.tuning.sweep import plan_sweep
-from mtlscale.execution.tuning.tune import WORST, Best, Setup, _algorithm, _Recorder, setup_of
+from mtlscale.execution.tuning.tune import _algorithm
+from mtlscale.execution.tuning.tune_recorder import TrialRecorder
+from mtlscale.execution.tuning.tune_setup import Setup, setup_of
+from mtlscale.execution.tuning.tune_trial import WORST, Best
 from mtlscale.execution.workers.jobs import Options
 from mtlscale.execution.workers.worker import failed
 from mtlscale.records import Epoch, Home, read_record
@@ -134,7 +137,7 @@ def test_tune_does_not_keep_what_a_trial_has_reported(
     assert search is not None
     options = Options(experiment.resources)
     shared = setup_of(base, search, tmp_path, prepared.suite, tmp_path, tmp_path / "begun", options)
-    recorder, trial = _Recorder(shared, search, events), SimpleNamespace(trial_id="1", config={"training.lr": 0.01})
+    recorder, trial = TrialRecorder(shared, search, events), SimpleNamespace(trial_id="1", config={"training.lr": 0.01})
     val = {task: {metric: 50.0, "loss": 1.0} for task, metric in shared.main.items()}
     epoch = Epoch(epoch=1, train_loss={}, val=val, seconds=0.1)
 
@@ -162,7 +165,7 @@ def test_nsga2_learns_the_objectives_of_a_trial_that_has_ended(
     learned: list[list[float]] = []
     monkeypatch.setattr("mtlscale.nas.evolution.Evolution.tell", lambda self, knobs, values: learned.append(values))
 
-    recorder, searcher = _Recorder(shared, search, events), _algorithm(search, shared, [], [], 3)
+    recorder, searcher = TrialRecorder(shared, search, events), _algorithm(search, shared, [], [], 3)
     trial = SimpleNamespace(trial_id="1", config=searcher.suggest("1"))
     val = {task: {"loss": loss} for task, loss in zip(shared.main, (0.5, 1.5, 4.0), strict=False)}
     run = shared.job(trial.config).run

@@ -11,7 +11,8 @@ from typing import Any
 
 from mtlscale.config import Run, SearchSpec, UserError
 from mtlscale.execution.events import Event
-from mtlscale.execution.tuning.tune import Setup, execute_tune, stop_file
+from mtlscale.execution.tuning.tune import execute_tune, stop_file
+from mtlscale.execution.tuning.tune_setup import Setup
 from mtlscale.execution.workers.worker import setup
 from mtlscale.records import RunRecord
 

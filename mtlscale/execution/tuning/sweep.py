@@ -300,7 +300,7 @@ def execute_sweep(sweep: SweepPlan, home: Home, slots: int, share_out: ShareOut)
 def _tuned(sweep: SweepPlan, home: Home, slots: int, options: Options) -> Iterator[tuple[Run, Event]]:
     """Run a search by Ray Tune for every method and data set, several of them side by side."""
     from mtlscale.execution.tuning.searches import MethodSearch, execute_searches
-    from mtlscale.execution.tuning.tune import setup_of
+    from mtlscale.execution.tuning.tune_setup import setup_of
 
     search, folder = sweep.search, home.experiment(sweep.plan.experiment.name)
     journal = folder / f"begun-{search.algorithm}-{search.scheduler}.jsonl"
