@@ -88,10 +88,8 @@ def execute_tune(
 
     error = yield from _fit(tuner, events, callback, stop_file(folder))
     shutil.rmtree(folder, ignore_errors=True)
-    if error is not None and not isinstance(error, UserError):
-        raise UserError(f"Ray Tune ended early: {str(error).strip().splitlines()[-1]}") from error
-    if error is not None:
-        raise error
+    if error:
+        raise UserError(error)
 
 
 def stop_file(folder: Path) -> Path:
@@ -113,10 +111,8 @@ def _stop_where_asked(path: Path) -> Any:
     return StopWhereAsked()
 
 
-def _fit(
-    tuner: Any, events: Events, recorder: TrialRecorder, stop: Path
-) -> Generator[tuple[Run, Event], None, BaseException | None]:
-    """Run the tuner in a thread, yield the events that its callbacks put, and return the error that ended it.
+def _fit(tuner: Any, events: Events, recorder: TrialRecorder, stop: Path) -> Generator[tuple[Run, Event], None, str]:
+    """Run the tuner in a thread, yield the events that its callbacks put, and return why it ended early, if it did.
 
     Where no trial has had a worker for longer than `start_minutes` allow, the file `stop` ends Tune.
     """
@@ -150,8 +146,9 @@ def _fit(
 
     thread.join()
     if timeout.failure is not None:
-        return UserError(timeout.failure)
-    return errors[0] if errors else None
+        return timeout.failure
+    text = "".join(str(error).strip() or type(error).__name__ for error in errors)
+    return f"Ray Tune ended early: {text.splitlines()[-1]}" if errors else ""
 
 
 def _started_trials(shared: Setup, done: Sequence[RunRecord]) -> list[Knobs]:
