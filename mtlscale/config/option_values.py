@@ -1,34 +1,18 @@
-"""Conversion of option values to the types of a component's fields, by pydantic."""
+"""Conversion of option values to the types of a component's fields."""
 
 from __future__ import annotations
 
-import functools
-from typing import Annotated, Any
+import math
+import re
+from typing import Any
 
-from pydantic import BeforeValidator, ConfigDict, StrictBool, StrictStr, TypeAdapter, ValidationError
-
-
-def _number(value: Any) -> Any:
-    """Refuse what pydantic would read as a number."""
-    if isinstance(value, str | bool):
-        raise ValueError(value)
-    return value
-
-
-_TYPES = {
-    "bool": StrictBool,
-    "int": Annotated[int, BeforeValidator(_number)],
-    "float": Annotated[float, BeforeValidator(_number)],
-    "str": StrictStr,
-    "Any": Any,
-}
-_WORDS = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text", "dict": "a mapping"}
+_LIST = re.compile(r"tuple\[(\w+), \.\.\.\]")
 
 
 def fitted(value: Any, annotation: str, default: Any) -> Any:
     """Convert a value to the type of a field: whole floats become integers, integers floats, lists tuples.
 
-    Types that cannot be told from the annotation or the default are taken as they are.
+    Types that are not distinguished here are taken as they are.
 
     Args:
         value: The value from the experiment file.
@@ -38,33 +22,42 @@ def fitted(value: Any, annotation: str, default: Any) -> Any:
     Raises:
         ValueError: With the expected type, if the value does not fit.
     """
-    if value is None and default is None:
-        return None
+    optional = default is None or annotation.endswith("| None")
+    if value is None:
+        if optional:
+            return None
+        raise ValueError(f"should be {_word(annotation, default)}")
 
-    kind = "dict" if annotation.startswith("dict[") else annotation.removesuffix(" | None")
-    adapter = _adapter(kind if value is not None else annotation)
-    if adapter is None:  # a type of a plugin's own
-        kind = "tuple[Any, ...]" if isinstance(default, tuple) else type(default).__name__
-        adapter = _adapter(kind) or _adapter("Any")
-    assert adapter is not None
-    try:
-        return adapter.validate_python(value)
-    except ValidationError:
-        raise ValueError(f"should be {_expected(kind, value)}") from None
-
-
-@functools.cache
-def _adapter(annotation: str) -> TypeAdapter[Any] | None:
-    """Return pydantic's validator of a type, None where its name is unknown."""
-    adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=ConfigDict(defer_build=True))  # type: ignore[arg-type]
-    return adapter if adapter.rebuild(raise_errors=False, _types_namespace=_TYPES) else None
-
-
-def _expected(kind: str, value: Any) -> str:
-    """Return the words for a type, or for that of its entries where the value is a list."""
+    kind = annotation.removesuffix(" | None")
     if kind.startswith("str | dict"):
-        return "a name, or a name with its settings"
-    outer, _, entries = kind.partition("[")
-    if outer in ("tuple", "list") and isinstance(value, list | tuple):
-        return _WORDS.get(entries.split(",")[0].rstrip("]"), "a list")
-    return _WORDS.get(outer, "a list")
+        if not isinstance(value, str | dict):
+            raise ValueError("should be a name, or a name with its settings")
+        return value
+    entries = _LIST.fullmatch(kind)
+    if entries is not None or isinstance(default, tuple):
+        if not isinstance(value, list | tuple):
+            raise ValueError("should be a list")
+        return tuple(_scalar(entry, entries[1] if entries else "") for entry in value)
+
+    return _scalar(value, kind if kind in _WORDS else type(default).__name__)
+
+
+_WORDS = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text", "dict": "a mapping"}
+
+
+def _word(annotation: str, default: Any) -> str:
+    return _WORDS.get(annotation) or _WORDS.get(type(default).__name__, "a list")
+
+
+def _scalar(value: Any, kind: str) -> Any:
+    if kind == "float" and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value) if abs(value) < 1 << 1000 else math.copysign(math.inf, value)
+    if kind == "int" and isinstance(value, float) and value.is_integer():
+        value = int(value)
+
+    expected_type = {"bool": bool, "int": int, "float": float, "str": str, "dict": dict}.get(kind)
+    if expected_type is not None and (
+        not isinstance(value, expected_type) or (isinstance(value, bool) and kind != "bool")
+    ):
+        raise ValueError(f"should be {_WORDS[kind] if kind != 'int' or isinstance(value, float) else 'a number'}")
+    return value

@@ -118,7 +118,7 @@ def test_a_name_that_is_too_long_for_a_folder(experiment_file: File, home: Path)
         ),
         ({"methods": "[{name: tchebycheff, ideal: [.inf, 0, 0]}]"}, r"tchebycheff: ideal = .* should be finite"),
         ({"model": "{encoder: {name: mlp, hidden: [-8]}}"}, r"mlp: hidden = \[-8\] is outside \[1, ∞\)"),
-        ({"model": "{encoder: {name: mlp, hidden: [a]}}"}, r"model.encoder: hidden = \['a'\] should be a whole number"),
+        ({"model": "{encoder: {name: mlp, hidden: [a]}}"}, r"model.encoder: hidden = \['a'\] should be a number"),
         ({"model": "{encoder: {name: mlp, hidden: 8}}"}, r"model.encoder: hidden = 8 should be a list"),
         ({"resources": "{gpus_per_worker: 8}"}, r"a worker needs 1 CPU and 8 GPUs, but the largest node has"),
         ({"resources": "{workers: 1000}"}, r"a run needs 1000 workers of 1 CPU, but the cluster's nodes have room for"),
