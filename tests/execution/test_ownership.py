@@ -92,7 +92,7 @@ def test_whoever_waits_goes_on_when_the_other_ends_or_dies(tmp_path: Path) -> No
     with other_driver(tmp_path) as first:
         watcher.once_watching = threading.Thread(target=first.communicate, args=("",)).start
         with driving("small", home, watcher, wait=True):
-            assert first.poll() is not None and holder_of(home.experiment("small")) is not None
+            assert first.wait(timeout=100) is not None and holder_of(home.experiment("small")) is not None
     assert holder_of(home.experiment("small")) is None
     watched, on = watcher.notes
     assert f"small is being run by process {first.pid} on " in watched and "Ctrl-C leaves it alone" in watched

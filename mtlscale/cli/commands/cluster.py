@@ -169,7 +169,8 @@ def status(
         for state in jobs.submitted():
             start_time = "" if state.started is None else datetime.fromtimestamp(state.started, UTC).strftime("%F %T")
             rows.append((state.job, _message(state), start_time, state.entrypoint))
-        console_of().print(grid(("job", "status", "started", "command"), rows, title=f"jobs of {jobs.url}"))
+        headers = ("job", "status", "started", "command")
+        console_of().print(grid(headers, rows, title=f"jobs of {jobs.url}", whole=("job", "started")))
         return
 
     state = jobs.state(job)

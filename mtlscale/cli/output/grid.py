@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -15,6 +15,7 @@ def grid(
     *,
     title: str | None = None,
     right: Collection[str] = (),
+    whole: Collection[str] = (),
 ) -> Table:
     """Return a table; only cells that are rich texts have styles.
 
@@ -23,6 +24,7 @@ def grid(
         rows: The cells of each row.
         title: The title above the table.
         right: The headers of columns that are aligned right.
+        whole: The headers of columns that are never folded: what they have is copied.
     """
     from rich import box
     from rich.markup import escape
@@ -32,7 +34,8 @@ def grid(
     escaped_title = None if title is None else escape(title)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=escaped_title, title_justify="left")
     for header in headers:
-        table.add_column(escape(header), overflow="fold", justify="right" if header in right else "left")
+        justify: Literal["left", "right"] = "right" if header in right else "left"
+        table.add_column(escape(header), overflow="fold", justify=justify, no_wrap=header in whole)
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else escape(str(cell)) for cell in row))
     return table

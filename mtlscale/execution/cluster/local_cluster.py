@@ -73,6 +73,7 @@ class LocalCluster:
         return {
             **inherited,
             "RAY_AUTH_MODE": "token",
+            "RAY_DASHBOARD_STARTUP_TIMEOUT_S": f"{START_SECONDS:.0f}",  # Ray's own minute is too short if all is busy
             "RAY_AUTH_TOKEN_PATH": str(self.token),
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # everything listens on loopback
             "RAY_TRAIN_V2_ENABLED": "1",
