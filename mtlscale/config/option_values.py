@@ -1,4 +1,7 @@
-"""Conversion of option values to the types of a component's fields."""
+"""Conversion of option values to the types of a component's fields.
+
+Not by pydantic: balancers are used outside of experiments, where torch and numpy are enough.
+"""
 
 from __future__ import annotations
 
