@@ -19,6 +19,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from mtlscale.config import Experiment, Run, load_experiment
 from mtlscale.data.format.prepared import PreparedData, load_prepared
+from mtlscale.data.memory_limits import cgroup_memory
 from mtlscale.execution.preparing.prepare import prepare
 
 PLUGIN = Path(__file__).parent / "plugins" / "uneven.py"
@@ -31,6 +32,7 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 MOST_PROCESSES = 4  # a process holds a gigabyte, and one of them has all tests that start Ray
+RAY_MEMORY = 6 << 30  # bytes that Ray, its workers and a process of tests may have together
 ENOUGH_MEMORY = 12 << 30  # bytes, for one process more than cores
 
 
@@ -39,8 +41,14 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     which is sooner done."""
     alone = len(config.args) == 1 and Path(config.args[0].split("::")[0]).is_file()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    processes = cores + (psutil.virtual_memory().total >= ENOUGH_MEMORY)
-    return 0 if alone or cores == 1 else min(processes, MOST_PROCESSES)
+    processes = cores + (memory() >= ENOUGH_MEMORY)
+    return 0 if alone or cores == 1 or memory() < RAY_MEMORY else min(processes, MOST_PROCESSES)
+
+
+def memory() -> int:
+    """The bytes that this process and its children may have."""
+    group, total = cgroup_memory(), int(psutil.virtual_memory().total)
+    return total if group is None else min(total, group.limit)
 
 
 def pytest_collection_finish() -> None:
@@ -50,7 +58,12 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where tests are spread over processes, those that start Ray come first: they take longest."""
+    """Skip tests that start Ray where memory is too small; else they come first, since they take longest."""
+    if memory() < RAY_MEMORY:
+        skip = pytest.mark.skip(reason=f"Ray beside the tests needs {RAY_MEMORY >> 30} GB of memory")
+        for item in items:
+            if item.get_closest_marker("ray") is not None:
+                item.add_marker(skip)
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.get_closest_marker("ray") is None)
 
