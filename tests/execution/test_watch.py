@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from mtlscale.config import load_experiment
 from mtlscale.execution import Silent
 from mtlscale.execution import monitoring as watch
+from mtlscale.execution.faults.dumps import ends_if_silent
 from mtlscale.execution.planning.status import experiment_statuses
 from mtlscale.execution.runner import run, sweep
 from mtlscale.records import Home
@@ -73,6 +76,23 @@ def test_a_trial_of_ray_tune_that_hangs_is_tried_again(
     told = f"no sign of life within 0.1 minutes; thread dumps in {dump}"
     assert [note for note in notes.texts if told in note and note.endswith("it is tried again")]
     assert not always or record.error == told
+
+
+def test_a_process_that_takes_too_long_ends_itself_and_leaves_its_thread_dump(tmp_path: Path) -> None:
+    """Even while it is stuck in C code; what ends in time leaves no file."""
+    dump = tmp_path / "new" / "dump.txt"
+    with ends_if_silent(5, dump):
+        pass
+    assert not list(dump.parent.iterdir())
+
+    program = (
+        "import re, sys; from pathlib import Path; from mtlscale.execution.faults.dumps import ends_if_silent\n"
+        "with ends_if_silent(0.01, Path(sys.argv[1])): re.match('(a|aa)+$', 'a' * 50 + 'b')"
+    )
+    for times in (1, 2):
+        done = subprocess.run([sys.executable, "-c", program, dump], timeout=200)
+        assert done.returncode == 1 and dump.read_text().count("Timeout (") == times
+    assert "match" in dump.read_text()
 
 
 class Notes(Silent):
