@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import queue
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -77,11 +79,39 @@ def test_a_trial_leaves_what_a_run_leaves(
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.parametrize("always", [False, True])
+def test_a_trial_of_ray_tune_that_hangs_is_tried_again(
+    always: bool, experiment_file: File, tmp_path: Path, local_ray: None
+) -> None:
+    """As a run that hangs: its process ends, what it was doing is kept, and in the end it is a failed trial."""
+    stuck = f"{{name: stuck, mark: {tmp_path / 'mark'}, always: {str(always).lower()}, driver: {os.getpid()}}}"
+    path = experiment_file(
+        methods=f"[{stuck}]",
+        plugins=f"[{PLUGIN}, {PLUGIN.with_name('stuck.py')}]",
+        resources="{timeout_minutes: 0.1, max_failures: 1}",
+        tracking="{enabled: false}",
+        search="{budget: 1, algorithm: optuna, space: {training.lr: [0.02]}}",
+    )
+    watching = Watching()
+    (record,) = next(
+        iter(sweep(load_experiment(path), home=Home(tmp_path / "home"), observer=watching).trials.values())
+    )
+    assert record.status == ("failed" if always else "finished")
+    (dump,) = (tmp_path / "home" / "experiments" / "small").rglob("hung-*.txt")
+    assert "stuck.py" in dump.read_text() and dump.read_text().count("Timeout (") == 1 + always
+    told = f"no sign of life within 0.1 minutes; thread dumps in {dump}"
+    assert [note for note in watching.notes if told in note and note.endswith("it is tried again")]
+    assert not always or record.error == told
+
+
+@pytest.mark.ray
+@pytest.mark.slow
 def test_a_search_whose_trials_get_no_worker_is_given_up_with_the_cause(
     experiment_file: File, tmp_path: Path, local_ray: None
 ) -> None:
     """Others hold all CPUs: what ended is kept, and the same command goes on once they are free."""
     import ray
+    from ray.util import placement_group, remove_placement_group
 
     path = experiment_file(
         methods="[equal]",
@@ -90,22 +120,15 @@ def test_a_search_whose_trials_get_no_worker_is_given_up_with_the_cause(
         search="{budget: 1, algorithm: optuna, space: {training.lr: [0.02]}}",
     )
     experiment, home = load_experiment(path), Home(tmp_path / "home")
-    other = ray.remote(num_cpus=4)(Other).remote()
-    ray.get(other.there.remote())
+    others = placement_group([{"CPU": 4}])
+    ray.get(others.ready())
     try:
         with pytest.raises(UserError, match=r"no worker has come up within .* minutes: each needs 2 CPUs; .*may hold"):
             sweep(experiment, home=home)
     finally:
-        ray.kill(other)
+        remove_placement_group(others)
     (records,) = sweep(experiment, home=home).trials.values()
     assert [record.status for record in records] == ["finished"]
-
-
-class Other:
-    """What holds a cluster's places."""
-
-    def there(self) -> bool:
-        return True
 
 
 @pytest.mark.ray
@@ -126,18 +149,31 @@ def test_members_of_a_population_are_kept_apart(experiment_file: File, tmp_path:
         assert read_record(home.experiment("small") / "population" / record.run_id) == record
 
 
-def test_tune_does_not_keep_what_a_trial_has_reported(
+Recorded = tuple[Setup, TrialRecorder, queue.Queue[Any]]
+
+
+@pytest.fixture
+def recorder_of(
     experiment_file: File, uneven: Callable[..., PreparedData], tmp_path: Path
-) -> None:
+) -> Callable[[str], Recorded]:
+    """The recorder of a search, what its trials share, and the events it puts."""
+
+    def make(lines: str) -> Recorded:
+        experiment = load_experiment(experiment_file(methods="[equal]", search=f"{{{lines}, {SPACE}}}"))
+        prepared, events = uneven(), queue.Queue[Any]()
+        (base,) = experiment.bases(dict.fromkeys(experiment.data(), prepared.manifest.fingerprint))
+        assert experiment.search is not None
+        options = Options(experiment.resources)
+        shared = setup_of(base, experiment.search, tmp_path, prepared.suite, tmp_path, tmp_path / "begun", options)
+        return shared, TrialRecorder(shared, experiment.search, events), events
+
+    return make
+
+
+def test_tune_does_not_keep_what_a_trial_has_reported(recorder_of: Callable[[str], Recorded]) -> None:
     """Of ten thousand trials it would be a gigabyte, written to a file again and again."""
-    experiment = load_experiment(experiment_file(methods="[equal]", search=f"{{budget: 2, scheduler: asha, {SPACE}}}"))
-    prepared, events = uneven(), queue.Queue()  # type: ignore[var-annotated]
-    (base,) = experiment.bases(dict.fromkeys(experiment.data(), prepared.manifest.fingerprint))
-    search = experiment.search
-    assert search is not None
-    options = Options(experiment.resources)
-    shared = setup_of(base, search, tmp_path, prepared.suite, tmp_path, tmp_path / "begun", options)
-    recorder, trial = TrialRecorder(shared, search, events), SimpleNamespace(trial_id="1", config={"training.lr": 0.01})
+    shared, recorder, events = recorder_of("budget: 2, scheduler: asha")
+    trial = SimpleNamespace(trial_id="1", config={"training.lr": 0.01})
     val = {task: {metric: 50.0, "loss": 1.0} for task, metric in shared.main.items()}
     epoch = Epoch(epoch=1, train_loss={}, val=val, seconds=0.1)
 
@@ -151,21 +187,14 @@ def test_tune_does_not_keep_what_a_trial_has_reported(
 
 
 def test_nsga2_learns_the_objectives_of_a_trial_that_has_ended(
-    experiment_file: File, uneven: Callable[..., PreparedData], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recorder_of: Callable[[str], Recorded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The recorder takes records out of results: without the objectives, NSGA-II would draw by lot."""
-    front = "algorithm: nsga2, objectives: [loss, parameters], population: 3, budget: 3"
-    experiment = load_experiment(experiment_file(methods="[equal]", search=f"{{{front}, {SPACE}}}"))
-    prepared, events = uneven(), queue.Queue()  # type: ignore[var-annotated]
-    (base,) = experiment.bases(dict.fromkeys(experiment.data(), prepared.manifest.fingerprint))
-    search = experiment.search
-    assert search is not None
-    options = Options(experiment.resources)
-    shared = setup_of(base, search, tmp_path, prepared.suite, tmp_path, tmp_path / "begun", options)
+    shared, recorder, _ = recorder_of("algorithm: nsga2, objectives: [loss, parameters], population: 3, budget: 3")
     learned: list[list[float]] = []
     monkeypatch.setattr("mtlscale.nas.evolution.Evolution.tell", lambda self, knobs, values: learned.append(values))
 
-    recorder, searcher = TrialRecorder(shared, search, events), _algorithm(search, shared, [], [], 3)
+    searcher = _algorithm(recorder.search, shared, [], [], 3)
     trial = SimpleNamespace(trial_id="1", config=searcher.suggest("1"))
     val = {task: {"loss": loss} for task, loss in zip(shared.main, (0.5, 1.5, 4.0), strict=False)}
     run = shared.job(trial.config).run

@@ -57,9 +57,8 @@ def ends_if_silent(minutes: float, path: Path) -> Iterator[None]:
             yield
         finally:
             faulthandler.cancel_dump_traceback_later()
-
-    if not path.stat().st_size:
-        path.unlink()
+            if not os.fstat(file.fileno()).st_size:
+                path.unlink(missing_ok=True)
 
 
 def request_dump(pid: int, file: str) -> str:

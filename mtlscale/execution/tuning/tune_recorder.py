@@ -21,7 +21,7 @@ class TrialRecorder:
     """Translator of Tune's callbacks into records: a trial's own, or of a trial cut short what it had."""
 
     def __init__(self, shared: Setup, search: SearchSpec, events: Events) -> None:
-        self.shared, self._search, self._events = shared, search, events
+        self.shared, self.search, self._events = shared, search, events
         self.running: set[str] = set()  # ids of trials that have a worker
         self._epochs: dict[str, dict[int, Epoch]] = {}  # by trial, then by how many epochs are over with it
         self._ended: set[str] = set()
@@ -79,7 +79,7 @@ class TrialRecorder:
 
         if record is not None:
             ended = RunRecord.model_validate_json(record)
-            result["objectives"] = to_minimise(ended, self._search.objectives)  # what a searcher learns of a trial
+            result["objectives"] = to_minimise(ended, self.search.objectives)  # what a searcher learns of a trial
             self._put(trial, run, ended)
         elif text is not None:
             epoch = Epoch.model_validate_json(text)
