@@ -14,7 +14,7 @@ import pytest
 import torch.multiprocessing
 
 # One process imports these, once, and runs nothing else: what takes seconds, above all torch.
-IMPORTED = ["mtlscale.training.engine.loop", "pytest"]
+IMPORTED = ["mtlscale.training.engine.loop", "mtlscale.metrics.f1", "pytest"]
 
 
 def context() -> ForkServerContext:
