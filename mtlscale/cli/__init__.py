@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Annotated
 
@@ -56,10 +57,14 @@ def _options(
 ) -> None: ...
 
 
+# Made once in a process, and not by each call as `app()` does.
+_command = functools.cache(typer.main.get_command)
+
+
 def main() -> None:
     """Run the command line: a mistake is one line on standard error and exit status 2."""
     try:
-        sys.exit(app(prog_name="mtlscale", standalone_mode=False) or 0)
+        sys.exit(_command(app)(prog_name="mtlscale", standalone_mode=False) or 0)
     except UserError as error:
         print(f"mtlscale: {error}", file=sys.stderr)
         sys.exit(2)

@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from unittest import TestCase
 
 import pytest
 import torch
@@ -34,12 +35,12 @@ def suite(vocabulary: list[str] | None = WORDS, size: int = len(WORDS)) -> TaskS
 
 
 @pytest.mark.parametrize("header", ["", "5 3"], ids=["glove", "word2vec"])
-def test_reads_both_text_formats(tmp_path, caplog, header):
-    caplog.set_level(logging.INFO)
-    ids, vectors = read_vectors(write(tmp_path, LINES, header), WORDS, 3)
+def test_reads_both_text_formats(tmp_path, header):
+    with TestCase().assertLogs("mtlscale", logging.INFO) as logs:
+        ids, vectors = read_vectors(write(tmp_path, LINES, header), WORDS, 3)
     assert ids.tolist() == list(VECTORS)
     torch.testing.assert_close(vectors, torch.tensor(list(VECTORS.values())))
-    assert "3 of 6 words (50.0 %)" in caplog.text
+    assert "3 of 6 words (50.0 %)" in logs.output[0]
 
 
 @pytest.mark.parametrize("name", ["textcnn", "lstm", "bilstm"])

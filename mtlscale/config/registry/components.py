@@ -369,8 +369,9 @@ def load_plugin(path: Path) -> list[tuple[str, str]]:
     if path.suffix != ".py":
         raise UserError(f"plugin {path} is no Python file (.py)")
 
-    module_name = f"mtlscale_plugin_{path.stem}"
-    module = _imported(module_name, path)
+    source = path.read_bytes()
+    module = _imported(f"mtlscale_plugin_{path.stem}", path, source)
+    sys.modules[module.__name__] = module  # another file of this name may have been loaded since
 
     classes = _classes_of([module], f"plugin {path}")
     if not classes:
@@ -378,7 +379,6 @@ def load_plugin(path: Path) -> list[tuple[str, str]]:
             f"plugin {path} defines no balancer, architecture, encoder, objective, metric or pipeline with a name"
         )
 
-    source = path.read_bytes()
     digest = code_hash(source)
     FORMER_HASHES[digest] = bytes_hash(source)
 
@@ -428,7 +428,8 @@ def _register(classes: dict[tuple[str, str], type[Component]], digest: str) -> N
         _SOURCES[cls] = digest
 
 
-def _imported(name: str, path: Path) -> ModuleType:
+@functools.cache  # a process that loads many experiments imports a plugin again only if its text is another
+def _imported(name: str, path: Path, source: bytes) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

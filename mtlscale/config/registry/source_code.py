@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 from collections.abc import Iterator
 
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+@functools.cache
 def code_hash(source: bytes) -> str:
     """Return a hash of a file's syntax tree: comments, blank lines, formatting and docstrings do not count.
 

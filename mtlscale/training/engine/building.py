@@ -14,7 +14,7 @@ from mtlscale.config import Run, TaskSuite, UserError, no_result
 from mtlscale.config import named_files as files
 from mtlscale.config.run.run_parts import Parts
 from mtlscale.objectives import ObjectiveModule
-from mtlscale.training.engine.seeds import derive_seed
+from mtlscale.training.engine.seeds import derive_seed, seed_generators
 
 PHASES_VERSION = 1  # raise when what a phase hands over changes
 
@@ -41,7 +41,7 @@ def build_model(
     dtype = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, parts.training.dtype))
     try:
-        torch.manual_seed(derive_seed("init", run.seed if phase.seed is None else phase.seed))
+        seed_generators(derive_seed("init", run.seed if phase.seed is None else phase.seed))
         if objective is not None:
             objective.require(architecture, parts.training)
 

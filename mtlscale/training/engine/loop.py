@@ -31,7 +31,7 @@ from mtlscale.training.engine.batches import Batches
 from mtlscale.training.engine.building import following, found_for, phase_id
 from mtlscale.training.engine.phases import begin, check_shares
 from mtlscale.training.engine.record import counters, now, run_record, traced
-from mtlscale.training.engine.seeds import derive_seed
+from mtlscale.training.engine.seeds import derive_seed, seed_generators
 from mtlscale.training.engine.session import Session, Updater
 from mtlscale.training.evaluation.evaluate import as_asked, evaluate, mean_losses
 from mtlscale.training.evaluation.evaluator import evaluator_of
@@ -150,7 +150,7 @@ class Trainer:
         started = time.perf_counter()
         session, main = self.session, self.session.main
         later_phase = () if self.at.place == 0 else (self.phase.name,)
-        torch.manual_seed(derive_seed("epoch", self.seed, epoch, self.workers.rank, *later_phase))
+        seed_generators(derive_seed("epoch", self.seed, epoch, self.workers.rank, *later_phase))
 
         self.model.train()
         hooks.begin_epoch(self.model, epoch)
