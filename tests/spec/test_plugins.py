@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from mtlscale.config import UserError, load_experiment, load_plugin
+from mtlscale.config import UserError, component, load_experiment, load_plugin
 from mtlscale.config.registry import components
+from mtlscale.config.registry.components import source_hash
 from mtlscale.config.registry.source_code import bytes_hash
 from mtlscale.execution.planning.plan import Datasets, make_plan, records_of
 from mtlscale.execution.preparing.prepare import find_prepared, prepare
@@ -56,6 +58,25 @@ def test_an_edited_plugin_is_another_run(tmp_path: Path, experiment_file: Callab
     assert len(changed) == 1, "equal is shipped, and does not change with it"
     run = next(run for run in load_experiment(path).runs({"uneven": "0"}) if run.method == "own_rule")
     assert run.tuned({"training.lr": 0.5}).spec["balancer"] == run.spec["balancer"]
+
+
+def test_a_plugin_is_imported_once_and_again_when_its_text_is_another(tmp_path: Path) -> None:
+    """The one that was loaded last counts, wherever files of one name lie."""
+
+    def loaded(path: Path) -> tuple[type, str]:
+        load_plugin(path)
+        cls = component("balancers", "own_rule")
+        return cls, source_hash(cls)
+
+    own = plugin(tmp_path)
+    first = loaded(own)
+    assert loaded(own) == first
+
+    other = loaded(plugin(tmp_path / "elsewhere", code=" / 2"))
+    assert loaded(own) == first and sys.modules[first[0].__module__].__file__ == str(own)
+
+    edited = loaded(plugin(tmp_path, code=" / 3"))
+    assert len({first, other, edited}) == 3 and len({first[1], other[1], edited[1]}) == 3
 
 
 def test_comments_formatting_and_docstrings_are_no_edit(tmp_path: Path, experiment_file: Callable[..., Path]) -> None:
