@@ -55,7 +55,7 @@ def pytest_collection_finish() -> None:
     """Keep the garbage collector from walking through all modules and tests again and again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)  # what tests make is short-lived: a collection each 700 objects takes 5 % of them
+    gc.set_threshold(20_000, 20, 20)  # a collection each 700 objects, as by default, finds little and costs much
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

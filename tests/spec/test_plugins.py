@@ -60,7 +60,9 @@ def test_an_edited_plugin_is_another_run(tmp_path: Path, experiment_file: Callab
     assert run.tuned({"training.lr": 0.5}).spec["balancer"] == run.spec["balancer"]
 
 
-def test_a_plugin_is_imported_once_and_again_when_its_text_is_another(tmp_path: Path) -> None:
+def test_a_plugin_is_imported_once_and_again_when_its_text_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The one that was loaded last counts, wherever files of one name lie."""
 
     def loaded(path: Path) -> tuple[type, str]:
@@ -77,6 +79,11 @@ def test_a_plugin_is_imported_once_and_again_when_its_text_is_another(tmp_path: 
 
     edited = loaded(plugin(tmp_path, code=" / 3"))
     assert len({first, other, edited}) == 3 and len({first[1], other[1], edited[1]}) == 3
+
+    for folder in (tmp_path / "one", tmp_path / "two"):  # the same words from another folder name another file
+        expected = plugin(folder)
+        monkeypatch.chdir(folder)
+        assert sys.modules[loaded(Path(expected.name))[0].__module__].__file__ == str(expected)
 
 
 def test_comments_formatting_and_docstrings_are_no_edit(tmp_path: Path, experiment_file: Callable[..., Path]) -> None:

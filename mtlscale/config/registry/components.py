@@ -370,7 +370,7 @@ def load_plugin(path: Path) -> list[tuple[str, str]]:
         raise UserError(f"plugin {path} is no Python file (.py)")
 
     source = path.read_bytes()
-    module = _imported(f"mtlscale_plugin_{path.stem}", path, source)
+    module = _imported(f"mtlscale_plugin_{path.stem}", path, (path.absolute(), source))
     sys.modules[module.__name__] = module  # another file of this name may have been loaded since
 
     classes = _classes_of([module], f"plugin {path}")
@@ -428,8 +428,9 @@ def _register(classes: dict[tuple[str, str], type[Component]], digest: str) -> N
         _SOURCES[cls] = digest
 
 
-@functools.cache  # a process that loads many experiments imports a plugin again only if its text is another
-def _imported(name: str, path: Path, source: bytes) -> ModuleType:
+@functools.cache
+def _imported(name: str, path: Path, version: tuple[Path, bytes]) -> ModuleType:
+    """Import a plugin, once for each version of it: where its file is, since it may read others there, and its text."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

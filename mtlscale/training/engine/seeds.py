@@ -14,11 +14,12 @@ def derive_seed(*parts: object) -> int:
 
 
 def seed_generators(seed: int) -> None:
-    """Seed torch's default generators: of the host, and of its devices where it has any.
+    """Seed torch's default generators: of the host, and of devices where this torch was built for any.
 
-    `torch.manual_seed` notes the caller's stack for devices that are absent, which takes longer than a short step.
+    Without, `torch.manual_seed` notes the caller's stack for devices that cannot be there. Nothing is asked of a
+    device: that would keep processes forked later from using it.
     """
-    if torch.accelerator.is_available():
-        torch.manual_seed(seed)
-    else:
+    if torch.accelerator.current_accelerator() is None:
         torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
