@@ -27,7 +27,7 @@ from mtlscale.solvers.relations.transfer import (
     subspace_norms,
     svd_task_weights,
 )
-from mtlscale.solvers.simplex import kl_ball_log_softmax, project_simplex
+from mtlscale.solvers.simplex import first_largest, kl_ball_log_softmax, project_simplex
 from mtlscale.solvers.upgrad import dual_projection_weights, upgrad_weights
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "embedding_gramian",
     "epo_weights",
     "fair_weights",
+    "first_largest",
     "getmtl_weights",
     "gradvac_weights",
     "gramian_cost",
