@@ -37,8 +37,11 @@ def disturbed(size: float, *, numbers: bool = False) -> Iterator[None]:
 
 def _built(build_model: Callable[..., Any], size: float) -> Callable[..., Any]:
     @functools.wraps(build_model)
-    def build(*args: Any, **kwargs: Any) -> Any:
-        model, objective = build_model(*args, **kwargs)
+    def build(run: Any, suite: Any, phase: Any = None, found: Any = None) -> Any:
+        model, objective = build_model(run, suite, phase, found)
+        if "pretrained" in (found or {}):  # it begins with what another phase has learned
+            return model, objective
+
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.dtype == torch.float64:
