@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mtlscale.records import Home, RunRecord
     from mtlscale.records.submission_schema import Problem
 
+_NOT_DONE = "not done once more"
 _MOST_PROBLEMS = 50  # of a folder that are listed
 
 
@@ -159,7 +160,10 @@ def _selected_runs(checked: Checked, count: int, named: Sequence[str]) -> list[R
 
 
 def _repeated(checked: Checked, records: Sequence[RunRecord], home: Home, source: Path | None) -> bool:
-    """Return whether all of these runs end as they did, to the last digit or within what seeds differ by."""
+    """Return whether these runs end as they did, to the last digit or within what seeds differ by.
+
+    A run whose data cannot be had here says nothing, unless more than half are such.
+    """
     from mtlscale.execution.planning.rerun import rerun
     from mtlscale.execution.submission.trusted_rerun import rerun_with_plugins
     from mtlscale.report.tables.reproduction import DIFFERENT, SAME, WITHIN
@@ -167,22 +171,28 @@ def _repeated(checked: Checked, records: Sequence[RunRecord], home: Home, source
     outcomes: Counter[str] = Counter()
     other_courses = 0
     for record in records:
-        if checked.plugins:
-            repetition = rerun_with_plugins(checked, record, home, source, lambda text: _print(f"  {text}"))
-        else:
-            repetition, _ = rerun(record, home, source=source)
+        name = f"{record.run_id} {record.dataset} · {record.method} · seed {record.seed}"
+        try:
+            if checked.plugins:
+                repetition = rerun_with_plugins(checked, record, home, source, lambda text: _print(f"  {text}"))
+            else:
+                repetition, _ = rerun(record, home, source=source)
+        except UserError as error:  # one run whose data are not here takes no other along
+            outcomes[_NOT_DONE] += 1
+            _print(f"  {name}: {_NOT_DONE}: {error}")
+            continue
+
         repetition = repetition.among(checked.records)
         outcomes[repetition.outcome] += 1
         other_courses += repetition.outcome == WITHIN and repetition.takes_another_course
         reasons = "" if repetition.same else "; ".join([repetition.explanation, *repetition.surroundings])
-        name = f"{record.run_id} {record.dataset} · {record.method} · seed {record.seed}"
         _print(f"  {name}: {repetition.outcome}{reasons and f' ({reasons})'}")
 
     if records:
-        counts = ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in (SAME, WITHIN, DIFFERENT))
+        counts = ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in (SAME, WITHIN, DIFFERENT, _NOT_DONE))
         courses = f"; {other_courses} took another course, as chaotic runs do" if other_courses else ""
         _print(f"  {len(records)} runs done once more: {counts}{courses}")
-    return not outcomes[DIFFERENT]
+    return not outcomes[DIFFERENT] and outcomes[_NOT_DONE] * 2 <= len(records)
 
 
 def _print(text: str) -> None:
