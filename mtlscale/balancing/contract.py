@@ -288,6 +288,39 @@ class ModuleBalancer(Balancer):
     heads: ClassVar[Literal["weighted", "mean", "sum"]] = "sum"
 
 
+def balanced_tasks(balancer: Balancer, losses: Tensor, present: Tensor, squares: Tensor | None = None) -> Tensor:
+    """Return which tasks a step balances, bool [..., T]: those with labels that are not at rest.
+
+    A task is at rest where its loss and its gradient are exactly 0, as those of masked labels and of satisfied hinges
+    are. A balancer that compares gradients or divides by losses would learn from it what is not so; it is asked about
+    the others alone, as if the task had no label. A balancer that does neither weighs the task like any other.
+
+    Args:
+        balancer: The balancer to call.
+        losses: Task losses [..., T].
+        present: Whether each task has labels in this step, bool [..., T].
+        squares: Squared norms [..., T] of the task gradients, or other numbers that are 0 where a gradient is; None if
+            they are not known. A loss of 0 then suffices: it is the least that a loss may be, so its gradient is 0.
+    """
+    if balancer.needs == "losses" and not balancer.positive_losses:
+        return present
+    at_rest = losses == 0
+    if not bool(at_rest.any()):
+        return present
+    return present & ~(at_rest if squares is None else at_rest & (squares == 0))
+
+
+def look_ahead_weights(balancer: ValidationBalancer, state: State, present: Tensor) -> Tensor:
+    """Return the weights [..., T] of the look-ahead step among the tasks that are `present` [T], 0 for the others."""
+    if bool(present.all()):
+        return balancer.lookahead(state)
+    index = present.nonzero().squeeze(-1)
+    present_weights = balancer.lookahead(_part(balancer, state, index))
+    weights = present_weights.new_zeros(*present_weights.shape[:-1], len(present))
+    weights[..., index] = present_weights
+    return weights
+
+
 def balance(
     balancer: Balancer, losses: Tensor, gramian: Tensor | None, state: State, present: Tensor
 ) -> tuple[Tensor, State]:

@@ -98,8 +98,8 @@ def _at_once(strategy: GradientStrategy, asked: Asked, losses: Losses, layers: l
     weights, state = strategy.balance(asked, stats, stats.gramian(per_sum / asked.loss_scale))
 
     shared = AtRepresentation(losses.representation, losses.tasks, at_z)
-    finite = strategy.through(asked, g, [shared], losses.extra, weights, per_sum, stats.present, ready_gradients)
-    return Draft(stats.losses, weights, state, finite)
+    finite = strategy.through(asked, g, [shared], losses.extra, weights, per_sum, stats, ready_gradients)
+    return Draft(stats.losses, weights, stats.balanced, state, finite)
 
 
 def _known(losses: Losses, partition: Partition) -> list[Layer]:
