@@ -314,10 +314,10 @@ def look_ahead_weights(balancer: ValidationBalancer, state: State, present: Tens
     """Return the weights [..., T] of the look-ahead step among the tasks that are `present` [T], 0 for the others."""
     if bool(present.all()):
         return balancer.lookahead(state)
-    index = present.nonzero().squeeze(-1)
-    present_weights = balancer.lookahead(_part(balancer, state, index))
-    weights = present_weights.new_zeros(*present_weights.shape[:-1], len(present))
-    weights[..., index] = present_weights
+    weights = torch.zeros_like(balancer.lookahead(state))
+    if bool(present.any()):
+        index = present.nonzero().squeeze(-1)
+        weights[..., index] = balancer.lookahead(_part(balancer, state, index))
     return weights
 
 
