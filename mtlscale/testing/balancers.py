@@ -23,7 +23,7 @@ from mtlscale.balancing.losses.equal import Equal
 from mtlscale.config import UserError, build
 from mtlscale.data import Workers
 from mtlscale.testing.gradients import KINDS, gradients, losses_of, permutation
-from mtlscale.testing.training import SAMPLES, STEPS_PER_EPOCH, TASKS, Step, Trail, by_threads, train
+from mtlscale.testing.training import SAMPLES, STEPS_PER_EPOCH, TASKS, Labels, Trail, by_threads, train
 
 Bound = Callable[[Tensor, Tensor], float]  # gradients [T, P] and update [P] in float64 -> a ratio, at most 1
 
@@ -88,19 +88,20 @@ def balancer_checks(
     Raises:
         UserError: If a check that is left out does not exist, or training data are needed before the first step.
     """
-    if isinstance(balancer, str):
-        balancer = build("balancers", balancer)
-    elif isinstance(balancer, type):
-        balancer = balancer()
-    if hasattr(balancer, "from_data"):
-        raise UserError(f"{balancer.name} makes its weights of training data; the checks have none")
+    built: Balancer = build("balancers", balancer) if isinstance(balancer, str) else _instance(balancer)
+    if hasattr(built, "from_data"):
+        raise UserError(f"{built.name} makes its weights of training data; the checks have none")
     for name in leave_out:
         if name not in _CHECKS:
             raise UserError(f"there is no check {name!r} to leave out; choose {', '.join(_CHECKS)}")
 
-    subject = _Subject(balancer, tuple(sizes), bound)
+    subject = _Subject(built, tuple(sizes), bound)
     concerned = [name for name in _CHECKS if name not in leave_out and _concerns(name, subject)]
     return [Check(name, lambda test=_CHECKS[name]: test(subject)) for name in concerned]  # type: ignore[misc]
+
+
+def _instance(balancer: Balancer | type[Balancer]) -> Balancer:
+    return balancer() if isinstance(balancer, type) else balancer
 
 
 def _concerns(name: str, subject: _Subject) -> bool:
@@ -200,9 +201,9 @@ def _check_form(subject: _Subject) -> None:
     for tasks in subject.sizes:
         start = balancer.init(tasks, seed=1)
         answer, state = _steps(balancer, _random(tasks), start)
-        shape = (6,) if isinstance(balancer, JacobianBalancer) else (tasks,)
-        shape = (2, tasks) if isinstance(balancer, ModuleBalancer) else shape
-        assert answer.shape == shape, f"an answer {list(answer.shape)} for {tasks} tasks"
+        shape = [6] if isinstance(balancer, JacobianBalancer) else [tasks]
+        shape = [2, tasks] if isinstance(balancer, ModuleBalancer) else shape
+        assert list(answer.shape) == shape, f"an answer {list(answer.shape)} for {tasks} tasks"
         assert answer.dtype == torch.float64, f"an answer in {answer.dtype}"
 
         declared = {*balancer.per_task, *balancer.per_pair, *balancer.counters, *balancer.hints}
@@ -284,17 +285,17 @@ def _check_pure(subject: _Subject) -> None:
     balancer, jacobian = subject.balancer, _random(TASKS)
     losses = losses_of(jacobian)
     _, state = _steps(balancer, jacobian, balancer.init(TASKS, seed=2), count=2)
-    before = [jacobian.clone(), losses.clone()], {key: value.clone() for key, value in state.items()}
+    inputs, before = [jacobian.clone(), losses.clone()], {key: value.clone() for key, value in state.items()}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         one, after = _call(balancer, jacobian, losses, state)
+        assert torch.equal(jacobian, inputs[0]) and torch.equal(losses, inputs[1]), "a call changes its inputs"
+        assert _same(state, before), "a call changes the state that it was given"
         torch.manual_seed(2)
         _steps(balancer, 2.0 * jacobian, balancer.init(TASKS, seed=3))
         other, later = _call(balancer, jacobian, losses, state)
     assert torch.equal(one, other), f"the same call answers {one.tolist()}, then {other.tolist()}"
     assert _same(after, later), "the same call leaves different states"
-    assert torch.equal(jacobian, before[0][0]) and torch.equal(losses, before[0][1]), "a call changes its inputs"
-    assert _same(state, before[1]), "a call changes the state that it was given"
 
 
 def _check_resumed(subject: _Subject) -> None:
@@ -334,7 +335,7 @@ def _check_missing(subject: _Subject) -> None:
 
 def _check_alone(subject: _Subject) -> None:
     """Give a task that is alone in a step its plain gradient, and its head, too."""
-    steps = [Step().without(0, 2)]
+    steps = [Labels().without(0, 2)]
     found, plain = train(subject.balancer, steps), train(Equal(reduction="sum"), steps)
     _assert_close(found.of_shared, plain.of_shared, _EXACT, "the shared gradient of a task alone")
     _assert_close(found.of_head(1), plain.of_head(1), _EXACT, "the head's gradient of a task alone")
@@ -377,7 +378,7 @@ def _check_zero(subject: _Subject) -> None:
 def _masked(balancer: Balancer, masked: Mapping[int, tuple[int, ...]], *, missing: bool = False) -> Trail:
     """Train for some epochs in which losses are 0, or else missing."""
     tasks = [masked.get(number, ()) for number in range(_STEPS)]
-    trail = train(balancer, [Step().without(*masked) if missing else Step(masked=masked) for masked in tasks])
+    trail = train(balancer, [Labels().without(*masked) if missing else Labels(masked=masked) for masked in tasks])
     assert bool(trail.gradients.isfinite().all()), (
         f"losses of 0 in the steps {sorted(masked)}: a gradient is not finite"
     )
@@ -408,21 +409,21 @@ def _check_not_finite(subject: _Subject) -> None:
             assert answer.shape[-1] in (TASKS, jacobian.shape[1])
 
 
-def _uneven() -> Iterator[Step]:
-    """Yield steps in which tasks lack labels: on the second worker, in a micro-batch, and everywhere."""
+def _uneven() -> Iterator[Labels]:
+    """Yield the labels of steps that lack some: on the second worker, in a micro-batch, and everywhere."""
     first = torch.arange(SAMPLES) % 2 == 0
     for here in (first, torch.zeros_like(first)):
-        labels = Step().labels.clone()
-        labels[:, 2] = here
-        yield Step(labels)
-        labels = labels.clone()
-        labels[:, 0] = False
-        labels[SAMPLES // 2 :, 1] = False
-        yield Step(labels)
-    yield Step()
-    yield Step(masked=(1,))
-    yield Step().without(0, 1, 2)
-    yield Step()
+        mask = Labels().mask.clone()
+        mask[:, 2] = here
+        yield Labels(mask)
+        mask = mask.clone()
+        mask[:, 0] = False
+        mask[SAMPLES // 2 :, 1] = False
+        yield Labels(mask)
+    yield Labels()
+    yield Labels(masked=(1,))
+    yield Labels().without(0, 1, 2)
+    yield Labels()
 
 
 def _check_workers(subject: _Subject) -> None:

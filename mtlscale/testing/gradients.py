@@ -44,7 +44,7 @@ def gradients(kind: str, tasks: int, parameters: int, *, scale: float = 1.0, see
 
 def losses_of(jacobian: Tensor, step: int = 0) -> Tensor:
     """Return positive losses [..., T] as large as the gradients [..., T, P]; in later steps those of long ones rise."""
-    lengths = jacobian.norm(dim=-1)
+    lengths: Tensor = jacobian.norm(dim=-1)
     largest = lengths.amax(-1, keepdim=True)
     return (1.0 + 0.3 * step) * lengths + largest + 1e-9
 

@@ -20,20 +20,20 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
-class Step:
-    """The labels of a step: which samples have one of which task [SAMPLES, T], and which tasks [T] are masked.
+class Labels:
+    """The labels of a step: which samples have one of which task [SAMPLES, T], and which tasks are masked.
 
     The loss of a masked task is exactly 0, and so is its gradient.
     """
 
-    labels: Tensor = field(default_factory=lambda: torch.ones(SAMPLES, TASKS, dtype=torch.bool))
+    mask: Tensor = field(default_factory=lambda: torch.ones(SAMPLES, TASKS, dtype=torch.bool))
     masked: tuple[int, ...] = ()
 
-    def without(self, *tasks: int) -> Step:
-        """Return the step without labels of these tasks."""
-        labels = self.labels.clone()
-        labels[:, list(tasks)] = False
-        return Step(labels, self.masked)
+    def without(self, *tasks: int) -> Labels:
+        """Return these labels without those of some tasks."""
+        mask = self.mask.clone()
+        mask[:, list(tasks)] = False
+        return Labels(mask, self.masked)
 
 
 @dataclass(frozen=True)
@@ -71,22 +71,22 @@ class _Network(nn.Module):
         shared = list(self.trunk.parameters())
         return Partition(shared, [list(head.parameters()) for head in self.heads], modules=[[0, 1], [2, 3]])
 
-    def stream(self, inputs: Tensor, targets: Tensor, step: Step, rows: Tensor) -> Iterator[Losses]:
+    def stream(self, inputs: Tensor, targets: Tensor, labels: Labels, rows: Tensor) -> Iterator[Losses]:
         """Yield the sums of losses of the samples `rows`, in which tasks without a label are missing."""
         features = self.trunk(inputs[rows])
         tasks, sums, counts = [], [], []
         for task, head in enumerate(self.heads):
-            labels = step.labels[rows, task]
-            if not bool(labels.any()):
+            labelled = labels.mask[rows, task]
+            if not bool(labelled.any()):
                 continue
             errors = (head(features)[:, 0] - targets[rows, task]).square()
             tasks.append(task)
-            sums.append((errors * labels * float(task not in step.masked)).sum())
-            counts.append(labels.sum())
+            sums.append((errors * labelled * float(task not in labels.masked)).sum())
+            counts.append(labelled.sum())
         yield Losses(tasks, sums, counts, None, features, [features] * len(sums))
 
 
-def train(balancer: Balancer, steps: Sequence[Step], workers: Workers | None = None, *, micros: int = 1) -> Trail:
+def train(balancer: Balancer, steps: Sequence[Labels], workers: Workers | None = None, *, micros: int = 1) -> Trail:
     """Train the network and return what each step left; epochs have `STEPS_PER_EPOCH` steps.
 
     Args:
@@ -114,7 +114,7 @@ def train(balancer: Balancer, steps: Sequence[Step], workers: Workers | None = N
         targets, query_targets = torch.randn(2, SAMPLES, TASKS, generator=generator, dtype=torch.float64)
         result = update(
             [network.stream(inputs, targets, step, rows) for rows in parts],
-            query=[network.stream(query, query_targets, Step(), rows) for rows in parts]
+            query=[network.stream(query, query_targets, Labels(), rows) for rows in parts]
             if isinstance(balancer, ValidationBalancer)
             else None,
         )
@@ -125,7 +125,7 @@ def train(balancer: Balancer, steps: Sequence[Step], workers: Workers | None = N
         with torch.no_grad():
             for parameter in partition.all:
                 if parameter.grad is not None:
-                    parameter -= _LR * parameter.grad
+                    parameter.sub_(_LR * parameter.grad)
             if balancer.needs_post_step_losses:
                 update.look_again([network.stream(inputs, targets, step, rows) for rows in parts])
         if number % STEPS_PER_EPOCH == 0:

@@ -20,8 +20,15 @@ from mtlscale.data import Losses, Workers
 from mtlscale.solvers import embedding_gramian, gramian_cost, layer_gramian
 from mtlscale.training.gradients.gramian import Gradients, gramian
 from mtlscale.training.gradients.graph import Layer, read_layers, targets_of
-from mtlscale.training.gradients.per_task import Partition, TaskGradients, at_representation, by_task, dense_everywhere
-from mtlscale.training.gradients.strategies import Asked, AtRepresentation, Draft, GradientStrategy
+from mtlscale.training.gradients.per_task import (
+    AtRepresentation,
+    Partition,
+    TaskGradients,
+    at_representation,
+    by_task,
+    dense_everywhere,
+)
+from mtlscale.training.gradients.strategies import Asked, Draft, GradientStrategy
 
 _MOST_LAYERS = 255  # layers whose numbers of rows workers exchange
 _OVERHEAD = 4_000_000  # multiplications in the time of reading a graph and starting a backward pass

@@ -1,7 +1,7 @@
 """Gradient strategies: from the losses of a step to its gradients.
 
-They are one backward pass of weighted losses, one differentiation per task, or the tasks' gradients at a shared
-representation. Two more are in `layers` and `modules`.
+They are one backward pass of weighted losses, or one differentiation per task. Three more are in
+`representation_gramian`, `layerwise_gramian` and `modulewise_gramian`.
 """
 
 from __future__ import annotations
@@ -25,17 +25,15 @@ from mtlscale.balancing import (
     direct,
     look_ahead_weights,
 )
-from mtlscale.config import UserError
 from mtlscale.data import Losses, Workers
 from mtlscale.training.gradients.gramian import Gradients, combine, cross_gramian, dense_jacobian, gramian, nonzero
 from mtlscale.training.gradients.head_alignment import align_heads
 from mtlscale.training.gradients.overlap import Overlap
 from mtlscale.training.gradients.per_task import (
     AtHeads,
+    AtRepresentation,
     Partition,
     TaskGradients,
-    at_representation,
-    by_task,
     collect,
     reduce,
     scatter,
@@ -94,15 +92,6 @@ class Draft:
     state: State
     finite: bool = True
     still: Sequence[nn.Parameter] = ()
-
-
-@dataclass(frozen=True)
-class AtRepresentation:
-    """Representation z that some tasks share, and their gradients there [tasks, *z.shape]."""
-
-    z: Tensor
-    tasks: Sequence[int]
-    grads: Tensor
 
 
 class OtherTasks(Exception):
@@ -222,43 +211,6 @@ class GradientStrategy:
             penalty.backward(inputs=self.partition.all if self.partition.partial else None)
             densify(self.partition.all)
 
-        return Draft(stats.losses, weights, stats.balanced, state, finite)
-
-    def by_representation(self, asked: Asked) -> Draft:
-        """Draft the update by the Gramian at the representation (MGDA-UB) and one backward pass through the trunk.
-
-        Tasks with inputs of their own have representations of different samples, hence orthogonal gradients there.
-        """
-        partition = self.partition
-        g = TaskGradients.empty(partition)
-        at_z: list[AtRepresentation] = []
-        k = torch.zeros(len(self.names), len(self.names), dtype=torch.float64, device=self.device)
-        extra: Tensor | None = None
-        factors, sizes = self.factors(asked)
-
-        for losses in asked.micros[0]:
-            g.note(losses)
-            extra = _plus(extra, losses.extra)
-            if not losses.sums:
-                continue
-            if losses.representation is None or not losses.branches:
-                raise UserError(
-                    f"{self.balancer.name} needs an architecture with one shared representation, such as hps"
-                )
-
-            grads = torch.stack(at_representation(g.own, losses, partition, factors))
-            at_z.append(AtRepresentation(losses.representation, losses.tasks, grads))
-            flat = grads.flatten(1)
-            flat = flat if flat.dtype == torch.float64 else flat.float()  # squares of scaled halves would overflow
-            k += by_task((flat @ flat.T).to(torch.float64), losses.tasks, len(self.names))
-
-        table = self.table(g)
-        self.workers.sum_many([table, k])
-        stats = self.stats(asked, table, k)
-        per_sum = stats.per_sum * sizes
-
-        weights, state = self.balance(asked, stats, stats.gramian(per_sum / asked.loss_scale))
-        finite = self.through(asked, g, at_z, extra, weights, per_sum, stats)
         return Draft(stats.losses, weights, stats.balanced, state, finite)
 
     def through(

@@ -25,6 +25,7 @@ from mtlscale.training.gradients.layerwise_gramian import by_layers
 from mtlscale.training.gradients.modulewise_gramian import by_modules
 from mtlscale.training.gradients.overlap import Overlap
 from mtlscale.training.gradients.per_task import Partition, TaskGradients, collect
+from mtlscale.training.gradients.representation_gramian import by_representation
 from mtlscale.training.gradients.step_stats import clip_factors
 from mtlscale.training.gradients.strategies import (
     Amp,
@@ -246,7 +247,7 @@ class Update:
             return self.strategy.by_gradients(asked)
         if not alone:
             raise UserError(f"{self.balancer.name} works at the representation: set accumulate to 1")
-        return self.strategy.by_representation(asked)
+        return by_representation(self.strategy, asked)
 
     @torch.no_grad()
     def look_again(self, micros: Sequence[Micro], scale: Tensor | None = None) -> None:
