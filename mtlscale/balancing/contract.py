@@ -37,20 +37,22 @@ class Balancer(Component):
       drawn for a network that is conditioned on them.
 
     A balancer with `needs_post_step_losses` gets the losses of the same batch once more, after the optimiser's step.
-    Where tasks have no labels in a step, call `balance`, `direct` and `look_again` instead of the methods themselves.
+    Where tasks have no labels in a step, or are at rest (`balanced_tasks`), call `balance`, `direct` and `look_again`
+    instead of the methods themselves.
     """
 
     kind: ClassVar[str] = "balancers"
     needs: ClassVar[Needs] = "losses"  # the cheapest input that suffices
     cost: ClassVar[str] = "1 backward"  # cost of a step, shown by `mtlscale list`
     # Heads and other task parameters: weighted with the losses ("weighted"), or plain gradients times 1/T ("mean") or
-    # times 1 ("sum"), matching the scale of the shared direction (docs/methods.md).
+    # times 1 ("sum"), matching the scale of the shared direction (docs/methods.md). T are the tasks of the step.
     heads: ClassVar[Literal["weighted", "mean", "sum"]] = "weighted"
     at: ClassVar[Literal["parameters", "representation"]] = "parameters"  # where the Gramian is computed
     # Whether heads also learn to bring their gradients at the representation closer to the weighted sum of all tasks';
     # it then has the settings `lam`, their weight, and `limit`, the largest part of a head's own gradient.
     aligns_heads: ClassVar[bool] = False
-    positive_losses: ClassVar[bool] = False  # True: negative losses are an error that names the task
+    # True: negative losses are an error that names the task, and a task is left out of steps in which its loss is 0.
+    positive_losses: ClassVar[bool] = False
     per_task: ClassVar[tuple[str, ...]] = ()  # entries of the state whose last dimension is the task
     per_pair: ClassVar[tuple[str, ...]] = ()  # entries of the state whose last two dimensions are tasks
     only_in_init: ClassVar[tuple[str, ...]] = ()  # knobs that `init` alone reads: batched trials may differ in them
@@ -96,7 +98,8 @@ class Balancer(Component):
         """Return the next state, at the end of an epoch.
 
         Args:
-            losses: Training losses [..., T] averaged over the epoch, as the tasks define them (without `task_scale`).
+            losses: Training losses [..., T] averaged over the steps of the epoch that balanced the task, as the tasks
+                define them (without `task_scale`); NaN where there was none.
             state: The state after the epoch's last step.
         """
         return state
@@ -270,7 +273,7 @@ class ValidationBalancer(Balancer):
     eta: float  # the look-ahead's learning rate
 
     def lookahead(self, state: State) -> Tensor:
-        """Return the weights v [..., T] of the look-ahead step."""
+        """Return the weights v [..., T] of the look-ahead step among the tasks of the state, as a call returns them."""
         raise NotImplementedError
 
 

@@ -262,7 +262,7 @@ class Update:
         self.state = look_again(self.balancer, stats.losses * stats.scale, self.state, present)
 
     def on_epoch_end(self, losses: Tensor) -> None:
-        """Tell the balancer the training losses [T] averaged over the epoch; NaN everywhere where no step was made."""
+        """Tell the balancer the losses [T] averaged over the epoch's steps that balanced the task, NaN for no step."""
         if bool(losses.isnan().all()):
             return
         self.state = self.balancer.on_epoch_end(losses, self.state)
