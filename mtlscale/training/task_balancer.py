@@ -173,7 +173,7 @@ class TaskBalancer:
 
     def end_epoch(self) -> None:
         """Tell the balancer that an epoch ends; DWA and others compare the mean losses of epochs."""
-        self.update.on_epoch_end(self._tally.mean_losses)
+        self.update.on_epoch_end(self._tally.balanced_losses)
         self._tally = Tally(len(self.names))
 
     def state_dict(self) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class TaskBalancer:
         return {
             "method": self.balancer.name,
             "update": self.update.state_dict(),
-            "epoch": {"losses": self._tally.losses, "seen": self._tally.seen},
+            "epoch": {"losses": self._tally.losses, "balanced": self._tally.balanced},
             "awaits_losses": self._awaits_losses,
         }
 
@@ -198,7 +198,7 @@ class TaskBalancer:
                 f"{len(self.names)}; load the state that belongs to it"
             )
         self.update.load_state_dict(content["update"])
-        self._tally.restore(content["epoch"]["losses"], content["epoch"]["seen"])
+        self._tally.restore(content["epoch"]["losses"], content["epoch"]["balanced"])
         self._awaits_losses = content["awaits_losses"]
 
     # -- pieces --------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ _ABSENT = "a task without labels in a step keeps its part of the balancer's stat
 _REUSED = "gramian_every holds with accumulation, too"
 _FITTED = "what is computed from the labels takes one epoch, however many the others take"
 _CONDITIONED = "as it was, the case multiplied rounding by 3e4 and more: another processor ended elsewhere"
+_STEP = "the number of tasks is that of the tasks in the step, and kept weights are for the same tasks"
 _LATER = "there was none when the others were frozen"
 # Name of a case -> why it ends elsewhere since it was frozen.
 MENDED: dict[str, str] = {
@@ -42,7 +43,6 @@ MENDED: dict[str, str] = {
     "resume/meta_weighting": _HALVES,
     "two workers/meta_weighting": _HALVES,
     "balancer, steps without labels/famo": _SAME_BATCH,
-    "balancer, steps without labels/meta_weighting": _HALVES,
     "balancer, steps without labels/gradnorm": _ABSENT,
     "training/accumulate 2, aamtrl": _REUSED,
     "training/accumulate 3, aamtrl": _REUSED,
@@ -125,12 +125,26 @@ MENDED: dict[str, str] = {
     **{f"architecture, categories/{name} mgda": _LATER for name in SHOPS},
     "objective/behavioral_calibrator": _LATER,
     "share/equal": _LATER,
-    "share/mgda": _LATER,
     "share/meta_weighting": _LATER,
     "share/svd_reweighting": _LATER,
     "share/shared inputs": _LATER,
-    "share/two workers": _LATER,
     "share/batched": _LATER,
+    **dict.fromkeys(
+        (
+            "balancer, steps without labels/mgda",
+            "balancer, steps without labels/mgda_ub",
+            "balancer, steps without labels/meta_weighting",
+            "balancer, steps without labels/cagrad, gramian every 2",
+            "balancer, steps without labels/mgda, gramian every 2",
+            "batched, one after another/steps without labels, mgda",
+            "batched, shared inputs/steps without labels, mgda",
+            "batched, shared inputs/other seeds",
+            "two workers/steps without labels",
+            "share/mgda",
+            "share/two workers",
+        ),
+        _STEP,
+    ),
 }
 
 

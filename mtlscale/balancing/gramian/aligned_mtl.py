@@ -23,7 +23,7 @@ class AlignedMTL(Balancer):
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     hints: ClassVar[tuple[str, ...]] = ("precision",)
-    results_version: ClassVar[int] = 2  # rank by the gradients' precision
+    results_version: ClassVar[int] = 3  # heads by the tasks of the step; tasks at rest are left out
     batchable: ClassVar[bool] = True
 
     scale: str = knob("min", choices=("min", "median", "rmse"), help="which eigenvalue gives the common length")

@@ -20,6 +20,7 @@ class CAGrad(Balancer):
 
     name: ClassVar[str] = "cagrad"
     source: ClassVar[str] = "Liu et al., NeurIPS 2021, Algorithm 1"
+    results_version: ClassVar[int] = 2  # heads by the tasks of the step; tasks at rest are left out
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"

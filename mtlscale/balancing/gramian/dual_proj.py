@@ -18,6 +18,7 @@ class DualProj(Balancer):
 
     name: ClassVar[str] = "dual_proj"
     source: ClassVar[str] = "Lopez-Paz & Ranzato, NeurIPS 2017, eq. 11"
+    results_version: ClassVar[int] = 2  # heads by the tasks of the step; tasks at rest are left out
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"

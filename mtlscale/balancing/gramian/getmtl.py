@@ -21,6 +21,7 @@ class GetMTL(Balancer):
 
     name: ClassVar[str] = "getmtl"
     source: ClassVar[str] = "Chai et al., ACL 2023, eq. 13-14"
+    results_version: ClassVar[int] = 2  # heads by the tasks of the step; tasks at rest are left out
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads: ClassVar[Literal["weighted", "mean", "sum"]] = "mean"

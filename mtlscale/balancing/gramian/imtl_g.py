@@ -25,7 +25,7 @@ class IMTLG(Balancer):
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
     hints: ClassVar[tuple[str, ...]] = ("precision",)
-    results_version: ClassVar[int] = 2  # rank by the gradients' precision
+    results_version: ClassVar[int] = 3  # heads by the tasks of the step; tasks at rest are left out
     batchable: ClassVar[bool] = True
 
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:

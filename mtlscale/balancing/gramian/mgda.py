@@ -21,6 +21,7 @@ class MGDA(Balancer):
 
     name: ClassVar[str] = "mgda"
     source: ClassVar[str] = "Désidéri 2012; Sener & Koltun, NeurIPS 2018"
+    results_version: ClassVar[int] = 2  # heads by the tasks of the step; tasks at rest are left out
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"

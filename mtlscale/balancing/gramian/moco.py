@@ -23,7 +23,7 @@ class MoCo(JacobianBalancer):
     source: ClassVar[str] = "Fernando et al., ICLR 2023, Algorithm 1"
     cost: ClassVar[str] = "T backwards, T x P memory"
     heads = "mean"
-    results_version: ClassVar[int] = 2  # tasks without labels are left out
+    results_version: ClassVar[int] = 3  # heads by the tasks of the step; tasks at rest are left out
     per_task: ClassVar[tuple[str, ...]] = ("weights",)
     per_row: ClassVar[tuple[str, ...]] = ("tracked.",)
 

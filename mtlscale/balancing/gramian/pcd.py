@@ -22,6 +22,7 @@ class PCD(Balancer):
 
     name: ClassVar[str] = "pcd"
     source: ClassVar[str] = "TMLR 2026, as in TorchJD"
+    results_version: ClassVar[int] = 2  # tasks at rest are left out
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "sum"

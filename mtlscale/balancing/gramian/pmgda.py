@@ -21,6 +21,7 @@ class PMGDA(PreferenceBalancer):
 
     name: ClassVar[str] = "pmgda"
     source: ClassVar[str] = "Zhang, Lin & Zhang, PMGDA, 2024, equations 18 and 20"
+    results_version: ClassVar[int] = 2  # heads by the tasks of the step; tasks at rest are left out
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"

@@ -18,6 +18,7 @@ class UPGrad(Balancer):
 
     name: ClassVar[str] = "upgrad"
     source: ClassVar[str] = "Quinton & Rey, arXiv 2406.16232, 2024, eq. 3"
+    results_version: ClassVar[int] = 2  # heads by the tasks of the step; tasks at rest are left out
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"

@@ -19,6 +19,7 @@ class Uncertainty(Balancer):
 
     name: ClassVar[str] = "uncertainty"
     source: ClassVar[str] = "Kendall et al., CVPR 2018"
+    results_version: ClassVar[int] = 2  # tasks at rest are left out
     positive_losses: ClassVar[bool] = True
     per_task: ClassVar[tuple[str, ...]] = ("log_variance",)
     batchable: ClassVar[bool] = True

@@ -21,6 +21,7 @@ class LogLosses(Wrapper):
 
     name: ClassVar[str] = "log_losses"
     source: ClassVar[str] = "Lin et al., DB-MTL, 2023, section 3.1"
+    results_version: ClassVar[int] = 2  # tasks at rest are left out
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -50,6 +50,12 @@ def cross_gramian(left: Sequence[Gradients], right: Sequence[Gradients], ls: Ten
     return result * ls[:, None] * rs[None, :]
 
 
+def nonzero(rows: Sequence[Gradients]) -> Tensor:
+    """Return [T] float64 on the host: 1 for rows of gradients that have an entry that is not 0, 0 for the others."""
+    values = [[g.coalesce().values() if g.is_sparse else g for g in row if g is not None] for row in rows]
+    return torch.tensor([float(any(bool(entry.any()) for entry in row)) for row in values], dtype=torch.float64)
+
+
 def _dots(gradients: Sequence[Tensor | None]) -> Tensor:
     """Return the inner products [T, T] of one parameter's gradients, pair by pair, without stacking the gradients."""
     flat = {index: g.reshape(-1) for index, g in enumerate(gradients) if g is not None}

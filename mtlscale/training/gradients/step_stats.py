@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mtlscale.balancing import Balancer, State
+from mtlscale.balancing import Balancer, State, balanced_tasks
 from mtlscale.config import UserError
 
 
@@ -27,6 +27,7 @@ class StepStats:
     Attributes:
         losses: mean losses [..., T], NaN where a task has no label.
         present: which tasks have a label [..., T].
+        balanced: which of them the balancer is asked about [..., T].
         bad: which losses the balancer cannot take [..., T]; None where it can take all.
         counts: numbers of labelled entries [..., T].
         scale: factors of the losses [..., T].
@@ -35,6 +36,7 @@ class StepStats:
 
     losses: Tensor
     present: Tensor
+    balanced: Tensor
     bad: Tensor | None
     counts: Tensor
     scale: Tensor
@@ -67,7 +69,12 @@ class StepStats:
         elif gramian:
             k = remaining[..., : size * size].unflatten(-1, (size, size))
 
-        return cls(*mean_losses(sums, counts, balancer), counts, scale, k)
+        losses, present, bad = mean_losses(sums, counts, balancer)
+        squares = None if k is None else k.diagonal(dim1=-2, dim2=-1)
+        if squares is not None and modules is not None:
+            squares = squares.sum(0)
+        balanced = balanced_tasks(balancer, losses, present, squares)
+        return cls(losses, present, balanced, bad, counts, scale, k)
 
     @property
     def per_sum(self) -> Tensor:
@@ -141,9 +148,16 @@ def clip_factors(squares: Tensor, limit: Tensor | float) -> Tensor:
     return (limit / (squares.sqrt() + 1e-6)).clamp(max=1.0)
 
 
-def head_weights(balancer: Balancer, weights: Tensor, present: Tensor) -> Tensor:
-    """Return the factors [..., T] of the tasks' own gradients where parameters are shared."""
+def head_weights(balancer: Balancer, weights: Tensor, present: Tensor, balanced: Tensor) -> Tensor:
+    """Return the factors [..., T] of the tasks' own gradients where parameters are shared.
+
+    Args:
+        balancer: Says how heads follow the shared direction.
+        weights: Weights of the shared update [..., T].
+        present: Which tasks have a label [..., T].
+        balanced: Which tasks the shared direction is made of [..., T].
+    """
     if balancer.heads == "weighted":
         return weights
-    value = 1.0 if balancer.heads == "sum" else 1.0 / weights.shape[-1]
-    return present.to(weights.dtype) * value
+    of_heads = present.to(weights.dtype)
+    return of_heads if balancer.heads == "sum" else of_heads / balanced.sum(-1, keepdim=True).clamp(min=1)

@@ -1,32 +1,39 @@
 """Gradient strategies: from the losses of a step to its gradients.
 
-They are one backward pass of weighted losses, one differentiation per task, or the tasks' gradients at a shared
-representation. Two more are in `layers` and `modules`.
+They are one backward pass of weighted losses, or one differentiation per task. Three more are in
+`representation_gramian`, `layerwise_gramian` and `modulewise_gramian`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from mtlscale.balancing import Balancer, JacobianBalancer, State, ValidationBalancer, balance, direct
-from mtlscale.config import UserError
+from mtlscale.balancing import (
+    Balancer,
+    JacobianBalancer,
+    State,
+    ValidationBalancer,
+    balance,
+    balanced_tasks,
+    direct,
+    look_ahead_weights,
+)
 from mtlscale.data import Losses, Workers
-from mtlscale.training.gradients.gramian import Gradients, combine, cross_gramian, dense_jacobian, gramian
+from mtlscale.training.gradients.gramian import Gradients, combine, cross_gramian, dense_jacobian, gramian, nonzero
 from mtlscale.training.gradients.head_alignment import align_heads
 from mtlscale.training.gradients.overlap import Overlap
 from mtlscale.training.gradients.per_task import (
     AtHeads,
+    AtRepresentation,
     Partition,
     TaskGradients,
-    at_representation,
-    by_task,
     collect,
     reduce,
     scatter,
@@ -51,8 +58,8 @@ Amp = Literal["off", "bf16", "fp16"]
 class Asked:
     """Request of a step: its losses and the state it starts from.
 
-    `reused` are weights to keep, None to balance anew. `earlier` are the gradients of micro-batches that were
-    differentiated before.
+    `reused` are weights [T] to keep, NaN for tasks that they were not made for, None to balance anew. `earlier` are the
+    gradients of micro-batches that were differentiated before.
     """
 
     micros: Sequence[Micro]
@@ -66,28 +73,29 @@ class Asked:
     step: int
     earlier: TaskGradients | None = None
 
+    def reuses(self, balanced: Tensor) -> bool:
+        """Return whether weights are kept that were made for the tasks that are balanced in this step, bool [T]."""
+        return self.reused is not None and torch.equal(~self.reused.isnan(), balanced)
+
 
 @dataclass(frozen=True)
 class Draft:
     """Draft of an update that has not been accepted yet: its gradients are in place, its state is not.
 
-    `still` are parameters that the step is not to move at all.
+    `balanced` are the tasks that the balancer was asked about. `still` are parameters that the step is not to move at
+    all.
     """
 
     losses: Tensor
     weights: Tensor
+    balanced: Tensor
     state: State
     finite: bool = True
     still: Sequence[nn.Parameter] = ()
 
 
-@dataclass(frozen=True)
-class AtRepresentation:
-    """Representation z that some tasks share, and their gradients there [tasks, *z.shape]."""
-
-    z: Tensor
-    tasks: Sequence[int]
-    grads: Tensor
+class OtherTasks(Exception):
+    """Weights that were to be kept, in a step that has other tasks than the one they were made for."""
 
 
 class Overflow(Exception):
@@ -129,6 +137,8 @@ class GradientStrategy:
         root = torch.stack(sums) if sums else None
         table = scatter(tasks, [] if root is None else root.detach(), counts, len(self.names), self.device)
         stats = self.stats(asked, self.workers.sum(table))
+        if self._balances and asked.reused is not None and not asked.reuses(stats.balanced):
+            raise OtherTasks
         weights, state = self.balance(asked, stats, None)
         per_sum = stats.per_sum
 
@@ -141,9 +151,10 @@ class GradientStrategy:
             with nullcontext() if self.overlap is None else self.overlap.reducing():
                 if outputs:
                     torch.autograd.backward(outputs, seeds, inputs=inputs)
-            return Draft(stats.losses, weights, state, self._finish(asked, summed=self.overlap is not None))
+            finite = self._finish(asked, summed=self.overlap is not None)
+            return Draft(stats.losses, weights, stats.balanced, state, finite)
 
-        of_heads = self._head_weights(weights, stats.present) * per_sum
+        of_heads = self._head_weights(weights, stats) * per_sum
         own_parameters = [p for group in partition.own for p in group]
         targets = [*partition.shared, *partition.extra]
         passes = ((of_heads, None, own_parameters, True), (weights * per_sum, extra, targets, False))
@@ -156,15 +167,19 @@ class GradientStrategy:
         if penalty is not None:
             (penalty * asked.loss_scale).backward(inputs=inputs)
 
-        return Draft(stats.losses, weights, state, self._finish(asked))
+        return Draft(stats.losses, weights, stats.balanced, state, self._finish(asked))
 
     def by_gradients(self, asked: Asked) -> Draft:
         """Draft the update by one differentiation per task, the Gramian of the means, and one combination."""
         balancer, shared = self.balancer, self.partition.shared
         at_heads: list[AtHeads] | None = [] if self.aligns_heads(asked) else None
         g, table, unscaled = self._collect(asked, asked.micros, earlier=asked.earlier, at_heads=at_heads)
-        needs_gramian = asked.reused is None and balancer.needs == "gramian" and bool(shared) and len(self.names) > 1
-        stats = self.stats(asked, table, gramian(g.shared, self.ones()) if needs_gramian else None, g.all)
+        needs_gramian = balancer.needs == "gramian" and bool(shared) and len(self.names) > 1
+        k = gramian(g.shared, self.ones()) if needs_gramian and asked.reused is None else None
+        stats = self._with_gradients(self.stats(asked, table, k, g.all), g)
+        if needs_gramian and asked.reused is not None and not asked.reuses(stats.balanced):
+            asked = replace(asked, reused=None)
+            stats = self.stats(asked, table, gramian(g.shared, self.ones()), g.all)
         per_sum = stats.per_sum * unscaled
 
         direction: list[Tensor] | None = None
@@ -174,7 +189,7 @@ class GradientStrategy:
             jacobian = dense_jacobian(g.shared, factors, shared)
             if not bool(torch.stack([rows.sum() for rows in jacobian]).isfinite().all()):
                 raise Diverged(f"{balancer.name}: a gradient is not finite in step {asked.step}")
-            direction, state = direct(balancer, jacobian, losses, asked.state, stats.present)
+            direction, state = direct(balancer, jacobian, losses, asked.state, stats.balanced)
             weights = torch.full_like(stats.losses, float("nan"))
         elif isinstance(balancer, ValidationBalancer) and shared:
             weights, state = self._by_query(balancer, asked, g, per_sum, stats)
@@ -183,9 +198,9 @@ class GradientStrategy:
 
         self.zero()
         _assign(shared, combine(g.shared, weights * per_sum, shared) if direction is None else direction)
-        self.assign_own(g.own, self._head_weights(weights, stats.present) * per_sum)
+        self.assign_own(g.own, self._head_weights(weights, stats) * per_sum)
         finite = True
-        if at_heads is not None:
+        if at_heads is not None and int(stats.balanced.sum()) > 1:  # a task alone has nobody to align with
             added = align_heads(at_heads, self.partition, weights, per_sum, self.workers, cast(Any, balancer))
             finite = self.amp != "fp16" or bool(_finite(added, self.device))
         for parameters, gradients in ((shared, g.extra_shared), (self.partition.extra, g.extra_own)):
@@ -196,44 +211,7 @@ class GradientStrategy:
             penalty.backward(inputs=self.partition.all if self.partition.partial else None)
             densify(self.partition.all)
 
-        return Draft(stats.losses, weights, state, finite)
-
-    def by_representation(self, asked: Asked) -> Draft:
-        """Draft the update by the Gramian at the representation (MGDA-UB) and one backward pass through the trunk.
-
-        Tasks with inputs of their own have representations of different samples, hence orthogonal gradients there.
-        """
-        partition = self.partition
-        g = TaskGradients.empty(partition)
-        at_z: list[AtRepresentation] = []
-        k = torch.zeros(len(self.names), len(self.names), dtype=torch.float64, device=self.device)
-        extra: Tensor | None = None
-        factors, sizes = self.factors(asked)
-
-        for losses in asked.micros[0]:
-            g.note(losses)
-            extra = _plus(extra, losses.extra)
-            if not losses.sums:
-                continue
-            if losses.representation is None or not losses.branches:
-                raise UserError(
-                    f"{self.balancer.name} needs an architecture with one shared representation, such as hps"
-                )
-
-            grads = torch.stack(at_representation(g.own, losses, partition, factors))
-            at_z.append(AtRepresentation(losses.representation, losses.tasks, grads))
-            flat = grads.flatten(1)
-            flat = flat if flat.dtype == torch.float64 else flat.float()  # squares of scaled halves would overflow
-            k += by_task((flat @ flat.T).to(torch.float64), losses.tasks, len(self.names))
-
-        table = self.table(g)
-        self.workers.sum_many([table, k])
-        stats = self.stats(asked, table, k)
-        per_sum = stats.per_sum * sizes
-
-        weights, state = self.balance(asked, stats, stats.gramian(per_sum / asked.loss_scale))
-        finite = self.through(asked, g, at_z, extra, weights, per_sum, stats.present)
-        return Draft(stats.losses, weights, state, finite)
+        return Draft(stats.losses, weights, stats.balanced, state, finite)
 
     def through(
         self,
@@ -243,17 +221,17 @@ class GradientStrategy:
         extra: Tensor | None,
         weights: Tensor,
         per_sum: Tensor,
-        present: Tensor,
+        stats: StepStats,
         made: Mapping[int, Sequence[Tensor | None]] = MappingProxyType({}),
     ) -> bool:
         """Propagate the weighted losses back from the representation, with an objective's terms, in one backward pass.
 
-        The tasks' own gradients are in `g`; `weights`, `per_sum` and `present` are [T]. `made` are gradients by task
+        The tasks' own gradients are in `g`; `weights` and `per_sum` are [T]. `made` are gradients by task
         that are there already, by their parameters' positions among what is shared. Return whether all gradients are
         finite.
         """
         self.zero()
-        self.assign_own(g.own, self._head_weights(weights, present) * per_sum)
+        self.assign_own(g.own, self._head_weights(weights, stats) * per_sum)
 
         along = weights * per_sum
         on_device = along.to(self.device, non_blocking=True)
@@ -293,7 +271,7 @@ class GradientStrategy:
     ) -> tuple[Tensor, State]:
         """Look ahead along the balancer's current weights, differentiate the query losses there, and come back."""
         assert asked.query is not None, "whoever uses a balancer that needs query losses hands them over"
-        shared, ahead = self.partition.shared, balancer.lookahead(asked.state)
+        shared, ahead = self.partition.shared, look_ahead_weights(balancer, asked.state, stats.balanced)
 
         originals = [p.detach().clone() for p in shared]
         with torch.no_grad():
@@ -310,14 +288,17 @@ class GradientStrategy:
                     parameter.copy_(value)
 
         query_stats = self.stats(asked, table, cross_gramian(q.shared, g.shared, self.ones(), self.ones()), q.all)
+        query_stats = self._with_gradients(query_stats, q)
         assert query_stats.k is not None
         cross = query_stats.k * (query_stats.per_sum * unscaled)[:, None] * per_sum[None, :]
 
         # The balancer gets the query losses as they are: what they were multiplied by concerns their gradients alone.
         state = with_hints(balancer, asked.state, self.precision, torch.ones_like(stats.scale))
-        weights, state = balance(balancer, query_stats.losses, cross, state, stats.present & query_stats.present)
-        # A task without a label among the query data keeps the weight it has.
-        return torch.where(stats.present & ~query_stats.present, ahead.to(weights), weights), state
+        judged = stats.balanced & query_stats.balanced
+        weights, state = balance(balancer, query_stats.losses, cross, state, judged)
+        if not torch.equal(judged, stats.balanced):  # a task that is not among the query data keeps the weight it has
+            weights = look_ahead_weights(balancer, state, stats.balanced).to(weights)
+        return weights, state
 
     # -- pieces ----------------------------------------------------------------------------------------------------
 
@@ -362,6 +343,8 @@ class GradientStrategy:
         stats = StepStats.of(
             host, self.balancer, size, scaled=scale is not None, gramian=k is not None, modules=modules
         )
+        if not self._balances:
+            stats = replace(stats, balanced=stats.present)
 
         if stats.bad is not None and bool(stats.bad.any()):
             raise bad_loss(self.balancer, stats.losses, stats.bad, self.names, asked.step)
@@ -417,20 +400,38 @@ class GradientStrategy:
 
     def balance(self, asked: Asked, stats: StepStats, k: Tensor | None) -> tuple[Tensor, State]:
         """Return the weights [T] of the shared update, or [M, T], and the balancer's next state."""
-        if self.partition.independent or len(self.names) == 1:
+        if not self._balances:
             return stats.present.to(torch.float64), asked.state
         if asked.reused is not None:
-            return asked.reused * stats.present, asked.state
+            return asked.reused.nan_to_num(), asked.state
 
         state = with_hints(self.balancer, asked.state, self.precision, stats.scale)
-        weights, after = balance(self.balancer, stats.losses * stats.scale, k, state, stats.present)
+        weights, after = balance(self.balancer, stats.losses * stats.scale, k, state, stats.balanced)
         if not all_finite(weights):
             raise bad_weights(self.balancer, weights, asked.step)
         return weights, after
 
-    def _head_weights(self, weights: Tensor, present: Tensor) -> Tensor:
+    @property
+    def _balances(self) -> bool:
+        """True where there is anything to balance."""
+        return not self.partition.independent and len(self.names) > 1
+
+    def _with_gradients(self, stats: StepStats, g: TaskGradients) -> StepStats:
+        """Return the statistics by which a task is at rest only if its gradients are 0, too.
+
+        Products tell this of other balancers' tasks.
+        """
+        by_rows = isinstance(self.balancer, JacobianBalancer | ValidationBalancer)
+        if not by_rows or not self._balances or torch.equal(stats.balanced, stats.present):
+            return stats
+        squares = nonzero(g.shared)
+        return replace(stats, balanced=balanced_tasks(self.balancer, stats.losses, stats.present, squares))
+
+    def _head_weights(self, weights: Tensor, stats: StepStats) -> Tensor:
         """Return the factors [T] of the tasks' own gradients."""
-        return weights if self.partition.independent else head_weights(self.balancer, weights, present)
+        if self.partition.independent:
+            return weights
+        return head_weights(self.balancer, weights, stats.present, stats.balanced)
 
     def assign_own(self, own: list[Gradients], factors: Tensor) -> None:
         """Assign the tasks' own gradients times their factors [T]."""

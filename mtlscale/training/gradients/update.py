@@ -12,21 +12,31 @@ solve problems of size T, for which a device's kernels would take longer to star
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mtlscale.balancing import Balancer, JacobianBalancer, State, look_again
+from mtlscale.balancing import Balancer, JacobianBalancer, State, balanced_tasks, look_again
 from mtlscale.config import UserError
 from mtlscale.data import Workers
 from mtlscale.training.gradients.layerwise_gramian import by_layers
 from mtlscale.training.gradients.modulewise_gramian import by_modules
 from mtlscale.training.gradients.overlap import Overlap
 from mtlscale.training.gradients.per_task import Partition, TaskGradients, collect
+from mtlscale.training.gradients.representation_gramian import by_representation
 from mtlscale.training.gradients.step_stats import clip_factors
-from mtlscale.training.gradients.strategies import Amp, Asked, Draft, GradientStrategy, Micro, Overflow, Penalty
+from mtlscale.training.gradients.strategies import (
+    Amp,
+    Asked,
+    Draft,
+    GradientStrategy,
+    Micro,
+    OtherTasks,
+    Overflow,
+    Penalty,
+)
 
 _OF_SHARED = ("gramian", "jacobian", "modules")  # what balancers need that is measured at shared parameters
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -40,7 +50,13 @@ class StepResult:
 
     losses: Tensor  # [T] float64 on the host: mean losses, NaN where the task had no label in this step
     weights: Tensor  # [T] float64 on the host, of the shared update; NaN where there is no such number
+    balanced: Tensor  # [T] bool on the host: the tasks that the balancer was asked about
     skipped: bool = False  # mixed precision overflowed: no parameter, optimiser or balancer state moved
+
+    @property
+    def balanced_losses(self) -> Tensor:
+        """The losses [T] as the balancer sees them: NaN where it was not asked about the task."""
+        return torch.where(self.balanced, self.losses, torch.nan)
 
 
 def no_penalty() -> None:
@@ -60,7 +76,8 @@ class Update:
         workers: the workers to sum over, by default this one alone.
         clip: limit of the gradient's norm; None for none.
         amp: the precision the losses were computed in; "fp16" scales them and skips steps that overflow.
-        gramian_every: balance anew every so many steps and reuse the weights in between (an approximation).
+        gramian_every: balance anew every so many steps and reuse the weights in between (an approximation), as long as
+            the steps have the same tasks.
         seed: seed of the balancer's state, where `state` is not given.
         state: the balancer's first state.
         overlap: sum gradients over workers during the backward pass, which no other message may cross then.
@@ -114,7 +131,8 @@ class Update:
         self.good_steps = 0  # steps since the loss scale last changed
         self.skipped = 0
         self.count = 0
-        self.reused: Tensor | None = None  # weights reused between balancings
+        self.reused: Tensor | None = None  # weights [T] reused between balancings, NaN for tasks that had none
+        self.balanced: Tensor | None = None  # tasks [T] that the last step balanced
 
     def place_of(self, entry: str) -> torch.device:
         """Return where an entry of the balancer's state lies.
@@ -158,15 +176,15 @@ class Update:
         request = Asked(micros, sizes, scale, penalty, query, state, self.loss_scale, reused, self.count, earlier)
 
         try:
-            draft = self._draft(request, due)
+            draft = self._draft(request)
         except Overflow as overflow:
             return self._skip(overflow.losses)
         if not draft.finite:
             return self._skip(draft.losses)
 
-        self.state = draft.state
-        if self.gramian_every > 1 and due and self.balancer.needs == "gramian":
-            self.reused = draft.weights
+        self.state, self.balanced = draft.state, draft.balanced
+        if self.gramian_every > 1 and self.balancer.needs == "gramian":
+            self.reused = torch.where(draft.balanced, draft.weights, torch.nan)
 
         self.good_steps += 1
         if self.amp == "fp16" and self.good_steps % _GROWTH_STEPS == 0:
@@ -182,7 +200,7 @@ class Update:
                 if parameter.grad is None and id(parameter) not in unmoved_ids:
                     parameter.grad = torch.zeros_like(parameter)
 
-        return StepResult(draft.losses, draft.weights)
+        return StepResult(draft.losses, draft.weights, draft.balanced)
 
     def collect(
         self, micro: Micro, sizes: Sequence[float] | None = None, earlier: TaskGradients | None = None
@@ -198,8 +216,22 @@ class Update:
         factors, _ = self.strategy.factors(request)
         return collect([micro], self.partition, factors, self.loss_scale, earlier)
 
-    def _draft(self, asked: Asked, due: bool) -> Draft:
-        """Draft the update by the cheapest strategy that gives the balancer what it needs."""
+    def _draft(self, asked: Asked) -> Draft:
+        """Draft the update by the cheapest strategy that gives the balancer what it needs.
+
+        Weights that were made for other tasks than the step has are not kept: it is balanced anew.
+        """
+        if asked.reused is None:
+            return self._by_strategy(asked)
+        if len(asked.micros) == 1:
+            asked = replace(asked, micros=[list(asked.micros[0])])  # they may be asked for twice
+        try:
+            return self._by_strategy(asked)
+        except OtherTasks:
+            return self._by_strategy(replace(asked, reused=None))
+
+    def _by_strategy(self, asked: Asked) -> Draft:
+        due = asked.reused is None
         if self.balancer.needs == "modules" and len(self.names) > 1 and not self.partition.independent:
             return by_modules(self.strategy, asked)
         unbalanced = not self.partition.shared or len(self.names) == 1
@@ -215,7 +247,7 @@ class Update:
             return self.strategy.by_gradients(asked)
         if not alone:
             raise UserError(f"{self.balancer.name} works at the representation: set accumulate to 1")
-        return self.strategy.by_representation(asked)
+        return by_representation(self.strategy, asked)
 
     @torch.no_grad()
     def look_again(self, micros: Sequence[Micro], scale: Tensor | None = None) -> None:
@@ -226,10 +258,11 @@ class Update:
                 g.note(losses)
         request = Asked(micros, None, scale, no_penalty, None, self.state, 1.0, None, self.count)
         stats = self.strategy.stats(request, self.workers.sum(self.strategy.table(g)))
-        self.state = look_again(self.balancer, stats.losses * stats.scale, self.state, stats.present)
+        present = stats.present if self.balanced is None else stats.present & self.balanced
+        self.state = look_again(self.balancer, stats.losses * stats.scale, self.state, present)
 
     def on_epoch_end(self, losses: Tensor) -> None:
-        """Tell the balancer the training losses [T] averaged over the epoch; NaN everywhere where no step was made."""
+        """Tell the balancer the losses [T] averaged over the epoch's steps that balanced the task, NaN for no step."""
         if bool(losses.isnan().all()):
             return
         self.state = self.balancer.on_epoch_end(losses, self.state)
@@ -242,18 +275,21 @@ class Update:
             "skipped": self.skipped,
             "count": self.count,
             "reused": self.reused,
+            "balanced": self.balanced,
         }
 
     def load_state_dict(self, content: Mapping[str, Any]) -> None:
         self.state = {key: value.to(self.place_of(key)) for key, value in content["balancer"].items()}
         self.loss_scale, self.good_steps = content["loss_scale"], content["good_steps"]
-        self.skipped, self.count, self.reused = content["skipped"], content["count"], content["reused"]
+        self.skipped, self.count = content["skipped"], content["count"]
+        self.reused, self.balanced = content["reused"], content["balanced"]
 
     def _skip(self, losses: Tensor) -> StepResult:
         """Discard this step, and scale losses less from now on."""
         self.strategy.zero()
         self.loss_scale, self.good_steps, self.skipped = self.loss_scale / 2, 0, self.skipped + 1
-        return StepResult(losses, torch.full_like(losses, float("nan")), skipped=True)
+        balanced = balanced_tasks(self.balancer, losses, ~losses.isnan())
+        return StepResult(losses, torch.full_like(losses, float("nan")), balanced, skipped=True)
 
     def _clip(self) -> None:
         """Clip the norm of the whole gradient, or of each network where nothing is shared."""
