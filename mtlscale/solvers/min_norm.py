@@ -7,9 +7,13 @@ from torch import Tensor
 
 from mtlscale.solvers._gramian_common import (
     CERTIFIED,
+    DOUBLE,
+    FLAT,
+    VANISHED,
     Array,
     Solution,
     factor,
+    hidden_part,
     least_norm,
     nonnegative_least_squares,
     over_batch,
@@ -20,21 +24,38 @@ from mtlscale.solvers._gramian_common import (
 NEGLIGIBLE = 1e-6  # weights below this part of the largest are exactly zero
 
 
-def min_norm_weights(gramian: Tensor) -> Tensor:
+def min_norm_weights(
+    gramian: Tensor, *, toward_average: float | Tensor = 0.0, precision: float | Tensor = DOUBLE
+) -> Tensor:
     """Return the β [..., T] on the simplex that minimises ‖Jᵀβ‖² = βᵀKβ, for a Gramian [..., T, T].
 
     Exact (active set); of several minimisers the one of least Euclidean norm.
+
+    Args:
+        gramian: The Gramians [..., T, T].
+        toward_average: A λ [...] >= 0, with which ‖Jᵀβ + λ g₀‖ is minimised instead.
+        precision: The eps [...] of the type the gradients were computed in: lengths that it hides are no reason to
+            prefer one β to another.
     """
-    return solve_min_norm(gramian).weights
+    return solve_min_norm(gramian, toward_average=toward_average, precision=precision).weights
 
 
-def solve_min_norm(gramian: Tensor) -> Solution:
+def solve_min_norm(
+    gramian: Tensor, *, toward_average: float | Tensor = 0.0, precision: float | Tensor = DOUBLE
+) -> Solution:
     """Return `min_norm_weights` with, per Gramian, whether the optimality conditions hold."""
-    return Solution(*over_batch(_solve, gramian))
+    return Solution(*over_batch(_solve, gramian, toward_average, hidden_part(gramian, precision)))
 
 
-def _solve(gramian: Array) -> tuple[Array, bool]:
-    return min_norm_of(factor(scaled(gramian)[0]))
+def _solve(gramian: Array, toward_average: Array, hidden: Array) -> tuple[Array, bool]:
+    rows = factor(scaled(gramian)[0], max(FLAT, float(hidden)))
+    if toward_average > 0.0 and rows.shape[1]:
+        pull = float(toward_average) * rows.mean(axis=0)
+        lengths = np.linalg.norm(rows, axis=1) + np.linalg.norm(pull)
+        rows = rows + pull
+        rows[np.linalg.norm(rows, axis=1) <= VANISHED * lengths] = 0.0
+        rows /= np.linalg.norm(rows, axis=1).max()
+    return min_norm_of(rows)
 
 
 def min_norm_of(rows: Array) -> tuple[Array, bool]:

@@ -7,32 +7,43 @@ from torch import Tensor
 
 from mtlscale.solvers._gramian_common import (
     CERTIFIED,
+    DOUBLE,
+    FLAT,
     VANISHED,
     Array,
     Solution,
     factor,
+    hidden_part,
     least_norm,
     least_squares,
+    length_bounds,
     over_batch,
     scaled,
+    shrinkage,
     uniform,
 )
 
 RIDGE = 1e-9  # on the weights of unit gradients: moves a projection by half of that at most
 
 
-def upgrad_weights(gramian: Tensor) -> Solution:
+def upgrad_weights(gramian: Tensor, *, precision: float | Tensor = DOUBLE) -> Solution:
     """Return the weights [..., T] of the mean of all projected gradients, for a Gramian [..., T, T].
 
     Gradients are projected onto the dual cone: the projection of g_t is g_t + Jᵀx for the x >= 0 that makes it
     shortest, which is T non-negative least-squares problems.
     Source: Quinton & Rey, "Jacobian Descent for Multi-Objective Optimization", 2024, eq. 3 and proposition 1.
+
+    Args:
+        gramian: The Gramians [..., T, T].
+        precision: The eps [...] of the type the gradients were computed in: no projection is longer than its gradient
+            whatever rounding hides of the Gramian.
     """
-    return Solution(*over_batch(_solve, gramian))
+    return Solution(*over_batch(_solve, gramian, hidden_part(gramian, precision)))
 
 
-def _solve(gramian: Array) -> tuple[Array, bool]:
-    rows = factor(scaled(gramian)[0])
+def _solve(gramian: Array, hidden: Array) -> tuple[Array, bool]:
+    matrix, _ = scaled(gramian)
+    rows = factor(matrix, max(FLAT, float(hidden)))
     lengths = np.linalg.norm(rows, axis=1)
     live = lengths > 0.0
 
@@ -48,28 +59,39 @@ def _solve(gramian: Array) -> tuple[Array, bool]:
         converged = converged and solved
 
     weights[np.ix_(live, live)] += added * lengths[live, None] / lengths[live]
+    for task in live.nonzero()[0][added.any(axis=1)]:
+        weights[task] *= shrinkage(weights[task], np.sqrt(matrix[task, task]), matrix, float(hidden))
     return weights.mean(axis=0), converged
 
 
-def dual_projection_weights(gramian: Tensor) -> Solution:
+def dual_projection_weights(gramian: Tensor, *, precision: float | Tensor = DOUBLE) -> Solution:
     """Return the weights [..., T] of the mean gradient, projected onto the directions that no task loses by.
 
     They are the w >= 1/T that make Jᵀw shortest. All gradients zero, or a mean of zero: equal weights.
     Source: Lopez-Paz & Ranzato, NeurIPS 2017, eq. 11, with the mean gradient in place of the current task's.
+
+    Args:
+        gramian: The Gramians [..., T, T].
+        precision: The eps [...] of the type the gradients were computed in: the projection is no longer than the mean
+            whatever rounding hides of the Gramian.
     """
-    return Solution(*over_batch(_solve_mean, gramian))
+    return Solution(*over_batch(_solve_mean, gramian, hidden_part(gramian, precision)))
 
 
-def _solve_mean(gramian: Array) -> tuple[Array, bool]:
-    rows = factor(scaled(gramian)[0])
+def _solve_mean(gramian: Array, hidden: Array) -> tuple[Array, bool]:
+    matrix, _ = scaled(gramian)
+    rows = factor(matrix, max(FLAT, float(hidden)))
     lengths, mean = np.linalg.norm(rows, axis=1), rows.mean(axis=0)
     live, size = lengths > 0.0, float(np.linalg.norm(mean))
     weights = uniform(len(rows))
-    if size <= VANISHED * lengths.mean():
+    least, _ = length_bounds(weights, matrix, float(hidden))
+    if min(size, least) <= VANISHED * lengths.mean():
         return weights, True
 
     added, converged = _projection(rows[live] / lengths[live, None], mean / size)
-    weights[live] += size * added / lengths[live]
+    if added.any():
+        weights[live] += size * added / lengths[live]
+        weights *= shrinkage(weights, float(least), matrix, float(hidden))
     return weights, converged
 
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 from gramians import few, jacobians, permutation, relative
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -51,10 +51,11 @@ def test_rescale_divides_as_the_authors_code_does(rescale: int, divisor: float) 
 def test_lies_on_the_boundary_of_the_ball(jacobian: Tensor, c: float) -> None:
     weights, converged = solve_cagrad(jacobian @ jacobian.T, c)
     assert bool(converged)
-    average = jacobian.mean(0)
-    distance = (jacobian.T @ weights - average).norm()
-    vanished = torch.equal(weights, equal(len(jacobian)))
-    assert vanished or abs(float(distance - c * average.norm())) <= 1e-8 * jacobian.norm(dim=1).max()
+    average, size = jacobian.mean(0), jacobian.norm(dim=1).max()
+    beyond = float((jacobian.T @ weights - average).norm() - c * average.norm())
+    stationary = (jacobian.T @ min_norm_weights(jacobian @ jacobian.T)).norm() <= 1e-6 * size
+    assert beyond <= 1e-8 * size
+    assert stationary or beyond >= -1e-8 * size
 
 
 @given(jacobian=jacobians(max_tasks=12), c=radii, seed=st.integers(0, 999))
@@ -63,7 +64,6 @@ def test_no_point_of_the_ball_serves_the_worst_task_better(jacobian: Tensor, c: 
     generator = torch.Generator().manual_seed(seed)
     average = jacobian.mean(0)
     weights = cagrad_weights(jacobian @ jacobian.T, c)
-    assume(not torch.equal(weights, equal(len(jacobian))))  # g_w = 0: the average, by convention
     direction = jacobian.T @ weights
     steps = torch.randn(200, jacobian.shape[1], dtype=torch.float64, generator=generator)
     radius = c * average.norm()
@@ -71,7 +71,8 @@ def test_no_point_of_the_ball_serves_the_worst_task_better(jacobian: Tensor, c: 
     near = direction - average + 1e-3 * around
     near = near * (radius / near.norm(dim=1, keepdim=True).clamp(min=1e-300)).clamp(max=1)
     best = ((average + torch.cat([around, near])) @ jacobian.T).amin(1).max()
-    size = jacobian.norm(dim=1).max() * average.norm()
+    longest = jacobian.norm(dim=1).max()
+    size = longest * (average.norm() + 1e-15 * longest)  # the gradients may cancel to the last bit
     assert (jacobian @ direction).min() >= best - 1e-8 * size
 
 

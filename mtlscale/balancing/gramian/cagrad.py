@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from mtlscale.balancing import hints as _hints
 from mtlscale.balancing.contract import Balancer, Needs, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.config import knob
@@ -24,6 +25,7 @@ class CAGrad(Balancer):
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
+    hints: ClassVar[tuple[str, ...]] = ("precision",)
     batchable: ClassVar[bool] = True
 
     c: float = knob(
@@ -37,9 +39,9 @@ class CAGrad(Balancer):
     rescale: int = knob(0, choices=(0, 1, 2), help="0 none, 1 divide by 1 + c², 2 divide by 1 + c")
 
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
-        return counters(batch, "failures")
+        return {**_hints.precision(batch), **counters(batch, "failures")}
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         assert gramian is not None
-        solution = solve_cagrad(gramian, self.c, rescale=self.rescale)
+        solution = solve_cagrad(gramian, self.c, rescale=self.rescale, precision=state["precision"])
         return solution.weights.to(losses), count(state, failures=~solution.converged)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from mtlscale.balancing import Balancer, JacobianBalancer, State, ValidationBalancer, balance, direct
 from mtlscale.config import UserError
 from mtlscale.data import Losses, Workers
+from mtlscale.solvers import inner_products
 from mtlscale.training.gradients.gramian import Gradients, combine, cross_gramian, dense_jacobian, gramian
 from mtlscale.training.gradients.head_alignment import align_heads
 from mtlscale.training.gradients.overlap import Overlap
@@ -223,8 +224,7 @@ class GradientStrategy:
             grads = torch.stack(at_representation(g.own, losses, partition, factors))
             at_z.append(AtRepresentation(losses.representation, losses.tasks, grads))
             flat = grads.flatten(1)
-            flat = flat if flat.dtype == torch.float64 else flat.float()  # squares of scaled halves would overflow
-            k += by_task((flat @ flat.T).to(torch.float64), losses.tasks, len(self.names))
+            k += by_task(inner_products(flat, flat), losses.tasks, len(self.names))
 
         table = self.table(g)
         self.workers.sum_many([table, k])
