@@ -5,7 +5,7 @@ A rule added tomorrow is looked for in `BOUNDS`: it states a bound, or says in w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,17 +22,21 @@ TOLERANCE = 1.01  # times the bound
 
 @dataclass(frozen=True)
 class Update:
-    """The update [P] of gradients [T, P] with weights [T], all float64; weights are NaN where there are none."""
+    """The update [P] of gradients [T, P] with weights [T], all float64; weights are NaN where there are none.
+
+    `failed` says that the step counts as a failure.
+    """
 
     direction: Tensor
     jacobian: Tensor
     weights: Tensor
     eps: float  # of the type that the gradients were stored in
+    failed: bool = False
 
     def over(self, length: Tensor, bound: Tensor | float) -> float:
         """Return the length over its bound, without what rounding makes of gradients that cancel."""
         beyond = float(length - self.eps * self.norms.sum())
-        return beyond / max(float(bound), 1e-300) if beyond > 0 else 0.0
+        return 0.0 if beyond <= 0 else beyond / max(float(bound), 1e-300)  # NaN stays NaN
 
     @property
     def average(self) -> Tensor:
@@ -220,20 +224,21 @@ KINDS = (
 )
 
 
-def own_loop(balancer: Balancer, jacobian: Tensor) -> Update:
+def own_loop(balancer: Balancer, jacobian: Tensor, losses: Sequence[float] | None = None) -> Update:
     """Return the first update in a loop of one's own, with the gradients as they are in their type."""
     theta = nn.Parameter(torch.zeros(jacobian.shape[1], dtype=jacobian.dtype))
     heads = [nn.Parameter(torch.ones((), dtype=jacobian.dtype)) for _ in jacobian]
     features = theta * 1.0
-    offsets = LOSSES.get(balancer.name, [1.0] * len(heads))
-    losses = [
-        head * (row * features).sum() + offset for head, row, offset in zip(heads, jacobian, offsets, strict=False)
-    ]
+    values = losses or LOSSES.get(balancer.name, [1.0] * len(heads))
+    sums = [head * (row * features).sum() + value for head, row, value in zip(heads, jacobian, values, strict=False)]
+
     loop = mtlscale.TaskBalancer(balancer, shared=[theta], heads=[[head] for head in heads])
     at_features = balancer.at == "representation" or balancer.aligns_heads
-    weights = loop.backward(losses, features=features if at_features else None).weights
+    weights = loop.backward(sums, features=features if at_features else None).weights
+    failures = loop.state_dict()["update"]["balancer"].get("failures", torch.zeros(()))
     assert theta.grad is not None
-    return Update(theta.grad.double(), jacobian.double(), weights, torch.finfo(jacobian.dtype).eps)
+    eps = torch.finfo(jacobian.dtype).eps
+    return Update(theta.grad.double(), jacobian.double(), weights, eps, bool(failures))
 
 
 def make(name: str, **options: object) -> Balancer:

@@ -48,9 +48,7 @@ def _shortest(rows: Array, linear: Array, value: float) -> Array:
     return nonnegative_least_squares(np.vstack([rows.T, value - linear]))
 
 
-def best_in_ball(
-    rows: Array, linear: Array, radius: float, hidden: float, *, independent: bool
-) -> tuple[Array, bool]:
+def best_in_ball(rows: Array, linear: Array, radius: float, hidden: float, *, independent: bool) -> tuple[Array, bool]:
     """Return the p >= 0 [T] of the z = rowsᵀp in the ball ‖z‖ <= radius with the largest min(linear + rows z).
 
     With the minimiser w of `linear_plus_norm`, z is radius rowsᵀw/‖rowsᵀw‖, unless that length cannot be told from 0.

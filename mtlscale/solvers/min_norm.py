@@ -15,13 +15,14 @@ from mtlscale.solvers._gramian_common import (
     factor,
     hidden_part,
     least_norm,
+    length_bounds,
     nonnegative_least_squares,
     over_batch,
     scaled,
     uniform,
 )
 
-NEGLIGIBLE = 1e-6  # weights below this part of the largest are exactly zero
+NEGLIGIBLE = 1e-6  # weighted gradients shorter than this part of the longest have weights of exactly zero
 
 
 def min_norm_weights(
@@ -48,14 +49,25 @@ def solve_min_norm(
 
 
 def _solve(gramian: Array, toward_average: Array, hidden: Array) -> tuple[Array, bool]:
-    rows = factor(scaled(gramian)[0], max(FLAT, float(hidden)))
+    matrix, _ = scaled(gramian)
+    rows = factor(matrix, max(FLAT, float(hidden)))
     if toward_average > 0.0 and rows.shape[1]:
         pull = float(toward_average) * rows.mean(axis=0)
         lengths = np.linalg.norm(rows, axis=1) + np.linalg.norm(pull)
         rows = rows + pull
         rows[np.linalg.norm(rows, axis=1) <= VANISHED * lengths] = 0.0
         rows /= np.linalg.norm(rows, axis=1).max()
-    return min_norm_of(rows)
+
+    weights, certified = min_norm_of(rows)
+    equal = uniform(len(rows))
+    candidates = [weights, equal]
+    if matrix.diagonal().any():
+        candidates.append(np.eye(len(rows))[np.where(matrix.diagonal() > 0.0, matrix.diagonal(), np.inf).argmin()])
+
+    def longest(candidate: Array) -> float:
+        return float(length_bounds(candidate + toward_average * equal, matrix, float(hidden))[1])
+
+    return min(candidates, key=longest), certified  # a sum that may be longer than one of its terms is no minimum
 
 
 def min_norm_of(rows: Array) -> tuple[Array, bool]:
@@ -84,6 +96,7 @@ def min_norm_of(rows: Array) -> tuple[Array, bool]:
     face = inner - square <= norms * (1e-7 * np.sqrt(square) + 1e-14)
     if rows.shape[1] < tasks:
         weights = least_norm(weights, rows, face, np.ones(tasks))
-    weights[weights < NEGLIGIBLE * weights.max()] = 0.0
+    lengths = weights * norms
+    weights[(norms > 0.0) & (lengths < NEGLIGIBLE * lengths.max())] = 0.0
 
     return weights / weights.sum(), bool(certified)

@@ -115,11 +115,13 @@ def _pmgda(
     lengths = np.linalg.norm(gradients, axis=1)
     lengths[-1] = length_bounds(slope, matrix, float(hidden))[1]
     inverse = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > _TINY)
-    inner = gradients @ (inverse[:, None] * gradients).T
+    # In units of the shortest gradient, which the least descent depends on most.
+    unit = lengths[lengths > _TINY].min()
+    inner = gradients @ (inverse[:, None] * gradients).T / unit
 
     # Over the shares and, last, the least descent of a task.
     bounds = np.hstack([inner, np.append(-np.ones(len(losses)), 0.0)[:, None]])
-    bound = np.append(np.zeros(len(losses)), float(sigma) * lengths[-1] * (1.0 - 1e-9))
+    bound = np.append(np.zeros(len(losses)), float(sigma) * lengths[-1] / unit * (1.0 - 1e-9))
     answer = _program(np.append(np.zeros(len(losses) + 1), 1.0), bounds, bound, free=1)
     fall_back = np.append(np.zeros(len(losses)), 1.0)
     shares = fall_back if answer is None else _shortest(answer[:-1], inverse[:, None] * gradients)

@@ -40,6 +40,21 @@ def test_cases_worked_by_hand(gramian: list[list[float]], c: float, expected: tu
     torch.testing.assert_close(weights, tensor(*expected), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("precision", [torch.finfo(dtype).eps for dtype in (torch.float64, torch.float32)])
+@pytest.mark.parametrize("noise", [0.0, 1e-9])
+def test_where_two_tasks_want_opposite_things_neither_loses_and_the_third_gains(noise: float, precision: float) -> None:
+    """(1, 0), (-1, 0), (1, 1): g₀ = (1, 1)/3, and (0, 1)/3 is the point of the ball nearest to it without a loss."""
+    jacobian = torch.tensor([[1.0, 0.0], [-1.0, noise], [1.0, 1.0]], dtype=torch.float64)
+    weights, converged = solve_cagrad(jacobian @ jacobian.T, 0.9, precision=precision)
+    assert bool(converged)
+    torch.testing.assert_close(weights @ jacobian, tensor(0.0, 1 / 3), rtol=0, atol=1e-6)
+    assert float(weights.max()) < 1.0
+    # With c = 0.5 the ball ends before that.
+    weights = cagrad_weights(jacobian @ jacobian.T, 0.5, precision=precision)
+    expected = tensor(1 / 3 - 0.5 * 2**0.5 / 3, 1 / 3)
+    torch.testing.assert_close(weights @ jacobian, expected, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize(("rescale", "divisor"), [(0, 1.0), (1, 1.25), (2, 1.5)])
 def test_rescale_divides_as_the_authors_code_does(rescale: int, divisor: float) -> None:
     gramian = torch.tensor([[1.0, -0.5], [-0.5, 1.0]], dtype=torch.float64)
@@ -72,7 +87,7 @@ def test_no_point_of_the_ball_serves_the_worst_task_better(jacobian: Tensor, c: 
     near = near * (radius / near.norm(dim=1, keepdim=True).clamp(min=1e-300)).clamp(max=1)
     best = ((average + torch.cat([around, near])) @ jacobian.T).amin(1).max()
     longest = jacobian.norm(dim=1).max()
-    size = longest * (average.norm() + 1e-15 * longest)  # the gradients may cancel to the last bit
+    size = longest * max(average.norm(), 1e-6 * longest)  # the gradients may cancel to the last bit
     assert (jacobian @ direction).min() >= best - 1e-8 * size
 
 

@@ -23,7 +23,7 @@ class AlignedMTL(Balancer):
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     hints: ClassVar[tuple[str, ...]] = ("precision",)
-    results_version: ClassVar[int] = 2  # rank by the gradients' precision
+    results_version: ClassVar[int] = 3  # products of gradients added up in pieces
     batchable: ClassVar[bool] = True
 
     scale: str = knob("min", choices=("min", "median", "rmse"), help="which eigenvalue gives the common length")

@@ -15,14 +15,16 @@ class CAGrad(Balancer):
     """The direction near the average gradient that helps the worst-off task most.
 
     Source: Liu et al. (NeurIPS 2021), Algorithm 1. Solved by an active-set method on the scaled problem. TorchJD calls
-    cvxpy, and returns zero weights where the worst direction is shorter than 1e-4; here the average is returned where
-    that direction vanishes.
+    cvxpy, and returns zero weights where the worst direction is shorter than 1e-4; where that direction vanishes, the
+    update here is the point nearest to the average at which the worst-off task is best off. The update stays in the
+    ball whatever the gradients' precision.
     """
 
     name: ClassVar[str] = "cagrad"
     source: ClassVar[str] = "Liu et al., NeurIPS 2021, Algorithm 1"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
+    results_version: ClassVar[int] = 2  # bounds hold in the gradients' precision
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
     hints: ClassVar[tuple[str, ...]] = ("precision",)

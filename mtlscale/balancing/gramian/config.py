@@ -22,6 +22,7 @@ class ConFIG(Balancer):
     source: ClassVar[str] = "Liu et al., ICLR 2025, eq. 2"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
+    results_version: ClassVar[int] = 2  # products of gradients added up in pieces
     heads = "sum"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
     hints: ClassVar[tuple[str, ...]] = ("precision",)

@@ -23,6 +23,7 @@ class ConsMTL(Balancer):
     source: ClassVar[str] = "Qin et al., CVPR 2025 (ConsMTL)"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards + T through heads"
+    results_version: ClassVar[int] = 2  # products of gradients added up in pieces
     heads = "sum"
     aligns_heads: ClassVar[bool] = True
     counters: ClassVar[tuple[str, ...]] = ("failures",)

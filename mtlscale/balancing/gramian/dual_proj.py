@@ -21,6 +21,7 @@ class DualProj(Balancer):
     source: ClassVar[str] = "Lopez-Paz & Ranzato, NeurIPS 2017, eq. 11"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
+    results_version: ClassVar[int] = 2  # bounds hold in the gradients' precision
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
     hints: ClassVar[tuple[str, ...]] = ("precision",)

@@ -22,6 +22,7 @@ class EPO(PreferenceBalancer):
     source: ClassVar[str] = "Mahapatra & Rajan, ICML 2020, section 4"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
+    results_version: ClassVar[int] = 2  # products of gradients added up in pieces
     heads = "weighted"
     positive_losses: ClassVar[bool] = True
     counters: ClassVar[tuple[str, ...]] = ("failures",)

@@ -28,7 +28,7 @@ class FairGrad(Balancer):
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
     hints: ClassVar[tuple[str, ...]] = ("precision",)
-    results_version: ClassVar[int] = 2  # stationary by the gradients' precision
+    results_version: ClassVar[int] = 3  # products of gradients added up in pieces
     batchable: ClassVar[bool] = True
 
     alpha: float = knob(2.0, low=0, open_low=True, search=(0.5, 10.0, "log"), help="fairness; large: max-min")

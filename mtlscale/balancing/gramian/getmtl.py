@@ -24,6 +24,7 @@ class GetMTL(Balancer):
     source: ClassVar[str] = "Chai et al., ACL 2023, eq. 13-14"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
+    results_version: ClassVar[int] = 2  # bounds hold in the gradients' precision
     heads: ClassVar[Literal["weighted", "mean", "sum"]] = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures", "clamps")
     hints: ClassVar[tuple[str, ...]] = ("precision",)

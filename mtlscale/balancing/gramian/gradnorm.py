@@ -23,7 +23,7 @@ class GradNorm(Balancer):
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     positive_losses: ClassVar[bool] = True
-    results_version: ClassVar[int] = 2  # rates of the unscaled losses
+    results_version: ClassVar[int] = 3  # products of gradients added up in pieces
     per_task: ClassVar[tuple[str, ...]] = ("logits", "initial_losses", "task_scale")
     hints: ClassVar[tuple[str, ...]] = ("task_scale",)
     batchable: ClassVar[bool] = True

@@ -23,6 +23,7 @@ class GradVac(Balancer):
     source: ClassVar[str] = "Wang et al., ICLR 2021, eq. 3-4"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
+    results_version: ClassVar[int] = 2  # products of gradients added up in pieces
     heads = "sum"
     per_pair: ClassVar[tuple[str, ...]] = ("targets",)
     batchable: ClassVar[bool] = True

@@ -24,6 +24,7 @@ class MGDA(Balancer):
     source: ClassVar[str] = "Désidéri 2012; Sener & Koltun, NeurIPS 2018"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
+    results_version: ClassVar[int] = 2  # bounds hold in the gradients' precision
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
     hints: ClassVar[tuple[str, ...]] = ("precision",)

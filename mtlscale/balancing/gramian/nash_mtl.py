@@ -26,7 +26,7 @@ class NashMTL(Balancer):
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
     hints: ClassVar[tuple[str, ...]] = ("precision",)
-    results_version: ClassVar[int] = 2  # stationary by the gradients' precision
+    results_version: ClassVar[int] = 3  # bounds hold in the gradients' precision
     batchable: ClassVar[bool] = True
 
     max_norm: float = knob(1.0, low=0, search=(0.1, 10.0, "log"), help="largest norm of the direction; 0: no limit")

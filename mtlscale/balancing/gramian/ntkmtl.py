@@ -19,6 +19,7 @@ class NTKMTL(Balancer):
     source: ClassVar[str] = "Qin et al., NeurIPS 2025"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
+    results_version: ClassVar[int] = 2  # products of gradients added up in pieces
     batchable: ClassVar[bool] = True
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:

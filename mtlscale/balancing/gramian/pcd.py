@@ -25,6 +25,7 @@ class PCD(Balancer):
     source: ClassVar[str] = "TMLR 2026, as in TorchJD"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
+    results_version: ClassVar[int] = 2  # bounds hold in the gradients' precision
     heads = "sum"
     per_task: ClassVar[tuple[str, ...]] = ("primary", "squares", "steps")
     counters: ClassVar[tuple[str, ...]] = ("failures",)

@@ -20,6 +20,7 @@ class PCGrad(Balancer):
     source: ClassVar[str] = "Yu et al., NeurIPS 2020, Algorithm 1"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
+    results_version: ClassVar[int] = 2  # products of gradients added up in pieces
     heads = "sum"
     batchable: ClassVar[bool] = True
 

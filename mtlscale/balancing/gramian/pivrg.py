@@ -28,6 +28,7 @@ class PIVRG(Balancer):
     source: ClassVar[str] = "Qin et al., CVPR 2025"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
+    results_version: ClassVar[int] = 2  # products of gradients added up in pieces
     heads = "sum"
     per_task: ClassVar[tuple[str, ...]] = ("single_task", "drops")
     counters: ClassVar[tuple[str, ...]] = ("failures",)

@@ -24,6 +24,7 @@ class PMGDA(PreferenceBalancer):
     source: ClassVar[str] = "Zhang, Lin & Zhang, PMGDA, 2024, equations 18 and 20"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
+    results_version: ClassVar[int] = 2  # bounds hold in the gradients' precision
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
     hints: ClassVar[tuple[str, ...]] = (*PreferenceBalancer.hints, "precision")
@@ -43,7 +44,5 @@ class PMGDA(PreferenceBalancer):
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         assert gramian is not None
         ray = self.target_ray(losses, state)
-        solution = pmgda_weights(
-            gramian, losses, ray, self.tolerance, self.sigma, precision=state["precision"]
-        )
+        solution = pmgda_weights(gramian, losses, ray, self.tolerance, self.sigma, precision=state["precision"])
         return solution.weights.to(losses), count(state, failures=~solution.converged)

@@ -21,6 +21,7 @@ class UPGrad(Balancer):
     source: ClassVar[str] = "Quinton & Rey, arXiv 2406.16232, 2024, eq. 3"
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
+    results_version: ClassVar[int] = 2  # bounds hold in the gradients' precision
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
     hints: ClassVar[tuple[str, ...]] = ("precision",)

@@ -24,6 +24,7 @@ class ConflictNoticed(ModuleBalancer):
     name: ClassVar[str] = "conflict_noticed"
     source: ClassVar[str] = "Yue et al., AAAI 2023"
     cost: ClassVar[str] = "T+1 backwards"
+    results_version: ClassVar[int] = 2  # products of gradients added up in pieces
     traced: ClassVar[tuple[str, ...]] = ("conflict_ratio", "applied_ratio", "moved_ratio")
 
     conflict: str = knob(

@@ -24,7 +24,7 @@ class MetaWeighting(ValidationBalancer):
     name: ClassVar[str] = "meta_weighting"
     source: ClassVar[str] = "Mao et al., Findings of ACL 2022"
     cost: ClassVar[str] = "2T backwards"
-    results_version: ClassVar[int] = 2  # support and query from disjoint halves
+    results_version: ClassVar[int] = 3  # products of gradients added up in pieces
     counters: ClassVar[tuple[str, ...]] = ("failures",)
     per_task: ClassVar[tuple[str, ...]] = ("weights",)
 
