@@ -124,7 +124,7 @@ def _ntkmtl(update: Update) -> float:
     return update.over(update.direction.norm(), len(update.jacobian) * update.norms.square().sum().sqrt())
 
 
-LOSSES = {"pmgda": [1.0 + 0.2 * task for task in range(8)]}  # away from the ray: else it is mgda
+LOSSES = {"pmgda": [1.0 + 0.2 * task for task in range(16)]}  # away from the ray: else it is mgda
 
 BOUNDS: dict[str, Bound | str] = {
     "aligned_mtl": _average,  # components are brought to the shortest one's length

@@ -122,7 +122,7 @@ class Draws:
 def draw(count: int, generator: torch.Generator) -> Draws:
     """Return random draws.
 
-    In a quarter of them gradients have a part in common, of either sign; in another quarter they nearly cancel.
+    In half of them gradients have a part in common, of either sign; in a quarter they nearly cancel.
     """
 
     def uniform(*shape: int) -> Tensor:
@@ -133,7 +133,7 @@ def draw(count: int, generator: torch.Generator) -> Draws:
 
     common = torch.sign(normal(1, count, TASKS, 1)) * 1.5 * normal(1, count, 1, PARAMETERS)
     kinds = (torch.arange(count) % 4).reshape(1, count, 1, 1)
-    gradients = normal(STEPS, count, TASKS, PARAMETERS) + torch.where(kinds == 1, common, 0.0)
+    gradients = normal(STEPS, count, TASKS, PARAMETERS) + torch.where((kinds == 1) | (kinds == 2), common, 0.0)
     noise = 10.0 ** (-2.0 * uniform(1, count, 1))
     opposed = noise * gradients[..., -1, :] - (uniform(STEPS, count, TASKS - 1, 1) * gradients[..., :-1, :]).sum(-2)
     gradients[..., -1, :] = torch.where((kinds == 3).squeeze(-1), opposed, gradients[..., -1, :])
@@ -154,7 +154,7 @@ def marks(balancer: Balancer, counts: Sequence[int] = (FEW, MANY)) -> dict[str, 
     generator = torch.Generator().manual_seed(0)
     for count in counts:
         draws = draw(count, generator)
-        factors = 0.2 + torch.rand(2, count, TASKS, generator=generator, dtype=torch.float64)
+        factors = 10.0 ** (2.0 * torch.rand(2, count, TASKS, generator=generator, dtype=torch.float64) - 1.0)
         order = torch.randperm(TASKS, generator=generator)
         for dtype in (torch.float64, torch.float32):
             _look(balancer, draws, factors, order, dtype, held)

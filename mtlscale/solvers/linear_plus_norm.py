@@ -64,11 +64,13 @@ def best_in_ball(rows: Array, linear: Array, radius: float, hidden: float, *, in
     lengths = np.linalg.norm(rows, axis=1)
     worst, converged = linear_plus_norm_of(rows, linear, radius, independent=independent)
     size = float(np.linalg.norm(rows.T @ worst))
-    if size > max(VANISHED, np.sqrt(hidden)) * np.linalg.norm(worst * lengths):
+    unknown = max(VANISHED, np.sqrt(hidden)) * float(np.linalg.norm(worst * lengths))
+    if size > unknown:
         return radius / size * worst, converged
 
+    # As well but for what cannot be told: multipliers in the millions would squeeze the last bit out of rounding.
     scale = max(np.abs(linear).max(), radius * lengths.max())
-    level = linear @ worst - max(0.5 * CERTIFIED * scale, radius * size)
+    level = linear @ worst - max(CERTIFIED * scale, radius * unknown)
     try:
         multipliers = _shortest(rows, linear, level)
     except RuntimeError:  # the iteration limit
@@ -77,7 +79,7 @@ def best_in_ball(rows: Array, linear: Array, radius: float, hidden: float, *, in
     pull = multipliers / max(1e-300, 1.0 - float((level - linear) @ multipliers))
     if not independent:
         pull = least_norm(pull, rows, linear + rows @ (rows.T @ pull) - level <= 1e-8 * scale)
-    return pull, converged
+    return pull, bool((linear + rows @ (rows.T @ pull)).min() >= level - CERTIFIED * scale)
 
 
 def linear_plus_norm_of(rows: Array, linear: Array, radius: float, *, independent: bool) -> tuple[Array, bool]:

@@ -23,6 +23,7 @@ from mtlscale.solvers._gramian_common import (
 )
 
 NEGLIGIBLE = 1e-6  # weighted gradients shorter than this part of the longest have weights of exactly zero
+ROUNDING = 1e-11  # so have weights below this part of the largest, which rounding leaves
 
 
 def min_norm_weights(
@@ -97,6 +98,6 @@ def min_norm_of(rows: Array) -> tuple[Array, bool]:
     if rows.shape[1] < tasks:
         weights = least_norm(weights, rows, face, np.ones(tasks))
     lengths = weights * norms
-    weights[(norms > 0.0) & (lengths < NEGLIGIBLE * lengths.max())] = 0.0
+    weights[(norms > 0.0) & ((lengths < NEGLIGIBLE * lengths.max()) | (weights < ROUNDING * weights.max()))] = 0.0
 
     return weights / weights.sum(), bool(certified)

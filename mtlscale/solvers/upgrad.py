@@ -23,7 +23,7 @@ from mtlscale.solvers._gramian_common import (
     uniform,
 )
 
-RIDGE = 1e-9  # on the weights of unit gradients: moves a projection by half of that at most
+RIDGE = 1e-9  # least ridge on the weights of unit gradients: moves a projection by half of that at most
 
 
 def upgrad_weights(gramian: Tensor, *, precision: float | Tensor = DOUBLE) -> Solution:
@@ -55,7 +55,7 @@ def _solve(gramian: Array, hidden: Array) -> tuple[Array, bool]:
     units = rows[live] / lengths[live, None]
     added = np.zeros((len(units), len(units)))
     for task, unit in enumerate(units):
-        added[task], solved = _projection(units, unit)
+        added[task], solved = _projection(units, unit, float(hidden))
         converged = converged and solved
 
     weights[np.ix_(live, live)] += added * lengths[live, None] / lengths[live]
@@ -88,28 +88,31 @@ def _solve_mean(gramian: Array, hidden: Array) -> tuple[Array, bool]:
     if min(size, least) <= VANISHED * lengths.mean():
         return weights, True
 
-    added, converged = _projection(rows[live] / lengths[live, None], mean / size)
+    added, converged = _projection(rows[live] / lengths[live, None], mean / size, float(hidden))
     if added.any():
         weights[live] += size * added / lengths[live]
         weights *= shrinkage(weights, float(least), matrix, float(hidden))
     return weights, converged
 
 
-def _projection(units: Array, vector: Array) -> tuple[Array, bool]:
+def _projection(units: Array, vector: Array, hidden: float) -> tuple[Array, bool]:
     """Return the x >= 0 [T] that make vector + unitsᵀx shortest, the least of them, and whether they were found.
 
     Args:
         units: Unit gradients [T, r].
         vector: The vector [r] to project, of length 1.
+        hidden: The part of squared lengths that rounding hides.
     """
     # Opposed gradients would otherwise enter together with huge weights that cancel.
-    regular = np.vstack([units.T, RIDGE * np.eye(len(units))])
+    ridge = max(RIDGE, np.sqrt(hidden))
+    regular = np.vstack([units.T, ridge * np.eye(len(units))])
     try:
         shares = least_squares(regular, np.concatenate([-vector, np.zeros(len(units))]))
     except RuntimeError:  # the iteration limit
         return np.zeros(len(units)), False
 
     gains = units @ (vector + units.T @ shares)
+    allowance = max(CERTIFIED, ridge)
     if units.shape[1] < len(units):
-        shares = least_norm(shares, units, gains <= CERTIFIED)
-    return shares, bool(gains.min() >= -CERTIFIED)
+        shares = least_norm(shares, units, gains <= allowance)
+    return shares, bool(gains.min() >= -allowance)

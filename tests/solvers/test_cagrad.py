@@ -47,12 +47,13 @@ def test_where_two_tasks_want_opposite_things_neither_loses_and_the_third_gains(
     jacobian = torch.tensor([[1.0, 0.0], [-1.0, noise], [1.0, 1.0]], dtype=torch.float64)
     weights, converged = solve_cagrad(jacobian @ jacobian.T, 0.9, precision=precision)
     assert bool(converged)
-    torch.testing.assert_close(weights @ jacobian, tensor(0.0, 1 / 3), rtol=0, atol=1e-6)
+    close = 1e-6 if precision < 1e-10 else 1e-3
+    torch.testing.assert_close(weights @ jacobian, tensor(0.0, 1 / 3), rtol=0, atol=close)
     assert float(weights.max()) < 1.0
     # With c = 0.5 the ball ends before that.
     weights = cagrad_weights(jacobian @ jacobian.T, 0.5, precision=precision)
     expected = tensor(1 / 3 - 0.5 * 2**0.5 / 3, 1 / 3)
-    torch.testing.assert_close(weights @ jacobian, expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(weights @ jacobian, expected, rtol=0, atol=close)
 
 
 @pytest.mark.parametrize(("rescale", "divisor"), [(0, 1.0), (1, 1.25), (2, 1.5)])
