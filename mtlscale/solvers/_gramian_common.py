@@ -125,9 +125,10 @@ def hidden_part(gramian: Tensor, precision: float | Tensor) -> Tensor:
         gramian: The Gramians [..., T, T].
         precision: The eps [...] of the type the gradients were computed in.
     """
-    eps = torch.as_tensor(precision, dtype=torch.float64, device="cpu")
+    eps = to_numpy(precision)
     own = torch.finfo(gramian.dtype).eps if gramian.is_floating_point() else DOUBLE
-    return torch.maximum(gramian.shape[-1] * eps.clamp(max=SINGLE).clamp(min=own), (3.0 * eps) ** 2)
+    hidden = np.maximum(gramian.shape[-1] * np.maximum(np.minimum(eps, SINGLE), own), (3.0 * eps) ** 2)
+    return torch.from_numpy(np.asarray(hidden))
 
 
 def length_bounds(weights: Numbers, gramian: Numbers, hidden: Numbers | float) -> tuple[Numbers, Numbers]:
@@ -140,10 +141,11 @@ def length_bounds(weights: Numbers, gramian: Numbers, hidden: Numbers | float) -
     return (square - doubt).clip(min=0.0) ** 0.5, (square + doubt) ** 0.5
 
 
-def shrinkage(weights: Array, limit: float, gramian: Array, hidden: float) -> float:
-    """Return the factor, at most 1, with which Jᵀw, w [T], is no longer than the limit whatever rounding hides."""
+def shrinkage(weights: Array, limit: Array | float, gramian: Array, hidden: Array | float) -> Array:
+    """Return the factors [...], at most 1, with which Jᵀw, w [..., T], is certainly no longer than the limit [...]."""
     _, longest = length_bounds(weights, gramian, hidden)
-    return min(1.0, limit / float(longest)) if longest > 0.0 else 1.0
+    factors: Array = np.divide(limit, longest, out=np.ones_like(longest), where=longest > limit)
+    return factors
 
 
 def factor(gramian: Array, flat: float = FLAT) -> Array:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_PIECE = 256  # entries that are added up in single precision: sums of millions of them lose hundreds of roundings
+_PIECE = 512  # entries that are added up in single precision: sums of millions of them lose hundreds of roundings
 _CHUNK = 1 << 20  # entries of a block of gradients: 4 MiB in float32, so that it stays in the cache
 _FACTORISATION = 3  # multiplications of a QR factorisation count so many times: it runs that much slower
 _OVERHEAD = 200_000  # multiplications in the time in which one more operation is started

@@ -60,15 +60,16 @@ def _solve(gramian: Array, toward_average: Array, hidden: Array) -> tuple[Array,
         rows /= np.linalg.norm(rows, axis=1).max()
 
     weights, certified = min_norm_of(rows)
-    equal = uniform(len(rows))
-    candidates = [weights, equal]
-    if matrix.diagonal().any():
-        candidates.append(np.eye(len(rows))[np.where(matrix.diagonal() > 0.0, matrix.diagonal(), np.inf).argmin()])
+    equal, squares = uniform(len(rows)), matrix.diagonal()
+    least, longest = length_bounds(weights + toward_average * equal, matrix, hidden)
+    if least > 0.5 * longest or not squares.any():
+        return weights, certified
 
-    def longest(candidate: Array) -> float:
-        return float(length_bounds(candidate + toward_average * equal, matrix, float(hidden))[1])
-
-    return min(candidates, key=longest), certified  # a sum that may be longer than one of its terms is no minimum
+    # A sum that may be longer than one of its terms, or than their mean, is not taken for the minimum.
+    shortest = np.eye(len(rows))[np.where(squares > 0.0, squares, np.inf).argmin()]
+    candidates = np.array([weights, equal, shortest])
+    _, longest = length_bounds(candidates + toward_average * equal, matrix, hidden)
+    return candidates[longest.argmin()], certified
 
 
 def min_norm_of(rows: Array) -> tuple[Array, bool]:

@@ -59,8 +59,8 @@ def _solve(gramian: Array, hidden: Array) -> tuple[Array, bool]:
         converged = converged and solved
 
     weights[np.ix_(live, live)] += added * lengths[live, None] / lengths[live]
-    for task in live.nonzero()[0][added.any(axis=1)]:
-        weights[task] *= shrinkage(weights[task], np.sqrt(matrix[task, task]), matrix, float(hidden))
+    moved = live.nonzero()[0][added.any(axis=1)]
+    weights[moved] *= shrinkage(weights[moved], np.sqrt(matrix.diagonal()[moved]), matrix, hidden)[:, None]
     return weights.mean(axis=0), converged
 
 
@@ -84,14 +84,14 @@ def _solve_mean(gramian: Array, hidden: Array) -> tuple[Array, bool]:
     lengths, mean = np.linalg.norm(rows, axis=1), rows.mean(axis=0)
     live, size = lengths > 0.0, float(np.linalg.norm(mean))
     weights = uniform(len(rows))
-    least, _ = length_bounds(weights, matrix, float(hidden))
+    least, _ = length_bounds(weights, matrix, hidden)
     if min(size, least) <= VANISHED * lengths.mean():
         return weights, True
 
     added, converged = _projection(rows[live] / lengths[live, None], mean / size, float(hidden))
     if added.any():
         weights[live] += size * added / lengths[live]
-        weights *= shrinkage(weights, float(least), matrix, float(hidden))
+        weights *= shrinkage(weights, least, matrix, hidden)
     return weights, converged
 
 
