@@ -30,7 +30,8 @@ class Balancer(Component):
     The training loop sets the entries of the state that are named in `hints` before each call; `init` gives them
     neutral values. There are three:
 
-    - "precision" [...]: eps of the type in which the gradients were computed (default: float64's).
+    - "precision" [...]: eps of the type in which the gradients were computed (default: float64's). Lengths read off a
+      Gramian are known only so far: `mtlscale.solvers.length_bounds`.
     - "task_scale" [..., T]: the factors that the losses were multiplied by before the call (default: ones). It is one
       of `per_task`, too.
     - "preference" [..., T]: how much each task matters, from the settings; the loop sets it only where preferences are

@@ -24,7 +24,8 @@ class GradNorm(Balancer):
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     positive_losses: ClassVar[bool] = True
-    results_version: ClassVar[int] = 3  # a task waits for its first loss above 0
+    # a task waits for its first loss above 0; products of gradients added up in pieces
+    results_version: ClassVar[int] = 3
     per_task: ClassVar[tuple[str, ...]] = ("logits", "initial_losses", "task_scale")
     hints: ClassVar[tuple[str, ...]] = ("task_scale",)
     batchable: ClassVar[bool] = True

@@ -24,7 +24,8 @@ class MetaWeighting(ValidationBalancer):
     name: ClassVar[str] = "meta_weighting"
     source: ClassVar[str] = "Mao et al., Findings of ACL 2022"
     cost: ClassVar[str] = "2T backwards"
-    results_version: ClassVar[int] = 3  # the look-ahead's weights sum to 1 over the tasks of the step
+    # the look-ahead's weights sum to 1 over the tasks of the step; products of gradients added up in pieces
+    results_version: ClassVar[int] = 3
     counters: ClassVar[tuple[str, ...]] = ("failures",)
     per_task: ClassVar[tuple[str, ...]] = ("weights",)
 

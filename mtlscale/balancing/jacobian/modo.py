@@ -21,7 +21,8 @@ class MoDo(ValidationBalancer):
     name: ClassVar[str] = "modo"
     source: ClassVar[str] = "Chen et al., JMLR 2024, eq. 2.9"
     cost: ClassVar[str] = "2T backwards"
-    results_version: ClassVar[int] = 2  # weights sum to 1 over the tasks of the step
+    # weights sum to 1 over the tasks of the step; products of gradients added up in pieces
+    results_version: ClassVar[int] = 2
     per_task: ClassVar[tuple[str, ...]] = ("weights",)
 
     eta: float = knob(0.0, choices=(0.0,), help="no look-ahead: both gradients are of the same parameters")

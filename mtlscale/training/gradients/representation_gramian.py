@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from mtlscale.config import UserError
+from mtlscale.solvers import inner_products
 from mtlscale.training.gradients.per_task import AtRepresentation, TaskGradients, at_representation, by_task
 from mtlscale.training.gradients.strategies import Asked, Draft, GradientStrategy, _plus
 
@@ -35,8 +36,7 @@ def by_representation(strategy: GradientStrategy, asked: Asked) -> Draft:
         grads = torch.stack(at_representation(g.own, losses, partition, factors))
         at_z.append(AtRepresentation(losses.representation, losses.tasks, grads))
         flat = grads.flatten(1)
-        flat = flat if flat.dtype == torch.float64 else flat.float()  # squares of scaled halves would overflow
-        k += by_task((flat @ flat.T).to(torch.float64), losses.tasks, len(names))
+        k += by_task(inner_products(flat, flat), losses.tasks, len(names))
 
     table = strategy.table(g)
     strategy.workers.sum_many([table, k])
