@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mtlscale.lazy import lazily
 
 if TYPE_CHECKING:
+    from mtlscale.config.addresses import without_secrets
     from mtlscale.config.errors import UserError
     from mtlscale.config.experiment.experiment import FLOORS, Experiment
     from mtlscale.config.experiment.loading import (
@@ -127,6 +128,7 @@ __all__ = [
     "suite_delta",
     "trials",
     "whole_number",
+    "without_secrets",
 ]
 
 __getattr__ = lazily(__name__)
