@@ -32,10 +32,21 @@ from mtlscale.execution.tuning.sweep import SweepPlan, execute_sweep, plan_sweep
 from mtlscale.execution.workers.dispatch import execute_jobs
 from mtlscale.execution.workers.jobs import Batched, Job, Options
 from mtlscale.execution.workers.worker import failed
-from mtlscale.records import Home, Ledger, RunRecord, Storage, check_folder, is_full, new_folders, restore
+from mtlscale.records import (
+    Home,
+    Ledger,
+    RunRecord,
+    Storage,
+    check_folder,
+    is_full,
+    ledgers_of,
+    new_folders,
+    restore,
+    supplement,
+)
 from mtlscale.report.results import Results
 from mtlscale.report.sweeps.sweeps import Sweep
-from mtlscale.tracking import Row, Trackers
+from mtlscale.tracking import Row, Trackers, lacking
 
 T = TypeVar("T")
 _STOP_SECONDS = 8.0  # that MLflow has for the last word of an experiment that was told to stop
@@ -114,7 +125,9 @@ def run(
     with new_folders(home.root / "experiments"), driving(experiment.name, home, observer, wait=wait) as owner:
         data = prepare_data(experiment, home, source, download, observer)
         with _Services(experiment, home, address, observer, owner) as services:
-            return _run(experiment, home, data, services, full_experiment or experiment)
+            results = _run(experiment, home, data, services, full_experiment or experiment)
+            services.complete_copies()
+            return results
 
 
 def _run(
@@ -211,6 +224,7 @@ def sweep(
         with _Services(experiment, home, address, observer, owner) as services:
             search_result = _search(experiment, home, data, services)
             services.artefacts = list(search_result.write_report().values())
+            services.complete_copies()
             return search_result
 
 
@@ -294,6 +308,15 @@ class _Services:
         search = self._experiment.search
         if self._home.storage is None or (search is not None and search.adaptive):  # Tune's own files need the home
             check_shared(self._home.root)
+
+    def complete_copies(self) -> None:
+        """Write what MLflow and the storage lack of the runs that have ended: both may have been away before."""
+        experiment, home = self._experiment, self._home
+        if experiment.tracking.enabled and self.tracker is None and lacking(experiment, home):
+            self.track()  # and write it when this ends
+        if home.storage is not None:
+            run_ids = {run_id for ledger in ledgers_of(experiment, home) for run_id in ledger.newest()}
+            supplement(Storage(home.storage), map(home.run, sorted(run_ids)))
 
     def checked(self, events: Iterator[T]) -> Iterator[T]:
         """Yield the workers' events as long as this process should go on; their generator ends with it."""

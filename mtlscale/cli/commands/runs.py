@@ -171,13 +171,15 @@ def _print_outcome(console: Console, results: Results, home: Home, *, quiet: boo
 def _print_mlflow(console: Console, results: Results, home: Home) -> None:
     """Print where MLflow compares the methods: by itself it opens on another page."""
     from mtlscale.tracking.link import methods_link
+    from mtlscale.tracking.service import uri_of
 
     tracking = results.experiment.tracking
-    if not tracking.enabled or tracking.uri is not None or not results.records:
+    if not tracking.enabled or not results.records:
         return
-    route = methods_link(home.tracking_uri, results.records[0].run_id)
+    uri = uri_of(results.experiment, home)
+    route = methods_link(uri, results.records[0].run_id)
     if route is not None:
-        text = f"  MLflow: mlflow ui --backend-store-uri {home.tracking_uri}, then http://127.0.0.1:5000/{route}"
+        text = f"  MLflow: mlflow ui --backend-store-uri {uri}, then http://127.0.0.1:5000/{route}"
         console.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
