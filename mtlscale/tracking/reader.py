@@ -85,7 +85,8 @@ def read_records(
 
         if unreadable:
             tell(
-                f"{without_secrets(uri)}: {unreadable} run{'s' if unreadable > 1 else ''} without a readable {RECORD} left out"
+                f"{without_secrets(uri)}: {unreadable} run{'s' if unreadable > 1 else ''} without a readable "
+                f"{RECORD} left out"
             )
 
         return [
