@@ -85,7 +85,7 @@ def run(
 ) -> None:
     """Run an experiment, its search first; what is finished is not run again, what was cut off resumes.
 
-    Ctrl-C and SIGTERM end it in good order, and the same command resumes.
+    Ctrl-C, SIGTERM, and the notices of schedulers (SIGUSR1, SIGHUP) end it in good order; the same command resumes.
     """
     from mtlscale.config import load_experiment
     from mtlscale.execution.runner import run as run_experiment
@@ -271,7 +271,7 @@ def _report_end(
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Turn Ctrl-C and SIGTERM into one line and an exit status of their own; Typer would leave without a word."""
+    """Turn Ctrl-C and other signals into one line and an exit status of their own; Typer would leave without a word."""
     from mtlscale.execution.stopping import Interrupted
 
     try:
