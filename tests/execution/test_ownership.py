@@ -26,6 +26,7 @@ from mtlscale.execution import Batched, Event, ExperimentStatus, Interrupted, Jo
 from mtlscale.execution.ownership import driving
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.execution.runner import run
+from mtlscale.execution.stopping import deaf_children
 from mtlscale.execution.workers.worker import failed
 from mtlscale.records import Home, Ledger, holder_of
 from mtlscale.tracking import Tracker
