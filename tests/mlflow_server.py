@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -130,5 +131,5 @@ def postgres(folder: Path) -> Iterator[str]:
                 time.sleep(0.1)
             yield f"postgresql+psycopg2://mtlscale@127.0.0.1:{port}/postgres"
         finally:
-            server.terminate()
+            server.send_signal(signal.SIGINT)  # a fast shutdown, whoever is still connected
             server.wait(timeout=60)

@@ -12,6 +12,7 @@ from mtlscale.cli import usage
 from mtlscale.cli.commands import cluster, data, diagnosis, doctor, inspection, listing, models, reports, runs, show
 from mtlscale.cli.commands import live_page as watching
 from mtlscale.cli.commands import submissions as contributions
+from mtlscale.cli.output.streams import make_tolerant
 from mtlscale.config import UserError
 from mtlscale.version import __version__
 
@@ -63,6 +64,7 @@ _command = functools.cache(typer.main.get_command)
 
 def main() -> None:
     """Run the command line: a mistake is one line on standard error and exit status 2."""
+    make_tolerant()
     try:
         sys.exit(_command(app)(prog_name="mtlscale", standalone_mode=False) or 0)
     except UserError as error:

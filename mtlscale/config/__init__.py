@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mtlscale.lazy import lazily
 
 if TYPE_CHECKING:
+    from mtlscale.config.addresses import without_secrets
     from mtlscale.config.errors import UserError
     from mtlscale.config.experiment.experiment import FLOORS, Experiment
     from mtlscale.config.experiment.loading import (
@@ -55,7 +56,15 @@ if TYPE_CHECKING:
     from mtlscale.config.run.changed_settings import changed, differences
     from mtlscale.config.run.run import RESULTS_VERSION, Run, no_result
     from mtlscale.config.search.search_space import COMMON, PARTS, Dimension, Knobs, SearchSpec, split_path
-    from mtlscale.config.search.trials import check_metric, default_space, space_of, trials, whole_number
+    from mtlscale.config.search.trials import (
+        belongs,
+        budget_of,
+        check_metric,
+        default_space,
+        space_of,
+        trials,
+        whole_number,
+    )
     from mtlscale.config.tasks import LOSSES, MISSING_CLASS, SPLITS, UNKNOWN_CATEGORY, Task, TaskSuite
     from mtlscale.config.validation import place_of_key
 
@@ -92,6 +101,8 @@ __all__ = [
     "TrackingSpec",
     "TrainingSpec",
     "UserError",
+    "belongs",
+    "budget_of",
     "build",
     "changed",
     "check_batches",
@@ -127,6 +138,7 @@ __all__ = [
     "suite_delta",
     "trials",
     "whole_number",
+    "without_secrets",
 ]
 
 __getattr__ = lazily(__name__)

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from mtlscale.config import Experiment, UserError
 from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
+from mtlscale.execution.jobs_of_plan import jobs_of
 from mtlscale.execution.observer import Observer
 from mtlscale.execution.ownership import LOOK_SECONDS, Owner, driving
-from mtlscale.execution.runner import jobs_of, plan_runs, prepare_data
+from mtlscale.execution.runner import plan_runs, prepare_data
 from mtlscale.execution.workers.jobs import Batched, Job, Options
 from mtlscale.execution.workers.trial import execute
 from mtlscale.execution.workers.worker import setup, sources

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from typing import TYPE_CHECKING
 
-from mtlscale.config import Run
+from mtlscale.config import Run, without_secrets
 from mtlscale.records import Home, RunRecord
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class _JsonFormatter(logging.Formatter):
             "experiment": self._experiment,
         }
         content |= {field: getattr(record, field) for field in _FIELDS if hasattr(record, field)}
-        return json.dumps(content, default=str)
+        return without_secrets(json.dumps(content, default=str))
 
 
 class _File(RotatingFileHandler):

@@ -12,17 +12,17 @@ from typing import TypeVar
 from mtlscale.config import Experiment, Run
 from mtlscale.data import read_manifest
 from mtlscale.data.quality_warnings import left_out, remarks
-from mtlscale.data.readers.reader_selection import OnDisk
 from mtlscale.data.remote import publish
 from mtlscale.execution.cluster import cluster
 from mtlscale.execution.cluster.client import check_client
 from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
+from mtlscale.execution.jobs_of_plan import jobs_of
 from mtlscale.execution.monitoring import Meters, log, log_ended, log_noted, structured_log
 from mtlscale.execution.observer import Observer, Silent
 from mtlscale.execution.ownership import Counts, Owner, driving
 from mtlscale.execution.planning.check import check_goes_together
 from mtlscale.execution.planning.plan import MANY, Datasets, Plan, PlannedRun, labelled, light, make_plan, records_of
-from mtlscale.execution.planning.reader_report import processes_per_node, reading
+from mtlscale.execution.planning.reader_report import reading
 from mtlscale.execution.planning.status import PlanEntry, read_plan, write_plan
 from mtlscale.execution.preparing.prepare import fetch_prepared
 from mtlscale.execution.preparing.prepare import prepare as prepare_dataset
@@ -32,10 +32,21 @@ from mtlscale.execution.tuning.sweep import SweepPlan, execute_sweep, plan_sweep
 from mtlscale.execution.workers.dispatch import execute_jobs
 from mtlscale.execution.workers.jobs import Batched, Job, Options
 from mtlscale.execution.workers.worker import failed
-from mtlscale.records import Home, Ledger, RunRecord, Storage, check_folder, is_full, new_folders, restore
+from mtlscale.records import (
+    Home,
+    Ledger,
+    RunRecord,
+    Storage,
+    check_folder,
+    is_full,
+    ledgers_of,
+    new_folders,
+    restore,
+    supplement,
+)
 from mtlscale.report.results import Results
 from mtlscale.report.sweeps.sweeps import Sweep
-from mtlscale.tracking import Row, Trackers
+from mtlscale.tracking import Row, Trackers, lacking
 
 T = TypeVar("T")
 _STOP_SECONDS = 8.0  # that MLflow has for the last word of an experiment that was told to stop
@@ -114,7 +125,9 @@ def run(
     with new_folders(home.root / "experiments"), driving(experiment.name, home, observer, wait=wait) as owner:
         data = prepare_data(experiment, home, source, download, observer)
         with _Services(experiment, home, address, observer, owner) as services:
-            return _run(experiment, home, data, services, full_experiment or experiment)
+            results = _run(experiment, home, data, services, full_experiment or experiment)
+            services.complete_copies()
+            return results
 
 
 def _run(
@@ -211,6 +224,7 @@ def sweep(
         with _Services(experiment, home, address, observer, owner) as services:
             search_result = _search(experiment, home, data, services)
             services.artefacts = list(search_result.write_report().values())
+            services.complete_copies()
             return search_result
 
 
@@ -294,6 +308,15 @@ class _Services:
         search = self._experiment.search
         if self._home.storage is None or (search is not None and search.adaptive):  # Tune's own files need the home
             check_shared(self._home.root)
+
+    def complete_copies(self) -> None:
+        """Write what MLflow and the storage lack of the runs that have ended: both may have been away before."""
+        experiment, home = self._experiment, self._home
+        if experiment.tracking.enabled and self.tracker is None and lacking(experiment, home):
+            self.track()  # and write it when this ends
+        if home.storage is not None:
+            run_ids = {run_id for ledger in ledgers_of(experiment, home) for run_id in ledger.newest()}
+            supplement(Storage(home.storage), map(home.run, sorted(run_ids)))
 
     def checked(self, events: Iterator[T]) -> Iterator[T]:
         """Yield the workers' events as long as this process should go on; their generator ends with it."""
@@ -396,9 +419,6 @@ def _execute(
         recorder.take(event)
 
 
-_MANY = 16  # streams from which a run may be cheaper batched
-
-
 class Recorder:
     """Sink of the workers' events: the ledger first, then the observer and MLflow."""
 
@@ -449,44 +469,6 @@ class Recorder:
         self._observer.finished(run, record)
         if self._tracker is not None:
             self._tracker.finished(run, record, self._home.run(run.run_id))
-
-
-def jobs_of(planned_runs: Sequence[PlannedRun], the_plan: Plan, home: Home) -> list[Job | Batched]:
-    """Return the jobs that workers take from the queue: the seeds of a method together where training asks for it."""
-    jobs = [job_of(planned, the_plan, home) for planned in planned_runs]
-    batched = [job.jobs[0] for job in jobs if isinstance(job, Batched) and job.jobs[0].run.training.seeds_together]
-    if not batched:
-        return jobs
-
-    from mtlscale.batched.eligibility import planning
-
-    job_of_run = {job.run.run_id: job for job in batched}
-    groups: list[Job | Batched] = []
-    for group in planning.groups([job.run for job in batched]):
-        size = planning.estimate(group[0], the_plan.manifests[group[0].data], len(group), 1).size
-        groups += [Batched(tuple(job_of_run[run.run_id] for run in share)) for share in planning.shares(group, size)]
-    return groups + [job for job in jobs if job.jobs[0].run.run_id not in job_of_run]
-
-
-def job_of(planned: PlannedRun, the_plan: Plan, home: Home) -> Job | Batched:
-    """Return the job of one run: batched where its seeds are trained together, or where that is far cheaper."""
-    run = planned.run
-    job = Job(run, the_plan.folders[run.data], home.run(run.run_id))
-    manifest = the_plan.manifests[run.data]
-    if run.training.seeds_together and the_plan.experiment.resources.workers == 1:
-        from mtlscale.batched.eligibility.planning import obstacle
-
-        return job if obstacle(run, manifest.suite) else Batched((job,))
-
-    if len(manifest.suite.streams) < _MANY or planned.state == "resume" or the_plan.experiment.resources.workers > 1:
-        return job
-
-    from mtlscale.batched.eligibility.decision import pays_alone
-
-    data = OnDisk(the_plan.folders[run.data], manifest)
-    processes = processes_per_node(the_plan.experiment.resources)
-    alone = pays_alone(run, data, steps=the_plan.steps(run), processes=processes)
-    return Batched((job,)) if alone else job
 
 
 def _untrained(todo: Iterable[PlannedRun], hopeless: Mapping[tuple[str, str], str]) -> Iterator[Event]:

@@ -1,4 +1,4 @@
-"""Handling of Ctrl-C and SIGTERM: the first ends what goes on in good order, a second Ctrl-C at once."""
+"""Handling of Ctrl-C and the signals of schedulers: the first ends all in good order, a second Ctrl-C at once."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# A terminal that closes, and what schedulers send before the time is up. A driver that is alone gets them all; the
+# daemons and workers of its local Ray share its process group and are not to hear of them.
+_NOTICES = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU") if hasattr(signal, name))
+SIGNALS = (signal.SIGINT, signal.SIGTERM, *_NOTICES)
 
 
 class Interrupted(KeyboardInterrupt):
     """The interruption of a driver, raised once its workers have ended and MLflow's runs are closed.
 
-    Its text is one line for the user; `status` is the exit status that belongs to it, 130 or 143.
+    Its text is one line for the user; `status` is the exit status that belongs to it: 130 for Ctrl-C, 143 for SIGTERM.
     """
 
     def __init__(self, text: str, status: int = 130) -> None:
@@ -30,6 +33,7 @@ class Stop:
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self.signals: tuple[int, ...] = ()  # that it handles
         self._raised = False
 
     def handle(self, number: int, frame: FrameType | None) -> None:
@@ -55,7 +59,10 @@ _current: Stop | None = None
 
 @contextmanager
 def stopping() -> Iterator[Stop]:
-    """Raise `KeyboardInterrupt` on both signals in the main thread, for the duration; do nothing in other threads."""
+    """Raise `KeyboardInterrupt` on these signals in the main thread, for the duration; do nothing in other threads.
+
+    A signal that is ignored, as SIGHUP below `nohup`, stays so.
+    """
     global _current
     stop = Stop()
     if _current is not None or threading.current_thread() is not threading.main_thread():
@@ -63,7 +70,9 @@ def stopping() -> Iterator[Stop]:
         return
 
     before: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
     _current = stop
+    stop.signals = tuple(before)
     handle_again()
 
     try:
@@ -77,5 +86,15 @@ def stopping() -> Iterator[Stop]:
 def handle_again() -> None:
     """Install the handlers again: Ray replaces them when it starts, and nothing would end in good order."""
     if _current is not None and threading.current_thread() is threading.main_thread():
-        for number in SIGNALS:
+        for number in _current.signals:
             signal.signal(number, _current.handle)
+
+
+@contextmanager
+def deaf_children() -> Iterator[None]:
+    """Have the processes that start meanwhile hear no notice of a scheduler; ours comes when this is over."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _NOTICES)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

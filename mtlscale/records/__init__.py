@@ -4,7 +4,7 @@ from mtlscale.records.diagnosis import Diagnosis, Matrix
 from mtlscale.records.files import clear_temporaries, is_full, no_space, write_atomically
 from mtlscale.records.home import Home, check_folder, new_folders
 from mtlscale.records.lease import Holder, Lease, holder_of, take
-from mtlscale.records.ledger import Ledger, Outcome
+from mtlscale.records.ledger import Ledger, Outcome, ledgers_of
 from mtlscale.records.record import Epoch, FrontPoint, ItemErrors, Metrics, PhaseCost, RunRecord, read_record
 from mtlscale.records.run_lookup import (
     FoundRun,
@@ -15,7 +15,7 @@ from mtlscale.records.run_lookup import (
     runs_of_experiment,
 )
 from mtlscale.records.scores import NEAR_ZERO, ROUNDING, Score, beats, best, best_so_far, score, score_of
-from mtlscale.records.storage import Storage, restore
+from mtlscale.records.storage import Storage, restore, supplement
 from mtlscale.records.storage_lease import StorageLease
 from mtlscale.records.submission_schema import Provenance, is_results, records_of_results
 
@@ -51,6 +51,7 @@ __all__ = [
     "holder_of",
     "is_full",
     "is_results",
+    "ledgers_of",
     "new_folders",
     "no_space",
     "no_such_run",
@@ -60,6 +61,7 @@ __all__ = [
     "runs_of_experiment",
     "score",
     "score_of",
+    "supplement",
     "take",
     "write_atomically",
 ]

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from mtlscale.config import Experiment
+from mtlscale.records.home import Home
 from mtlscale.records.record import RunRecord
 
 
@@ -101,6 +103,14 @@ class Ledger:
         finally:
             if collecting:
                 gc.enable()
+
+
+def ledgers_of(experiment: Experiment, home: Home) -> list[Ledger]:
+    """Return the ledgers of an experiment: that of its runs, and that of its trials if it has a search."""
+    files = [home.ledger(experiment.name)]
+    if experiment.search is not None:
+        files.append(home.trials(experiment.name, experiment.search.ledger))
+    return [Ledger(file) for file in files]
 
 
 # The beginning and end of a line that `append` writes. Quotes within a label or an error are escaped: none looks like a

@@ -152,5 +152,13 @@ def restore(storage: Storage, folders: Iterable[Path]) -> None:
             storage.fetch_results(folder)
 
 
+def supplement(storage: Storage, folders: Iterable[Path]) -> None:
+    """Store the results of those finished runs that the storage lacks: it may have been away when they ended."""
+    stored_runs = storage.finished()
+    for folder in folders:
+        if folder.name not in stored_runs and (folder / "record.json").exists():
+            storage.put_results(folder)
+
+
 def _state(file: Path) -> int | None:
     return file.stat().st_mtime_ns if file.exists() else None

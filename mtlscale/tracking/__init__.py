@@ -2,6 +2,7 @@
 
 from mtlscale.renamed import renamed_names
 from mtlscale.tracking.all_trackers import Trackers
+from mtlscale.tracking.book import lacking
 from mtlscale.tracking.entries import RunUpdate
 from mtlscale.tracking.reader import experiments, read_experiment, read_records
 from mtlscale.tracking.service import check_uri
@@ -17,6 +18,7 @@ __all__ = [
     "Writer",
     "check_uri",
     "experiments",
+    "lacking",
     "read_experiment",
     "read_records",
 ]

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from mtlscale.config import Experiment, UserError
+from mtlscale.config import Experiment, UserError, without_secrets
 from mtlscale.records import RunRecord
 from mtlscale.tracking.entries import RECORD, SETTINGS
-from mtlscale.tracking.service import check_uri, client_of, database_file
+from mtlscale.tracking.service import check_uri, client_of, database_file, in_one_line
 
 RUNS_PER_PAGE = 1000
 _AT_ONCE = 16  # files requested from a server at the same time
@@ -84,7 +84,10 @@ def read_records(
             )
 
         if unreadable:
-            tell(f"{uri}: {unreadable} run{'s' if unreadable > 1 else ''} without a readable {RECORD} left out")
+            tell(
+                f"{without_secrets(uri)}: {unreadable} run{'s' if unreadable > 1 else ''} without a readable "
+                f"{RECORD} left out"
+            )
 
         return [
             record
@@ -136,29 +139,14 @@ def pages(client: Any, places: list[str], condition: str) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _reading(uri: str, tell: Callable[[str], None]) -> Iterator[Any]:
-    """Open a client; errors of MLflow become a `UserError` of one line, for the user to mend."""
+    """Open a client; errors of MLflow become a `UserError` of one line."""
     if (remark := check_uri(uri)) is not None:
         tell(remark)
     if (file := database_file(uri)) is not None and not file.is_file():
         raise UserError(f"there is no MLflow database {file}; name one that is there")
 
-    client = None
-    try:
-        client = client_of(uri)
-        from mlflow.exceptions import MlflowException
-
-        yield client
-    except OSError as error:  # includes those of requests
-        raise UserError(f"MLflow at {uri} cannot be read: {str(error).splitlines()[0][:200]}") from None
-    except Exception as error:
-        if client is None or isinstance(error, MlflowException):
-            raise UserError(f"MLflow at {uri} cannot be read: {_first_line(error)}") from None
-        raise
-
-
-def _first_line(error: Exception) -> str:
-    text = (str(error).splitlines() or [type(error).__name__])[0][:200]
-    return f"{text}; `mlflow db upgrade` mends it" if "schema" in text else text
+    with in_one_line(uri):
+        yield client_of(uri)
 
 
 def _ours(client: Any) -> dict[str, tuple[str, str]]:
@@ -216,7 +204,7 @@ def _select_experiments(
     if foreign_names:
         subject = "1 experiment" if len(foreign_names) == 1 else f"{len(foreign_names)} experiments"
         shown_names = ", ".join(sorted(foreign_names)[:5]) + (", …" if len(foreign_names) > 5 else "")
-        tell(f"{uri}: {subject} not written by mtlscale left out ({shown_names})")
+        tell(f"{without_secrets(uri)}: {subject} not written by mtlscale left out ({shown_names})")
     return own_experiments
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from mtlscale.config import Experiment, UserError
-from mtlscale.records import Home, Ledger, RunRecord, score
+from mtlscale.records import Home, Ledger, RunRecord, ledgers_of, score
 from mtlscale.tracking.entries import RunUpdate
+from mtlscale.tracking.service import in_one_line
 from mtlscale.tracking.summary_runs import Row
 from mtlscale.tracking.writer import Writer
 
@@ -34,38 +35,42 @@ def sync(
     Raises:
         UserError: There is no run, or no MLflow answers.
     """
-    ledgers = [home.ledger(experiment.name)]
-    if experiment.search is not None:
-        ledgers.append(home.trials(experiment.name, experiment.search.ledger))
-    if not any(ledger.is_file() for ledger in ledgers):
+    if not any(ledger.path.is_file() for ledger in ledgers_of(experiment, home)):
         raise UserError(
             f"no runs of {experiment.name} in {home.root}; start them with `mtlscale run`, or name their --home"
         )
 
     writer = Writer(experiment, home)
-    writer.connect()
-    stored = writer.statuses()
-
-    runs = (
-        RunUpdate(record.as_run(), record=record, folder=home.run(record.run_id))
-        for record in _missing(Ledger(home.ledger(experiment.name)), stored)
-    )
-    written = _write(writer, runs)
-
-    search = experiment.search
-    if search is not None:
-        trials = _missing(Ledger(home.trials(experiment.name, search.ledger)), stored)
-        written += _write(writer, (_trial(record, search.metric) for record in trials))
-
-    writer.nest()
-    rows = table()
-    writer.rows(rows)
-    reports = sorted(home.experiment(experiment.name).glob("leaderboard.*"))
-    writer.close(reports, "FINISHED")
-    for reason in writer.models(rows):
-        tell(f"no model in MLflow of {reason}")
+    with in_one_line(writer.uri, "cannot be written"):
+        writer.connect()
+        written, existing = write_missing(writer, experiment, home)
+        writer.nest()
+        rows = table()
+        writer.rows(rows)
+        reports = sorted(home.experiment(experiment.name).glob("leaderboard.*"))
+        writer.close(reports, "FINISHED")
+        for reason in writer.models(rows):
+            tell(f"no model in MLflow of {reason}")
     tell(f"the methods compared, in MLflow: {writer.address}")
 
+    return written, existing
+
+
+def write_missing(writer: Writer, experiment: Experiment, home: Home) -> tuple[int, int]:
+    """Write the runs and trials of the ledgers that MLflow lacks or has in part; the writer is connected.
+
+    Returns:
+        The number of runs and trials written, and of those that MLflow had already.
+    """
+    runs, *trials = ledgers_of(experiment, home)
+    stored = writer.statuses()
+    updates = (
+        RunUpdate(record.as_run(), record=record, folder=home.run(record.run_id)) for record in _missing(runs, stored)
+    )
+    written = _write(writer, updates)
+    for ledger in trials:
+        metric = None if experiment.search is None else experiment.search.metric
+        written += _write(writer, (_trial(record, metric) for record in _missing(ledger, stored)))
     return written, len(stored)
 
 

@@ -7,18 +7,24 @@ together and are written with its end, and what the ledger and the run's folder 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
-from mtlscale.config import Experiment, Run
+from mtlscale.config import Experiment, Run, without_secrets
 from mtlscale.records import Epoch, Home, RunRecord, read_record
+from mtlscale.tracking.book import lacking
 from mtlscale.tracking.entries import RunUpdate
+from mtlscale.tracking.service import database_file, in_one_line
 from mtlscale.tracking.summary_runs import Row
+from mtlscale.tracking.sync import write_missing
 from mtlscale.tracking.writer import Writer
 
+CONNECT_SECONDS = 8.0  # in which a server may refuse before anything is trained
 GRACE = 2.0  # seconds: a run that ends within them is written whole, in one go
 FLUSH = 1.0  # seconds: a run's epochs are written at most this often
 ROWS_SECONDS = 10.0  # seconds: what the leaderboard says of the methods is written at most this often
@@ -49,6 +55,7 @@ class Tracker:
     """
 
     def __init__(self, experiment: Experiment, home: Home, tell: Callable[[str], None] = lambda text: None) -> None:
+        self._experiment, self._home = experiment, home
         self._writer = Writer(experiment, home)
         self._tell = tell
         self._news = threading.Condition()
@@ -64,8 +71,16 @@ class Tracker:
 
         if self._writer.word is not None:
             tell(self._writer.word)
+        self._connected: Future[None] = Future()
         self._thread = threading.Thread(target=self._write_until_closed, name="mlflow-writer", daemon=True)
         self._thread.start()
+        if database_file(self._writer.uri) is None:
+            self._refuse_early()
+
+    def _refuse_early(self) -> None:
+        """Raise `UserError` if a server or database refuses at once; one that says nothing holds nobody up."""
+        with in_one_line(self._writer.uri, "cannot be written"), contextlib.suppress(TimeoutError):
+            self._connected.result(CONNECT_SECONDS)
 
     @property
     def left(self) -> int:
@@ -125,8 +140,8 @@ class Tracker:
 
         if self._thread.is_alive():
             self.error = self.error or "MLflow does not answer"
-        if self.left:
-            runs = "1 run" if self.left == 1 else f"{self.left:,} runs"
+        if left := max(self.left, 0 if self.error is None else lacking(self._experiment, self._home)):
+            runs = "1 run" if left == 1 else f"{left:,} runs"
             self._tell(f"MLflow lacks {runs}; `mtlscale sync` with the same experiment writes what is left")
         return self.error
 
@@ -153,23 +168,50 @@ class Tracker:
             self._news.notify()
 
     def _write_until_closed(self) -> None:
-        self._try(self._writer.connect)
+        try:
+            self._writer.connect()
+            self._connected.set_result(None)
+        except Exception as error:
+            self._connected.set_exception(error)
+            self._failed(error)
         while self.error is None and (update := self._next_update()) is not None:
             self._try(lambda update=update: self._write(update))  # type: ignore[misc]
             if self._closing is None and self.error is None and time.monotonic() >= self._rows_due:
                 self._try(self._write_rows)
 
-        if self.error is None and self._closing is not None:
-            artefacts, status, until = self._closing
-            if time.monotonic() + self._rows_took < until:
-                self._try(self._write_rows)
-        if self.error is None and self._closing is not None:
-            self._try(lambda: self._writer.close(artefacts, status))
-            if self.error is None and status == "FINISHED":
-                self._try(self._write_models)
+        with self._news:
+            self._news.wait_for(lambda: self._closing is not None)
+        assert self._closing is not None
+        artefacts, status, until = self._closing
+        if status == "KILLED":
+            self._end_early(artefacts, until)
+        else:
+            self._complete(artefacts, status)
 
         with self._news:
             self._ended.clear()
+
+    def _end_early(self, artefacts: list[Path], until: float) -> None:
+        """Write what the time is enough for; the next command writes the rest."""
+        if self.error is None and time.monotonic() + self._rows_took < until:
+            self._try(self._write_rows)
+        if self.error is None:
+            self._try(lambda: self._writer.close(artefacts, "KILLED"))
+
+    def _complete(self, artefacts: list[Path], status: str) -> None:
+        """Write everything that MLflow lacks, also of earlier commands and of a time when it did not answer."""
+
+        def write_rest() -> None:
+            if self.error is not None:
+                self._writer.connect()
+            write_missing(self._writer, self._experiment, self._home)
+            self._write_rows()
+            self._writer.close(artefacts, status)
+            self._done, self.error = self._told, None
+            if status == "FINISHED":
+                self._write_models()
+
+        self._try(write_rest)
 
     def _write_rows(self) -> None:
         if self._table is not None:
@@ -225,8 +267,13 @@ class Tracker:
         try:
             action()
         except Exception as error:
-            self.error = f"{type(error).__name__}: {error}".splitlines()[0]
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """Note that MLflow cannot be written, and say it the first time."""
+        said, self.error = self.error, without_secrets(f"{type(error).__name__}: {error}".splitlines()[0])
+        if said is None:
             self._tell(
                 f"MLflow is behind from here on ({self.error[:200]}); the runs go on, the ledger has everything, and "
-                "`mtlscale sync` with the same experiment writes it later"
+                "the end of this command or `mtlscale sync` writes it"
             )

@@ -26,6 +26,7 @@ from mtlscale.execution import Batched, Event, ExperimentStatus, Interrupted, Jo
 from mtlscale.execution.ownership import driving
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.execution.runner import run
+from mtlscale.execution.stopping import deaf_children
 from mtlscale.execution.workers.worker import failed
 from mtlscale.records import Home, Ledger, holder_of
 from mtlscale.tracking import Tracker
@@ -124,14 +125,40 @@ def test_ctrl_c_leaves_the_other_alone(tmp_path: Path, heard: None) -> None:
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_signal_that_something_swallowed_is_raised_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"])
+def test_a_signal_that_something_swallowed_is_raised_again(name: str, tmp_path: Path) -> None:
+    number = getattr(signal, name)
     with pytest.raises(Interrupted) as stop, driving("small", Home(tmp_path), Silent(), wait=True) as owner:
         with contextlib.suppress(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
             time.sleep(10)
         owner.check()
-    assert stop.value.status == 143 and "the same command resumes" in str(stop.value)
+    assert stop.value.status == 128 + number and "the same command resumes" in str(stop.value)
     assert not (tmp_path / "experiments" / "small" / "lease.json").exists()
+
+
+def test_a_signal_that_is_ignored_stays_so(tmp_path: Path) -> None:
+    """As SIGHUP below `nohup`."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with driving("small", Home(tmp_path), Silent(), wait=True):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_children_do_not_hear_the_notices_of_schedulers() -> None:
+    """Those of a terminal or a job step go to its whole process group, a local Ray included."""
+    with deaf_children():
+        child = subprocess.Popen(["sleep", "60"])
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        child.send_signal(number)
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(0.5)
+    child.kill()
+    child.wait()
+    assert signal.SIGUSR1 not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_a_full_disk_is_one_line(tmp_path: Path) -> None:

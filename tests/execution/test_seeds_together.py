@@ -11,8 +11,8 @@ import pandas as pd
 from mtlscale.config import Experiment, ResourceSpec, Run
 from mtlscale.data import PreparedData, load_prepared
 from mtlscale.execution import Batched, Job, Options, Plan, PlannedRun, RunEnded, execute_batched
+from mtlscale.execution.jobs_of_plan import jobs_of
 from mtlscale.execution.preparing.prepare import prepare
-from mtlscale.execution.runner import jobs_of
 from mtlscale.records import Home, RunRecord
 from mtlscale.report.tables.reproduction import Reproduction
 

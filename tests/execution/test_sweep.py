@@ -14,7 +14,7 @@ import psutil
 import pytest
 from processes import run_workers, wait_until_gone
 
-from mtlscale.config import Run, load_experiment
+from mtlscale.config import Experiment, Run, load_experiment
 from mtlscale.execution import Silent
 from mtlscale.execution.runner import run, sweep
 from mtlscale.records import Home, Ledger, RunRecord, Score
@@ -214,3 +214,26 @@ def test_an_adaptive_search_goes_on_with_what_it_knows(experiment_file: File, tm
     assert len(found.trials["uneven", "mgda"]) == 6 and len(rest.trials) == 3
     assert not set(rest.trials) & set(before)
     assert {run_id: ledger.latest()[run_id].finished for run_id in before} == before
+
+
+def test_trials_of_an_earlier_space_do_not_count(experiment_file: File, tmp_path: Path, local_ray: None) -> None:
+    """They stay as records; the budget is spent in the space of today, and the winner lies in it."""
+
+    def searched(space: str) -> Experiment:
+        search = f"{{algorithm: optuna, budget: 3, methods: {{mgda: {{}}}}, space: {{training.lr: {space}}}}}"
+        return load_experiment(experiment_file(methods="[mgda]", tracking="{enabled: false}", search=search))
+
+    for space, low, high in (
+        ("{low: 1e-5, high: 1e-4, scale: log}", 1e-5, 1e-4),
+        ("{low: 1e-3, high: 1e-2, scale: log}", 1e-3, 1e-2),
+        ("[0.002, 0.02, 0.2]", 0.002, 0.2),
+        ("[0.02, 0.03]", 0.02, 0.03),  # two settings are two trials, whatever the budget
+    ):
+        experiment, watching = searched(space), Watching()
+        found = sweep(experiment, home=tmp_path / "home", observer=watching)
+        rates = [record.trial["training.lr"] for record in found.trials["uneven", "mgda"]]
+        assert len(set(rates)) == len(rates) == (2 if space.count(",") == 1 else 3)
+        assert all(low <= rate <= high for rate in rates)
+        again = Watching()
+        sweep(experiment, home=tmp_path / "home", observer=again)
+        assert again.trials == []

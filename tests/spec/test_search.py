@@ -192,3 +192,31 @@ def test_a_score_with_correlations_counts_from_minus_one() -> None:
     assert scores[0] == scores[1] == scores[2]  # as if it could not be negative
     gains = [after - before for before, after in itertools.pairwise(scores[4:])]
     assert gains == pytest.approx([math.log(0.9 / 0.5) / 2, math.log(1 / 0.9) / 2, math.log(1.5) / 2])
+
+
+def test_a_dimension_holds_what_it_draws() -> None:
+    """Values have six digits, the ends of a range may have more; other values are of an earlier range."""
+    for dimension, integers in (
+        (Dimension(low=1.234561e-5, high=1.234567e-2, scale="log"), False),
+        (Dimension(low=1, high=7), True),
+        (Dimension(choices=("a", 0.5, True)), False),
+        (Dimension(numbers=(2, 3)), False),
+    ):
+        assert all(dimension.holds(dimension.at(step / 50, integers), integers) for step in range(50))
+        for other in (-1, 1e6, "b", "9 9", "x", None, [], 7.5):
+            assert not dimension.holds(other, integers)
+    assert not Dimension(choices=(1, 2)).holds(True)
+    assert Dimension(low=1, high=7).size(True) == 7 and Dimension(low=1, high=7).size() == float("inf")
+
+
+@pytest.mark.parametrize("written", ["", "\n  space: {training.lr: {low: 1e-4, high: 1e-1, scale: log}}"])
+def test_a_range_can_be_overridden_in_part(tmp_path: Path, written: str) -> None:
+    file = tmp_path / "one.yaml"
+    file.write_text(f"datasets: [digits]\nmethods: [equal]\nfloors: []\nsearch:\n  budget: 2{written}\n")
+    changes = ("search.space.training.lr.low=1e-3", "search.methods.equal.training.weight_decay=[0, 1e-3]")
+    search = load_experiment(file, changes).search
+    assert search is not None and search.space["training.lr"].low == 1e-3 and search.space["training.lr"].scale == "log"
+    assert (len(search.space) == 1) == bool(written)
+    assert search.methods["equal"]["training.weight_decay"].choices == (0, 1e-3)
+    search = load_experiment(file, ("search.space.model.dropout=[0, 0.1]",)).search
+    assert search is not None and search.space["model.dropout"].choices == (0, 0.1)

@@ -135,7 +135,7 @@ def test_runs_of_an_earlier_version_are_put_below_rows(small: Callable[..., Expe
         entry.tags |= {"mtlscale.kind": "run", "mtlscale.run_id": run.run_id, "mtlscale.status": record.status}
         entry.tags |= {"mtlscale.dataset": run.dataset, "mtlscale.method": run.method}
         entry.params = knobs_of(run.spec)
-        writer._write_entry(entry, lambda made: writer._note(made.run_id, made.mine))
+        writer._write_entry(entry, lambda made: writer._book.note(made.run_id, made.mine))
     writer.close([], "FINISHED")
     results = Results(experiment, tuple(records), home.experiment("small"))
     for _ in range(2):

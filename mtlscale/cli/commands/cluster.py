@@ -63,7 +63,7 @@ def submit(
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the job and return its exit status")] = True,
 ) -> None:
     """Run an experiment as a job on a Ray cluster; what is finished there is not run again."""
-    from mtlscale.execution.cluster.job_bundle import bytes_in_words, pack
+    from mtlscale.execution.cluster.job_bundle import bytes_in_words, check_secrets, pack
     from mtlscale.execution.cluster.submit import connect
 
     if home is not None and not home.startswith("/"):
@@ -72,6 +72,7 @@ def submit(
             "--home /shared/mtlscale"
         )
 
+    check_secrets(storage, source)
     package = pack(experiment, tuple(set_ or ()), include or (), with_code=with_code)
     package.check(limit)
 

@@ -18,7 +18,7 @@ import typer
 
 from mtlscale.cli.options import HomeOption, console_of, home_of
 from mtlscale.cli.output.grid import grid
-from mtlscale.config import UserError
+from mtlscale.config import UserError, without_secrets
 from mtlscale.records import Home, check_folder
 
 
@@ -176,6 +176,6 @@ def _services(address: str | None, tracking_uri: str | None) -> Iterator[Finding
             continue
         try:
             check(value)
-            yield Finding("ok", service, f"{value} answers")
+            yield Finding("ok", service, f"{without_secrets(value)} answers")
         except UserError as error:
             yield Finding("bad", service, str(error))

@@ -85,7 +85,7 @@ def run(
 ) -> None:
     """Run an experiment, its search first; what is finished is not run again, what was cut off resumes.
 
-    Ctrl-C and SIGTERM end it in good order, and the same command resumes.
+    Ctrl-C, SIGTERM, and the notices of schedulers (SIGUSR1, SIGHUP) end it in good order; the same command resumes.
     """
     from mtlscale.config import load_experiment
     from mtlscale.execution.runner import run as run_experiment
@@ -171,13 +171,15 @@ def _print_outcome(console: Console, results: Results, home: Home, *, quiet: boo
 def _print_mlflow(console: Console, results: Results, home: Home) -> None:
     """Print where MLflow compares the methods: by itself it opens on another page."""
     from mtlscale.tracking.link import methods_link
+    from mtlscale.tracking.service import uri_of
 
     tracking = results.experiment.tracking
-    if not tracking.enabled or tracking.uri is not None or not results.records:
+    if not tracking.enabled or not results.records:
         return
-    route = methods_link(home.tracking_uri, results.records[0].run_id)
+    uri = uri_of(results.experiment, home)
+    route = methods_link(uri, results.records[0].run_id)
     if route is not None:
-        text = f"  MLflow: mlflow ui --backend-store-uri {home.tracking_uri}, then http://127.0.0.1:5000/{route}"
+        text = f"  MLflow: mlflow ui --backend-store-uri {uri}, then http://127.0.0.1:5000/{route}"
         console.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
@@ -269,7 +271,7 @@ def _report_end(
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Turn Ctrl-C and SIGTERM into one line and an exit status of their own; Typer would leave without a word."""
+    """Turn Ctrl-C and other signals into one line and an exit status of their own; Typer would leave without a word."""
     from mtlscale.execution.stopping import Interrupted
 
     try:

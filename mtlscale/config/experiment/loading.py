@@ -17,6 +17,7 @@ from mtlscale.config.experiment.models import DatasetSpec
 from mtlscale.config.paths import is_file
 from mtlscale.config.registry import components
 from mtlscale.config.registry.nearest import nearest
+from mtlscale.config.search.search_space import COMMON, Dimension
 from mtlscale.config.validation import describe, first_problem
 from mtlscale.config.yaml_text import line_of, parse, read_text
 
@@ -174,10 +175,28 @@ def parse_override(text: str, flag: str = "--set") -> tuple[str, Any]:
     return path, parse(value, f"{flag} {text}")[0]
 
 
+def _keys(data: dict[str, Any], path: str) -> list[str]:
+    """Return the keys that a dotted path goes through; the keys of a search space have dots themselves."""
+    keys = path.split(".")
+    if keys[:2] == ["search", "space"]:
+        depth = 2
+    elif keys[:2] == ["search", "methods"] and len(keys) > 3:
+        depth = 3
+    else:
+        return keys
+
+    setting = keys[depth:]
+    part = setting[-1:] if len(setting) > 1 and setting[-1] in Dimension.model_fields else []
+    name = setting[: len(setting) - len(part)]
+    if part and depth == 2 and isinstance(data.get("search"), dict):  # a part of a range that the file may not write
+        data["search"].setdefault("space", {key: value.model_dump(exclude_unset=True) for key, value in COMMON.items()})
+    return [*keys[:depth], *([".".join(name)] if name else []), *part]
+
+
 def _set(data: dict[str, Any], override: str) -> None:
     path, value = parse_override(override)
     target: Any = data
-    *parents, last = path.split(".")
+    *parents, last = _keys(data, path)
 
     try:
         for key in parents:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, PrivateAttr, TypeAdapter, field_validator, model_validator
+from pydantic import Field, PlainValidator, PrivateAttr, TypeAdapter, field_serializer, field_validator, model_validator
 
+from mtlscale.config.addresses import without_secrets
 from mtlscale.config.errors import UserError
 from mtlscale.config.preferences import Preference, check_rays, row_of
 from mtlscale.config.registry import components
@@ -377,7 +378,13 @@ class TrackingSpec(Model):
     """The MLflow settings; by default it uses an SQLite file below the home folder."""
 
     enabled: bool = True  # whether MLflow hears of it
-    uri: str | None = None  # of a database or server; default: mlflow.db in the home folder
+    # of a database or server; default: that of $MLFLOW_TRACKING_URI, else mlflow.db in the home folder
+    uri: str | None = Field(None, repr=False)
     models: bool = True  # keep the chosen parameters of every run
     detail: Literal["summary", "full"] = "summary"  # at most 25 metrics of a run, or every one there is
     also: tuple[Literal["tensorboard", "wandb"], ...] = ()  # sinks beside MLflow, each with its extra
+
+    @field_serializer("uri")
+    def _shown(self, uri: str | None) -> str | None:
+        """Leave the password out of whatever is written of an experiment."""
+        return None if uri is None else without_secrets(uri)

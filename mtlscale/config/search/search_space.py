@@ -98,6 +98,29 @@ class Dimension(Model):
             value = low + unit * (high - low)
         return min(int(self.high), max(int(self.low), round(value))) if as_integer else float(f"{value:.6g}")
 
+    def holds(self, value: Any, as_integer: bool = False) -> bool:
+        """Return whether a trial may have this value: an earlier one was drawn from another range, perhaps."""
+        if self.choices is not None:
+            return any(
+                value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in self.choices
+            )
+        if self.numbers is not None:
+            parts = value.split() if isinstance(value, str) else []
+            return len(parts) == len(self.numbers) and all(
+                part.isdecimal() and int(part) < count for part, count in zip(parts, self.numbers, strict=True)
+            )
+        if isinstance(value, bool) or not isinstance(value, int | float) or (as_integer and value != round(value)):
+            return False
+        return float(f"{self.low:.6g}") <= value <= float(f"{self.high:.6g}")  # values have six digits
+
+    def size(self, as_integer: bool = False) -> float:
+        """Return how many values there are; infinity for a range of numbers that are no integers."""
+        if self.numbers is not None:
+            return math.prod(self.numbers)
+        if self.choices is not None:
+            return len(self.choices)
+        return math.floor(self.high) - math.ceil(self.low) + 1 if as_integer else math.inf
+
     def levels(self, as_integer: bool = False) -> list[Any]:
         """Return the values of a grid search, both ends included; for a text of numbers only its ends.
 

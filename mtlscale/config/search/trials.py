@@ -145,6 +145,22 @@ def trials(search: SearchSpec, run: Run) -> list[Run]:
     return [run.tuned(values) for values in knobs]
 
 
+def belongs(search: SearchSpec, run: Run, knobs: Mapping[str, object]) -> bool:
+    """Return whether a trial with these settings is one of the search as it is now, for the method of this run."""
+    space = space_of(search, run)
+    return knobs.keys() == space.keys() and all(
+        dimension.holds(knobs[path], whole_number(run, path)) for path, dimension in space.items()
+    )
+
+
+def budget_of(search: SearchSpec, run: Run) -> int:
+    """Return how many trials the method of this run gets: the budget, or as many as there are unlike settings."""
+    if search.algorithm == "grid":
+        return len(trials(search, run))
+    sizes = (dimension.size(whole_number(run, path)) for path, dimension in space_of(search, run).items())
+    return int(min(search.budget, math.prod(sizes)))
+
+
 def _random(search: SearchSpec, space: Mapping[str, Dimension], integer_knobs: Mapping[str, bool]) -> list[Knobs]:
     points: dict[str, Knobs] = {}
     for index in range(search.budget):

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
-from mtlscale.config import ResourceSpec, UserError
+from mtlscale.config import ResourceSpec, UserError, without_secrets
 from mtlscale.execution.cluster import local_ray, token
 from mtlscale.execution.stopping import handle_again
 from mtlscale.execution.workers.placement import NodeType, runs_at_once
@@ -108,7 +108,10 @@ def session(address: str | None = None, note: Callable[[str], None] = _to_stderr
     if address not in (None, "auto"):
         token.check_token(str(address))
 
+    entrypoint = ray._private.utils.get_entrypoint_name
     try:
+        # The command line, which Ray keeps and shows to all users of a cluster.
+        ray._private.utils.get_entrypoint_name = lambda: without_secrets(entrypoint())
         if address is not None:
             try:
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
@@ -122,6 +125,7 @@ def session(address: str | None = None, note: Callable[[str], None] = _to_stderr
         handle_again()
         yield
     finally:
+        ray._private.utils.get_entrypoint_name = entrypoint
         ray.shutdown()
 
 

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import yaml
 
-from mtlscale.config import Experiment, UserError, checkpoints, find_experiment, load_experiment, read_settings
+from mtlscale.config import (
+    Experiment,
+    UserError,
+    checkpoints,
+    find_experiment,
+    load_experiment,
+    read_settings,
+    without_secrets,
+)
 from mtlscale.config import named_files as files
 
 LIMIT_MB = 100.0  # MiB
@@ -81,6 +89,7 @@ def pack(
         UserError: For whatever is wrong with the experiment, and for things that are never packed.
     """
     loaded = load_experiment(experiment, tuple(overrides))
+    check_secrets(loaded.tracking.uri, *(dataset.source for dataset in loaded.datasets))
     file = find_experiment(experiment)
     settings = {"name": loaded.name, **read_settings(file, tuple(overrides))}
 
@@ -117,6 +126,16 @@ def pack(
     if name in copied:
         raise UserError(f"--include brings another {name}; rename it, the experiment has that name")
     return Package(loaded, name, copied, {name: yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)})
+
+
+def check_secrets(*addresses: str | None) -> None:
+    """Raise `UserError` for a password: everybody on a cluster may read its jobs' commands and packages."""
+    for address in filter(None, addresses):
+        if without_secrets(address) != address:
+            raise UserError(
+                f"{address} has a password, which everybody on the cluster could read in the job; leave it out and set "
+                "MLFLOW_TRACKING_URI, or the variables of the service, on the cluster"
+            )
 
 
 def _named_data(source: Path, names: Iterable[str]) -> dict[str, Path]:

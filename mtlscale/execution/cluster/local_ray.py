@@ -14,6 +14,7 @@ import psutil
 
 from mtlscale.config import UserError
 from mtlscale.execution.faults import busy_machine
+from mtlscale.execution.stopping import deaf_children
 
 ATTEMPTS = 2
 NOTE_SECONDS = 15.0  # until the user hears that Ray is still starting
@@ -55,7 +56,7 @@ def start(note: Callable[[str], None]) -> None:
     for attempt in range(1, ATTEMPTS + 1):
         before, began = _children(), time.monotonic()
         try:
-            with _said_once(note), _patient_for_raylet():
+            with _said_once(note), _patient_for_raylet(), deaf_children():
                 ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
             busy_machine.note_ray_start(time.monotonic() - began)
             return

@@ -38,6 +38,7 @@ def listen() -> WorkerLocation:
 
     leftovers.clear()
     handle, name = tempfile.mkstemp(prefix=leftovers.prefix("dump"))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])  # a local Ray's processes hear none by default
     faulthandler.register(signal.SIGUSR1, file=handle, all_threads=True, chain=False)
     return WorkerLocation(ray.get_runtime_context().get_node_id(), os.getpid(), name, note_birth())
 

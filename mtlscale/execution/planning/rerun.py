@@ -11,9 +11,9 @@ from mtlscale.config import FORMER_HASHES, PARTS, Experiment, ResourceSpec, Run,
 from mtlscale.data.format.prepared import MANIFEST, Manifest, read_manifest
 from mtlscale.execution.cluster import cluster
 from mtlscale.execution.events import EpochEnded, Event, Noted, RunEnded
+from mtlscale.execution.jobs_of_plan import job_of
 from mtlscale.execution.planning.plan import Plan, PlannedRun
 from mtlscale.execution.preparing.prepare import prepare
-from mtlscale.execution.runner import job_of
 from mtlscale.execution.workers.dispatch import execute_jobs
 from mtlscale.execution.workers.jobs import Batched, Job, Options
 from mtlscale.execution.workers.trial import execute

@@ -16,6 +16,7 @@ from mtlscale.config import (
     nearest,
     read_outline,
     shipped,
+    without_secrets,
 )
 from mtlscale.execution.planning.plan import records_of
 from mtlscale.execution.planning.status import read_plan
@@ -222,7 +223,8 @@ def _tracked(location: str) -> list[ExperimentRecords]:
     for experiment in names:
         records = tuple(read_records(uri, experiment))
         if records:
-            sources.append(_source(experiment, uri, records, read_experiment(uri, experiment) or _shipped(experiment)))
+            spec = read_experiment(uri, experiment) or _shipped(experiment)
+            sources.append(_source(experiment, without_secrets(uri), records, spec))
     if not sources:
         raise UserError(f"{location}: no finished runs of mtlscale's experiments there")
     return sources

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtlscale.config import Run, SearchSpec, UserError
+from mtlscale.config import Run, SearchSpec, UserError, budget_of
 from mtlscale.execution.events import Event
 from mtlscale.execution.tuning.tune import execute_tune, stop_file
 from mtlscale.execution.tuning.tune_setup import Setup
@@ -40,7 +40,7 @@ class MethodSearch:
         """The number of trials it still has."""
         if self.finished and self.spec.scheduler == "pbt":
             return 0  # members of a population may end with the same settings
-        return max(0, self.spec.budget - len(self.finished))
+        return max(0, budget_of(self.spec, self.shared.base) - len(self.finished))
 
 
 def execute_searches(searches: Sequence[MethodSearch], lanes: Sequence[int]) -> Iterator[tuple[Run, Event]]:

@@ -17,6 +17,8 @@ from mtlscale.config import (
     Run,
     SearchSpec,
     UserError,
+    belongs,
+    budget_of,
     check_metric,
     nearest,
     space_of,
@@ -50,7 +52,9 @@ class SweepPlan:
     @property
     def total(self) -> int:
         """The number of trials when the search is over."""
-        return len(self.distinct) * self.search.budget if self.search.adaptive else self.plan.distinct
+        if not self.search.adaptive:
+            return self.plan.distinct
+        return sum(budget_of(self.search, base) for base in self.distinct)
 
     @property
     def distinct(self) -> list[Run]:
@@ -60,7 +64,7 @@ class SweepPlan:
     @property
     def jobs(self) -> int:
         """The number of workers that can have something to do at once."""
-        return self.search.budget * len(self.distinct) if self.search.adaptive else len(self.items)
+        return self.total if self.search.adaptive else len(self.items)
 
     @property
     def complete(self) -> bool:
@@ -218,12 +222,16 @@ def _interleaved(search: SearchSpec, bases: list[Run], firsts: Mapping[Key, Key]
 
 
 def _tried(search: SearchSpec, bases: list[Run], ledger: Path) -> list[Run]:
-    """Return the trials in the ledger that belong to the search as it is now."""
+    """Return the trials in the ledger that belong to the search as it is now.
+
+    Those of an earlier space stay in the ledger as records; neither the budget, nor the searcher, nor the winner knows
+    of them.
+    """
     of_key = {(base.dataset, base.method): base for base in bases}
     runs = {}
     for record in Ledger(ledger):
         base = of_key.get((record.dataset, record.method))
-        if base is not None and set(record.trial) == set(space_of(search, base)):
+        if base is not None and belongs(search, base, record.trial):
             run = base.tuned(record.trial)
             if run.run_id == record.run_id:
                 runs[run.run_id] = run

@@ -18,12 +18,12 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtlscale.config import Knobs, Run, SearchSpec, UserError, extensions, trials
+from mtlscale.config import Knobs, Run, SearchSpec, UserError, belongs, extensions, trials
 from mtlscale.execution.events import Event
 from mtlscale.execution.faults.failures import StartTimeout
 from mtlscale.execution.tuning.tune_recorder import Events, TrialRecorder
 from mtlscale.execution.tuning.tune_setup import Setup
-from mtlscale.execution.tuning.tune_space import distributions, domains, moves
+from mtlscale.execution.tuning.tune_space import distributions, domains, moves, unrepeated_search
 from mtlscale.execution.tuning.tune_trial import finite, trainable
 from mtlscale.execution.tuning.tune_workers import bundles
 from mtlscale.records import RunRecord, score
@@ -57,7 +57,7 @@ def execute_tune(
 
     events: Events = queue.Queue()
     callback = TrialRecorder(shared, search, events)
-    algorithm = _algorithm(search, shared, done, _started_trials(shared, done), remaining)
+    algorithm = _algorithm(search, shared, done, _started_trials(search, shared, done), remaining)
     shutil.rmtree(folder, ignore_errors=True)
 
     tuner = tune.Tuner(
@@ -151,7 +151,7 @@ def _fit(tuner: Any, events: Events, recorder: TrialRecorder, stop: Path) -> Gen
     return f"Ray Tune ended early: {text.splitlines()[-1]}" if errors else ""
 
 
-def _started_trials(shared: Setup, done: Sequence[RunRecord]) -> list[Knobs]:
+def _started_trials(search: SearchSpec, shared: Setup, done: Sequence[RunRecord]) -> list[Knobs]:
     """Return the settings of trials that had begun when an earlier sweep was cut off."""
     finished = {json.dumps(record.trial, sort_keys=True) for record in done}
     settings_by_key: dict[str, Knobs] = {}
@@ -162,7 +162,7 @@ def _started_trials(shared: Setup, done: Sequence[RunRecord]) -> list[Knobs]:
                 entry = json.loads(line)
                 key = json.dumps(entry["trial"], sort_keys=True)
                 same_search = entry["method"] == shared.base.method and entry["dataset"] == shared.base.dataset
-                if same_search and key not in finished and set(entry["trial"]) == set(shared.space):
+                if same_search and key not in finished and belongs(search, shared.base, entry["trial"]):
                     settings_by_key[key] = entry["trial"]
     return list(settings_by_key.values())
 
@@ -172,10 +172,9 @@ def _algorithm(
 ) -> Any:
     if search.algorithm == "optuna":
         import optuna
-        from ray.tune.search.optuna import OptunaSearch
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        searcher = OptunaSearch(
+        searcher = unrepeated_search(shared, done)(
             distributions(shared.space, shared.integer_knobs),
             metric="score",
             mode="max",

@@ -72,12 +72,18 @@ class Setup:
         return knobs
 
     def settings(self, knobs: Knobs) -> Settings:
-        return {
-            path: knobs[path]
-            if dimension.choices is None or dimension.numbers is not None
-            else dimension.choices.index(knobs[path])
-            for path, dimension in self.space.items()
-        }
+        """Return what Tune has of a run's settings, which belong to the space."""
+        settings: Settings = {}
+        for path, dimension in self.space.items():
+            if dimension.numbers is not None:
+                settings[path] = knobs[path]
+            elif dimension.choices is not None:
+                settings[path] = dimension.choices.index(knobs[path])
+            else:
+                settings[path] = min(
+                    max(knobs[path], dimension.low), dimension.high
+                )  # six digits may lie beside an end
+        return settings
 
 
 def setup_of(

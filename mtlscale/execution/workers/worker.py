@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mtlscale.config import Run, load_plugin
+from mtlscale.config import Run, load_plugin, without_secrets
 from mtlscale.execution import temp_files as leftovers
 from mtlscale.execution.planning.reader_report import processes_per_node
 from mtlscale.execution.workers.allocator import keep_freed_memory
@@ -59,7 +59,7 @@ def failed(run: Run, error: str) -> RunRecord:
         method=run.method,
         seed=run.seed,
         status="failed",
-        error=error,
+        error=without_secrets(error),
         spec=run.spec,
         fingerprint=run.fingerprint,
         higher_is_better={},
