@@ -18,6 +18,7 @@ from mtlscale.data.tables.notations import Question
 from mtlscale.data.tables.raw_files import Problems, is_hidden
 from mtlscale.data.tables.table_file import ROW, TableRead, read_table
 from pipelines._formats.hub_table import SPLIT_COLUMN, read_hub_table
+from pipelines._images.picture_checks import picture_lines
 from pipelines._tables.inputs import infinite_cells, input_kind, no_input
 from pipelines._tables.neighbours import labels_beside, neighbour_lines
 from pipelines._tables.row_splits import RowSplit
@@ -331,7 +332,7 @@ def inspect_images(source: Path, targets: Sequence[str], options: Mapping[str, A
     problems: Problems = []
     pipeline: ImageFolder = build("datasets", "image_folder", dict(options))
     store, table, notes = pipeline.read(pipeline.locate(source), problems)
-    warnings = list(reading_lines(notes))
+    warnings = [*reading_lines(notes), *picture_lines(store, pipeline.white)]
     columns_of_labels = [name for name in table.column_names if name not in (IMAGE, ROW)]
     pipeline = build("datasets", "image_folder", {**options, "targets": chosen_targets(targets, columns_of_labels)})
 

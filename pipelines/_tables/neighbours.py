@@ -9,7 +9,7 @@ from pathlib import Path
 from mtlscale.config import UserError
 from mtlscale.data.tables.arff import read_labels
 from mtlscale.data.tables.raw_files import PACKED, decoded, is_hidden, unpacked
-from mtlscale.data.tables.table_file import is_table_file
+from mtlscale.data.tables.table_format import is_table_file
 
 _PARTS = ("train", "training", "test", "testing", "val", "valid", "validation", "dev")
 _PART = re.compile(rf"(?P<before>.*?)(?P<part>{'|'.join(sorted(_PARTS, key=len, reverse=True))})(?P<after>[^a-z].*|)",

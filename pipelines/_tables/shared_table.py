@@ -14,7 +14,8 @@ from mtlscale.config import SPLITS, Task, TaskSuite, UserError, nearest
 from mtlscale.data.format.table_columns import TableColumn, category_names
 from mtlscale.data.tables.notations import Question
 from mtlscale.data.tables.raw_files import Problems
-from mtlscale.data.tables.table_file import ROW, TableFormat
+from mtlscale.data.tables.table_file import ROW
+from mtlscale.data.tables.table_format import TableFormat
 from pipelines._steps.features import lists, standardised
 from pipelines._tables.inputs import InputColumns, check_ids, encoded, infinite_cells
 from pipelines._tables.row_splits import RowSplit

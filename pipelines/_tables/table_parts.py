@@ -24,7 +24,6 @@ from mtlscale.data.tables.table_file import (
     ARROW,
     PARQUET,
     ROW,
-    TableFormat,
     check_is_table,
     check_names,
     check_one_encoding,
@@ -35,6 +34,7 @@ from mtlscale.data.tables.table_file import (
     layout_of,
     words_as_values,
 )
+from mtlscale.data.tables.table_format import TableFormat
 
 LARGE = 128 << 20  # bytes of a file, uncompressed, from which it is read in parts
 PART_BYTES = 16 << 20

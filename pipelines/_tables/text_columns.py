@@ -14,7 +14,7 @@ from mtlscale.data.tables.arrow_types import is_text
 from mtlscale.data.tables.missing_words import cut
 from mtlscale.data.tables.notations import POINT, Question, date_in, is_number, number_in, question_of
 from mtlscale.data.tables.raw_files import Problems
-from mtlscale.data.tables.table_file import TableFormat
+from mtlscale.data.tables.table_format import TableFormat
 
 Use = Literal["input", "target", "number", "number or date"]  # what a column is needed for
 FEW_VALUES = 20  # different values, at most, of a target that may be classes
@@ -62,7 +62,7 @@ class TextSummary:
 
     def moved(self, first: int) -> TextSummary:
         """Return the summary with the number of its first row added to the numbers of rows."""
-        parts = {
+        parts: dict[str, Any] = {
             name: tuple((first + row, text) for row, text in cells)
             for name in ("not_numbers", "unclear", "not_dates")
             if (cells := getattr(self, name)) is not None
@@ -99,8 +99,9 @@ def summary_of(column: pa.ChunkedArray, form: TableFormat, numbers: Sequence[int
         kind, empty = column.type, pa.types.is_null(column.type)
         is_date = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
         numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-        not_numbers, not_dates = () if numeric or empty else None, () if is_date or empty else None
-        return TextSummary(len(column) - column.null_count, not_numbers, (), False, not_dates, frozenset(), ())
+        present = len(column) - column.null_count
+        no_number, no_date = () if numeric or empty else None, () if is_date or empty else None
+        return TextSummary(present, no_number, (), False, no_date, frozenset(), ())
 
     texts = column.to_pylist()
     cells = [(numbers[row] if numbers is not None else row, text)
@@ -112,13 +113,14 @@ def summary_of(column: pa.ChunkedArray, form: TableFormat, numbers: Sequence[int
         as_dates = _results(cells, different, partial(date_in, formats=form.dates or ()))
 
     unclear: Cells = ()
-    thousands, not_numbers = False, None
+    thousands = False
+    not_numbers: Cells | None = None
     if as_numbers is not None:
         commas = {text for text in as_numbers if not form.decimal and number_in(text) is None}
         unclear = tuple(cell for cell in cells if cell[1] in commas)
         thousands = not form.decimal and any("," in text and text not in commas for text in as_numbers)
         not_numbers = tuple(cell for cell in cells if cell[1] not in as_numbers)
-    not_dates = None if as_dates is None else tuple(cell for cell in cells if cell[1] not in as_dates)
+    not_dates: Cells | None = None if as_dates is None else tuple(cell for cell in cells if cell[1] not in as_dates)
     values, sample = cut(frozenset(different)), tuple(different)[:_SAMPLE]
     return TextSummary(len(cells), not_numbers, unclear, thousands, not_dates, values, sample)
 

@@ -15,7 +15,8 @@ from mtlscale.config import SPLITS, Task, TaskSuite, UserError, knob, nearest
 from mtlscale.data.format.table_columns import category_names
 from mtlscale.data.tables.notations import DECIMALS, Question
 from mtlscale.data.tables.raw_files import Problems, is_hidden
-from mtlscale.data.tables.table_file import ROW, SUFFIXES, TableFormat, is_table_file, read_table
+from mtlscale.data.tables.table_file import ROW, read_table
+from mtlscale.data.tables.table_format import SUFFIXES, TableFormat, is_table_file
 from pipelines._formats.hub import SPLIT_NAMES
 from pipelines._images.indexed_images import DecodedColumn, Files, ImagePipeline, Row, index_table, prepared_images
 from pipelines._images.pixels import colour
@@ -39,17 +40,25 @@ class ImageFolder(ImagePipeline):
     names the picture (its path below the folder, its name, or its name without the ending), others are targets.
     `targets` gives their kinds as those of `table`. Without such a file, the folder of a picture is its class, and a
     folder train, val or test above it its split. Pictures that the table does not name, and rows whose picture is not
-    there, stop the preparation and are named, or are left out with --skip-bad; a label may be missing. The split is
-    random by the picture's name and keeps one of each class in training, or goes by `group` or `split_column`. Targets
-    of regression have mean 0 and variance 1 over training.
+    there, stop the preparation and are named, or are left out with --skip-bad; a label may be missing. Pictures are
+    turned as their Exif says, what is transparent becomes white, and more than 8 bits are scaled by their range. The
+    split is random by the picture's name and keeps one of each class in training, or goes by `group` or `split_column`.
+    Targets of regression have mean 0 and variance 1 over training.
     """
 
     name: ClassVar[str] = "image_folder"
+    results_version: ClassVar[int] = 2  # 2: more than 8 bits are scaled, Exif turns, transparency is on white
     source: ClassVar[str] = "a folder of yours"
     folder: ClassVar[str] = "image_folder"
     delta: ClassVar[tuple[str, ...]] = ("accuracy", "auroc", "rmse")
 
     size: int = knob(64, low=8, high=1024, help="pixels of height and width")
+    white: float = knob(
+        0.0,
+        low=0.0,
+        later=True,
+        help="value of white in pictures of more than 8 bits; 0: 65535, or 1 of floats",
+    )
     labels: str = knob("", help="the table of labels, if the folder has several")
     image: str = knob("", help="the column that names the picture; none: the first whose cells are pictures")
     targets: dict[str, Any] = knob({}, help="target column -> class, regression, multilabel or auto; none: all columns")
@@ -71,6 +80,8 @@ class ImageFolder(ImagePipeline):
         super().__post_init__()
         check_kinds(self.name, self.targets)
         self.row_split()
+        if self.white and self.encoded:
+            raise UserError("image_folder: `white` changes the pictures, `encoded` keeps them as they are; drop one")
 
     def row_split(self, column: str = "") -> RowSplit:
         """Return the rule that splits the pictures; `column` names the splits unless `split_column` does."""
@@ -183,7 +194,7 @@ class ImageFolder(ImagePipeline):
         return prepared_images(
             self._suite([task for task, _ in labels], shape, scaling),
             index,
-            partial(decode_picture, size=self.size),
+            partial(decode_picture, size=self.size, white=self.white),
             {"input": DecodedColumn("uint8", shape)},
             str(store.root),
             problems,
@@ -244,9 +255,9 @@ class ImageFolder(ImagePipeline):
         return pa.table(columns).append_column(ROW, pa.array(range(len(names))))
 
 
-def decode_picture(row: Row, files: Files, size: int) -> dict[str, np.ndarray]:
+def decode_picture(row: Row, files: Files, size: int, white: float) -> dict[str, np.ndarray]:
     """Decode one picture to size x size pixels."""
-    return {"input": colour(files("image"), (size, size))[0]}
+    return {"input": colour(files("image"), (size, size), white)[0]}
 
 
 def split_folders(table: pa.Table) -> str:

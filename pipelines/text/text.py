@@ -79,6 +79,7 @@ class Text(TextPipeline):
     """
 
     name: ClassVar[str] = "text"
+    results_version: ClassVar[int] = 2  # 2: files in the encoding of Windows, lines that end with a return alone
     source: ClassVar[str] = "files of yours"
     folder: ClassVar[str] = "text"
     delta: ClassVar[tuple[str, ...]] = ("accuracy", "rmse")

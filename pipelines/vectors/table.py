@@ -16,7 +16,8 @@ from mtlscale.data.format.categories import UNKNOWN, as_text, codes_of
 from mtlscale.data.format.table_columns import by_kind
 from mtlscale.data.tables.notations import DECIMALS, Question
 from mtlscale.data.tables.raw_files import is_hidden
-from mtlscale.data.tables.table_file import ROW, SUFFIXES, TableFormat, TableRead, is_table_file, read_table
+from mtlscale.data.tables.table_file import ROW, TableRead, read_table
+from mtlscale.data.tables.table_format import SUFFIXES, TableFormat, is_table_file
 from pipelines._formats.hub import HubFolder, is_saved
 from pipelines._formats.hub_table import read_hub_table
 from pipelines._steps.features import (
@@ -65,7 +66,7 @@ class TableFile(Pipeline):
     """
 
     name: ClassVar[str] = "table"
-    results_version: ClassVar[int] = 2  # 2: whole numbers with a point are classes
+    results_version: ClassVar[int] = 3  # 3: line breaks in quotes, words such as NA, declared kinds, other notations
     source: ClassVar[str] = "a file of yours"
     folder: ClassVar[str] = "table"
     delta: ClassVar[tuple[str, ...]] = ("accuracy", "auroc", "rmse")
@@ -173,7 +174,7 @@ class TableFile(Pipeline):
 
         labels, classes_of, splits = {}, {}, {}
         for task, rows in rows_of.items():
-            labels[task], classes_of[task] = self._labels(task, targets[rows], classes)
+            labels[task], classes_of[task] = _labels(task, targets[rows], classes, own=self.classes == "own")
             splits[task] = random_split(
                 self.name,
                 task,
@@ -186,7 +187,8 @@ class TableFile(Pipeline):
 
         train = np.concatenate([rows_of[task][split["train"]] for task, split in splits.items()])
         features, categories = self._features(table, names, train, notes)
-        varying = self._varying(table.take(train), features[train], names)
+        options = {"standardise": self.standardise, "drop": self.constant == "drop"}
+        varying = _varying(table.take(train), features[train], names, **options)
         features, names = features[:, varying], [name for name, varies in zip(names, varying, strict=True) if varies]
 
         counts = tuple(1 + len(categories[name]) if name in categories else 0 for name in names)
@@ -372,55 +374,57 @@ class TableFile(Pipeline):
 
         return codes, tuple(values)
 
-    def _labels(self, task: str, codes: np.ndarray, classes: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Return a task's targets and classes."""
-        if not classes:
-            return codes, ()
 
-        present_codes, task_codes = np.unique(codes, return_inverse=True)
-        if self.classes == "own":
-            if len(present_codes) < 2:
-                raise UserError(f"table: all labels of task {task} are {classes[present_codes[0]]}; leave the task out")
-            return task_codes, tuple(classes[code] for code in present_codes)
+def _labels(task: str, codes: np.ndarray, classes: tuple[str, ...], *, own: bool) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return a task's targets and classes."""
+    if not classes:
+        return codes, ()
 
-        if len(present_codes) < len(classes):
-            missing = next(name for code, name in enumerate(classes) if code not in present_codes)
-            raise UserError(
-                f"table: task {task} has no sample of class {missing}; leave the task out or set `classes` to own"
-            )
-        return codes, classes
+    present_codes, task_codes = np.unique(codes, return_inverse=True)
+    if own:
+        if len(present_codes) < 2:
+            raise UserError(f"table: all labels of task {task} are {classes[present_codes[0]]}; leave the task out")
+        return task_codes, tuple(classes[code] for code in present_codes)
 
-    def _varying(self, table: pa.Table, train: np.ndarray, names: list[str]) -> np.ndarray:
-        """Return a mask of the features that vary over the training samples.
+    if len(present_codes) < len(classes):
+        missing = next(name for code, name in enumerate(classes) if code not in present_codes)
+        raise UserError(
+            f"table: task {task} has no sample of class {missing}; leave the task out or set `classes` to own"
+        )
+    return codes, classes
 
-        Args:
-            table: The training rows as the file has them.
-            train: Their features.
-            names: The features' columns.
 
-        Raises:
-            UserError: A feature is constant and may not be dropped, or none varies.
-        """
-        stored = train if self.standardise else train.astype(np.float32)
-        varying = stored.max(0) > stored.min(0)
+def _varying(table: pa.Table, train: np.ndarray, names: list[str], *, standardise: bool, drop: bool) -> np.ndarray:
+    """Return a mask of the features that vary over the training samples.
 
-        constant = [name for name, varies in zip(names, varying, strict=True) if not varies]
-        rounded_away = next((name for name in constant if pc.count_distinct(table[name]).as_py() > 1), None)
-        if rounded_away is not None:
-            raise UserError(
-                f"table: feature {rounded_away!r} loses its differences in {stored.dtype}; take its smallest value off"
-            )
+    Args:
+        table: The training rows as the file has them.
+        train: Their features.
+        names: The features' columns.
+        standardise: Whether they will be scaled, which keeps differences that float32 would lose.
+        drop: Whether constant ones are left out, and not refused.
 
-        if constant and self.constant == "refuse":
-            raise UserError(
-                f"table: feature {constant[0]!r} is constant over the training samples; leave it out of `features` or "
-                "set `constant` to drop"
-            )
-        if not varying.any():
-            raise UserError(
-                "table: every feature is constant over the training samples; there is nothing to learn from"
-            )
-        return varying
+    Raises:
+        UserError: A feature is constant and may not be dropped, or none varies.
+    """
+    stored = train if standardise else train.astype(np.float32)
+    varying = stored.max(0) > stored.min(0)
+
+    constant = [name for name, varies in zip(names, varying, strict=True) if not varies]
+    rounded_away = next((name for name in constant if pc.count_distinct(table[name]).as_py() > 1), None)
+    if rounded_away is not None:
+        raise UserError(
+            f"table: feature {rounded_away!r} loses its differences in {stored.dtype}; take its smallest value off"
+        )
+
+    if constant and not drop:
+        raise UserError(
+            f"table: feature {constant[0]!r} is constant over the training samples; leave it out of `features` or "
+            "set `constant` to drop"
+        )
+    if not varying.any():
+        raise UserError("table: every feature is constant over the training samples; there is nothing to learn from")
+    return varying
 
 
 def _tasks(column: np.ndarray) -> dict[str, np.ndarray]:

@@ -213,12 +213,20 @@ def _row(where: str, line: str, attributes: Sequence[Attribute]) -> tuple[list[A
     weight, values = _weight(line), line
     if weight is not None:
         values = _INSTANCE_WEIGHT.sub("", line)
-    readings = (lambda: _cells(values), lambda: _cells(values.removesuffix(",")), lambda: _tabbed(values),
-                lambda: _spaced(values), lambda: _cells(_COMMENT.sub("", values)))  # fmt: skip
-    cells = next((cells for read in readings if len(cells := read()) == len(attributes)), None)
+    cells = next((cells for cells in _readings(values) if len(cells) == len(attributes)), None)
     if cells is None:
         raise UserError(f"{where} has {len(_cells(values))} values, not {len(attributes)}; mend it")
     return [_value(where, cell, attribute) for cell, attribute in zip(cells, attributes, strict=True)], weight
+
+
+def _readings(line: str) -> Iterator[list[str]]:
+    """Yield the cells of a line by the rules of one program after another."""
+    yield _cells(line)
+    yield _cells(line.removesuffix(","))
+    if "," not in line:
+        yield _cells(line.replace("\t", ","))
+    yield _SPACED_CELL.findall(line)  # commas, tabs and spaces alike, as Weka reads
+    yield _cells(_COMMENT.sub("", line))
 
 
 def _sparse_row(where: str, inside: str, attributes: Sequence[Attribute]) -> list[Any]:
@@ -252,15 +260,6 @@ def _cells(line: str) -> list[str]:
         if position == len(line) and not match[0].endswith(","):
             break
     return cells
-
-
-def _tabbed(line: str) -> list[str]:
-    return _cells(line.replace(",", "\0").replace("\t", ",")) if "," not in line else []
-
-
-def _spaced(line: str) -> list[str]:
-    """Return the cells of a line whose separators are commas, tabs and spaces alike, as Weka reads it."""
-    return _SPACED_CELL.findall(line)
 
 
 def _value(where: str, cell: str, attribute: Attribute) -> Any:

@@ -30,7 +30,7 @@ def plain_table(table: pa.Table) -> pa.Table:
 
 def declared_kind(field: pa.Field) -> str:
     """Return the kind that a file declares for a column; "" if it declares none."""
-    return (field.metadata or {}).get(KIND, b"").decode()
+    return str((field.metadata or {}).get(KIND, b"").decode())
 
 
 def declared_field(name: str, type: pa.DataType, kind: str) -> pa.Field:

@@ -6,7 +6,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,8 @@ from mtlscale.data.tables.raw_files import (
     suffix_of,
     unpacked,
 )
+from mtlscale.data.tables.table_format import TableFormat
 
-SUFFIXES = (".csv", ".tsv", ".parquet", ".arff")
 ROW = "\0row"
 PARQUET, ARROW = b"PAR1", b"ARROW1"
 _NO_TABLE = {
@@ -53,33 +53,6 @@ _NO_ROWS = (
     (re.compile(r"\s*<(!doctype|html|\?xml)", re.IGNORECASE), "is a web page or XML, no CSV; fetch it again"),
 )
 _HEAD, _LINES = 1 << 20, 8  # bytes that show the layout, and lines of wide tables
-
-
-@dataclass(frozen=True)
-class TableFormat:
-    """How a table is written, as the options of a data set say it.
-
-    Attributes:
-        header: Whether the first line of a text file names the columns; otherwise they are called 1, 2, …
-        skip_lines: Number of lines above the header; None: a title is asked about.
-        skip_rows: Number of rows below the header that are none; None: a line of units is asked about.
-        decimal: The decimal mark, point or comma; "": the point, and another one is asked about.
-        dates: How dates are written, as formats of `strptime`, besides 2024-01-31; None: others are asked about.
-        missing: Texts that are empty cells; None: the usual words, unless one is a value of a column.
-    """
-
-    header: bool = True
-    skip_lines: int | None = None
-    skip_rows: int | None = None
-    decimal: str = ""
-    dates: tuple[str, ...] | None = None
-    missing: tuple[str, ...] | None = None
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> TableFormat:
-        """Return the format that the options of a data set describe."""
-        chosen = {entry.name: options[entry.name] for entry in fields(cls) if entry.name in options}
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()})
 
 
 @dataclass
@@ -101,25 +74,23 @@ class TableRead:
     outputs: list[str] = field(default_factory=list)
 
 
-def is_table_file(path: Path) -> bool:
-    """Return whether a file's name is that of a table."""
-    return suffix_of(path.name) in SUFFIXES
-
-
-def read_table(path: Path, form: TableFormat | None = None, *, where: str = "") -> TableRead:
+def read_table(
+    path: Path, form: TableFormat | None = None, *, where: str = "", texts: Collection[str] = ()
+) -> TableRead:
     """Return the rows of a file in plain types (`plain_table`).
 
     Args:
         path: The file.
         form: How it is written.
         where: The file as messages name it; default: `table: ` and its name.
+        texts: Columns of a text file that are read as texts, whatever their cells look like.
 
     Raises:
         UserError: The file cannot be read, has no row, or has two columns of one name.
     """
     form, where = form or TableFormat(), where or f"table: {path.name}"
     try:
-        read = _read(path, form, where)
+        read = _read(path, form, where, texts)
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{where} cannot be read: {first_line(error)}") from None
 
@@ -226,7 +197,7 @@ def no_row(
     )
 
 
-def _read(path: Path, form: TableFormat, where: str) -> TableRead:
+def _read(path: Path, form: TableFormat, where: str, texts: Collection[str]) -> TableRead:
     with path.open("rb") as file:
         start = file.read(16)
     if start.startswith(PARQUET):
@@ -250,7 +221,7 @@ def _read(path: Path, form: TableFormat, where: str) -> TableRead:
         table, outputs = read_arff_table(where, text)
         read = TableRead(table, outputs=outputs)
     else:
-        read = _csv(path, form, where, raw, text, encoding)
+        read = _csv(path, form, where, raw, text, encoding, texts)
         if suffix_of(path.name) == ".parquet":
             by_content["read_as_csv"] = [path.name]
     read.notes = by_content | encoding_note(path.name, encoding) | read.notes
@@ -263,7 +234,9 @@ def _parquet(file: Path | io.BytesIO, where: str) -> TableRead:
         return TableRead(opened.read())
 
 
-def _csv(path: Path, form: TableFormat, where: str, raw: bytes, text: str, encoding: str) -> TableRead:
+def _csv(
+    path: Path, form: TableFormat, where: str, raw: bytes, text: str, encoding: str, as_texts: Collection[str]
+) -> TableRead:
     if encoding in (LATIN_1, WINDOWS):
         check_one_encoding(where, *encodings_of(raw))
     if encoding != UTF_8:
@@ -271,7 +244,8 @@ def _csv(path: Path, form: TableFormat, where: str, raw: bytes, text: str, encod
     size = head_size(raw.find(b"\n"))
     layout = layout_of(where, path.name, raw[:size], form, whole=len(raw) <= size)
     rest = raw[layout.start :]
-    rows = read_csv(rest, layout.names, layout.separator, missing=form.missing or ())
+    missing, types = form.missing or (), {name: pa.string() for name in as_texts if name in layout.names}
+    rows = read_csv(rest, layout.names, layout.separator, missing=missing, types=types)
     if not len(rows.table) and rows.bad_rows:
         raise no_row(where, layout, rows.bad_rows, rows.first_bad)
 
@@ -280,7 +254,7 @@ def _csv(path: Path, form: TableFormat, where: str, raw: bytes, text: str, encod
     texts = {name for name in layout.names if has_texts(rows.table[name])}
     kept = words_as_values(words, form, layout.header_is_quoted, texts, notes)
     if kept:
-        rows = read_csv(rest, layout.names, layout.separator, missing=form.missing or (), values=kept)
+        rows = read_csv(rest, layout.names, layout.separator, missing=missing, types=types, values=kept)
     problems = [(f"row {row + 1}", problem) for row, problem in rows.bad_rows.items()]
     return TableRead(rows.table, notes, problems, [f"{where}: {layout.question}"] if layout.question else [])
 
