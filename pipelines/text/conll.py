@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 from mtlscale.config import SPLITS, UserError, knob, nearest
 from mtlscale.data.sampling.splits import carve_validation
+from mtlscale.data.tables.raw_files import unpacked
 from pipelines._formats.tagged import BEGINS, INSIDE, OUTSIDE, TaggedFile, is_iob2, read_columns, with_beginnings
-from pipelines._formats.text_files import unpacked
 from pipelines._sources.named_files import folder_with
 from pipelines._steps.fingerprint import content
 from pipelines._texts.tagged_texts import TaggedCorpus, TaggedPipeline
