@@ -40,6 +40,8 @@ def remarks(label: str, manifest: Manifest) -> Iterator[str]:
     if cuts := notes.get("cuts_in_long_sentences"):
         length = options.get("length")
         yield f"{label}: sentences longer than `length` = {length} are cut {sum(cuts.values())} times: {_counts(cuts)}"
+    if unseen := notes.get("tags_not_in_training"):
+        yield f"{label}: tags that training does not have are classes that no method has seen: {_counts(unseen)}"
     if unknown := notes.get("unknown_categories"):
         yield f"{label}: values that training does not have count as unknown: {_counts(unknown)}"
     if hashed := notes.get("hashed_categories"):

@@ -118,8 +118,9 @@ def scaled(gramian: Array) -> tuple[Array, float]:
 def hidden_part(gramian: Tensor, precision: float | Tensor) -> Tensor:
     """Return the part [...] of squared lengths that rounding hides, in units of the gradients' own squares.
 
-    The cosines of T gradients are known to T roundings of their products. Those of halves are made in single precision,
-    but sums of halves with large weights do not cancel as their Gramian says.
+    The cosines of T gradients, as a matrix, are known to T roundings of `inner_products`, and half of what counts is a
+    margin. Products of halves are made in single precision, but sums of halves with large weights do not cancel as
+    their Gramian says.
 
     Args:
         gramian: The Gramians [..., T, T].
@@ -127,7 +128,7 @@ def hidden_part(gramian: Tensor, precision: float | Tensor) -> Tensor:
     """
     eps = to_numpy(precision)
     own = torch.finfo(gramian.dtype).eps if gramian.is_floating_point() else DOUBLE
-    hidden = np.maximum(gramian.shape[-1] * np.maximum(np.minimum(eps, SINGLE), own), (3.0 * eps) ** 2)
+    hidden = np.maximum(2.0 * gramian.shape[-1] * np.maximum(np.minimum(eps, SINGLE), own), (3.0 * eps) ** 2)
     return torch.from_numpy(np.asarray(hidden))
 
 

@@ -67,7 +67,7 @@ def _solve(gramian: Array, factors: Array, alpha: Array, precision: Array, hidde
     pull = factors[live] * norms ** (power - 1.0)
 
     shares, _ = min_norm_of(factor(angles))
-    ridge = max(RIDGE, len(gramian) * float(precision))
+    ridge = max(RIDGE, len(gramian) * float(precision), float(hidden))
     stationary = bool(shares @ angles @ shares <= ridge)
     # Lengths are no longer than those of the ridged cosines, whatever rounding hides.
     angles = angles + (ridge if stationary else float(hidden)) * np.eye(len(norms))

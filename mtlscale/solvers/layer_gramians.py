@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_PIECE = 512  # entries that are added up in single precision: sums of millions of them lose hundreds of roundings
+_PIECE = 256  # entries that are added up in the rows' type: sums of millions of them lose hundreds of roundings
 _CHUNK = 1 << 20  # entries of a block of gradients: 4 MiB in float32, so that it stays in the cache
 _FACTORISATION = 3  # multiplications of a QR factorisation count so many times: it runs that much slower
 _OVERHEAD = 200_000  # multiplications in the time in which one more operation is started
@@ -21,14 +21,10 @@ _OVERHEAD = 200_000  # multiplications in the time in which one more operation i
 def inner_products(left: Tensor, right: Tensor) -> Tensor:
     """Return the inner products [..., S, T], float64, of rows [..., S, n] and [..., T, n].
 
-    They are exact to a few roundings of single precision, or of the rows' type where it is better, however many entries
-    the rows have: near a Pareto-stationary point lengths are differences of such products.
+    They are exact to a few roundings of the rows' type, of single precision for halves, however many entries the rows
+    have: near a Pareto-stationary point lengths are differences of such products.
     """
-    if left.dtype == torch.float64:
-        exact: Tensor = left @ right.mT
-        return exact
-
-    left, right = left.float(), right.float()  # squares of halves would overflow
+    left, right = _at_least_single(left), _at_least_single(right)
     pieces = left.shape[-1] // _PIECE
     if pieces < 2:
         return torch.matmul(left, right.mT).to(torch.float64)

@@ -107,7 +107,9 @@ def read_features(
     return TableFeatures(_scaled(description, np.column_stack(columns)), problems, unfamiliar_cells)
 
 
-def _read_columns(description: InputDescription, table: pa.Table, rows: Sequence[Any], form: TableFormat) -> TableFeatures:
+def _read_columns(
+    description: InputDescription, table: pa.Table, rows: Sequence[Any], form: TableFormat
+) -> TableFeatures:
     """Do what `read_features` does for columns whose conversion the data noted; empty cells are filled."""
     columns = [from_json(entry) for entry in description.columns]
     _check_present(table, [column.name for column in columns])

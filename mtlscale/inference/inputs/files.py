@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from mtlscale.config import UserError
 from mtlscale.data.format.manifest import MANIFEST
-from mtlscale.data.tables.raw_files import decoded, is_hidden, suffix_of, unpacked
+from mtlscale.data.tables.raw_files import LATIN_1, WINDOWS, decoded, is_hidden, suffix_of, unpacked
 from mtlscale.data.tables.table_format import SUFFIXES, TableFormat, is_table_file
 
 if TYPE_CHECKING:
@@ -108,7 +108,9 @@ def _pictures(paths: Sequence[Path], kind: str, batch: int) -> Iterator[InputChu
 
 
 def _file_of_lines(path: Path, kind: str, batch: int) -> Iterator[InputChunk]:
-    text, _ = decoded(str(path), unpacked(str(path), path))
+    text, encoding = decoded(str(path), unpacked(str(path), path))
+    if encoding in (LATIN_1, WINDOWS):
+        raise UserError(f"{path} is not UTF-8; convert it")
     yield from _text_lines(io.StringIO(text), str(path), kind, batch)
 
 

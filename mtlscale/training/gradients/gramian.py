@@ -72,7 +72,7 @@ def _dots(gradients: Sequence[Tensor | None]) -> Tensor:
 
 def _dot(one: Tensor, other: Tensor) -> Tensor:
     """Return the inner product of two vectors, float64."""
-    step = _PIECE if one.device.type == "cpu" and one.dtype != torch.float64 else len(one)
+    step = _PIECE if one.device.type == "cpu" else len(one)
     pairs = zip(one.split(step), other.split(step), strict=True)
     parts = [torch.dot(a, b) if a.dtype == torch.float64 else torch.dot(a.float(), b.float()) for a, b in pairs]
     return torch.stack(parts).sum(dtype=torch.float64)
