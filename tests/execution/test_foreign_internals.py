@@ -21,8 +21,6 @@ OTHERS = {
 _LIBRARIES = "ray|mlflow|sklearn|torch|optuna|pyarrow|datasets"
 _IMPORT = re.compile(rf"^\s*(?:from|import) (?:{_LIBRARIES})[\w.]*\.(?:_\w+|store)\b")
 _ACCESS = re.compile(r"(?<![\"'.\w])ray\._\w+")
-    r"^\s*(?:from|import) ((?:ray|mlflow|sklearn|torch|optuna|pyarrow|datasets)[\w.]*\.(?:_\w+|store)\b[\w.]*)"
-)
 
 
 @pytest.mark.parametrize("name", ray_internals.NAMES)
