@@ -135,9 +135,8 @@ def slots(resources: ResourceSpec, runs: int) -> int:
     import ray
 
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    config = internal(
-        "ray._private.state.state"
-    ).get_cluster_config()  # set by an autoscaler, which adds nodes once runs wait
+    # An autoscaler, which adds nodes once runs wait, has set it.
+    config = internal("ray._private.state.state").get_cluster_config()
     node_types = (
         []
         if config is None
