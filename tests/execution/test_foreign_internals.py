@@ -20,7 +20,7 @@ OTHERS = {
 }
 _LIBRARIES = "ray|mlflow|sklearn|torch|optuna|pyarrow|datasets"
 _IMPORT = re.compile(rf"^\s*(?:from|import) (?:{_LIBRARIES})[\w.]*\.(?:_\w+|store)\b")
-_ACCESS = re.compile(r"(?<![\"'.\w])ray\._[a-z]\w+")
+_ACCESS = re.compile(r"(?<![\"'.\w])ray\._(?!raylet)[a-z]\w+")
 
 
 @pytest.mark.parametrize("name", ray_internals.NAMES)
