@@ -86,7 +86,7 @@ def by_modules(strategy: GradientStrategy, asked: Asked) -> Draft:
         penalty.backward(inputs=partition.all if partition.partial else None)
     densify(strategy.partition.all)
     no_weights = torch.full_like(stats.losses, float("nan"))
-    return Draft(stats.losses, no_weights, stats.balanced, state, still=unmoved)
+    return Draft(stats.losses, no_weights, stats.balanced, state, strategy.all_finite(), still=unmoved)
 
 
 def _noticed(strategy: GradientStrategy) -> list[int]:
@@ -115,7 +115,9 @@ def _at_once(strategy: GradientStrategy, asked: Asked) -> _Gathered:
     balanced = balanced_tasks(strategy.balancer, table[0], present) if strategy.balancer.heads == "mean" else present
     per_sum = head_weights(strategy.balancer, table[0], present, balanced) / table[1].clamp(min=1)
     per_sum = per_sum if asked.scale is None else per_sum * asked.scale
-    plain = _plain(micro, per_sum * asked.loss_scale, asked.loss_scale, partition, {id(p) for p in noticed})
+    noticed_ids = {id(p) for p in noticed}
+    factors_of_sums = per_sum * asked.loss_scale
+    plain = _plain(micro, factors_of_sums, asked.loss_scale, partition, noticed_ids, retain=asked.retain)
     micro.clear()
 
     if workers.size > 1:
@@ -134,7 +136,13 @@ def _at_once(strategy: GradientStrategy, asked: Asked) -> _Gathered:
 
 
 def _plain(
-    micro: Sequence[Losses], factors: Tensor, extra_factor: float, partition: Partition, noticed: set[int]
+    micro: Sequence[Losses],
+    factors: Tensor,
+    extra_factor: float,
+    partition: Partition,
+    noticed: set[int],
+    *,
+    retain: bool,
 ) -> Gradients:
     """Return the gradients of the losses times `factors` [T] and of an objective's terms, if there are any.
 
@@ -157,7 +165,7 @@ def _plain(
     reached = [*range(shared), *range(own_end, len(everything))]
 
     gradients: Gradients = [None] * len(everything)
-    for loss, indices, keep in ((total, unnoticed, extra is not None), (extra, reached, False)):
+    for loss, indices, keep in ((total, unnoticed, retain or extra is not None), (extra, reached, retain)):
         if loss is not None and loss.requires_grad and indices:
             targets = [everything[index] for index in indices]
             new_gradients = torch.autograd.grad(loss, targets, retain_graph=keep, allow_unused=True)

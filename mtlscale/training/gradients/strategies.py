@@ -37,14 +37,17 @@ from mtlscale.training.gradients.per_task import (
     collect,
     reduce,
     scatter,
+    values_of,
 )
 from mtlscale.training.gradients.step_stats import (
     Diverged,
     StepStats,
     all_finite,
     bad_gradient,
+    bad_gradients,
     bad_loss,
     bad_weights,
+    finite,
     head_weights,
     with_hints,
 )
@@ -59,7 +62,8 @@ class Asked:
     """Request of a step: its losses and the state it starts from.
 
     `reused` are weights [T] to keep, NaN for tasks that they were not made for, None to balance anew. `earlier` are the
-    gradients of micro-batches that were differentiated before.
+    gradients of micro-batches that were differentiated before. With `retain`, the losses can be differentiated again
+    after the step.
     """
 
     micros: Sequence[Micro]
@@ -72,6 +76,7 @@ class Asked:
     reused: Tensor | None
     step: int
     earlier: TaskGradients | None = None
+    retain: bool = False
 
     def reuses(self, balanced: Tensor) -> bool:
         """Return whether weights are kept that were made for the tasks that are balanced in this step, bool [T]."""
@@ -150,14 +155,14 @@ class GradientStrategy:
             outputs, seeds = _seeded(root, tasks, weights * per_sum, _plus(extra, penalty), asked.loss_scale)
             with nullcontext() if self.overlap is None else self.overlap.reducing():
                 if outputs:
-                    torch.autograd.backward(outputs, seeds, inputs=inputs)
+                    torch.autograd.backward(outputs, seeds, retain_graph=asked.retain, inputs=inputs)
             finite = self._finish(asked, summed=self.overlap is not None)
             return Draft(stats.losses, weights, stats.balanced, state, finite)
 
         of_heads = self._head_weights(weights, stats) * per_sum
         own_parameters = [p for group in partition.own for p in group]
         targets = [*partition.shared, *partition.extra]
-        passes = ((of_heads, None, own_parameters, True), (weights * per_sum, extra, targets, False))
+        passes = ((of_heads, None, own_parameters, True), (weights * per_sum, extra, targets, asked.retain))
         for factors, term, parameters, keep in passes:
             outputs, seeds = _seeded(root, tasks, factors, term, asked.loss_scale)
             if outputs and parameters:
@@ -187,8 +192,8 @@ class GradientStrategy:
             numbers = torch.stack([per_sum, (stats.losses * stats.scale).nan_to_num()])
             factors, losses = numbers.to(self.device, non_blocking=True)
             jacobian = dense_jacobian(g.shared, factors, shared)
-            if not bool(torch.stack([rows.sum() for rows in jacobian]).isfinite().all()):
-                raise Diverged(f"{balancer.name}: a gradient is not finite in step {asked.step}")
+            if not bool(finite(jacobian, self.device)):
+                raise self._bad_rows(asked, g)
             direction, state = direct(balancer, jacobian, losses, asked.state, stats.balanced)
             weights = torch.full_like(stats.losses, float("nan"))
         elif isinstance(balancer, ValidationBalancer) and shared:
@@ -199,10 +204,10 @@ class GradientStrategy:
         self.zero()
         _assign(shared, combine(g.shared, weights * per_sum, shared) if direction is None else direction)
         self.assign_own(g.own, self._head_weights(weights, stats) * per_sum)
-        finite = True
         if at_heads is not None and int(stats.balanced.sum()) > 1:  # a task alone has nobody to align with
-            added = align_heads(at_heads, self.partition, weights, per_sum, self.workers, cast(Any, balancer))
-            finite = self.amp != "fp16" or bool(_finite(added, self.device))
+            align_heads(
+                at_heads, self.partition, weights, per_sum, self.workers, cast(Any, balancer), retain=asked.retain
+            )
         for parameters, gradients in ((shared, g.extra_shared), (self.partition.extra, g.extra_own)):
             _add(parameters, gradients, asked.loss_scale)
 
@@ -211,7 +216,10 @@ class GradientStrategy:
             penalty.backward(inputs=self.partition.all if self.partition.partial else None)
             densify(self.partition.all)
 
-        return Draft(stats.losses, weights, stats.balanced, state, finite)
+        all_finite = self.all_finite()
+        if not all_finite and self.amp != "fp16":
+            raise self._bad_rows(asked, g)
+        return Draft(stats.losses, weights, stats.balanced, state, all_finite)
 
     def through(
         self,
@@ -254,7 +262,7 @@ class GradientStrategy:
 
         shared = self.partition.shared
         targets = [*(p for index, p in enumerate(shared) if index not in made), *self.partition.extra]
-        _assign(targets, torch.autograd.grad(outputs, targets, grads, allow_unused=True))
+        _assign(targets, torch.autograd.grad(outputs, targets, grads, retain_graph=asked.retain, allow_unused=True))
 
         if made:
             rows = [list(row) for row in zip(*made.values(), strict=True)]
@@ -336,7 +344,7 @@ class GradientStrategy:
 
         checked = gradients is not None and self.amp == "fp16"
         if checked and gradients is not None:
-            parts.append(_finite(gradients(), self.device).to(torch.float64).reshape(1))
+            parts.append(finite(gradients(), self.device).to(torch.float64).reshape(1))
 
         host = (torch.cat(parts) if len(parts) > 1 else parts[0]).cpu()
         modules = len(k) if k is not None and k.ndim == 3 else None
@@ -446,18 +454,23 @@ class GradientStrategy:
         return None if penalty is None else penalty / self.workers.size
 
     def _finish(self, asked: Asked, *, summed: bool = False) -> bool:
-        """Sum `.grad` over workers, unless `summed`, and undo the loss scale; return whether all is finite.
-
-        Whether all is finite is checked in fp16 alone.
-        """
+        """Sum `.grad` over workers, unless `summed`, and undo the loss scale; return whether all is finite."""
         parameters = densify(self.partition.all)
         if self.workers.size > 1 and not summed and parameters:
             _sum_gradients(parameters, self.workers)
-        if self.amp != "fp16":
-            return True
-        grads = [p.grad for p in parameters if p.grad is not None]
-        torch._foreach_div_(grads, asked.loss_scale)
-        return bool(_finite(grads, self.device))
+        if self.amp == "fp16":
+            torch._foreach_div_([p.grad for p in parameters if p.grad is not None], asked.loss_scale)
+        return self.all_finite()
+
+    def all_finite(self) -> bool:
+        """Return whether `.grad` of all parameters is finite; here a step waits for the device once more."""
+        return bool(finite([p.grad for p in self.partition.all if p.grad is not None], self.device))
+
+    def _bad_rows(self, asked: Asked, g: TaskGradients) -> Diverged:
+        """Return the exception for gradients by task, summed over workers, of which some are not finite."""
+        rows = [values_of([shared, own]) for shared, own in zip(g.shared, g.own, strict=True)]
+        bad = torch.stack([~finite(row, self.device) for row in rows]).cpu()
+        return bad_gradients(self.balancer, bad, self.names, asked.step)
 
 
 def densify(parameters: list[nn.Parameter]) -> list[nn.Parameter]:
@@ -481,13 +494,6 @@ def _sum_gradients(parameters: Sequence[nn.Parameter], workers: Workers) -> None
     if missing:
         for parameter, count in zip(parameters, owner_counts.tolist(), strict=True):
             parameter.grad = parameter.grad if count else None
-
-
-def _finite(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
-    """Return whether all numbers are finite, as a tensor on their device."""
-    if not tensors:
-        return torch.ones((), dtype=torch.bool, device=device)
-    return torch.stack(torch._foreach_norm(list(tensors), float("inf"))).isfinite().all()
 
 
 def _seeded(

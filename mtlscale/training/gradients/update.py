@@ -5,8 +5,9 @@ the scale of mixed precision, the check that all is finite, steps that are skipp
 balancing and clipping. It knows no batch and no loss function. Sums and counts are added up over micro-batches and
 workers before anything is divided, so that k workers with batch b compute what one worker with batch k·b computes.
 
-The numbers a balancer sees are brought to the host in one copy, so that a step waits for the device once: balancers
-solve problems of size T, for which a device's kernels would take longer to start than to run.
+The numbers a balancer sees are brought to the host in one copy, so that a step waits for the device once for them:
+balancers solve problems of size T, for which a device's kernels would take longer to start than to run. It waits once
+more, to learn whether all gradients are finite before anything moves.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from mtlscale.data import Workers
 from mtlscale.training.gradients.layerwise_gramian import by_layers
 from mtlscale.training.gradients.modulewise_gramian import by_modules
 from mtlscale.training.gradients.overlap import Overlap
-from mtlscale.training.gradients.per_task import Partition, TaskGradients, collect
+from mtlscale.training.gradients.per_task import Partition, TaskGradients, collect, values_of
 from mtlscale.training.gradients.representation_gramian import by_representation
-from mtlscale.training.gradients.step_stats import clip_factors
+from mtlscale.training.gradients.step_stats import Diverged, bad_gradients, clip_factors, finite
 from mtlscale.training.gradients.strategies import (
     Amp,
     Asked,
@@ -62,6 +63,11 @@ class StepResult:
 def no_penalty() -> None:
     """Return no penalty, the default of an update."""
     return None
+
+
+def _precision(amp: Amp, dtype: torch.dtype) -> float:
+    """Return the relative rounding error of gradients."""
+    return float(torch.finfo(_HALF.get(amp, dtype)).eps)
 
 
 class Update:
@@ -118,10 +124,9 @@ class Update:
         self.names, self.partition, self.balancer = tuple(names), partition, balancer
         self.device, self.workers = device, workers or Workers()
         self.clip, self.amp, self.gramian_every, self.everywhere = clip, amp, gramian_every, everywhere
-        precision = torch.finfo(_HALF.get(amp, dtype)).eps
         overlaps = Overlap(partition.all, self.workers) if overlap and self.workers.size > 1 else None
         self.strategy = GradientStrategy(
-            self.names, partition, balancer, self.workers, device, amp, precision, overlaps
+            self.names, partition, balancer, self.workers, device, amp, _precision(amp, dtype), overlaps
         )
 
         self.state = balancer.init(len(self.names), seed=seed) if state is None else state
@@ -131,6 +136,7 @@ class Update:
         self.good_steps = 0  # steps since the loss scale last changed
         self.skipped = 0
         self.count = 0
+        self.unknown_task = ""  # what a message says that cannot name the task of a bad gradient
         self.reused: Tensor | None = None  # weights [T] reused between balancings, NaN for tasks that had none
         self.balanced: Tensor | None = None  # tasks [T] that the last step balanced
 
@@ -142,6 +148,13 @@ class Update:
         away = isinstance(self.balancer, JacobianBalancer) and entry not in self.balancer.on_host
         return self.device if away else torch.device("cpu")
 
+    def repartition(self, partition: Partition, device: torch.device, dtype: torch.dtype) -> None:
+        """Go on with other parameters, or with parameters that were moved to another device or type."""
+        self.partition, self.device = partition, device
+        precision = _precision(self.amp, dtype)
+        self.strategy = replace(self.strategy, partition=partition, device=device, precision=precision, dear=set())
+        self.state = {key: value.to(self.place_of(key)) for key, value in self.state.items()}
+
     def __call__(
         self,
         micros: Sequence[Micro],
@@ -151,6 +164,7 @@ class Update:
         penalty: Penalty = no_penalty,
         query: Sequence[Micro] | None = None,
         earlier: TaskGradients | None = None,
+        retain: bool = False,
     ) -> StepResult:
         """Leave the gradients of one step, cut into micro-batches, in `.grad`; a skipped step leaves none.
 
@@ -162,6 +176,7 @@ class Update:
             penalty: returns a scalar on parameters alone, the same on every worker.
             query: losses of other data, for balancers that need them.
             earlier: what `collect` returned for the step's earlier micro-batches.
+            retain: keep the losses' graph, so that it can be differentiated again; for one micro-batch that is a list.
 
         Raises:
             Diverged: If a loss, gradient or weight is not a finite number.
@@ -173,13 +188,17 @@ class Update:
 
         due = self.reused is None or (self.count - 1) % self.gramian_every == 0
         reused, state = None if due else self.reused, self.state
-        request = Asked(micros, sizes, scale, penalty, query, state, self.loss_scale, reused, self.count, earlier)
+        request = Asked(
+            micros, sizes, scale, penalty, query, state, self.loss_scale, reused, self.count, earlier, retain
+        )
 
         try:
             draft = self._draft(request)
         except Overflow as overflow:
             return self._skip(overflow.losses)
         if not draft.finite:
+            if self.amp != "fp16":
+                raise self._bad_gradient(request)
             return self._skip(draft.losses)
 
         self.state, self.balanced = draft.state, draft.balanced
@@ -290,6 +309,26 @@ class Update:
         self.loss_scale, self.good_steps, self.skipped = self.loss_scale / 2, 0, self.skipped + 1
         balanced = balanced_tasks(self.balancer, losses, ~losses.isnan())
         return StepResult(losses, torch.full_like(losses, float("nan")), balanced, skipped=True)
+
+    def _bad_gradient(self, asked: Asked) -> Diverged:
+        """Return the exception for `.grad` that is not finite; it names the tasks as far as they can be told.
+
+        The gradients of shared parameters are told apart where the losses can be differentiated again.
+        """
+        partition, device = self.partition, self.device
+        rows = [[p.grad for p in group if p.grad is not None] for group in partition.own]
+        bad = torch.stack([~finite(row, device) for row in rows]).to(torch.float64)
+
+        if len(self.names) == 1:
+            bad[0] = 1.0
+        elif asked.retain and not bool(bad.any()):
+            for losses in asked.micros[0]:
+                for task, total in zip(losses.tasks, losses.sums, strict=True):
+                    row = torch.autograd.grad(total, partition.shared, retain_graph=True, allow_unused=True)
+                    bad[task] = float(not bool(finite(values_of([list(row)]), device)))
+
+        bad = self.workers.max(bad).cpu() > 0
+        return bad_gradients(self.balancer, bad, self.names, asked.step, "" if asked.retain else self.unknown_task)
 
     def _clip(self) -> None:
         """Clip the norm of the whole gradient, or of each network where nothing is shared."""
