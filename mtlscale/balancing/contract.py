@@ -52,8 +52,10 @@ class Balancer(Component):
     # Whether heads also learn to bring their gradients at the representation closer to the weighted sum of all tasks';
     # it then has the settings `lam`, their weight, and `limit`, the largest part of a head's own gradient.
     aligns_heads: ClassVar[bool] = False
-    # True: negative losses are an error that names the task, and a task is left out of steps in which its loss is 0.
+    # Made for losses ≥ 0: a negative one is an error that names the task, unless the formula takes it, too. A task is
+    # left out of steps in which its loss is 0.
     positive_losses: ClassVar[bool] = False
+    takes_negative: ClassVar[bool] = False
     per_task: ClassVar[tuple[str, ...]] = ()  # entries of the state whose last dimension is the task
     per_pair: ClassVar[tuple[str, ...]] = ()  # entries of the state whose last two dimensions are tasks
     only_in_init: ClassVar[tuple[str, ...]] = ()  # knobs that `init` alone reads: batched trials may differ in them

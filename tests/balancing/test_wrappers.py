@@ -126,7 +126,7 @@ def test_wrapped_in_each_other_over_leading_dimensions() -> None:
         ("smooth", 3, "should be a name"),
         ("smooth", {"mgda": 3}, "should be a balancer's name"),
         ("smooth", {"mgda": {"nothing": 3}}, "unknown option 'nothing'"),
-        ("log_losses", "gls", "needs positive losses"),
+        ("log_losses", "gls", "is made for positive losses"),
     ],
 )
 def test_what_cannot_be_wrapped_is_said_in_one_line(wrapper: str, of: object, text: str) -> None:

@@ -19,6 +19,7 @@ class DWA(Balancer):
     name: ClassVar[str] = "dwa"
     source: ClassVar[str] = "Liu et al., CVPR 2019"
     positive_losses: ClassVar[bool] = True
+    takes_negative: ClassVar[bool] = True
     results_version: ClassVar[int] = 2  # epochs without a loss above 0 do not count
     per_task: ClassVar[tuple[str, ...]] = ("last", "before_last")
     batchable: ClassVar[bool] = True

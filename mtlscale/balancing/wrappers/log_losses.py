@@ -27,7 +27,7 @@ class LogLosses(Wrapper):
         super().__post_init__()
         if self.inner.positive_losses:
             raise UserError(
-                f"log_losses: {self.inner.name} needs positive losses, and logarithms may be negative; "
+                f"log_losses: {self.inner.name} is made for positive losses, and logarithms may be negative; "
                 "wrap another balancer"
             )
         object.__setattr__(self, "positive_losses", True)

@@ -102,11 +102,12 @@ def mean_losses(sums: Tensor, counts: Tensor, balancer: Balancer) -> tuple[Tenso
     """
     present = counts > 0
     losses = sums / counts
-    if all_finite(losses) and not (balancer.positive_losses and losses.min().item() < 0):
+    refuses_negative = balancer.positive_losses and not balancer.takes_negative
+    if all_finite(losses) and not (refuses_negative and losses.min().item() < 0):
         return losses, present, None
 
     bad = present & ~losses.isfinite()
-    if balancer.positive_losses:
+    if refuses_negative:
         bad |= present & (losses < 0)
     return losses, present, bad
 
