@@ -27,12 +27,10 @@ from mtlscale.training import (
     StepResult,
     StepStats,
     bad_gradient,
-    bad_gradients,
     bad_loss,
     bad_weights,
     counters,
     derive_seed,
-    finite,
     first_state,
     head_weights,
     noisy_tasks,
@@ -99,18 +97,6 @@ class BatchedUpdate:
         Raises:
             Leaving: If a trial has diverged; nothing has moved then.
         """
-        state = self.state
-        result, gradients = self._differentiated(values, parts, step)
-        causes = self._bad_gradients(gradients, step)
-        if causes:
-            self.state = state
-            raise Leaving(causes)
-        return result, gradients
-
-    def _differentiated(
-        self, values: Sequence[Tensor], parts: Sequence[StreamBatch], step: int
-    ) -> tuple[StepResult, Gradients]:
-        """Return losses and weights, and the gradients, whose numbers may not be finite."""
         layout = self.layout
         if any(balancer.ascent for balancer in self.balancers):
             values = self._uphill(values, parts, step)
@@ -148,30 +134,6 @@ class BatchedUpdate:
         return StepResult(stats.losses, weights, stats.balanced), differentiate.combine(
             rows, layout, weights * per_sum, own_factors
         )
-
-    def _bad_gradients(self, gradients: Gradients, step: int) -> dict[int, Exception]:
-        """Return the exceptions of the trials whose gradients are not finite, by position; they name tasks by heads."""
-        existing = [g for g in gradients if g is not None]
-        if not existing or bool(finite(existing, existing[0].device)):
-            return {}
-
-        size = len(existing[0])
-        bad = torch.zeros(size, dtype=torch.bool)
-        of_tasks = torch.zeros(size, len(self.names), dtype=torch.bool)
-        for slot, gradient in zip(self.layout.slots, gradients, strict=True):
-            if gradient is None:
-                continue
-            own = ~gradient.isfinite().flatten(2 if slot.side_by_side else 1).all(-1).cpu()
-            bad |= own.reshape(size, -1).any(1)
-            if slot.side_by_side:
-                of_tasks |= own
-            elif slot.task is not None:
-                of_tasks[:, slot.task] |= own
-
-        if len(self.names) == 1:
-            of_tasks |= bad.unsqueeze(1)
-        trials = bad.nonzero().flatten().tolist()
-        return {b: bad_gradients(self.balancers[b], of_tasks[b], self.names, step) for b in trials}
 
     def _uphill(self, values: Sequence[Tensor], parts: Sequence[StreamBatch], step: int) -> list[Tensor]:
         """Return the slots as they are for balancers that look ahead: moved along the gradient of the mean loss."""

@@ -113,6 +113,7 @@ class TaskBalancer:
             amp="fp16" if self.scaler is not None else amp,
             gramian_every=gramian_every,
             seed=seed,
+            checks_gradients=True,
         )
         self.update.unknown_task = "; call backward with retain_graph=True to learn of which task"
         self._place, self._look = _place(partition.all), GraphLook(_owners(partition))

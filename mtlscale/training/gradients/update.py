@@ -89,6 +89,7 @@ class Update:
         overlap: sum gradients over workers during the backward pass, which no other message may cross then.
         everywhere: a parameter that no loss of a step reaches has gradient 0, not none: its optimiser moves it all the
             same.
+        checks_gradients: look at `.grad` in every type, not in fp16 alone; each step then waits for the device twice.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Update:
         state: State | None = None,
         overlap: bool = False,
         everywhere: bool = False,
+        checks_gradients: bool = False,
     ) -> None:
         if partition.joint and (balancer.needs != "losses" or balancer.heads != "weighted"):
             raise UserError(
@@ -126,7 +128,15 @@ class Update:
         self.clip, self.amp, self.gramian_every, self.everywhere = clip, amp, gramian_every, everywhere
         overlaps = Overlap(partition.all, self.workers) if overlap and self.workers.size > 1 else None
         self.strategy = GradientStrategy(
-            self.names, partition, balancer, self.workers, device, amp, _precision(amp, dtype), overlaps
+            self.names,
+            partition,
+            balancer,
+            self.workers,
+            device,
+            amp,
+            _precision(amp, dtype),
+            overlaps,
+            checks_gradients,
         )
 
         self.state = balancer.init(len(self.names), seed=seed) if state is None else state
