@@ -89,6 +89,17 @@ def test_a_number_that_was_made_up_passes_until_its_run_is_done_once_more(exampl
     assert done.code == 1 and "1 different" in done.stdout and "digit3 accuracy moved most" in done.stdout
 
 
+def test_a_run_of_another_results_version_is_told_by_it(example: Path) -> None:
+    def older(records: list[dict[str, Any]]) -> None:
+        for record in records:
+            record["spec"]["balancer"]["results_version"] = 99
+
+    change_records(example, older)
+    assert any(
+        "balancer equal had results version 99, now 1: check it with the mtlscale" in p for p in problems(example)
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

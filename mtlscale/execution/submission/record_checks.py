@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from mtlscale.config import Outline, UserError, fingerprint_with
+from mtlscale.config import PARTS, Outline, UserError, component, fingerprint_with, names
 from mtlscale.metrics import METRICS, possible
 from mtlscale.records import RunRecord
 from mtlscale.records.submission_schema import EXPERIMENT
@@ -112,6 +112,19 @@ def other_settings(record: RunRecord, outline: Outline) -> Iterator[str]:
             yield f"spec.training.{key}: {spec['training'].get(key)!r}, but {EXPERIMENT} has {value!r}"
 
     asked = dataset.metrics.values() if isinstance(dataset.metrics, Mapping) else [dataset.metrics]
-    for metric in sorted({name for names in asked for name in names} - record.higher_is_better.keys()):
+    for metric in sorted({name for several in asked for name in several} - record.higher_is_better.keys()):
         if record.status == "finished":
             yield f"metrics: there is no {metric}, which {EXPERIMENT} asks for"
+
+
+def other_versions(record: RunRecord) -> str:
+    """Say which components of a run have another results version here; "" if none has."""
+    changes = []
+    for part, kind in PARTS.items():
+        entry = record.spec.get(part.removeprefix("model."))
+        if not entry or "plugin" in entry or entry["name"] not in names(kind):
+            continue
+        then, now = entry.get("results_version", 1), component(kind, entry["name"]).results_version
+        if then != now:
+            changes.append(f"{kind[:-1]} {entry['name']} had results version {then}, now {now}")
+    return f"{'; '.join(changes)}: check it with the mtlscale of that time" if changes else ""

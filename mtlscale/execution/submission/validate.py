@@ -14,7 +14,7 @@ from typing import Any
 from mtlscale.config import RESULTS_VERSION, Experiment, Outline, UserError, read_outline
 from mtlscale.config.experiment.experiment import FLOORS
 from mtlscale.execution.planning.plan import belonging
-from mtlscale.execution.submission.record_checks import other_settings, problems_of
+from mtlscale.execution.submission.record_checks import other_settings, other_versions, problems_of
 from mtlscale.records import RunRecord
 from mtlscale.records.submission_schema import (
     EXPERIMENT,
@@ -172,7 +172,8 @@ def _of_runs(outline: Outline, lines: Sequence[tuple[int, RunRecord]]) -> Iterat
             run_key = (record.dataset, record.method, record.seed)
             reason = f"is no run of {EXPERIMENT}"
             if run_key in planned:
-                reason = "stands twice" if planned[run_key] else f"{EXPERIMENT} gives it other settings"
+                reason = "stands twice" if planned[run_key] else other_versions(record)
+                reason = reason or f"{EXPERIMENT} gives it other settings"
             yield Problem(RECORDS, number, f"{run_key[0]} · {run_key[1]} · seed {run_key[2]}: {reason}")
 
         elif planned.get((record.dataset, record.method, record.seed)):
