@@ -123,7 +123,8 @@ def test_a_story(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_same_for_programs(home: Home) -> None:
     record = records(home)["mgda"]
     found = json.loads(mtlscale("show", record.run_id, "--home", home.root, "--json").stdout)
-    assert found["metrics"] == record.metrics and found["experiments"] == ["small"] and found["mlflow"] is None
+    assert found["metrics"] == record.metrics and found["experiments"] == ["small"]
+    assert found["mlflow"] == link(home.tracking_uri, record.run_id)
     assert "record.json" in found["files"]
     assert yaml.safe_load(mtlscale("show", record.run_id, "--home", home.root, "--spec").stdout) == record.spec
 

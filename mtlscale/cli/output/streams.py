@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import sys
 import unicodedata
 
@@ -15,7 +16,8 @@ def make_tolerant() -> None:
     codecs.register_error("plain", _plain)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # else a stream of somebody's program
-            stream.reconfigure(errors="plain")
+            with contextlib.suppress(OSError):  # one that is read and written, but has no place
+                stream.reconfigure(errors="plain")
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:

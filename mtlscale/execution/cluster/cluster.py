@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from mtlscale.config import ResourceSpec, UserError, without_secrets
 from mtlscale.execution.cluster import local_ray, token
-from mtlscale.execution.ray_internals import internal
+from mtlscale.execution.ray_internals import internal, shown_entrypoint
 from mtlscale.execution.stopping import handle_again
 from mtlscale.execution.workers.placement import NodeType, runs_at_once
 
@@ -109,25 +109,29 @@ def session(address: str | None = None, note: Callable[[str], None] = _to_stderr
     if address not in (None, "auto"):
         token.check_token(str(address))
 
-    entrypoint = ray._private.utils.get_entrypoint_name
     try:
-        # The command line, which Ray keeps and shows to all users of a cluster.
-        ray._private.utils.get_entrypoint_name = lambda: without_secrets(entrypoint())
-        if address is not None:
-            try:
-                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-            except Exception as error:
-                if not (isinstance(error, ValueError) or local_ray.is_start_failure(error)):
-                    raise
-                text = " ".join(str(error).split())  # Ray puts versions that differ on separate lines
-                raise UserError(f"cannot join Ray at {address}: {text[:400]}") from None
-        else:
-            local_ray.start(note)
+        with shown_entrypoint(without_secrets):
+            _join(address, note)
         handle_again()
         yield
     finally:
-        ray._private.utils.get_entrypoint_name = entrypoint
         ray.shutdown()
+
+
+def _join(address: str | None, note: Callable[[str], None]) -> None:
+    """Join the Ray at the address, or start one on this machine."""
+    import ray
+
+    if address is None:
+        local_ray.start(note)
+        return
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except Exception as error:
+        if not (isinstance(error, ValueError) or local_ray.is_start_failure(error)):
+            raise
+        text = " ".join(str(error).split())  # Ray puts versions that differ on separate lines
+        raise UserError(f"cannot join Ray at {address}: {text[:400]}") from None
 
 
 def slots(resources: ResourceSpec, runs: int) -> int:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch._utils import _flatten_dense_tensors
 
 from mtlscale.balancing import Balancer, State, balanced_tasks
 from mtlscale.config import UserError
@@ -140,7 +139,7 @@ def _finite_sums(tensors: Sequence[Tensor]) -> bool:
     sums = [tensor.sum() for tensor in tensors if tensor.numel() >= _LARGE]
     small = [tensor for tensor in tensors if tensor.numel() < _LARGE]
     if small:
-        sums.append(_flatten_dense_tensors(small).sum())
+        sums.append(torch.cat([tensor.flatten() for tensor in small]).sum())
     return all(cmath.isfinite(total.item()) for total in sums)
 
 
