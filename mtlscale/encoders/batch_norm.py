@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mtlscale.config import UserError
 from mtlscale.data import Workers
 
 
@@ -19,7 +20,10 @@ class BatchNorm2d(nn.BatchNorm2d):
     """The layer `torch.nn.BatchNorm2d` with mean and variance of all workers' samples: [B, C, H, W] -> the same shape.
 
     In training every worker has to run it equally often, forward and backward; a worker without a sample takes part
-    with an empty batch. A single value per channel becomes the bias instead of an error.
+    with an empty batch. A single value per channel, of the last sample of an epoch, becomes the bias.
+
+    Raises:
+        UserError: If the very first batch has a single value per channel, as all later ones will.
     """
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -29,6 +33,11 @@ class BatchNorm2d(nn.BatchNorm2d):
             return super().forward(inputs)
 
         assert self.running_mean is not None and self.running_var is not None
+        if Workers.current().size == 1 and len(inputs) == 1 and not self.num_batches_tracked:
+            raise UserError(
+                "a batch of one sample below batch normalisation: every feature is a constant, and nothing below it "
+                "learns; raise training.batch_size, or lower training.accumulate"
+            )
         weight, bias = self.weight, self.bias
         if weight is None:
             weight, bias = torch.ones_like(self.running_mean), torch.zeros_like(self.running_mean)

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from two_workers import two_workers
 
+from mtlscale.config import UserError
 from mtlscale.data import Workers
 from mtlscale.encoders import BatchNorm2d, needs_every_worker, resize
 from mtlscale.encoders.batch_norm import _Normalise, synchronised
@@ -71,8 +72,11 @@ def test_own_arithmetic_in_one_process_is_torchs() -> None:
     assert torch.autograd.gradcheck(lambda x, w, b: _Normalise.apply(x, w, b, 1e-5)[0], (small, *weights))
 
 
-def test_a_single_value_per_channel_becomes_the_bias() -> None:
+def test_a_single_value_per_channel_becomes_the_bias_where_it_is_left_over() -> None:
     norm = reference(BatchNorm2d)
+    with pytest.raises(UserError, match=r"a batch of one sample .* raise training\.batch_size"):
+        norm(torch.full((1, CHANNELS, 1, 1), 7.0, dtype=torch.float64))
+    norm(batch()[0])
     output = norm(torch.full((1, CHANNELS, 1, 1), 7.0, dtype=torch.float64))
     assert output.flatten().tolist() == pytest.approx([0.1, 0.2, 0.3])
     assert norm.running_var.isfinite().all()
