@@ -8,13 +8,15 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+_TOOLS = {"dev", "docs"}  # extras of programs that check and publish: any version will do
 _BOUND = re.compile(r"([\w.-]+)(?:\[[\w,-]*\])?\s*(?:>=|==)\s*([\w.]+)")
 
 
 def lowest_versions(path: Path) -> Iterator[str]:
-    """Yield `name==version` for each requirement that has a lower bound, its own extras left out."""
+    """Yield `name==version` for each requirement of the package and its tests that has a lower bound."""
     project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
-    several = [project["dependencies"], *project["optional-dependencies"].values()]
+    extras = project["optional-dependencies"]
+    several = [project["dependencies"], *(extras[name] for name in extras.keys() - _TOOLS)]
     bounds = {name: version for group in several for name, version in map(_bound, group) if version}
     yield from (f"{name}=={version}" for name, version in sorted(bounds.items()))
 
