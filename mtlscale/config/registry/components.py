@@ -27,6 +27,7 @@ from mtlscale.config.paths import is_file
 from mtlscale.config.registry.extensions import shipped_modules
 from mtlscale.config.registry.installed import entry_modules, package_hash
 from mtlscale.config.registry.nearest import nearest
+from mtlscale.config.registry.own_pipelines import use_own_pipelines
 from mtlscale.config.registry.source_code import bytes_hash, code_hash
 
 FileKind = bool | Literal["checkpoint", "tokenizer"]
@@ -218,6 +219,8 @@ def _shipped(kind: str) -> tuple[str, ...]:
 @functools.cache
 def _modules(kind: str) -> dict[str, str]:
     """Return name -> module of the shipped components of a kind, without importing any."""
+    if kind == "datasets":
+        use_own_pipelines()
     return {module.rpartition(".")[2]: module for module in shipped_modules(PACKAGES[kind], _FOLDERS.get(kind, kind))}
 
 

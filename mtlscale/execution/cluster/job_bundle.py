@@ -160,10 +160,10 @@ def _included(path: Path) -> dict[str, Path]:
 
 
 def _code() -> dict[str, Path]:
-    import pipelines
+    from mtlscale.config.registry import own_pipelines
 
     code_files: dict[str, Path] = {}
-    for folder in (Path(__file__).parents[2], Path(str(pipelines.__file__)).parent):
+    for folder in (Path(__file__).parents[2], own_pipelines.FOLDER):
         code_files |= {f"{folder.name}/{file.relative_to(folder)}": file for file in _files(folder)}
     return code_files
 
